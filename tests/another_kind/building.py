@@ -3,7 +3,7 @@
 
 """Build the plugins with cloneset.patch, which adds a kind, and run the tests of the kind.
 
-The patch is the example of CONTRIBUTING: it shows which files another kind needs.
+CONTRIBUTING uses the patch as an example, since it shows which files another kind needs.
 """
 
 from __future__ import annotations

@@ -94,8 +94,9 @@ class CloneSetController(threading.Thread):
         self.write_status(item, pods, old, update_revision, revisions)
 
     def ensure_revision(self, item):
-        """Create or renumber the revision of the current template; return its name, and the names
-        of the revisions that existed before.
+        """Create the revision of the current template, or renumber it if it exists.
+
+        Return the name of this revision, and the names of all revisions that existed before.
         """
         metadata, template = item["metadata"], item["spec"]["template"]
         digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
@@ -113,8 +114,8 @@ class CloneSetController(threading.Thread):
                                         "controller.kubernetes.io/hash": digest}},
                 "data": {"spec": {"template": {**template, "$patch": "replace"}}}})
         elif current["revision"] < newest:
-            # managedFields times have one-second resolution; the plugin detects a renumbered
-            # revision by a time later than its creation
+            # The plugin recognizes a renumbered revision by managedFields: they have a time after
+            # the creation of the revision. These times have a resolution of one second.
             time.sleep(1.1)
             # PUT the object as read: .data is immutable, and the API server compares its bytes
             self.call("PUT", f"{self.revisions}/{name}", {**current, "revision": newest + 1})

@@ -74,8 +74,9 @@ class Ansible:
     def run_on(self, hosts: dict[str, dict[str, Any]], module: str, **arguments: Any) -> Timed:
         """Run the module for all hosts in parallel, and return the times of the command.
 
-        hosts: the module's own arguments for each host. arguments: those that are equal for all
-        hosts. Raises SystemExit unless the module changes each host.
+        hosts: the arguments of the module that differ between hosts, for each host. arguments: the
+        arguments that are equal for all hosts. Raises SystemExit unless the module changes each
+        host.
         """
         inventory = self._home / "hosts.json"
         _write_inventory(inventory, hosts)
@@ -190,10 +191,10 @@ def wait_and_measure_memory(process: subprocess.Popen[bytes]) -> float:
 
 
 def _peak_memory(pid: int) -> int:
-    """Return the peak memory of a process in KiB; 0 after its exit.
+    """Return the peak memory of a process in KiB, or 0 if the process has exited.
 
-    The value is read from /proc: getrusage() of a forked child process would also count memory of
-    its parent.
+    The value is read from /proc, since getrusage() of a forked child process would also count
+    memory of the parent.
     """
     try:
         status = Path(f"/proc/{pid}/status").read_text("utf-8")

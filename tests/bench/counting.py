@@ -71,8 +71,8 @@ class AllClients:
     """Seconds for which the requests of an idle cluster are counted, to determine their rate."""
 
     MAX_IDLE_RATE, TIMEOUT = 5, 300
-    """With at most so many requests per second, a cluster is idle. Timeout in seconds of the wait
-    for an idle cluster.
+    """MAX_IDLE_RATE: the maximum number of requests per second of a cluster that counts as idle.
+    TIMEOUT: the maximum number of seconds to wait for an idle cluster.
     """
 
     def __init__(self, client: ApiClient) -> None:
@@ -81,7 +81,7 @@ class AllClients:
         self._idle: float | None = None
 
     def count_during(self, action: Callable[[], Anything]) -> tuple[Anything, float]:
-        """Call the action; return its result, and the number of requests that it has caused.
+        """Call the action. Return its result, and the number of requests that it has caused.
 
         The requests that an idle cluster would have sent in this time are subtracted.
         """
@@ -129,7 +129,7 @@ def processor_seconds(pid: int) -> float:
 
 
 def _counts(labels: dict[str, str]) -> bool:
-    """Return whether requests with these labels (of the metric) are counted, see AllClients."""
+    """Return whether AllClients counts the requests for which the metric has these labels."""
     resource, verb = labels["resource"], labels["verb"]
     is_scheduler_request = ((resource, labels["subresource"]) == ("pods", "binding")
                             or labels["group"] == "events.k8s.io")

@@ -20,8 +20,9 @@ from pathlib import Path
 _real_monotonic, _real_sleep = time.monotonic, time.sleep
 _real_wait, _RealDatetime = threading.Condition.wait, datetime.datetime
 
-#: A record of the file: real time and fast time of the last change of the speed, and the speed. The
-#: file has one byte with the index (0 or 1) of the current record, and then two records.
+#: A record of the file has three numbers: the real time and the fast time at which the speed was
+#: last changed, and the speed. The file has one byte with the index (0 or 1) of the current record,
+#: and then two records.
 _RECORD = struct.Struct("ddd")
 
 
@@ -40,7 +41,7 @@ class FastClock:
             self._file = mmap.mmap(file.fileno(), 1 + 2 * _RECORD.size)
 
     def _record(self) -> tuple[float, float, float]:
-        """Return the current record. Only the other record is ever written, by set_speed()."""
+        """Return the current record. (set_speed() writes only to the other record.)"""
         return _RECORD.unpack_from(self._file, 1 + self._file[0] * _RECORD.size)
 
     @property
@@ -60,7 +61,7 @@ class FastClock:
         return fast + (_real_monotonic() - real) * speed
 
     def install(self) -> None:
-        """Let the clocks and the waits of Python in this process follow this clock.
+        """Make the clocks and the waits of Python in this process follow this clock.
 
         Timeouts of sockets and of waits for child processes remain in real seconds, since the
         servers and the other programs have the normal clock.
@@ -68,14 +69,14 @@ class FastClock:
         clock = self
 
         class FastDatetime(_RealDatetime):
-            """A datetime whose now() is that of the clock."""
+            """A datetime whose now() returns the time of the clock."""
 
             @classmethod
             def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
                 return cls.fromtimestamp(clock.now(), tz)
 
         class FastQueue(queue.SimpleQueue):
-            """A queue with a timeout in seconds of the clock."""
+            """A queue whose timeout counts the seconds of the clock."""
 
             def get(self, block: bool = True, timeout: float | None = None) -> object:
                 return super().get(block, None if timeout is None else timeout / clock.speed)

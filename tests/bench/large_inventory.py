@@ -11,8 +11,8 @@ from measuring import Bench, measure_alternately, new_versions
 from playground import Playground, playgrounds
 from table import Row
 
-#: Number of ReplicationControllers, and of hosts in the inventory; number of those that a task
-#: updates; number of threads that create the ReplicationControllers.
+#: COUNT: number of ReplicationControllers, and number of hosts in the inventory. SELECTED: how many
+#: of them a task updates. THREADS: number of threads that create the ReplicationControllers.
 COUNT, SELECTED, THREADS = 10_000, 10, 8
 
 

@@ -34,10 +34,12 @@ from measuring import Bench
 from playground import Playground
 from table import Row, progress
 
+#: HOURS: number of hours that the update takes by its own clock. SPEED: seconds of this clock per
+#: real second. PODS: number of pods.
 HOURS, SPEED, PODS = 8, 160.0, 3
 
-#: What happens at which minute of each hour: the token is revoked, the API server is restarted, and
-#: the next token is issued.
+#: The minutes of each hour at which the token is revoked, the API server is restarted, and the next
+#: token is issued.
 REVOKED, RESTARTED, ISSUED = 15, 40, 55
 #: A token expires at this minute of the next hour. The client renews a token five minutes before it
 #: expires.
@@ -202,7 +204,10 @@ class _Update:
         self._output.close()
 
     def pass_hour(self, number: int) -> Hour:
-        """Let hour `number` (from 0) of the update pass, with its events; return the Hour."""
+        """Wait until hour `number` (from 0) of the update has passed, and return its Hour.
+
+        Meanwhile, cause the events of this hour.
+        """
         began, requests = self._sample(), self._total_requests()
         self._samples.clear()
         end = number + 1
@@ -225,7 +230,7 @@ class _Update:
         return hour
 
     def complete(self) -> float:
-        """Make the node available again; return the seconds until the update is complete.
+        """Make the node available again, and return the seconds until the update is complete.
 
         Raises SystemExit if the update does not complete.
         """

@@ -25,7 +25,7 @@ NEEDED = ("jsonpatch==1.33", "jsonpointer==3.0.0")
 
 
 def add_kubernetes_core(ansible: Ansible) -> str:
-    """Install kubernetes.core for `ansible`; return a text such as "kubernetes.core 6.1.0"."""
+    """Install kubernetes.core for `ansible`, and return a text such as "kubernetes.core 6.1.0"."""
     folder = cache() / "bench" / ANSIBLE
     collections, packages = folder / "collections", folder / "packages"
     manifest = collections / "ansible_collections/kubernetes/core/MANIFEST.json"

@@ -38,7 +38,7 @@ TIMEOUT = 300
 """Timeout in seconds of each wait, and of each command of kubectl."""
 
 STUCK_SECONDS = 5
-"""A StatefulSet counts as stuck if one of its pods is still unready after so many seconds."""
+"""Seconds after which a StatefulSet counts as stuck if one of its pods is still unready."""
 
 NODES_OF = "baton.test/bench"
 """Key of the label and of the taint that the fake nodes of a namespace have."""
@@ -57,8 +57,8 @@ class Rollout(NamedTuple):
     requests: int
     #: Seconds from the start until all pods are new and available. A handover may follow.
     until_new: float
-    #: Seconds for which both templates are closed during the handover, and seconds from their
-    #: closing until foo owns all pods.
+    #: Seconds for which both templates are closed (no pods can be created) during the handover, and
+    #: seconds from the closing until foo owns all pods.
     closed: float = 0
     until_reparented: float = 0
     #: Number of steps of the update.
@@ -204,7 +204,7 @@ class Playground:
                                                   {"metadata": {"name": name}, "spec": spec})
 
     def create_nodes(self, count: int) -> None:
-        """Create fake nodes that run only pods of this namespace, see pinned_template()."""
+        """Create fake nodes that run only pods of this namespace (see pinned_template())."""
         size = {"cpu": "100", "memory": "1Ti", "pods": "100"}
         for number in range(count):
             node = f"{self.namespace}-{number}"
@@ -229,7 +229,7 @@ class Playground:
         return template
 
     def create_daemon_set(self, nodes: int, image: str, name: str = "qux") -> None:
-        """Create so many fake nodes, and a DaemonSet with a pod on each.
+        """Create `nodes` fake nodes, and a DaemonSet with a pod on each of them.
 
         An update replaces the pods in sequence.
         """
@@ -260,9 +260,7 @@ class Playground:
             raise SystemExit("the controller manager has replaced the pod")
 
     def _is_stuck(self, name: str, updated: int) -> bool:
-        """Return whether one pod is unready.
-
-        Also, the number of pods with the current template must be `updated`.
+        """Return whether exactly one pod is unready, and `updated` pods have the current template.
         """
         item = self._apps.read_namespaced_stateful_set(name, self.namespace)
         is_observed = item.status.observed_generation == item.metadata.generation
@@ -294,7 +292,7 @@ class Playground:
                     "there is no unschedulable pod")
 
     def until_pods_are(self, count: int) -> None:
-        """Wait until so many pods exist, including terminating ones, and the API server is idle."""
+        """Wait until `count` pods exist, including terminating ones, and the API server is idle."""
         self._until(lambda: self._pods() == count, f"there are not {count} pods")
         self._all_clients_counter.wait_until_idle()
 
@@ -349,7 +347,7 @@ class Playground:
         )
 
     def roll_and_hand_over(self, pods: int, image: str) -> HandoverTimes:
-        """Update foo, which has so many pods, and measure the handover and plain patches.
+        """Update foo, which has `pods` pods, and measure the handover and plain patches.
 
         The update pauses before the handover until all old pods have been deleted.
         """
@@ -366,7 +364,7 @@ class Playground:
                              watch.created - pods)
 
     def _bare_patches(self, pods: int) -> float:
-        """Patch a field in the owner references of all pods; return the seconds that this takes."""
+        """Patch a field in the owner references of all pods, and return the duration in seconds."""
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), self.namespace)
         primary = gateway.find("ReplicationController", "foo")["metadata"]
         reference = {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo",
@@ -382,7 +380,7 @@ class Playground:
         return seconds
 
     def all_clients(self, roll: Callable[[], Rollout]) -> tuple[Rollout, float]:
-        """Run a rollout; return its measurements, and the number of requests of all clients."""
+        """Run a rollout. Return its measurements, and the number of requests of all clients."""
         return self._all_clients_counter.count_during(roll)
 
     def look(self, **task: Any) -> ConvergedTimes:
@@ -468,9 +466,8 @@ class Playground:
         arguments = json.dumps({"ANSIBLE_MODULE_ARGS": {"kubeconfig": self.kubeconfig,
                                                         "namespace": self.namespace, **task,
                                                         "_ansible_remote_tmp": self._folder.name}})
-        arguments_file = (
-            Path(self._folder.name) / "arguments"
-        )  # 1,000 names are too long for the command line
+        # 1,000 names are too long for the command line
+        arguments_file = Path(self._folder.name) / "arguments"
         arguments_file.write_text(arguments, "utf-8")
         module = "ansible_collections.baton.kubernetes.plugins.modules.rolling_update"
         with open(Path(self._folder.name) / "result", "w+b") as output:
@@ -503,8 +500,8 @@ class Playground:
     def _roll(self, resource: str, image: str) -> Rollout:
         """Patch all objects of a resource, such as "stateful_set", as the administrator.
 
-        Wait until their rollouts are complete, and return the measurements. The requests are those
-        of the Deployment controller.
+        Wait until their rollouts are complete, and return the measurements. Only the requests of
+        the Deployment controller are counted.
         """
         before = self._peer_requests.total()
         client = kubernetes.config.new_client_from_config(self._administrator)
@@ -551,7 +548,9 @@ class Playground:
             listed = listing(self.namespace)
 
     def kubeconfig_for(self, url: str) -> str:
-        """Write a kubeconfig with another URL of the API server (that of a proxy); return its path.
+        """Write a kubeconfig in which the URL of a proxy replaces that of the API server.
+
+        Return the path of the kubeconfig.
         """
         config = json.loads(Path(self.kubeconfig).read_text("utf-8"))
         config["clusters"][0]["cluster"] = {"server": url}
@@ -562,7 +561,7 @@ class Playground:
     def _client_kubeconfig(self) -> Json:
         """Create the ServiceAccount of the client, and return the content of its kubeconfig.
 
-        It has the permissions that the collection and kubectl need.
+        The ServiceAccount has the permissions that the collection and kubectl need.
         """
         self._core.create_namespaced_service_account(self.namespace,
                                                      {"metadata": {"name": "client"}})
@@ -600,7 +599,7 @@ def playgrounds(kubeconfig: str, count: int) -> Iterator[list[Playground]]:
 
 
 class Answers:
-    """Measures the bytes that a gateway reads, and the time for which it waits for answers."""
+    """Measures how many bytes a gateway reads, and for how long it waits for answers."""
 
     def __init__(self, gateway: KubernetesGateway) -> None:
         self._answers: list[tuple[str, Any]] = []

@@ -40,7 +40,7 @@ LATENCY = 0.1
 
 
 def converged_task(bench: Bench) -> list[Row]:
-    """Compare a task that changes nothing with one of kubernetes.core.
+    """Compare a task that changes nothing with a task of kubernetes.core that changes nothing.
 
     The time of `ansible -m ping` is subtracted from both.
     """
@@ -86,7 +86,7 @@ def _converged_rows(bench: Bench, playground: Playground, peer: str, definition:
 
 
 def rollout_of_100(bench: Bench) -> list[Row]:
-    """Compare an update of 100 pods with a surge of 25% with that of the Deployment controller.
+    """Compare an update of 100 pods (with a surge of 25%) with one by the Deployment controller.
 
     The time ends when the last old pod has been deleted.
     """
@@ -276,8 +276,8 @@ def _compare_with_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Pl
 
     what: the title of the rows. pods: the number of pods that an update replaces. resource: the
     controller for kubectl, such as "statefulset/baz". task: the options of the task without
-    namespace and image. patch: patches the controllers to an image, and waits. more_actions:
-    measured alternately with these.
+    namespace and image. patch: a function that patches the controllers to an image, and waits.
+    more_actions: other actions that are measured alternately with these three.
 
     Return the rows, and a list of results for each of `more_actions`.
     """
@@ -449,10 +449,10 @@ def handover_throttled(bench: Bench) -> list[Row]:
 
 def _handover(bench: Bench, kubeconfig: str, pods: int, what: str,
               max_seconds: float | None) -> list[Row]:
-    """Measure a handover of so many pods.
+    """Measure a handover of `pods` pods.
 
-    max_seconds: the goal for its duration. With such a goal, the ratio to plain patches also has a
-    goal.
+    max_seconds: the goal for the duration of the handover. None: there is no goal, neither for the
+    duration nor for the ratio to plain patches.
     """
     versions = new_versions()
     with Playground(kubeconfig) as playground:
@@ -464,7 +464,7 @@ def _handover(bench: Bench, kubeconfig: str, pods: int, what: str,
 
 
 def _handover_rows(what: str, runs: list[HandoverTimes], max_seconds: float | None) -> list[Row]:
-    """Return the rows of a handover; max_seconds is as in _handover()."""
+    """Return the rows of a handover. max_seconds: as in _handover()."""
     return [
         Row(f"{what}: from closed to open", [run.closed for run in runs], "the same patches alone",
             [run.bare for run in runs],
@@ -507,9 +507,10 @@ def sizes(bench: Bench) -> list[Row]:
 
 
 def _in_one_step(bench: Bench, pods: int) -> tuple[list[Rollout], list[int]]:
-    """Update so many pods in one step, several times.
+    """Update `pods` pods in one step, several times.
 
-    Return the measurements of each update, and the number of pods that each has created.
+    Return a list of the measurements of each update, and a list of the number of pods that each
+    update has created.
     """
     versions = new_versions()
     with Playground(bench.kubeconfig) as playground:
@@ -588,8 +589,10 @@ def _fleet_of_100(bench: Bench, kind: str) -> list[Row]:
 
 
 def large_fleet(bench: Bench) -> list[Row]:
-    """Compare a task for up to 1,000 ReplicationControllers of 2 pods, which updates 50 at a time,
-    with as many Deployments that are updated in parallel.
+    """Compare a task for up to 1,000 ReplicationControllers with the same number of Deployments.
+
+    Each controller has 2 pods. The task updates 50 ReplicationControllers at a time. The
+    Deployments are updated in parallel.
     """
     kind, rows, processors = "ReplicationController", [], os.cpu_count() or 1
     few = None
@@ -620,11 +623,12 @@ def large_fleet(bench: Bench) -> list[Row]:
 
 def _fleet(bench: Bench, kind: str, count: int, pods: int,
            concurrency: int) -> tuple[list[FleetRollout], list[FleetRollout], list[Rollout]]:
-    """Measure three actions: a task that updates many controllers, a task that updates a single
-    controller, and updates of as many Deployments in parallel.
+    """Measure three actions, and return the list of measurements of each.
 
-    Return the list of measurements of each. kind: of the controllers in the tasks. count: the
-    number of controllers. pods: of each controller.
+    The actions are a task that updates `count` controllers, a task that updates a single
+    controller, and the parallel update of `count` Deployments.
+
+    kind: the kind of the controllers in the tasks. pods: the number of pods of each controller.
     """
     with (Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as single,
           Playground(bench.kubeconfig) as peers):
@@ -693,9 +697,9 @@ def role(bench: Bench) -> list[Row]:
 def region(bench: Bench, count: int) -> list[Row]:
     """Compare one command for all clusters of a region with commands for single clusters.
 
-    Three commands for one cluster each run one after the other, and the slowest is compared. Each
-    request takes 100 ms longer than usual. The clusters are actually namespaces of one cluster, so
-    that only the cost on the control node is measured.
+    Three commands, each for one cluster, run one after the other, and the slowest of them is
+    compared. Each request takes 100 ms longer than usual. The clusters are actually namespaces of
+    one cluster, so that only the cost on the control node is measured.
     """
     alone, seconds = 3, 3
     with playgrounds(bench.kubeconfig, count) as clusters, Proxy(bench.kubeconfig) as line:

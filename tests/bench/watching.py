@@ -64,6 +64,7 @@ class _Observations:
         self._version: str = listed["metadata"]["resourceVersion"]
         self.created = 0
         self.without_controller: set[str] = set()
+        #: The time of the last event, as time.monotonic() counts it.
         self.at = time.monotonic()
 
     def follow(self) -> None:

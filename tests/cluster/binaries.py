@@ -46,7 +46,7 @@ PACKAGES = {
     "kind": ("kind", "sigs.k8s.io/kind"),
     "kubeadm": ("kubeadm", "k8s.io/kubernetes/cmd/kubeadm"),
 }
-"""Folder of the go.mod, and Go package, by program."""
+"""For each program: the folder that contains the go.mod, and the Go package."""
 
 OPTIONAL = (
     "kubectl",
@@ -64,7 +64,7 @@ OPTIONAL = (
     "kind",
     "kubeadm",
 )
-"""Programs that a cluster with fake nodes does not need; `build --with` adds them."""
+"""Programs that a cluster with fake nodes does not need. `build --with` builds them."""
 
 NEEDED = tuple(name for name in PACKAGES if name not in OPTIONAL)
 
@@ -72,8 +72,8 @@ REAL_NODE_PROGRAMS = ("kubelet", "kube-proxy", "web")
 """Programs that a cluster with a real node runs instead of KWOK."""
 
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-"""Programs that a cluster of an older version builds from kubernetes-1.N; all other programs are
-those of the newest version.
+"""Programs that a cluster of an older version builds from kubernetes-1.N. Its other programs have
+the newest version.
 """
 
 OLDER_MODULES = tuple(sorted(folder.name for folder in HERE.glob("kubernetes-*/")))
@@ -84,13 +84,13 @@ MODULES = tuple(
         ("kubernetes", *OLDER_MODULES, *(module for module, _package in PACKAGES.values()))
     )
 )
-"""Go modules. The programs of a module share a cache folder, and a change of the module rebuilds
-all its programs.
+"""Folders of all Go modules. The programs of a module share a cache folder. If the module changes,
+all its programs are built again.
 """
 
 
 def _release_in_go_mod(module: str) -> str:
-    """Return the Kubernetes release in a go.mod, such as "v1.36.3"; "" without one."""
+    """Return the Kubernetes release in a go.mod, such as "v1.36.3", or "" without one."""
     match = re.search(
         r"k8s\.io/kubernetes (v1\.\d+\.\d+)", (HERE / module / "go.mod").read_text("utf-8")
     )
@@ -118,10 +118,11 @@ def needed(with_real_node: bool) -> tuple[str, ...]:
 
 
 def provide(names: Iterable[str] = NEEDED, kubernetes: str = NEWEST) -> dict[str, Path]:
-    """Return the path of each program: prebuilt in KUBEBUILDER_ASSETS, or else built if missing.
+    """Return the path of each program, by name. Raises ClusterError.
 
-    kubernetes: a member of VERSIONS. Returns within milliseconds if all programs are built. Raises
-    ClusterError.
+    A prebuilt program in KUBEBUILDER_ASSETS has precedence. The other programs are built if they
+    are missing. If none is missing, the function returns within milliseconds. kubernetes: a member
+    of VERSIONS.
     """
     module_by_name = {name: _module(name, kubernetes) for name in names}
     paths = {
@@ -240,8 +241,8 @@ def _flags(module: str) -> list[str]:
     """Return the flags of compiler and linker.
 
     The compiler omits debug information, because the linker drops it anyway (-w). An older
-    Kubernetes is
-    built without cloud providers, and links Go symbols that Go 1.23 and newer reject by default.
+    Kubernetes is built without cloud providers, and links Go symbols that Go 1.23 and newer reject
+    by default.
     """
     flags, link_flags = ["-trimpath", "-gcflags=all=-dwarf=false"], _link_flags(module)
     if module in OLDER_MODULES:

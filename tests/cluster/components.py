@@ -68,7 +68,8 @@ class Settings:
 
     @property
     def key(self) -> Path:
-        """Return the path of the private key; the key also signs the ServiceAccount tokens."""
+        """Return the path of the API server's private key, which also signs ServiceAccount tokens.
+        """
         return self.certificate_authority.with_suffix(".key")
 
     @property
@@ -280,7 +281,8 @@ def _kwok_arguments(settings: Settings) -> list[str]:
     ]
 
 
-# In start order; the components of an inner tuple start in parallel. Stop order: the reverse.
+# The components in the order in which they start. The components of an inner tuple start in
+# parallel. The components stop in the reverse order.
 CONTROL_PLANE = (
     (Component("etcd", _etcd_arguments, 0, "/health", "http", has_no_authentication=True),),
     (Component("kube-apiserver", _kube_apiserver_arguments, 2, "/readyz"),),

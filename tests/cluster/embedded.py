@@ -208,7 +208,7 @@ class Cluster:
         )
 
     def down(self) -> None:
-        """Stop all processes and remove the folder of the cluster; the cluster may be
+        """Stop all processes and remove the folder of the cluster, even if the cluster is
         incomplete.
         """
         with self._locked():
@@ -292,9 +292,8 @@ class Cluster:
         kubernetes: str,
         feature_gates: Sequence[str],
     ) -> State:
-        shutil.rmtree(
-            self._folder, ignore_errors=True
-        )  # without state.json, no process was started
+        # The folder has no state.json, so no process has been started for it.
+        shutil.rmtree(self._folder, ignore_errors=True)
         (self._folder / "logs").mkdir(parents=True, mode=0o700)
         self._folder.chmod(0o700)
         state = State(
@@ -366,7 +365,10 @@ def _api(state: State) -> Api:
 
 
 def _groups(state: State) -> tuple[tuple[Component, ...], ...]:
-    """Return the components in start order; the components of an inner tuple start in parallel."""
+    """Return the components in the order in which they start.
+
+    The components of an inner tuple start in parallel.
+    """
     return CONTROL_PLANE + (real_node.COMPONENTS if state.settings.network else FAKE_KUBELETS)
 
 

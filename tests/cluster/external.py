@@ -18,8 +18,10 @@ from workspace import ClusterError, clusters, say
 
 
 def external_kubeconfig() -> Path | None:
-    """Return the first file of KUBECONFIG; None if it is unset or belongs to an embedded cluster,
-    as in a shell after `make demo`.
+    """Return the first file of KUBECONFIG.
+
+    Return None if KUBECONFIG is unset, or if the file belongs to an embedded cluster (as in a shell
+    after `make demo`).
     """
     first = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
     if not first:
@@ -82,7 +84,7 @@ class ExternalCluster:
         say(f"KUBECONFIG={self.kubeconfig} names the cluster: nothing to bring down")
 
     def stop(self, component: str, kill: bool = False) -> None:  # pylint: disable=unused-argument
-        """Raise ClusterError."""
+        """Raise ClusterError, since a test cannot stop or start a component of this cluster."""
         raise ClusterError(
             f"KUBECONFIG={self.kubeconfig} names the cluster: "
             f"its {component} cannot be stopped or started"
@@ -138,7 +140,7 @@ def _parse(text: str) -> object:
 
 
 def _temporary_file(data: str | None) -> IO[bytes] | None:
-    """Return a temporary file with inline data of the kubeconfig; None without data."""
+    """Return a temporary file with inline data of the kubeconfig, or None without data."""
     if not data:
         return None
     file = tempfile.NamedTemporaryFile(prefix="baton-authority-")  # noqa: SIM115

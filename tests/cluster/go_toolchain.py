@@ -34,8 +34,9 @@ def find_go() -> Path:
 
 
 def version_of(go: Path) -> str:
-    """Return the output of `go version`, such as "go version go1.26.6 linux/amd64"; "" after a
-    failure.
+    """Return the output of `go version`, such as "go version go1.26.6 linux/amd64".
+
+    Return "" if the command fails.
     """
     try:
         completed = subprocess.run(
@@ -79,8 +80,9 @@ def _required_release() -> tuple[int, ...]:
 
 
 def _go_release(text: str) -> tuple[int, ...]:
-    """Return the first Go release in the text: (1, 26, 6) for "go version go1.26.6" or "go 1.26.6";
-    () without a release.
+    """Return the first Go release in the text, or () if there is none.
+
+    For example, the release in "go version go1.26.6" and in "go 1.26.6" is (1, 26, 6).
     """
     match = re.search(r"\bgo ?(\d+)\.(\d+)(?:\.(\d+))?", text)
     return tuple(int(number or 0) for number in match.groups()) if match else ()

@@ -29,7 +29,10 @@ class Image:
 
 
 def archive(program: Path, images: Iterable[Image]) -> bytes:
-    """Return an OCI image layout as a tar file; all images share one layer with the program."""
+    """Return the content of a tar file: an OCI image layout with the images.
+
+    All images share one layer, which contains the program.
+    """
     blobs: dict[str, bytes] = {}
 
     def store_blob(kind: str, content: bytes) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class Refused(ClusterError):
 
 
 def status_of(url: str, timeout: float = 2) -> int | None:
-    """Return the HTTP status of a GET request; None without an answer.
+    """Send a GET request, and return the HTTP status of the answer, or None without an answer.
 
     The request contains no secret, so the certificate of the server is not verified.
     """

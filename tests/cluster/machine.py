@@ -33,7 +33,9 @@ NEEDED = {
 
 
 def hindrance(what: str = "a real node", needed: Mapping[str, str] | None = None) -> str:
-    """Return why a real node cannot run here, or ""; ignore packages that `install` can add.
+    """Return why a real node cannot run here, or "" if it can.
+
+    Missing packages that `install` can install are not a reason.
 
     what: the feature that needs the node, with which the text begins.
     needed: Debian packages by program, by default NEEDED.
@@ -90,7 +92,9 @@ def system_program(name: str) -> str:
 
 
 def control_groups(name: str) -> list[Path]:
-    """Return the path of the control group in each hierarchy; the group may not exist."""
+    """Return the paths of a control group: one path in each hierarchy, even if the group does not
+    exist.
+    """
     return [
         hierarchy / name
         for hierarchy in sorted(CGROUPS.iterdir())
@@ -99,8 +103,9 @@ def control_groups(name: str) -> list[Path]:
 
 
 def remove_control_groups(name: str) -> None:
-    """Remove the control groups from bottom to top; retry while an exiting process is in a group.
-    Raises ClusterError.
+    """Remove the control groups, each after its subgroups. Raises ClusterError.
+
+    While an exiting process is still in a group, the removal fails and is retried.
     """
 
     def are_gone() -> bool:

@@ -68,7 +68,7 @@ class Network:
             run("ip", "route", "replace", destination, "via", self.node)
 
     def connect(self, pid: int) -> None:
-        """Create the veth pair; the other end is eth0 in the network namespace of the process.
+        """Create the veth pair. Its other end is eth0 in the network namespace of the process.
 
         The pair of a killed node may still exist: open connections retain the node's network
         namespace for a minute.
@@ -90,7 +90,7 @@ class Network:
         run("ip", "link", "set", self.veth, "master", self.bridge, "up")
 
     def down(self) -> None:
-        """Remove the veth pair and the bridge; the kernel removes their addresses and routes."""
+        """Remove the veth pair and the bridge. The kernel removes their addresses and routes."""
         _remove(self.veth)
         _remove(self.bridge)
 

@@ -37,7 +37,10 @@ def create_nodes(api: Api) -> None:
 
 
 def can_run_pods(api: Api, count: int) -> bool:
-    """Return whether a new pod would be admitted, scheduled and made ready."""
+    """Return whether a new pod would be admitted, scheduled and made ready.
+
+    count: the number of nodes that the cluster must have.
+    """
     try:
         nodes = api.get("/api/v1/nodes")["items"]
         api.get("/api/v1/namespaces/default/serviceaccounts/default")

@@ -27,10 +27,10 @@ class Process(NamedTuple):
     def spawn(
         cls, argv: list[str], environment: dict[str, str], log: Path, is_child: bool = False
     ) -> Process:
-        """Start argv in a new session, so that Ctrl-C does not reach the process; append to the
-        log.
+        """Start argv in a new session, so that Ctrl-C does not reach the process.
 
-        With `is_child`, return the child process that argv (nsenter or unshare) starts.
+        The output of the process is appended to the log. With `is_child`, return the child process
+        that argv (nsenter or unshare) starts.
         """
         try:
             pid = os.posix_spawn(
@@ -60,12 +60,12 @@ class Process(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """Return whether the process runs. A zombie runs until its last thread has exited."""
+        """Return whether the process runs. A zombie is running until its last thread has exited."""
         state, started = _state_of(self.pid)
         return started == self.started and (state not in "XZ" or _has_threads(self.pid))
 
     def end(self, with_signal: signal.Signals = signal.SIGTERM, timeout: float = 10) -> None:
-        """Signal the process and wait for its exit; kill the process after `timeout` seconds."""
+        """Signal the process, and wait for its exit. After `timeout` seconds, kill the process."""
         deadline = time.monotonic() + timeout
         if self.alive:
             self._signal(with_signal)
@@ -104,7 +104,10 @@ def _has_threads(pid: int) -> bool:
 
 
 def _state_of(pid: int) -> tuple[str, int]:
-    """Return state and start time of a process from /proc; state "X" (dead) without a process."""
+    """Return the state and the start time of a process, as in /proc.
+
+    If the process does not exist, return the state "X" (dead).
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except (FileNotFoundError, ProcessLookupError):

@@ -159,7 +159,7 @@ class Node(Component):
         (folder / "init.sh").write_text(_script(folder, _network(settings)), "utf-8")
 
     def complete_start(self, settings: Settings, process: Process) -> None:
-        """Connect the network; the script waits for the connection."""
+        """Connect the network. The script of the node waits for this."""
         _network(settings).connect(process.pid)
         folder = _folder(settings)
         wait_for(
@@ -359,7 +359,7 @@ def _write(settings: Settings, name: str, content: dict[str, Any]) -> None:
     (_folder(settings) / name).write_text(json.dumps(content, indent=2), "utf-8")  # JSON is YAML
 
 
-# Start order, as in components.py
+# The components of the node in the order in which they start, as in components.py.
 COMPONENTS = (
     (Node("node", lambda _settings: [], 0, "", is_child=True),),
     (

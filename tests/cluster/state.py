@@ -36,7 +36,7 @@ class State:
 
     @classmethod
     def load(cls, folder: Path) -> State | None:
-        """Return the stored state; None if the cluster does not exist."""
+        """Return the stored state, or None if the cluster does not exist."""
         try:
             saved = json.loads((folder / "state.json").read_text("utf-8"))
         except FileNotFoundError:

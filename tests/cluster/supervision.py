@@ -28,8 +28,9 @@ def health(state: State, component: Component) -> str:
 
 
 def start(state: State, components: list[Component], programs: dict[str, Path]) -> None:
-    """Start the components, after killing those that still run, and wait until all are healthy.
-    Raises ClusterError.
+    """Start the components, and wait until all are healthy. Raises ClusterError.
+
+    Components that still run are killed before they are started.
     """
     environment = ENVIRONMENT | {"HOME": str(state.folder)}
     for component in components:

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run jobs on one cluster by parallel workers, each with a separate resource such as a
+"""Run jobs on one cluster in parallel workers. Each worker has its own resource, for example a
 namespace.
 """
 

@@ -52,7 +52,7 @@ def say(text: str) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file atomically; only its owner can read the file."""
+    """Replace a file atomically. Only the owner of the file can read it."""
     draft = path.with_name(path.name + ".new")
     draft.unlink(missing_ok=True)
     with open(
@@ -71,7 +71,7 @@ def last_lines(path: Path, count: int = 12) -> str:
 
 
 def wait_for(what: str, done: Callable[[], bool], log: Path | None = None) -> None:
-    """Poll until done. Raises ClusterError with the end of the log after TIMEOUT."""
+    """Wait until `done` returns True. After TIMEOUT, raise ClusterError with the end of the log."""
     began = reported = time.monotonic()
     while not done():
         now = time.monotonic()
@@ -86,9 +86,10 @@ def wait_for(what: str, done: Callable[[], bool], log: Path | None = None) -> No
 
 @contextlib.contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold a file lock during the block; print a message while another process holds the lock.
+    """Hold a file lock during the block. Print a message while another process holds the lock.
 
-    The owner of the lock deletes the file. A process that has locked a deleted file retries.
+    The process that holds the lock deletes the file in the end. A process that has locked a deleted
+    file tries again with a new file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     is_locked = False
@@ -126,7 +127,10 @@ def _is_still_at(file: int, path: Path) -> bool:
 
 
 def exit_cleanly_at_sigterm() -> None:
-    """Exit with cleanup at SIGTERM; ignore a second SIGTERM, for example from `timeout`."""
+    """Make this program clean up and exit at SIGTERM.
+
+    A second SIGTERM, for example from `timeout`, is ignored.
+    """
 
     def leave(*_unused: object) -> None:
         signal.signal(signal.SIGTERM, lambda *_unused: None)

@@ -157,7 +157,7 @@ def _start_cluster() -> None:
 
 
 def _wait_for_other_demos(lock: IO[str]) -> None:
-    """Lock the cluster for this demo until the process exits; wait for other demos."""
+    """Wait for other demos, and then lock the cluster for this demo until the process exits."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -166,7 +166,7 @@ def _wait_for_other_demos(lock: IO[str]) -> None:
 
 
 def _kubeconfig() -> str:
-    """Return the path of the cluster's kubeconfig; "" if the cluster does not exist."""
+    """Return the path of the cluster's kubeconfig, or "" if the cluster does not exist."""
     answer = subprocess.run([*CLUSTER, "kubeconfig", *NAME], capture_output=True, text=True,
                             check=False)
     return answer.stdout.strip() if answer.returncode == 0 else ""

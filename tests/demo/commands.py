@@ -151,7 +151,10 @@ def stop_all() -> None:
 
 
 def _pids() -> list[int]:
-    """Return the ids of the processes whose environment contains MARK, which excludes zombies."""
+    """Return the ids of the processes whose environment contains MARK.
+
+    Zombies are left out, since they have no environment.
+    """
     pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # the process has exited, or belongs to another user

@@ -69,10 +69,10 @@ class Foo:
             self._count()
 
     def show(self, since_watch: bool = False) -> None:
-        """Print the number of pods by image and state; with `since_watch`, also the recorded
-        extremes.
+        """Print the number of pods by image and state.
 
-        Raises UnexpectedResult if the extremes violate the guarantees of the update.
+        With `since_watch`, also print the minimum and the maximum that watch() records. Raises
+        UnexpectedResult if they violate the guarantees of the update.
         """
         counts = sorted(self._counts().items())
         note(f"pods: {', '.join(f'{number} {image} {state}' for (image, state), number in counts)}")

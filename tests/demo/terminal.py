@@ -42,7 +42,7 @@ def note(text: str) -> None:
 
 
 def output(line: str) -> None:
-    """Print a line of a command's output; break an error message between words."""
+    """Print a line of a command's output. If it is an error message, break it between words."""
     if line.startswith("["):
         width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
         line = textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False,

@@ -77,7 +77,7 @@ class Program:
         self._has_started = threading.Event()
 
     def run(self, command: list[str], environment: dict[str, str]) -> ProgramRun:
-        """Run the command to its end, or kill it after TIMEOUT."""
+        """Run the command to its end, or kill it after TIMEOUT seconds, and return the run."""
         began = time.monotonic()
         with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
             if command[:2] == PYTHON_MODULE:
@@ -122,7 +122,7 @@ class Program:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return a process and its descendants, sorted."""
+    """Return the ids of a process and of its descendants, sorted."""
     pids = {pid}
     with contextlib.suppress(OSError):
         for children in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -143,7 +143,10 @@ of the task, the path of the kubeconfig, and the home folder of Ansible.
 
 
 def module(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
-    """Return the command that runs the module in a separate Python process, like Ansible."""
+    """Return the command and the environment that run a task's module without Ansible.
+
+    As with Ansible, the module runs in a separate Python process.
+    """
     name, params = _module_of(params)
     name = f"ansible_collections.baton.kubernetes.plugins.modules.{name}"
     return [*PYTHON_MODULE, name, json.dumps({"ANSIBLE_MODULE_ARGS": params})], {
@@ -151,7 +154,7 @@ def module(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[s
 
 
 def ansible(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
-    """Return the command that runs the task with Ansible (an ad-hoc command)."""
+    """Return the (ad-hoc) command and the environment that run a task with Ansible."""
     name, params = _module_of(params)
     command = ["ansible", "localhost", "-m", f"baton.kubernetes.{name}", "-a", json.dumps(params)]
     return command, environment(kubeconfig, home)
@@ -180,7 +183,8 @@ def kubectl(path: Path) -> Client:
 
 
 def environment(kubeconfig: str, home: Path) -> dict[str, str]:
-    """Return an environment without the user's settings and kubeconfig."""
+    """Return the environment of a command: with this kubeconfig, and without the user's settings.
+    """
     inherited = {key: value
                  for key, value in os.environ.items()
                  if not key.startswith(("ANSIBLE_", "K8S_AUTH_", "KUBECONFIG"))}

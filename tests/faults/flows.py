@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Define the flows that run with faults: an initial state, a task, and the opposite task.
+"""Define the flows that run with faults.
 
+A flow consists of an initial state of the cluster, a task, and the opposite task, which undoes it.
 To add a flow, write a function that creates its initial state, and append a row to FLOWS.
 """
 
@@ -48,7 +49,7 @@ class Flow:
     #: the reference: after a fault, each run of `opposite` must reach the same end state.
     create_opposite_state: Callable[[World], None] | None = None
 
-    #: Removes random parts from an end state before a comparison.
+    #: Removes the random parts of an end state (such as hashes) before a comparison.
     normalize: Callable[[Json | str], Json | str] = lambda end: end
     #: Maximum number of pods above the desired number.
     max_surge: int = 1

@@ -30,7 +30,7 @@ _SERVER = multiprocessing.get_context("forkserver")
 
 
 def start_server(folder: Path) -> None:
-    """Start the server, which must happen before the first process.
+    """Start the server. Call this function before the first Forked object is created.
 
     folder: the folder of the collection, for the server's PYTHONPATH.
     """
@@ -56,9 +56,9 @@ class Forked:
         self.pid: int = self._process.pid
 
     def wait(self, seconds: float | None = None) -> int:
-        """Wait for the end of the process, and return its exit code; -N after a kill by signal N.
+        """Wait for the end of the process, and return its exit code.
 
-        Raises TimeoutExpired.
+        The code is -N if signal N killed the process. Raises TimeoutExpired.
         """
         self._process.join(seconds)
         if self._process.exitcode is None:

@@ -29,7 +29,7 @@ DELAY = 5.0
 """Delay of a response in seconds."""
 
 FOREIGN_ANNOTATION = "example.com/touched"
-"""Annotation that change_object_before() writes, as another client."""
+"""Annotation that change_object_before() writes in the role of another client."""
 
 
 class Script:
@@ -144,7 +144,7 @@ def respond(response: Response) -> Fault:
 
 
 def respond_after_forwarding(response: Response) -> Fault:
-    """Return a fault that forwards the request, and then responds with an error."""
+    """Return a fault that forwards the request, and sends this response instead of the server's."""
 
     def fault(exchange: Exchange) -> None:
         exchange.forward()
@@ -266,6 +266,7 @@ def _event(kind: str, response: Json) -> bytes:
 
 
 def any_request(exchange: Exchange) -> bool:
+    """Return whether the request is not a watch."""
     return not exchange.is_watch
 
 

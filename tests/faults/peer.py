@@ -46,7 +46,8 @@ def series_of_kills(path: Path) -> Series:
     reference: Json = {}
 
     def attempt(world: World, place: tuple[int, bool]) -> Outcome | None:
-        """Kill kubectl at a place: the number of the write, and whether after it."""
+        """Kill kubectl at a place: the number of a write, and whether the kill follows the write.
+        """
         if not reference:
             reference["violations"] = violations_without_a_kill(world, client)
             reference["end"] = end_of(world)
@@ -75,12 +76,12 @@ def series_of_kills(path: Path) -> Series:
 
 
 def violation_kinds(violations: list[str]) -> list[str]:
-    """Return each violation without its details, which follow a colon."""
+    """Return the kind of each violation, which is its text before the first colon."""
     return [text.partition(":")[0] for text in violations]
 
 
 def violations_without_a_kill(world: World, client: Client) -> list[str]:
-    """Run kubectl without a kill; return the kinds of guarantees that it violates even then."""
+    """Run kubectl without a kill, and return the kinds of the violations that occur even then."""
     world.clear()
     FLOW.create_state(world)
     world.judge.begin(REPLICAS, FLOW.required_controllers, FLOW.max_surge)

@@ -3,9 +3,9 @@
 
 """List all series, longest first, so that the workers finish at about the same time.
 
-One flow (HANDOVER_FLOW) has faults at all its requests. Three other flows (with next_name, of a
-Deployment, of a StatefulSet) send the same reads. They have faults only at their writes, except the
-writes of Events.
+One flow (HANDOVER_FLOW) has faults at all its requests. Three other flows (one with next_name, one
+of a Deployment, and one of a StatefulSet) send the same reads. They have faults only at their
+writes, and not at writes of Events.
 """
 
 from __future__ import annotations

@@ -158,8 +158,8 @@ class Proxy:
     def __init__(self, kubeconfig: str) -> None:
         """Prepare a proxy to the API server of the kubeconfig.
 
-        Some clients send no token over HTTP. The proxy adds the token of the kubeconfig (that of
-        the administrator) to a request without a token.
+        Some clients send no token over HTTP. If a request has no token, the proxy adds the token of
+        the kubeconfig, which is the administrator's.
         """
         config = json.loads(Path(kubeconfig).read_text("utf-8"))
         cluster = config["clusters"][0]["cluster"]
@@ -167,7 +167,7 @@ class Proxy:
         self._tls = ssl.create_default_context(cafile=cluster.get("certificate-authority"))
         self.token: str = config["users"][0]["user"]["token"]
         self.script: Script | None = None
-        #: Errors of a script or of a fault. With such an error, the result of a run is invalid.
+        #: Errors of a script or of a fault. If there are any, the result of the run is invalid.
         self.errors: list[Exception] = []
         self._open: set[Exchange] = set()
         self._lock = threading.Lock()
@@ -192,7 +192,7 @@ class Proxy:
                                            context=self._tls, timeout=120)
 
     def change(self, path: str, annotations: dict[str, str]) -> None:
-        """Annotate an object as another client."""
+        """Annotate the object at this path, as another client would."""
         headers = {"Authorization": f"Bearer {self.token}",
                    "Content-Type": "application/merge-patch+json"}
         with contextlib.closing(self.connect()) as connection:
@@ -201,7 +201,7 @@ class Proxy:
             connection.getresponse().read()
 
     def listen(self) -> None:
-        """Accept connections, on the same port as before."""
+        """Accept connections. The first call selects a free port, and later calls use it again."""
         with self._lock:
             # Ports from 32768 up are ephemeral: a client could occupy the port of a stopped proxy.
             for port in [self._port] if self._port else random.sample(range(20000, 32000), 100):
@@ -254,7 +254,8 @@ class Proxy:
     def track(self, exchange: Exchange) -> Iterator[None]:
         """Register the connection during the block, so that close_connections() can close it.
 
-        Record errors in the block that are not errors of the network.
+        If the block raises an error that is not an error of the network, add the error to `errors`
+        instead of raising it. Errors after close_connections() are ignored.
         """
         with self._lock:
             self._open.add(exchange)

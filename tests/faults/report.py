@@ -82,8 +82,9 @@ def table(rows: list[tuple[Series, Tally]]) -> list[str]:
 
 
 def kinds_of_failure(tally: Tally) -> list[str]:
-    """Return the lines of a table with a row per violation: in how many points, and at which
-    places.
+    """Return the lines of a table with a row per violation.
+
+    A row says in how many points the violation has occurred, and at which places.
     """
     places_by_violation = collections.defaultdict(list)
     for place, violations in tally.failures:
@@ -96,7 +97,7 @@ def kinds_of_failure(tally: Tally) -> list[str]:
 
 
 def settings(kubeconfig: str, seconds: float) -> list[str]:
-    """Return a line with the date, versions and duration of the run."""
+    """Return a list with one line: the date, the versions and the duration of the run."""
     client = kubernetes.config.new_client_from_config(kubeconfig)
     server = kubernetes.client.VersionApi(client).get_code().git_version
     cluster = ("the cluster that KUBECONFIG names" if external_kubeconfig()
@@ -112,8 +113,8 @@ def settings(kubeconfig: str, seconds: float) -> list[str]:
 def record(text: str, words: list[str]) -> None:
     """Write the text to the end of the document.
 
-    It replaces everything from HEADING on. If words have selected the series, it replaces only what
-    follows LATER.
+    The text replaces the section HEADING and everything after it. If only some series have run
+    (those that `words` select), the text replaces only the section LATER, which is the last one.
     """
     heading, command = LATER if words else HEADING, " ".join(["tests/faults --record", *words])
     head = DOCUMENT.read_text("utf-8").partition(heading)[0].rstrip()

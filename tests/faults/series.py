@@ -31,8 +31,8 @@ MAX_SECONDS = 60.0
 
 
 SAMPLE_PLACES = 16
-"""A sample runs only one place of each series, one of the first SAMPLE_PLACES. Consecutive series
-have different places in the sample.
+"""Number of places of a series from which a sample selects one. In consecutive series, a sample
+selects different places.
 """
 
 
@@ -66,7 +66,7 @@ class Tally:
 
 
 class References:
-    """The end states that each flow reaches without faults, from one run of each task."""
+    """The end states that the tasks of each flow reach without faults. Each task runs only once."""
 
     def __init__(self) -> None:
         self._ends: dict[tuple[str, str], Any] = {}
@@ -123,8 +123,8 @@ class Series:
     attempt: Callable[[World, Any], Outcome | None]
     #: Returns the description of a place for the report.
     describe: Callable[[Any], str] = str
-    #: Returns a note for the report. Only the series of kubectl has one, and its violations do not
-    #: make the test fail; None for a series of this collection.
+    #: Returns a note for the report. Only the series of kubectl has a note: its violations are
+    #: reported, but do not make the test fail. None: a series of this collection.
     note: Callable[[], str] | None = None
 
     @property
@@ -191,8 +191,10 @@ def series_of_kills(flow: Flow, references: References, client: Client = module,
 
 
 def kills() -> Iterator[tuple[int, bool]]:
-    """Return the places before and after each write, without an end: (1, False) is before the first
-    write, (1, True) after it, (2, False) before the second write, and so on.
+    """Return an endless iterator over the places before and after each write.
+
+    The place (1, False) is before the first write, (1, True) is after the first write, (2, False)
+    is before the second write, and so on.
     """
     return ((number, is_after) for number in itertools.count(1) for is_after in (False, True))
 
@@ -207,9 +209,10 @@ def at_write(place: tuple[int, bool]) -> str:
 
 def killed_at(world: World, flow: Flow, place: tuple[int, bool],
               client: Client) -> ProgramRun | None:
-    """Run the flow's task, and kill it at this place; return None if the task has fewer writes.
+    """Run the flow's task, kill it at this place (kills), and return the run.
 
-    In HANDOVER_FLOW, all writes are counted. In the other flows, writes of Events are not counted.
+    Return None if the task ends before the place. In HANDOVER_FLOW, all writes are counted. In the
+    other flows, writes of Events are not counted.
     """
     number, is_after = place
     world.clear()
@@ -225,7 +228,9 @@ def killed_at(world: World, flow: Flow, place: tuple[int, bool],
 
 
 def check_resume(world: World, flow: Flow, end: Any, client: Client = module) -> list[str]:
-    """Run the same task again; return violations if it fails or reaches another end state.
+    """Run the same task again, and return the violations.
+
+    It is a violation if the task fails, or if it reaches another end state than `end`.
 
     end: the end state that the task reaches without a fault.
     """
@@ -236,9 +241,13 @@ def check_resume(world: World, flow: Flow, end: Any, client: Client = module) ->
 
 
 def check_rollback(world: World, flow: Flow, end: Any, end_of_rollback: Any) -> list[str]:
-    """Run the opposite task; return violations unless it undoes the update or is refused.
+    """Run the opposite task, and return the violations.
 
-    If the opposite task is refused, the original task must be able to resume the update.
+    There are two correct results: the opposite task undoes the update, or it is refused. If it is
+    refused, the original task must be able to resume the update.
+
+    end: the end state that the original task reaches without a fault. end_of_rollback: the end
+    state that the opposite task reaches without a fault.
     """
     run = world.run(flow.opposite)
     if run.has_succeeded:
@@ -315,7 +324,7 @@ def series_of_watch_faults(flow: Flow, references: References, name: str) -> Ser
 
 def run_with_fault(world: World, flow: Flow, references: References,
                    script: Script | WatchScript) -> Outcome | None:
-    """Run a task with a fault; return None if the task ends before the fault.
+    """Run a task with a fault. Return None if the task ends before the fault.
 
     The task must end within MAX_SECONDS. If the task fails, its error must name the object and the
     next command, and a rerun must succeed.

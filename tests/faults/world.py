@@ -3,8 +3,9 @@
 
 """A namespace with controllers of another user, a proxy, and a judge.
 
-The judge records violations of the guarantees. It extends the observer of tests/integration. To be
-independent, it imports only the names of annotations and labels from the collection.
+The judge records violations of the guarantees. It extends the observer of tests/integration. So
+that the judge is independent of the code under test, this file imports only the names of
+annotations and labels from the collection.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Judge(Observer):
         exist. max_surge: maximum number of additional pods. max_unready: maximum number of unready
         pods.
         """
-        if self.errors:
+        if self.errors:  # the watch was interrupted, so start a new one
             self.errors.clear()
             self._controllers.clear()
             self.__enter__()
@@ -189,7 +190,7 @@ class World:
     # Actions
 
     def clear(self) -> None:
-        """Delete all controllers and pods except those of the other user, and all Leases."""
+        """Delete all Leases, and all controllers and pods except the other user's."""
         for name in set(self.namespace.rc_names()) - OTHER_CONTROLLERS.keys():
             self.namespace.remove(name)
         for item in self.namespace.deployments():
@@ -217,7 +218,7 @@ class World:
 
     def run(self, params: Json, script: Script | None = None, client: Client = module,
             program: Program | None = None) -> ProgramRun:
-        """Run a task to its end. The script decides which of its requests have a fault."""
+        """Run a task to its end. The script decides which requests of the task have a fault."""
         command, environment = client({**TASK, "namespace": self.namespace.name, **params},
                                       self._proxy_kubeconfig, self.home)
         self.proxy.script = script
@@ -231,7 +232,10 @@ class World:
                 raise self.proxy.errors[0]
 
     def wait_until_idle(self) -> None:
-        """Wait until each ReplicationController and ReplicaSet has its number of available pods."""
+        """Wait until all pods are available, and each controller has as many as it requests.
+
+        Only ReplicationControllers and ReplicaSets are taken into account.
+        """
 
         def is_idle() -> bool:
             items = [*(self.namespace.rc(name) or {} for name in self.namespace.rc_names()),

@@ -59,7 +59,7 @@ def pytest_configure(config):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Print the measurements; with WRITE_TRAFFIC, also write them to the documentation."""
+    """Print the measurements. If WRITE_TRAFFIC is set, write them to the documentation, too."""
     if rows := config.stash[measured.ROWS]:
         text = "\n".join(measured.table(rows))
         terminalreporter.write_line("")

@@ -138,7 +138,7 @@ class EdgeGateway:
         return self._folder / "admin.sock"
 
     def _admin(self, path: str) -> Json:
-        """Send a GET request to Envoy's administration interface; return the JSON of the answer."""
+        """Send a GET request to Envoy's administration interface, and parse the JSON answer."""
         connection = http.client.HTTPConnection("envoy", timeout=10)
         connection.sock = socket.socket(socket.AF_UNIX)
         try:
@@ -149,7 +149,9 @@ class EdgeGateway:
             connection.close()
 
     def _status(self, path: str) -> int:
-        """Send a GET request to the Gateway; return the status of the answer (0 without an answer).
+        """Send a GET request to the Gateway, and return the status of the answer.
+
+        Without an answer, return 0.
         """
         try:
             connection = http.client.HTTPConnection(self.address, PORT, timeout=2)
@@ -184,7 +186,7 @@ def definitions() -> t.Iterator[Json]:
 
 
 def module_of(name: str) -> Path:
-    """Return the folder of a module of tests/cluster/contour in Go's module cache."""
+    """Return the folder in Go's module cache of a module that tests/cluster/contour requires."""
     command = [str(go_toolchain.find_go()), "mod", "download", "-json", name]
     done = subprocess.run(command, cwd=binaries.HERE / "contour", env=binaries.environment(),
                           capture_output=True, text=True, check=True, timeout=300)

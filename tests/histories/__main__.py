@@ -123,7 +123,10 @@ def play(create_world: t.Callable[[], t.Any], seed: int, histories: int,
 
 
 def play_on_cluster(seed: int, kinds: t.Sequence[str]) -> tuple[int, Counts, str]:
-    """Play the histories of a seed on the real cluster, in a separate process."""
+    """Play the histories of a seed on the real cluster, and return what play() returns.
+
+    A worker process runs this function.
+    """
     is_fleet = kinds == [FLEET] or (FLEET in kinds and seed % FLEET_PERIOD == 0)
     machine, world = (Fleets, FleetWorld) if is_fleet else (History, RealWorld)
     return play(lambda: world(CLUSTER, f"history-{seed}"), seed,
@@ -197,7 +200,10 @@ def main() -> int:
 
 def gather(futures: t.Iterable[
         concurrent.futures.Future[tuple[int | str, Counts, str]]]) -> tuple[Counts, list[str]]:
-    """Print each result; return the sum of all counts, and the failed seeds or titles of rows."""
+    """Print each result, and return the sum of all counts and a list of the failures.
+
+    A failure is a seed, or the title of a row of the table.
+    """
     total: Counts = collections.Counter()
     failed: list[str] = []
     for future in concurrent.futures.as_completed(list(futures)):

@@ -68,7 +68,8 @@ ROWS = (
         kinds=("ReplicationController",), needs_api_server=True),
 )
 
-#: Actions of another client between the kill and the next task, in every world.
+#: The actions that another client can take between the kill and the next task. Every world has
+#: these actions.
 ACTIONS: dict[str, t.Callable[[History], None]] = {
     "nothing": lambda history: None,
     "scale up": lambda history: history.scale(5),
@@ -129,12 +130,14 @@ class HistoryWithKill(History):
 
 def play(kind: str, row: Row, actions: t.Sequence[str], world: t.Callable[[], World],
          first: int = 0, step: int = 1) -> int:
-    """Play a row once for each moment of a kill, and assert the guarantees; return the number of
-    kills.
+    """Play a row once for each moment of a kill, and return the number of kills.
+
+    Assert the guarantees each time.
 
     The moments are numbered: 0 is before the first write, 1 after it, 2 before the second write,
     and so on. The kills begin at the moment `first`, and continue at every `step`-th moment until
-    the task ends before the kill. Each kill is followed by the next action, in rotation.
+    the task ends before the kill. After a kill, the other client takes one of `actions`. They take
+    turns; a kill after a write and a kill before the next write are followed by the same action.
     """
     for kills, index in enumerate(range(first, 2 * MAX_WRITES, step)):
         moment = index // 2 + 1, index % 2 == 1

@@ -44,10 +44,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
 
-#: The label that all controllers of the fleet have, and the label whose value identifies a
-#: controller and its pods (Member.label).
+#: The key of the label that all controllers of the fleet have, and the key of the label that
+#: identifies a controller and its pods. The value of the latter is Member.label.
 FLEET_LABEL, MEMBER_LABEL = "tier", "member"
-#: Seconds between two renewals of a Lease: so few that even a short task renews it.
+#: Seconds between two renewals of a Lease. The interval is so short that even a short task renews
+#: its Lease.
 RENEW_INTERVAL = 0.3
 #: An image whose pods become ready after 3 s, so that the task renews the Lease several times.
 SLOW = "myimage:v7-slow"
@@ -185,7 +186,10 @@ def _task(pipe: Pipe, kubeconfig: str, params: Json, death: tuple[int, bool] | N
 
 
 def _run_fleet(kubeconfig: str, params: Json, death: tuple[int, bool] | None) -> TaskRun:
-    """Run a task for a fleet, and return its outcome: "done", "refused" or "crashed"."""
+    """Run a task for a fleet.
+
+    Return a TaskRun with the outcome "done", "refused" or "crashed".
+    """
     try:
         selected_fleet = t.cast(fleet.Fleet, fleet.Fleet.from_params(params))
         groups = {}
@@ -206,7 +210,10 @@ def _run_fleet(kubeconfig: str, params: Json, death: tuple[int, bool] | None) ->
 
 
 def _kill_at_write(groups: fleet.Groups, number: int, is_after: bool) -> None:
-    """Let the process exit before or after the write with this number, counted over all threads."""
+    """Make the process exit at the write with this number, counted over all threads.
+
+    is_after: whether the process exits after the write. Otherwise, it exits before the write.
+    """
     count = itertools.count(1)
 
     def write_or_exit(_what: t.Any, write: t.Callable[[], bool]) -> bool:
@@ -238,7 +245,8 @@ class Fleets(RuleBasedStateMachine):
         self.members = [Member(*pair) for pair in members]
         sizes = {member: 2 if member.kind == "DaemonSet" else size
                  for member, size in zip(self.members, replicas, strict=False)}
-        #: Acceptable numbers of replicas by member.
+        #: The acceptable numbers of replicas of each member. There are several numbers if the
+        #: member was scaled while a task was pending.
         self.sizes = {member: {size} for member, size in sizes.items()}
         #: The options of the last task if it was killed, or if its update is incomplete.
         self.pending: Json | None = None
@@ -284,8 +292,9 @@ class Fleets(RuleBasedStateMachine):
 
     def _roll(self, params: Json, death: tuple[int, bool] | None,
               is_loaded: bool = False) -> TaskRun:
-        """Run a task for all members, assert that its results are plausible, and record whether it
-        is pending.
+        """Run a task for all members, and assert that its results are plausible.
+
+        Set `pending` to the options of the task, or to None if the task is complete.
 
         death: when the task is killed (DEATHS). is_loaded: whether another client writes meanwhile.
         """

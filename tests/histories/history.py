@@ -1,11 +1,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play random histories: tasks with random options are killed at random writes; other clients act.
+"""Play random histories.
+
+In a history, tasks with random options are killed at random writes, and other clients act.
 
 The guarantees are those of docs/concepts/guarantees.md. The world (World) checks the guarantees
-that hold during a task, and this file those that hold after it. At the end of a history, a task
-without kills must leave only the requested state.
+that hold during a task. This file checks the guarantees that hold after a task. At the end of a
+history, a task without kills must leave only the requested state.
 
 Hypothesis orders rules and arguments by their names: a new name changes the histories of a seed.
 """
@@ -29,11 +31,11 @@ KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "Da
 #: Kinds whose pods the controller manager replaces as soon as the template changes.
 SERVER_DRIVEN = ("Deployment", "StatefulSet", "DaemonSet")
 IMAGES = st.integers(1, 4).map("myimage:v{}".format)
-#: An image whose pods never become ready; the kubelet reports the cause immediately.
+#: An image whose pods never become ready. The kubelet reports the cause immediately.
 BROKEN = "myimage:v9-noconfig"
 #: Options with which a task fails soon if pods do not become ready.
 IMPATIENT = {"failure_grace": 1, "progress_deadline": 10}
-#: Fields of spec that the user sets: an update restores them at its end.
+#: Fields of spec that belong to the user. If an update changes them, it restores them at its end.
 USER_FIELDS = ("strategy", "updateStrategy", "revisionHistoryLimit", "progressDeadlineSeconds",
                "paused", "podManagementPolicy")
 
@@ -82,7 +84,7 @@ class TaskRun:
 
     #: "done", "killed" or "refused" (or "crashed", for a task of a fleet with an unexpected error).
     outcome: str
-    #: The result of the module; if it has refused, the progress that the error contains.
+    #: The result of the module. If the module has refused, the progress that the error contains.
     result: Json = dataclasses.field(default_factory=dict)
     #: The message of the module, or the text of the error.
     message: str = ""
@@ -135,7 +137,7 @@ class World(t.Protocol):
         """
 
     def scale(self, kind: str, name: str, replicas: int) -> None:
-        """Scale a controller; for a DaemonSet, add or remove nodes."""
+        """Scale a controller. A DaemonSet is scaled by adding or removing nodes."""
 
     def delete_pod(self, index: int) -> None: ...
 
@@ -173,7 +175,7 @@ class World(t.Protocol):
         """Create a HorizontalPodAutoscaler for a controller."""
 
     def autoscaler(self) -> Json | None:
-        """Return the spec and the annotations of the autoscaler; None if there is no autoscaler."""
+        """Return the spec and the annotations of the autoscaler, or None without an autoscaler."""
 
     def remaining_leases(self) -> list[str]:
         """Return the Leases that remain after a task."""
@@ -449,7 +451,10 @@ class History(RuleBasedStateMachine):
         return last
 
     def _task_or_run(self, words: list[str], params: Json) -> Json | None:
-        """If the command is a task, return its options; otherwise execute it, and return None."""
+        """Return the options of the task that the command runs.
+
+        If the command runs no task (a kubectl command), execute the command, and return None.
+        """
         if words == [typed_commands.TASK_THAT_BEGAN]:
             *_earlier, task = self.starting_tasks or [params]
             if len(self.starting_tasks) > 1:
@@ -569,14 +574,14 @@ class History(RuleBasedStateMachine):
         return self.world.has_all_actions or kind in ("StatefulSet", "DaemonSet")
 
     def _current_user_fields(self) -> Json:
-        """Return those fields of the current spec that the user sets (USER_FIELDS)."""
+        """Return the fields of the current spec that belong to the user (USER_FIELDS)."""
         spec = t.cast(Json, self.world.get(self.kind, self.name))["spec"]
         return copy.deepcopy({field: spec[field] for field in USER_FIELDS if field in spec})
 
     def _restored(self, fields: Json | None = None) -> Json:
-        """Return those of the user's fields that an update must have restored at its end.
+        """Return the user's fields, as far as an update must have restored them at its end.
 
-        fields: the user's fields (default: those of the current spec).
+        fields: the user's fields (default: the user's fields in the current spec).
         """
         fields = copy.deepcopy(self._current_user_fields() if fields is None else fields)
         # a task does not restore maxUnavailable if the recorded value exceeds the current one
@@ -590,7 +595,7 @@ class History(RuleBasedStateMachine):
         return "kubernetes.io/deployment" in (item["spec"]["selector"].get("matchLabels") or {})
 
     def _accepted_options(self, options: Json) -> Json:
-        """Return the options without those that the kind does not accept."""
+        """Return only the options that the kind accepts."""
         if self.kind not in ("StatefulSet", "DaemonSet"):
             return options
         accepts_surge = self.kind == "DaemonSet" and "max_unavailable" not in options
@@ -689,7 +694,7 @@ class History(RuleBasedStateMachine):
         self._assert_requested_state("myimage:last")
 
     def _pods_of_update(self, pods: list[tuple[str, str, bool]]) -> list[tuple[str, str, bool]]:
-        """Return those of the pods whose controllers a task can know.
+        """Return only the pods whose controllers a task can know.
 
         If another client has removed the record of an update, no task knows the other controllers
         of the kind. Their pods are left out.
@@ -738,7 +743,7 @@ def _image(item: Json) -> str:
 
 
 def steps(result: Json) -> list[tuple[t.Any, ...]]:
-    """Return those steps of a result that check mode and the real run must have in common.
+    """Return the steps of a result in a form that is equal for check mode and for the real run.
 
     A step is a tuple (action, kind, name). Consecutive changes of sizes are merged: each controller
     has one tuple ("scale", name, last size). Two things are left out: the name of a
@@ -803,7 +808,7 @@ def _user_numbers(fields: Json) -> Json:
 
 
 def _resolve(value: int | str, size: int) -> int:
-    """Return the number; for a percentage such as "50%", this share of the size, rounded up."""
+    """Return the number. A percentage such as "50%" is this share of the size, rounded up."""
     text = str(value)
     return -(-size * int(text.rstrip("%")) // 100) if text.endswith("%") else int(text)
 

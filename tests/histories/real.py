@@ -95,7 +95,8 @@ class RealWorld:
 
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
              ceiling: int | None) -> TaskRun:
-        # Let all pods become available: the DaemonSet controller deletes others immediately.
+        # Wait until all pods are available, since the DaemonSet controller deletes unavailable pods
+        # immediately.
         if params.get("min_ready_seconds"):
             time.sleep(float(params["min_ready_seconds"]) + 0.2)
         with self.namespace.observer() as observer, clocks_ahead(self.clock_ahead):
@@ -120,7 +121,9 @@ class RealWorld:
         return run
 
     def _print_server_state(self, error: RolloutError) -> None:
-        """Note the state of all controllers and pods if the error reports missing progress."""
+        """If the error reports missing progress, add the state of all controllers and pods to the
+        report of the history.
+        """
         if "no progress" not in error.what:
             return
         for item in (item for kind in self._kinds for item in self._items(kind)):

@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play histories on the cluster model of check mode: thousands in a minute, without autoscalers."""
+"""Play histories on the cluster model that check mode uses.
+
+The model plays thousands of histories in a minute. It has no autoscalers.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
-#: Kinds whose model has a mapping from the name of each controller to its pods.
+#: Kinds whose model stores the pods by the name of their controller.
 BY_NAME = (Kind.STATEFUL_SET, Kind.DAEMON_SET)
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}
 
@@ -63,13 +66,17 @@ class CheckedCluster(Cluster):
             item["status"] = {"desiredNumberScheduled": replicas}
             self.cluster = DaemonSetModel([item])
             self.cluster.broken_images = frozenset({BROKEN})
-            # pod names contain this counter, and must differ from those of check mode's own model
+            # Pod names contain this counter. It starts high, so that no name is equal to the name
+            # of a pod in check mode's own copy of the model.
             self.cluster._syncs = 10_000
         else:
             self.cluster = ClusterModel([item], kind)
         self.on_wait = self.settle
         self.settle()
+        #: When the client is killed: the number of a write, counted from 1, and whether the kill
+        #: follows the write. None: the client is not killed.
         self.death: tuple[int, bool] | None = None
+        #: The smallest number of ready pods, and the largest number of pods, since the task began.
         self.min_ready, self.max_pods = 10**9, 0
 
     @property
@@ -78,8 +85,9 @@ class CheckedCluster(Cluster):
         return self.cluster.sets if self.kind is Kind.DEPLOYMENT else self.cluster
 
     def settle(self) -> None:
-        """Let the controllers of the model act until they have nothing to do, and check the pods
-        after each act.
+        """Let the controllers of the model act until they have nothing to do.
+
+        Check the pods after each action.
         """
         while moves := self.cluster.moves():
             self.cluster.make(moves[0])

@@ -69,9 +69,9 @@ def _verb(words: list[str]) -> str:
 
 
 def task_params(words: list[str]) -> Json | None:
-    """Return the options of an ad-hoc command, without those of the connection.
+    """Return the options of an ad-hoc command, without the options in CONNECTION.
 
-    For a kubectl command, return None. Assert that Ansible would accept the options.
+    Assert that Ansible would accept the options. For a kubectl command, return None.
     """
     if words[: len(AD_HOC)] != AD_HOC:
         assert words[0] == "kubectl", f"not a command for the module: {words}"
@@ -100,8 +100,8 @@ def lost_options(params: Json, message: str) -> list[str]:
     """Return a text for each option that is missing or different in a suggested command that
     repeats the task.
 
-    Not compared are next_name, for which the error may suggest another value, and options that the
-    error advises to leave out.
+    Two kinds of options are not compared: next_name, because the error may suggest another value
+    for it, and options that the error advises to leave out.
     """
     params = {option: value
               for option, value in params.items() if option != "next_name"
@@ -130,7 +130,7 @@ def _typed(option: str, value: t.Any) -> t.Any:
 def kubectl(words: list[str]) -> tuple[str, list[str], Json]:
     """Return the verb, the arguments and the options of a kubectl command.
 
-    The keys of the options are as in the command, such as "-n" or "--replicas".
+    The options are a dictionary. Its keys are as in the command, such as "-n" or "--replicas".
     """
     flags: Json = {}
     arguments: list[str] = []

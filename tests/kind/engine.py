@@ -4,7 +4,7 @@
 """Run a private Docker engine in new namespaces for the duration of one command.
 
 The kernel kills the engine when this program exits, even by SIGKILL. After SIGKILL, only empty
-control groups remain; the next engine of this checkout removes the control groups.
+control groups remain, which the next engine of this checkout removes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NEEDED = {
     "debootstrap": "debootstrap",
     "setpriv": "util-linux",
 }
-"""Debian package by program."""
+"""Debian packages of the programs that the engine needs, by program."""
 
 MEMORY = 4
 """GiB of memory for the engine, which stores images and containers in a tmpfs."""
@@ -46,7 +46,10 @@ SYS_RESOURCE = 24
 
 
 def hindrance() -> str:
-    """Return why a private engine cannot run here, or ""; ignore missing packages."""
+    """Return why a private engine cannot run here, or "" if it can.
+
+    Missing packages that `install` can install are not a reason.
+    """
     if image := os.environ.get(IMAGE):
         return f"{LABEL} lacks the image {image}, which {IMAGE} names"
     if reason := machine.hindrance(LABEL, NEEDED):

@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 IMAGE = "BATON_KIND_IMAGE"
-"""Environment variable with the node image; the default is kind's image."""
+"""Environment variable with the name of the node image. Without it, kind uses its own image."""
 
 
 def hindrance() -> str:

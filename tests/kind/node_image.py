@@ -44,14 +44,15 @@ WEB = [
         )
     ),
 ]
-"""Images of tests and molecule scenarios; all contain the test web server that
-tests/cluster/real_node.py also uses.
+"""Images that the tests and the molecule scenarios use. All contain the same web server as the
+images in tests/cluster/real_node.py.
 """
 
 
 def provide(programs: dict[str, Path]) -> Path:
-    """Return the path of a tar file with the node's root file system; rebuild the file if its
-    inputs have changed. Raises ClusterError.
+    """Return the path of a tar file with the node's root file system. Raises ClusterError.
+
+    The file is built if it is missing, or if its inputs have changed.
     """
     digest = hashlib.sha256("".join(map(str, programs.values())).encode())
     for file in (HERE / "node-image", Path(__file__)):
@@ -62,9 +63,8 @@ def provide(programs: dict[str, Path]) -> Path:
             folder = node.with_suffix(".new")
             shutil.rmtree(folder, ignore_errors=True)
             _build(folder, programs)
-            (folder / "node.tar").rename(
-                node
-            )  # atomic, so that no process reads an incomplete file
+            # atomic, so that no process reads an incomplete file
+            (folder / "node.tar").rename(node)
             shutil.rmtree(folder)
     return node
 

@@ -13,8 +13,9 @@ import sys
 
 
 def drop_capability(process):
-    """Remove the capability, and a negative oom_score_adj, which requires the capability, from the
-    process of an OCI runtime specification.
+    """Change the process of an OCI runtime specification, so that it starts without the capability.
+
+    A negative oom_score_adj, which requires the capability, is set to 0.
     """
     capabilities = process.get("capabilities") or {}
     for names in capabilities.values():
@@ -25,7 +26,10 @@ def drop_capability(process):
 
 
 def rewrite(path, process_of):
-    """Drop the capability in a JSON file; `process_of` returns the process in its content."""
+    """Drop the capability in a JSON file.
+
+    process_of: receives the content of the file, and returns the process in it.
+    """
     with open(path, encoding="utf-8") as file:
         content = json.load(file)
     drop_capability(process_of(content))

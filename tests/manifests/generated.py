@@ -247,9 +247,10 @@ def _repair(namespace: Namespace, template: Json) -> Json | None:
 
 
 def _rejection(namespace: Namespace, template: Json) -> Json | None:
-    """Let the API server check a controller and a pod with the template, in dry runs.
+    """Create a controller and a pod with the template in dry runs, so that the API server checks
+    the template.
 
-    Return the Status object of the first error; None if the API server accepts both.
+    Return the Status object of the first error, or None if the API server accepts both.
     """
     labels = {**template["metadata"]["labels"], TRIP: "0"}
     labeled = {**template, "metadata": {**template["metadata"], "labels": labels}}
@@ -270,7 +271,7 @@ def _remove_field(template: Json, path: str) -> bool:
     """Remove the field that the API server has rejected, and return whether this was possible.
 
     If the field does not exist, because the API server requires it, remove the object that lacks
-    it. If a field is essential, remove the closest object around it that is not.
+    it. If a field is essential, remove the closest enclosing object that is not essential.
 
     path: the field in the notation of the API server, such as "spec.containers[0].ports".
     """

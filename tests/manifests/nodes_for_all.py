@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Bind every pod that the scheduler does not bind to one of the fake nodes.
+"""Bind pods to the fake nodes, if the scheduler does not bind them.
 
 The fake nodes start no containers, so it does not matter if a pod's scheduling constraints are
 violated.
@@ -25,7 +25,7 @@ NODES = itertools.cycle(f"fake-{number}" for number in range(4))
 
 @contextlib.contextmanager
 def bind_pods(kubeconfig: str) -> Iterator[None]:
-    """Bind the pods that the scheduler does not bind, in the background during the block."""
+    """During the block, bind the pods that the scheduler does not bind."""
     stop = threading.Event()
     threading.Thread(target=_bind_all, args=(kubeconfig, stop), daemon=True).start()
     try:
@@ -60,7 +60,7 @@ def _bind(core: kubernetes.client.CoreV1Api, pod: dict[str, Any]) -> None:
 
 
 def _daemon_node(pod: dict[str, Any]) -> str:
-    """Return the node for which a DaemonSet has created the pod; "" for other pods."""
+    """Return the node for which a DaemonSet has created the pod, or "" for other pods."""
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution",
                          {}).get("nodeSelectorTerms", [])

@@ -80,7 +80,7 @@ class Trip:
         self.container: str = self.template["spec"]["containers"][0]["name"]
 
     def run(self) -> list[str]:
-        """Run the trip; return a list with the first violation ([] if there is none).
+        """Run the trip, and return a list with the first violation ([] if there is none).
 
         Raises Rejected if the API server rejects the manifest.
         """
@@ -155,7 +155,7 @@ class Trip:
         planned, done = self._run_in_check_mode(**params), self._run_task(**params)
         if not done["changed"]:
             raise Violation(f"{what}: nothing has changed: {done['msg']}")
-        normalize = self._without_sizes if self.kind == "Deployment" else _without_times
+        normalize = self._with_merged_sizes if self.kind == "Deployment" else _without_times
         self._assert_equal(f"{what}: check mode's steps", normalize(planned["steps"]),
                            normalize(done["steps"]))
 
@@ -233,9 +233,9 @@ class Trip:
         """Return the manifest of the controller with this template.
 
         If the kind is updated by a successor, the manifest has neither name nor selector, because
-        the task derives those of the successor.
+        the task chooses the name and the selector of the successor.
 
-        with_selector: whether to add them nevertheless, for the creation of the controller.
+        with_selector: whether to add both nevertheless, for the creation of the controller.
         """
         labels = template["metadata"]["labels"]
         metadata = {"creationTimestamp": None, "labels": dict(labels)}
@@ -258,7 +258,7 @@ class Trip:
                 "kind": self.kind,
                 "metadata": metadata, "spec": spec, "status": {}}
 
-    def _without_sizes(self, steps: list[Json]) -> list[Json]:
+    def _with_merged_sizes(self, steps: list[Json]) -> list[Json]:
         """Return the steps of a Deployment's update in a form that can be compared.
 
         Consecutive size changes of ReplicaSets are merged into one entry with the first and the
@@ -342,7 +342,7 @@ class Rejection(Trip):
 
 
 def _choose_nodes(spec: Json) -> None:
-    """Let a DaemonSet have REPLICAS pods, by replacing the pod's requirements for nodes."""
+    """Replace the requirements for nodes in a pod's spec, so that a DaemonSet has REPLICAS pods."""
     for field in ("nodeName", "nodeSelector"):
         if spec.get(field):
             del spec[field]

@@ -76,14 +76,15 @@ class Rollout:
 
     @property
     def status(self) -> Json:
-        """Return the status; {} until the controller has observed the last change of the spec."""
+        """Return the status, or {} if the controller has not observed the last change of the spec.
+        """
         item = self.get()
         status = item.get("status") or {}
         is_current = status.get("observedGeneration") == str(item["metadata"]["generation"])
         return status if is_current else {}
 
     def wait_until(self, phase: str, seconds: float = 120) -> Json:
-        """Wait for a phase, such as Healthy or Paused."""
+        """Wait for a phase, such as Healthy or Paused, and return the status."""
         return eventually(lambda: (status := self.status).get("phase") == phase and status,
                           f"the phase {phase} of the Rollout", seconds)
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evict pods by the requests that a drain, a descheduler and a vertical autoscaler send."""
+"""Evict pods with the same requests as a drain, a descheduler and a vertical autoscaler."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def create_budget(namespace: Namespace, min_available: int) -> None:
 
 
 def evict(namespace: Namespace, pod: Json) -> bool:
-    """Evict a pod; return False if a budget refuses the eviction, or the pod no longer exists."""
+    """Evict a pod, and return whether it was evicted.
+
+    It is not evicted if a budget refuses the eviction, or if the pod no longer exists.
+    """
     name = pod["metadata"]["name"]
     try:
         namespace.call("POST", f"{namespace.path('pods', name)}/eviction", {

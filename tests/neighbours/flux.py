@@ -79,8 +79,9 @@ class Artifacts(http.server.ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def publish(self, manifests: t.Iterable[Json]) -> Json:
-        """Serve the manifests as an archive; return the value of the field `artifact` in the status
-        of a GitRepository with these manifests.
+        """Serve the manifests as an archive, and return the description of the archive.
+
+        The description is a value for the field `artifact` in the status of a GitRepository.
         """
         data, text = io.BytesIO(), yaml.safe_dump_all(manifests).encode()
         with tarfile.open(fileobj=data, mode="w:gz") as archive:
@@ -154,7 +155,10 @@ class Kustomization:
         self.wait_until_applied(artifact)
 
     def publish(self, manifests: list[Json]) -> str:
-        """Publish the manifests as the newest commit of the GitRepository; return its revision."""
+        """Publish the manifests as the newest commit of the GitRepository.
+
+        Return the revision of the commit, such as "main@sha1:..."
+        """
         artifact = self.artifacts.publish(manifests)
         path = REPOSITORIES.format(self.namespace.name) + "/apps/status"
         self.namespace.call("PATCH", path, {"status": {"artifact": artifact}}, MERGE)

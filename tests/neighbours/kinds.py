@@ -39,5 +39,5 @@ def ready(namespace: Namespace) -> list[Json]:
 
 
 def images(namespace: Namespace) -> set[str]:
-    """Return the image of the first container of each pod."""
+    """Return the different images of the pods. Only the first container of each pod counts."""
     return {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()}

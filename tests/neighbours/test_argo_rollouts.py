@@ -46,7 +46,7 @@ def template(image="myimage:v1"):
 
 
 def refusal(namespace, **options):
-    """Run a task that must be refused without a change of any object; return its error."""
+    """Run a task, assert that it is refused and changes no object, and return its error."""
     before = namespace.end_state()
     with pytest.raises(RolloutError) as refused:
         namespace.roll(**{"image": "myimage:v2", **options})

@@ -49,8 +49,8 @@ OURS, ARGO = "this collection", "Argo Rollouts"
 class Measurement:
     """A context manager that measures its block.
 
-    After the block, `seconds` is its duration, and `requests` has the number of requests per pod of
-    each client (the keys of the counters).
+    After the block, `seconds` is the duration of the block. `requests` maps each client (a key of
+    the counters) to the number of its requests, divided by the number of pods.
     """
 
     def __init__(self, counters):

@@ -28,6 +28,7 @@ def _remove_nodes(namespace):
 
 
 def requests_of(pod):
+    """Return the CPU request of a pod's first container, such as "150m", or None without one."""
     return pod["spec"]["containers"][0].get("resources", {}).get("requests", {}).get("cpu")
 
 

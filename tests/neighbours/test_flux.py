@@ -3,7 +3,7 @@
 
 """Update controllers that Flux's kustomize-controller manages.
 
-The annotation `note` of the three controllers, such as "aaa" or "bbb", shows whether Flux has
+The annotations `note` of the three controllers, such as "aaa" or "bbb", show whether Flux has
 applied the manifests of version 2.
 """
 

@@ -3,8 +3,8 @@
 
 """Update the controllers of a Helm release, and upgrade or roll back the release meanwhile.
 
-docs/how-to/gitops.md has a row for each of these outcomes. The annotation `note` of the three
-controllers, such as "abb", shows which of them an upgrade has changed.
+A table in docs/how-to/gitops.md has a row for each outcome that is tested here. The annotations
+`note` of the three controllers, such as "abb", show which of them an upgrade has changed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update controllers next to admission webhooks that change objects, or do not respond."""
+"""Update controllers while admission webhooks change objects, or do not respond."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-#: Seconds of a short outage of a webhook for controllers. A write is retried for a longer time, and
-#: so succeeds.
+#: Seconds of a short outage of a webhook for controllers. A write succeeds in spite of the outage,
+#: since it is retried for a longer time.
 SHORT = 8
 #: Seconds of the outages of a webhook for pods.
 OUTAGE, LONG_OUTAGE = 15, 60
@@ -92,7 +92,8 @@ class Outage:
         self.has_begun = threading.Event()
 
     def on_line(self, line):
-        """Receive a progress line; at the line that starts the outage, wait until it has begun."""
+        """Receive a progress line. If the line starts the outage, wait until the outage has begun.
+        """
         self.lines.append(line)
         if self.thread is None and line.startswith(self.first_word):
             self.thread = threading.Thread(target=self._run, daemon=True)

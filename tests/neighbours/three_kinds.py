@@ -102,9 +102,9 @@ class Controllers:
     def assert_reset_and_updated_again(self) -> None:
         """Check how the collection continues after another tool has reset three paused updates.
 
-        First assert that the other tool has applied the old manifests. Then run the updates again:
-        those of the ReplicationController and the StatefulSet succeed. That of the Deployment fails
-        until its paused update has been rolled back.
+        First assert that the other tool has applied the old manifests. Then run the updates again.
+        The updates of the ReplicationController and of the StatefulSet succeed. The update of the
+        Deployment fails until the paused update has been rolled back.
         """
         assert self.images() == ["v1"] * 3
         self.wait_for_pods(RC, "v1 v1 v1 v1 v2 v2")

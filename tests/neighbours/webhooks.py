@@ -36,7 +36,8 @@ Mutation: t.TypeAlias = t.Callable[[Json], list[Json]]
 
 
 def add_sidecar(pod: Json) -> list[Json]:
-    """Add an init container and a container, as the injector of a mesh does."""
+    """Return a patch that adds an init container and a container, as the injector of a mesh does.
+    """
     spec = pod["spec"]
     if any(container["name"] == "proxy" for container in spec["containers"]):
         return []
@@ -50,7 +51,7 @@ def add_sidecar(pod: Json) -> list[Json]:
 
 
 def use_mirror(item: Json) -> list[Json]:
-    """Prefix each image of a controller or a pod with MIRROR."""
+    """Return a patch that prefixes each image of a controller or a pod with MIRROR."""
     is_pod = item["kind"] == "Pod"
     spec = item["spec"] if is_pod else item["spec"]["template"]["spec"]
     prefix = "/spec" if is_pod else "/spec/template/spec"
@@ -61,7 +62,10 @@ def use_mirror(item: Json) -> list[Json]:
 
 
 def request_more(pod: Json) -> list[Json]:
-    """Set the CPU requests of the first container, as the webhook of a vertical autoscaler does."""
+    """Return a patch that sets the CPU request of the first container.
+
+    The webhook of a vertical autoscaler does the same.
+    """
     return [{"op": "add", "path": "/spec/containers/0/resources",
              "value": {"requests": {"cpu": "150m"}}}]
 
@@ -121,7 +125,7 @@ class Webhook(http.server.ThreadingHTTPServer):
         return self
 
     def _probe(self) -> bool:
-        """Create a pod and a controller in a dry run; return whether the webhook was called."""
+        """Create a pod and a controller in a dry run, and return whether the webhook was called."""
         body = manifest(0, name="probe")
         pod = {"metadata": {"name": "probe"}, "spec": body["spec"]["template"]["spec"]}
         for resource, item in (("pods", pod), ("replicationcontrollers", body)):
@@ -138,7 +142,7 @@ class Webhook(http.server.ThreadingHTTPServer):
 
     @contextlib.contextmanager
     def outage(self, is_timeout: bool) -> t.Iterator[None]:
-        """Let all calls of the webhook fail in the block.
+        """Make all calls of the webhook fail during the block.
 
         is_timeout: whether the webhook accepts connections, but does not respond. Otherwise, it
         refuses connections.

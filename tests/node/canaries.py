@@ -39,8 +39,8 @@ connections depends on the pods to which k6 opened its 20 connections.
 """
 
 DRAIN = 4.0
-"""Seconds that a pod serves after SIGTERM: longer than in rollouts.py, so that a slow kube-proxy on
-a busy machine does not fail this test.
+"""Seconds for which a pod continues to serve after SIGTERM. They are more than in rollouts.py, so
+that this test does not fail if kube-proxy is slow on a busy machine.
 """
 
 CONTAINER: Json = {
@@ -61,9 +61,10 @@ def image(version: str) -> str:
 
 @contextlib.contextmanager
 def scraped_pods(shop: Shop, targets: Path) -> t.Iterator[Json]:
-    """Keep a file with the addresses of the pods current during the block.
+    """During the block, keep a file up to date that contains the addresses of the pods.
 
-    targets: the path of the file. Yield the scrape configuration that makes Prometheus read it.
+    Yield the scrape configuration that makes Prometheus read the file. targets: the path of the
+    file.
     """
     stopped = threading.Event()
 
@@ -119,8 +120,8 @@ class Canary:
     #: Number of requests during the playbook, and number of those that got no answer.
     requests: int = 0
     lost: int = 0
-    #: Answers of all versions, from the time of the first answer of the new version to that of its
-    #: last answer.
+    #: Answers of all versions to requests that were sent between the first and the last request
+    #: which the new version answered.
     all_answers: list[Answer] = dataclasses.field(default_factory=list)
     #: Answers of the new version.
     answers: list[Answer] = dataclasses.field(default_factory=list)
@@ -162,9 +163,9 @@ class Canary:
 
 
 def max_share(requests: int) -> float:
-    """Return the maximum plausible share of the canary in so many requests.
+    """Return the maximum plausible share of the canary in this number of requests.
 
-    It is the expected share plus five standard deviations.
+    The maximum is the expected share plus five standard deviations.
     """
     return SHARE + 5 * math.sqrt(SHARE * (1 - SHARE) / requests)
 

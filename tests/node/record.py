@@ -3,7 +3,8 @@
 
 """Write the measurements as Markdown tables.
 
-There are three tables: of the requests during rollouts, of canaries, and of scale-outs.
+There are three tables: one about the requests during rollouts, one about canaries, and one about
+scale-outs.
 """
 
 from __future__ import annotations
@@ -50,15 +51,15 @@ class ScaleOut(t.NamedTuple):
 SCALE_OUTS = pytest.StashKey[list[ScaleOut]]()
 TRAFFIC = pytest.StashKey[list[Measurement]]()
 CANARIES = pytest.StashKey[list[Canary]]()
-"""Keys of the measurements in the stash of the test session. The canaries are only those of the
-test with the most rollouts.
+"""Keys of the measurements in the stash of the test session. Under CANARIES are only the canaries
+of one test, the one with the most rollouts.
 """
 
 
 def table(measurements: list[Measurement]) -> list[str]:
     """Return the lines of a table with a row per rollout and a row with the totals.
 
-    The negative controls are the last rollouts, and are not counted in the totals.
+    The negative controls are in the last rows, and are not counted in the totals.
     """
     header = (
         "| rollout | kind | by | seconds | requests on new connections | failed "

@@ -34,7 +34,8 @@ REPLICAS = 4
 V1, V2 = "localhost/web:v1", "localhost/web:v2"
 
 DRAIN, START = 2.0, 4.5
-"""Seconds that a pod serves after SIGTERM, and that a new pod takes to listen.
+"""DRAIN: seconds for which a pod continues to serve after SIGTERM. START: seconds until a new pod
+listens.
 
 START must be longer than DRAIN. Without a ready pod, kube-proxy sends requests to terminating pods
 that still serve. If new pods were ready before the old pods have drained, even a controller that
@@ -200,7 +201,7 @@ class Shop:
         time.sleep(SETTLE)
 
 
-# Rollouts. When such a function is called, the pods of v1 are serving. It returns when the rollout
+# Rollouts. Each function is called while the pods of v1 are serving, and returns when the rollout
 # has ended.
 
 
@@ -215,7 +216,10 @@ def kill_and_resume(shop: Shop) -> None:
 
 
 def kill_at_new_pod_and_resume(shop: Shop) -> None:
-    """Kill the task while the new pod starts; the controller manager completes the update."""
+    """Kill the task while the new pod starts, and let the controller manager complete the update.
+
+    Then run the task again.
+    """
     shop.roll_until(lambda: shop.has_pod_of(V2), "a new pod", image=V2)
     time.sleep(START + DRAIN + 1)
     shop.roll(image=V2)
@@ -436,8 +440,9 @@ ROWS = [
         "update, kubelet killed and restarted",
         update_with_disruption(outage_of("kubelet")),
         kinds=(RC,),
+        # a restarted kubelet may briefly report a pod as unready
         has_all_pods_ready=False,
-    ),  # a restarted kubelet may briefly report a pod as unready
+    ),
     Row(
         "update, containerd killed and restarted",
         update_with_disruption(outage_of("containerd")),

@@ -36,7 +36,7 @@ NAME = operator.attrgetter("name")
 
 MAX_DELAY = 60
 """Maximum seconds until the autoscaler scales out, counted from the start of the load or from the
-end of a freeze. It takes some time, since the autoscaler takes a new pod for idle until
+end of a freeze. The maximum is high because the autoscaler considers a new pod idle until
 metrics-server has measured the pod twice.
 """
 

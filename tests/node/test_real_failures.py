@@ -32,8 +32,7 @@ WORKERS = 4
 
 PROBE = {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1, "failureThreshold": 2}
 LATE_PROBE = PROBE | {"initialDelaySeconds": 60}
-"""A probe with a delay, so that even on a busy machine the container exits before the first probe.
-"""
+"""A probe that begins after a minute. Even on a busy machine, the container exits before that."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -214,7 +213,10 @@ def fail_rollout(row: Row, kubeconfig: str) -> Outcome:
 
 @pytest.fixture(scope="module")
 def outcomes(cluster, request):
-    """Start the rollouts of all selected tests; provide the Future of the Outcome of each row."""
+    """Start the rollouts of all selected tests, several in parallel.
+
+    Provide a dictionary that maps each row to a Future, whose result is the row's Outcome.
+    """
     rows = [
         item.callspec.params["row"]
         for item in request.session.items

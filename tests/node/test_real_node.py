@@ -76,9 +76,9 @@ def test_real_node_changes_no_settings_of_the_machine_and_is_removed_completely(
     before = machine_state()
     with embedded.up(name, with_real_node=True) as cluster:
         number, port = map(int, re.search(r"10\.123\.(\d+)\.1:(\d+)", cluster.server).groups())
-        with pytest.raises(
-            ConnectionRefusedError
-        ):  # etcd, two ports before the API server, has no authentication
+        # etcd has no authentication, so it must not listen on the address that pods can reach. Its
+        # port is the API server's port minus two.
+        with pytest.raises(ConnectionRefusedError):
             socket.create_connection((f"10.123.{number}.1", port - 2), timeout=5)
         namespace = Namespace(cluster.kubeconfig, "node-crash")
         namespace.make_primary(2, "localhost/web:v1")

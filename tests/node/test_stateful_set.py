@@ -64,8 +64,9 @@ def shop(namespace, tmp_path):
 
 
 def stored_versions(namespace):
-    """Return the list of versions that have started with the volume of each pod, by name of the
-    pod.
+    """Return which versions have started with the volume of each pod.
+
+    The keys are names of pods, and each value is a list of versions in the order of their starts.
     """
     versions = {}
     for pod in namespace.pods():

@@ -24,8 +24,8 @@ from objects import eventually
 SCRIPT = Path(__file__).parent / "traffic.js"
 
 RATE = 200
-"""Default number of requests per second on new connections, and of as many additional requests on
-persistent connections.
+"""Default number of requests per second on new connections. By default, the same number of
+additional requests is sent on persistent connections.
 """
 
 TIMEOUT = 3.0
@@ -37,9 +37,9 @@ rules once per second.
 """
 
 PRIORITY = ("nice", "-n", "-10")
-"""First words of the commands that measure. They raise the priority of the command, so that other
-work on the machine does not make requests fail. Without the permission for this, nice runs the
-command with its normal priority.
+"""First words of a command that measures. They raise the priority of the command, so that other
+work on the machine does not make requests fail. If the user may not raise priorities, nice runs the
+command with the normal priority.
 """
 
 PHASES = ("blocked", "connecting", "sending", "waiting", "receiving")

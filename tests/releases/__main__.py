@@ -38,8 +38,8 @@ NEXT_HEADING = "\n## Random histories"
 def play(seed: int) -> tuple[int, collections.Counter[str], str]:
     """Play the release of a seed. This function runs in a separate process.
 
-    Return the seed, the counts of events and outcomes, and the text of the failure ("" after
-    success).
+    Return the seed, the counts of events and outcomes, and the text of the failure ("" without a
+    failure).
     """
     release = Release(seed, embedded.find(CLUSTER).kubeconfig)
     try:

@@ -35,7 +35,7 @@ from workers import prepare_program, run_jobs  # noqa: E402
 
 #: The lock of the document, since several threads write the table to it.
 RECORDING = threading.Lock()
-#: Functions that return rows: those of the sample if the argument is true, otherwise all.
+#: Functions that return rows. If the argument is true, they return only the rows of the sample.
 SOURCES = (packages.rows, cores.rows, api_servers.rows)
 
 

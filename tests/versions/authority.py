@@ -31,7 +31,7 @@ def install(cluster: Cluster) -> None:
 
 
 def new_client_certificate(cluster: Cluster, user: str) -> tuple[bytes, bytes]:
-    """Issue a client certificate for a user; return the certificate and its key in PEM format."""
+    """Issue a client certificate for a user. Return the certificate and its key in PEM format."""
     authority = serialization.load_pem_private_key(_paths(cluster)[1].read_bytes(), None)
     assert isinstance(authority, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -52,7 +52,8 @@ def _paths(cluster: Cluster) -> tuple[Path, Path]:
 
 def _signed(key: ec.EllipticCurvePublicKey, name: x509.Name, signer: ec.EllipticCurvePrivateKey,
             extension: x509.ExtensionType) -> bytes:
-    """Return a certificate of the key in PEM format, which is signed by the CA's key `signer`."""
+    """Return a certificate of the key, in PEM format. The CA's key `signer` signs the certificate.
+    """
     now = datetime.datetime.now(datetime.UTC)
     return (x509.CertificateBuilder().subject_name(name).issuer_name(_NAME).public_key(key)
             .serial_number(x509.random_serial_number()).not_valid_before(

@@ -29,7 +29,8 @@ from workspace import cache
 #: Text in the first column of these rows.
 WHAT = "ansible-core"
 #: The versions of ansible-core, of Python and of the package kubernetes, for each row. The first
-#: row has the oldest versions. The second row has those of AAP 2.5.
+#: row has the oldest versions. The second row has the versions in AAP (Ansible Automation Platform)
+#: 2.5.
 CORES = (
     ("2.16.19", "3.10", "24.2.0"), ("2.16.19", "3.11", "29.0.0"), ("2.17.14", "3.11", "31.0.0"),
     ("2.18.19", "3.11", "33.1.0"),
@@ -94,8 +95,8 @@ def core_environment(versions: tuple[str, str, str]) -> Path:
 def installed_collection(folder: Path) -> Iterator[dict[str, str]]:
     """Install the collection by the commands of README.md.
 
-    Provide environment variables with which Ansible's commands find it. folder: the virtual
-    environment with ansible-core.
+    Provide environment variables with which Ansible's commands find the collection. folder: the
+    virtual environment with ansible-core.
     """
     (block,) = re.findall(r"## Install\n.*?\n\n((?:    [^\n]*\n)+)",
                           (ROOT / "README.md").read_text("utf-8"), re.DOTALL)

@@ -28,7 +28,7 @@ _PRINT_VERSION = ("import json, platform, sys; "
 
 @functools.cache
 def python(minor: str) -> tuple[str, str]:
-    """Find a Python in PATH or pyenv; return its path and its full version.
+    """Find a Python in PATH or pyenv, and return its path and its full version.
 
     minor: for example "3.9". Raises Unavailable.
     """

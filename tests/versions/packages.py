@@ -33,12 +33,13 @@ KUBERNETES = {
     "31.0.0": "3.11", "32.0.1": "3.11", "33.1.0": "3.12", "34.1.0": "3.12", "35.0.0": "3.12",
     "36.0.3": "3.13", "37.0.2": "3.13",
 }
-#: The tested Python versions. Each has the pip requirement of the package kubernetes.
+#: The tested Python versions, each with the pip requirement that installs the package kubernetes.
 PYTHONS = {"3.9": "kubernetes", "3.10": "kubernetes", "3.11": "kubernetes", "3.12": "kubernetes",
            "3.13": "kubernetes"}
 #: Python versions that the modules refuse.
 TOO_OLD = ("3.6", "3.8")
-#: Texts in the first column: of the rows of the package, and of the rows of Python versions.
+#: PACKAGE: text in the first column of the rows about the package. TARGET: text in the first column
+#: of the rows about versions of Python.
 PACKAGE, TARGET = "kubernetes (Python package)", "Python of the module"
 
 #: A credential plugin (a shell script) that prints a token. The token is its first argument or,
@@ -142,8 +143,9 @@ def run_module(name: str, arguments: str, interpreter: str,
 
 
 def sources_of_credentials(namespace: Namespace) -> dict[str, dict[str, Any]]:
-    """Return the options of the connection, by the name of the source of credentials, such as
-    "token" or "exec-plugin".
+    """Return a dictionary that maps each source of credentials to the options of a connection.
+
+    The keys are names of sources, such as "token" or "exec-plugin".
     """
     server = namespace.client.configuration
 

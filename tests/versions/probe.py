@@ -3,9 +3,14 @@
 
 """Update a controller with each source of credentials, in the Python of a row.
 
-Reads a JSON object from stdin: `namespace`, `sources` (the options of the connection by name of the
-source, which is also the name of a controller), and `pod` (the paths of the token and of the CA
-certificate of a simulated pod). Prints a JSON object: the error of each source ("" without one).
+Reads a JSON object from stdin, with three keys:
+
+- `namespace`: the name of the namespace
+- `sources`: maps the name of each source to the options of a connection; each source has a
+  controller with the same name
+- `pod`: the paths of the token and of the CA certificate that a pod would have
+
+Prints a JSON object that maps the name of each source to an error, or to "" without an error.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 
 def roll(name: str, namespace: str, options: dict[str, Any]) -> str:
-    """Update the controller of a source; return the error, or "" after success.
+    """Update the controller of a source. Return the error, or "" if the update has succeeded.
 
     options: the options of the connection.
     """

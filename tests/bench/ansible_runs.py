@@ -94,8 +94,7 @@ class Ansible:
 
         hosts: the inventory, with the variables of each host. limit: the names of the hosts for
         which the playbook runs. Return the duration in seconds, and the peak memory in MiB of the
-        process ansible-playbook, without that of its forks. Raises SystemExit if the playbook
-        fails.
+        process ansible-playbook (without its forks). Raises SystemExit if the playbook fails.
         """
         inventory, output = self._home / "hosts.json", self._home / "output"
         _write_inventory(inventory, hosts)

@@ -19,9 +19,9 @@ COUNT, SELECTED, THREADS = 10_000, 10, 8
 def large_inventory(bench: Bench) -> list[Row]:
     """Measure whether other controllers and other hosts make a task more expensive.
 
-    Compare a task that updates ten of 10,000 controllers in a namespace with one that updates ten
-    of ten. Compare a playbook for ten hosts in an inventory of 10,000 hosts with one for ten hosts
-    in an inventory of ten.
+    Compare a task that updates ten of 10,000 controllers in a namespace with a task that updates
+    ten of ten controllers. Compare a playbook for ten hosts in an inventory of 10,000 hosts with a
+    playbook for ten hosts in an inventory of ten hosts.
     """
     with playgrounds(bench.kubeconfig, 2) as (crowded, alone):
         idle_names = [f"other-{number}" for number in range(COUNT - SELECTED)]

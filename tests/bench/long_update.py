@@ -171,8 +171,8 @@ class _Update:
         self._clock = FastClock.create(folder / "clock")
         self._credential = _Credential(client, playground.namespace, folder / "credential")
         self._samples: list[Sample] = []
-        #: Number of requests before the last restart of the API server, after which it counts from
-        #: zero again.
+        #: Number of requests before the last restart of the API server. After a restart, the API
+        #: server counts requests from zero again.
         self._requests = 0
 
     def __enter__(self) -> _Update:

@@ -117,7 +117,11 @@ class Component:
     def command(
         self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]
     ) -> list[str]:
-        """Return the command line, given the running processes."""
+        """Return the command line of the component.
+
+        programs: the paths of the programs, by name. running: the processes that are already
+        running, by name of the component.
+        """
         return [str(programs[self.name]), *self.arguments(settings)]
 
     def is_healthy(self, settings: Settings) -> bool:

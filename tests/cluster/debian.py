@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Install Debian packages of programs that tests need: `python tests/cluster/debian.py
-chromium`.
+"""Install Debian packages of programs that tests need.
+
+For example, `python tests/cluster/debian.py chromium` installs Chromium.
 """
 
 from __future__ import annotations

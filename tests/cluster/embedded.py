@@ -61,7 +61,7 @@ def up(
     Admission plugins (in addition to the defaults), enabled feature gates and the Kubernetes
     version cannot be changed later. The default version is BATON_KUBERNETES, or else the newest
     version. With KUBECONFIG in the environment, return the cluster of KUBECONFIG if its API server
-    answers. Raises ClusterError; after a failed start, no process of the cluster runs.
+    answers. Raises ClusterError. After a failed start, no process of the cluster runs.
     """
     cluster = find(name)
     version = kubernetes or os.environ.get(VERSION_VARIABLE, "")

@@ -83,7 +83,8 @@ def remove(network: Network) -> None:
 
 
 def enter(running: Mapping[str, Process]) -> list[str]:
-    """Return the command prefix that enters the node's namespaces. Raises ClusterError."""
+    """Return the first words of a command that runs in the node's namespaces. Raises ClusterError.
+    """
     if "node" not in running:
         raise ClusterError(
             "there is no real node, or it is stopped: start the component `node` first"

@@ -56,7 +56,7 @@ class ProgramRun:
 
     @property
     def result(self) -> Json:
-        """Return the result of the task; {} if the task has printed no result."""
+        """Return the result of the task, or {} if the task has printed no result."""
         text = self.output[self.output.find("{"):]
         try:
             return json.loads(text)

@@ -58,7 +58,10 @@ class Flow:
 
     @property
     def required_controllers(self) -> set[str]:
-        """Return the names of ReplicationControllers of which at least one must always exist."""
+        """Return names of ReplicationControllers. At least one of them must always exist.
+
+        For tasks on other kinds, and for migrations, return an empty set: none of them must exist.
+        """
         if {"kind", "module"} & self.task.keys():
             return set()
         return {"foo", *([self.task["next_name"]] if "next_name" in self.task else [])}
@@ -203,10 +206,10 @@ def create_paused_stateful_set(world: World) -> None:
 
 
 def create_stuck_stateful_set(world: World) -> None:
-    """Create a StatefulSet foo, change its template to an unschedulable one, and restore the
-    template once a pod of the unschedulable template exists.
+    """Create a StatefulSet foo with a stuck pod.
 
-    This pod stays unready, and blocks the update.
+    The template is changed to an unschedulable one. It is restored as soon as a pod of the
+    unschedulable template exists. This pod stays unready, and blocks the update.
     """
     create_stateful_set(world)
     template = world.namespace.stateful_set()["spec"]["template"]

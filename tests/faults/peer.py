@@ -32,7 +32,7 @@ label the pods of foo. kubectl does this only in the first update of a controlle
 
 
 def series() -> list[Series]:
-    """Build kubectl if necessary, and return its series; [] if kubectl cannot be built."""
+    """Build kubectl if necessary, and return its series, or [] if kubectl cannot be built."""
     try:
         return [series_of_kills(binaries.provide([PROGRAM])[PROGRAM])]
     except ClusterError as error:

@@ -119,7 +119,7 @@ class Series:
     #: Returns the places in their order. The series ends at the first place that the task does not
     #: reach.
     places: Callable[[], Iterable[Any]]
-    #: Runs a point; returns None if the task does not reach the place.
+    #: Runs a point. Returns None if the task does not reach the place.
     attempt: Callable[[World, Any], Outcome | None]
     #: Returns the description of a place for the report.
     describe: Callable[[Any], str] = str

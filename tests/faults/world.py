@@ -33,8 +33,8 @@ OTHER_CONTROLLERS = {
     "other": {"app": "foo", "owner": "other"},
     "similar": {"app": "foo-2", object_meta.DEPLOYMENT_LABEL: "0123456789"},
 }
-"""Labels of another user's controllers, by name. Each has one pod. The labels are similar to those
-of foo, but no task may change these controllers.
+"""Labels of another user's controllers, by name of the controller. Each controller has one pod. Its
+labels are similar to the labels of foo, but no task may change the controller.
 """
 
 

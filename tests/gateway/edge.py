@@ -92,7 +92,9 @@ class EdgeGateway:
         return sum(entry["value"] for entry in stats if "value" in entry)
 
     def clusters_of(self, host: str) -> dict[str, int]:
-        """Return the weights of the Envoy clusters (backends) in the routes of a host, by name.
+        """Return the weights of the backends in Envoy's routes of a host.
+
+        The keys are the names of the backends, which Envoy calls clusters.
 
         Routes that match headers are left out.
         """
@@ -186,7 +188,10 @@ def definitions() -> t.Iterator[Json]:
 
 
 def module_of(name: str) -> Path:
-    """Return the folder in Go's module cache of a module that tests/cluster/contour requires."""
+    """Return the folder of a module in Go's module cache.
+
+    name: the name of a module that tests/cluster/contour requires.
+    """
     command = [str(go_toolchain.find_go()), "mod", "download", "-json", name]
     done = subprocess.run(command, cwd=binaries.HERE / "contour", env=binaries.environment(),
                           capture_output=True, text=True, check=True, timeout=300)

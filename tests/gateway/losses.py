@@ -53,8 +53,10 @@ class Stalls:
 
 
 def causes(failures: t.Sequence[Answer], gateway: EdgeGateway, stalls: Stalls) -> list[str]:
-    """Return a line per failed request, with its phases in k6, the line of Envoy's log about it,
-    and the stalls at the time of the request.
+    """Return a line per failed request.
+
+    The line has the phases of the request in k6, the line of Envoy's log about the request, and the
+    stalls at the time of the request.
     """
     return [f"{answer.sent:.3f} {answer.connection}: {answer.failure}; {dict(answer.phases)} ms; "
             f"Envoy: {gateway.entry_of(answer.agent) or 'no line'}; "

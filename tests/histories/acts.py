@@ -103,7 +103,9 @@ class HistoryWithKill(History):
     """A history with one kill. The caller sets the world."""
 
     def play(self, kind: str, row: Row, moment: tuple[int, bool], action: str) -> bool:
-        """Play a row with a kill at this moment; return False if the task ended before the kill.
+        """Play a row with a kill at this moment, and return whether the task was killed.
+
+        A task that ends before this moment is not killed.
 
         moment: the number of the write, counted from 1, and whether the kill follows the write
         (otherwise it precedes the write).
@@ -136,8 +138,8 @@ def play(kind: str, row: Row, actions: t.Sequence[str], world: t.Callable[[], Wo
 
     The moments are numbered: 0 is before the first write, 1 after it, 2 before the second write,
     and so on. The kills begin at the moment `first`, and continue at every `step`-th moment until
-    the task ends before the kill. After a kill, the other client takes one of `actions`. They take
-    turns; a kill after a write and a kill before the next write are followed by the same action.
+    the task ends before the kill. After a kill, the other client takes one of `actions`. The
+    actions take turns. A kill after a write and a kill before the next write have the same action.
     """
     for kills, index in enumerate(range(first, 2 * MAX_WRITES, step)):
         moment = index // 2 + 1, index % 2 == 1

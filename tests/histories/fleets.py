@@ -174,7 +174,7 @@ def _task(pipe: Pipe, kubeconfig: str, params: Json, death: tuple[int, bool] | N
           ahead: float) -> t.NoReturn:
     """Run a task for a fleet in this process, send the TaskRun to the pipe, and exit.
 
-    With `death` (DEATHS in history.py), the process exits earlier, before or after a write.
+    death: when the process exits before the end of the task (DEATHS in history.py).
     """
     try:
         pipe.recv()

@@ -42,7 +42,8 @@ INVOLVED = {"ReplicationController": ("ReplicationController", "ReplicaSet", "De
             "Deployment": ("Deployment", "ReplicaSet")}
 #: Time limits in seconds, which are default options of every task.
 LIMITS: Json = {"progress_deadline": 60, "timeout": 180}
-#: A finalizer, and the seconds after a deletion until another client removes it.
+#: A finalizer, and the number of seconds between the deletion of an object and the removal of the
+#: finalizer by another client.
 FINALIZER, HOLD_SECONDS = "tests.example.com/held", 1.0
 #: Number of nodes for a DaemonSet, and their label.
 NODES, NODE_LABEL = 5, "tests.example.com/namespace"

@@ -100,8 +100,10 @@ def run(
 
 
 def isolation_prefix(*namespaces: str) -> list[str]:
-    """Return a prefix that runs a command in new namespaces. The kernel removes their mounts and
-    processes when the command or this program exits.
+    """Return the first words of a command line that runs a command in new namespaces.
+
+    When the command or this program exits, the kernel removes the mounts and the processes of these
+    namespaces.
     """
     setpriv, unshare = (machine.system_program(name) for name in ("setpriv", "unshare"))
     return [

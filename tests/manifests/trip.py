@@ -149,8 +149,7 @@ class Trip:
         self._assert_no_change(f"{what}, again", **params)
 
     def _assert_rollout(self, what: str, **params: Any) -> None:
-        """Assert that a task changes the controller, with the same steps that check mode predicts.
-        """
+        """Assert that a task changes the controller, and that check mode predicts its steps."""
         self._action = what
         planned, done = self._run_in_check_mode(**params), self._run_task(**params)
         if not done["changed"]:
@@ -261,8 +260,8 @@ class Trip:
     def _with_merged_sizes(self, steps: list[Json]) -> list[Json]:
         """Return the steps of a Deployment's update in a form that can be compared.
 
-        Consecutive size changes of ReplicaSets are merged into one entry with the first and the
-        last size of each, without their names.
+        Consecutive size changes of ReplicaSets are merged into one entry. The entry has the first
+        and the last size of each ReplicaSet, but not the names of the ReplicaSets.
         """
         merged: list[Json] = []
         for step in _without_times(steps):
@@ -325,7 +324,10 @@ class Trip:
 
 
 class Rejection(Trip):
-    """The test of a manifest that the API server rejects: an update to it fails without a write."""
+    """The test of a manifest that the API server rejects.
+
+    An update of a controller to this manifest must fail, and must write nothing.
+    """
 
     def __init__(self, namespace: Namespace, kind: str, manifest: Manifest, number: int) -> None:
         containers = [{"name": "app", "image": "example.com/plain:v1"}]

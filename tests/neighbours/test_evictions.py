@@ -33,8 +33,8 @@ def requests_of(pod):
 
 
 @pytest.mark.parametrize("kind", SCALABLE)
-def test_update_and_pause_while_a_descheduler_evicts_pods(namespace, kind):
-    """The budget allows one eviction at a time; the update keeps the other pods available."""
+def test_update_and_pause_succeed_beside_a_descheduler(namespace, kind):
+    """The budget allows one eviction at a time. The update keeps the other pods available."""
     make(namespace, kind, SIZE)
     create_budget(namespace, SIZE - 1)
     lines = []
@@ -58,7 +58,7 @@ def test_update_and_pause_while_a_descheduler_evicts_pods(namespace, kind):
 
 
 @pytest.mark.parametrize("kind", SCALABLE)
-def test_update_and_pause_while_a_vertical_autoscaler_evicts_pods(namespace, tmp_path, kind):
+def test_update_and_pause_succeed_beside_a_vertical_autoscaler(namespace, tmp_path, kind):
     """The autoscaler's updater evicts pods without the recommended CPU requests, and its webhook
     sets these requests on new pods.
     """
@@ -81,7 +81,7 @@ def test_update_and_pause_while_a_vertical_autoscaler_evicts_pods(namespace, tmp
 
 
 @pytest.mark.parametrize("kind", SCALABLE)
-def test_pause_and_update_while_nodes_are_drained(namespace, kind):
+def test_pause_and_update_succeed_while_nodes_are_drained(namespace, kind):
     """kubectl drains one of three nodes in a pause, and another one during the update."""
     kubectl = programs.provide("kubectl")
     nodes = namespace.add_nodes(3)

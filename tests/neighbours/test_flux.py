@@ -227,7 +227,7 @@ def test_task_removes_the_exclusion_that_kubectl_restores(kustomization, control
     assert FLUX_RECONCILE not in annotations
 
 
-def test_migration_with_a_suspended_kustomization(kustomization, controllers, kubectl):
+def test_suspended_kustomization_does_not_undo_a_migration(kustomization, controllers, kubectl):
     """Flux would create the ReplicationController again, whatever its annotations are."""
     namespace = controllers.namespace
     namespace.allow(role_rules("baton-migration"), "migration")
@@ -249,7 +249,7 @@ def test_migration_with_a_suspended_kustomization(kustomization, controllers, ku
     assert namespace.deployment(NAMES[RC])["spec"]["replicas"] == 4
 
 
-def test_migration_without_suspending_the_kustomization(kustomization, controllers):
+def test_kustomization_undoes_a_migration_unless_it_is_suspended(kustomization, controllers):
     """Negative control: Flux creates the ReplicationController again."""
     namespace = controllers.namespace
     namespace.allow(role_rules("baton-migration"), "migration")

@@ -77,7 +77,7 @@ def test_upgrade_during_an_update_fails_and_changes_no_controller(release, verb,
     assert release.images() == ["v2"] * 3
 
 
-def test_upgrade_with_the_new_image_during_an_update(release):
+def test_upgrade_with_the_new_image_during_an_update_fails_for_one_controller(release):
     """The upgrade of the ReplicationController fails, since the update has changed its size. The
     other controllers already have the new image, so their upgrade succeeds.
     """
@@ -93,7 +93,7 @@ def test_upgrade_with_the_new_image_during_an_update(release):
     assert release.images() == ["v2"] * 3
 
 
-def test_client_side_upgrade_with_the_new_image_during_an_update(release):
+def test_client_side_upgrade_with_the_new_image_succeeds_during_an_update(release):
     """Until the next task, the ReplicationController has its original size and the new template."""
     release.install(CLIENT_SIDE)
     release.pause()
@@ -110,7 +110,7 @@ def test_client_side_upgrade_with_the_new_image_during_an_update(release):
 
 @pytest.mark.parametrize("install_options, upgrade_options",
                          [((), (FORCE,)), ((CLIENT_SIDE,), ())], ids=["forced", "client-side"])
-def test_upgrade_that_resets_the_controllers_during_an_update(
+def test_forced_or_client_side_upgrade_resets_paused_updates(
         release, install_options, upgrade_options):
     """The upgrade has the option --force-conflicts, or Helm applies the release on the client."""
     release.install(*install_options)
@@ -122,7 +122,7 @@ def test_upgrade_that_resets_the_controllers_during_an_update(
     release.assert_reset_and_updated_again()
 
 
-def test_upgrade_after_an_update(release):
+def test_upgrade_after_an_update_needs_the_new_image(release):
     """An upgrade fails unless its values contain the new image. For the ReplicationController, it
     also needs --force-conflicts.
     """
@@ -148,7 +148,7 @@ def test_upgrade_after_an_update(release):
 
 @pytest.mark.parametrize("install_options, upgrade_options",
                          [((), (FORCE,)), ((CLIENT_SIDE,), ())], ids=["forced", "client-side"])
-def test_upgrade_that_undoes_an_update(release, install_options, upgrade_options):
+def test_forced_or_client_side_upgrade_undoes_an_update(release, install_options, upgrade_options):
     """Helm resets all templates. A ReplicationController keeps its new pods, as the warning says.
     The pods of the other controllers are replaced.
     """
@@ -163,7 +163,7 @@ def test_upgrade_that_undoes_an_update(release, install_options, upgrade_options
     assert release.pods(RC) == "v2 v2 v2 v2"
 
 
-def test_update_of_a_release_in_pending_upgrade(release):
+def test_release_in_pending_upgrade_can_be_updated(release):
     """Updates are possible. A rollback of the release ends the state pending-upgrade, even if the
     rollback fails.
     """
@@ -181,7 +181,7 @@ def test_update_of_a_release_in_pending_upgrade(release):
     assert not any(result["changed"] for result in release.roll_all(image="myimage:v3"))
 
 
-def test_update_of_a_client_side_release_in_pending_upgrade(release):
+def test_client_side_release_in_pending_upgrade_can_be_updated(release):
     """A rollback of the release would reset the controllers. The test deletes the Secret of the
     interrupted upgrade instead, so that Helm forgets this upgrade.
     """

@@ -39,7 +39,7 @@ def containers(namespace):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_and_rollback_with_a_sidecar_injector(namespace, tmp_path, kind):
+def test_update_and_rollback_succeed_with_a_sidecar_injector(namespace, tmp_path, kind):
     with Webhook(namespace, tmp_path, add_sidecar, PODS):
         make(namespace, kind)
         with namespace.observer() as observer:

@@ -23,8 +23,8 @@ from objects import Json, eventually, manifest
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 NAME = "mutate.example.com"
-#: Rules of a webhook. With PODS, the API server calls the webhook for each new pod; with
-#: CONTROLLERS, for each new or changed controller.
+#: Rules of a webhook. With PODS, the API server calls the webhook for each new pod. With
+#: CONTROLLERS, it calls the webhook for each new or changed controller.
 PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
 CONTROLLERS = {"apiGroups": ["", "apps"], "apiVersions": ["v1"],
                "resources": ["replicationcontrollers", "replicasets", "deployments",

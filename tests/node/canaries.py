@@ -117,7 +117,7 @@ class Canary:
     ended: float
     output: str
     is_rolled_back: bool
-    #: Number of requests during the playbook, and number of those that got no answer.
+    #: Number of requests during the playbook, and number of these requests that got no answer.
     requests: int = 0
     lost: int = 0
     #: Answers of all versions to requests that were sent between the first and the last request

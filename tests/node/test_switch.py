@@ -31,7 +31,10 @@ MAX_DELAY = 2.0
 
 
 def switch(shop, monkeypatch, **options):
-    """Run traffic_split, and return the times of its writes of the Service."""
+    """Run traffic_split, and return when it has written the Service.
+
+    The result is a list of times in seconds since 1970.
+    """
     times = []
     parent = types.SimpleNamespace(
         reason_to_stop=lambda: "", print_line=lambda line: times.append(time.time())

@@ -238,7 +238,7 @@ class Release:
                 self.violations.append(f"{old} old pods at a check, with keep_old")
 
     def trigger(self, event: str, name: str) -> None:
-        """Let an event happen: change the cluster as another client, or kill the playbook.
+        """Cause an event: change the cluster as another client, or kill the playbook.
 
         name: the controller that the other client changes.
         """

@@ -190,7 +190,10 @@ def expired_token(namespace: Namespace) -> str:
 
 def update_by_each_source(row: Row, namespace: Namespace, folder: Path,
                           sources: dict[str, dict[str, Any]]) -> None:
-    """Update one controller with each source of credentials, all in one process (probe.py)."""
+    """Create a controller for each source of credentials, and update it with these credentials.
+
+    All updates run in one process (probe.py).
+    """
     for name in sources:
         namespace.create("replicationcontrollers", manifest(1, "myimage:v1", name))
     server = namespace.client.configuration

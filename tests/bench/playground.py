@@ -116,6 +116,9 @@ class FleetRollout(NamedTuple):
     #: CPU time of the client, and CPU time that the cluster has used meanwhile, in seconds.
     processor: float
     cluster_processor: float
+    #: CPU time in seconds in which a client reads one of the controllers as often as the task sends
+    #: requests.
+    reads_processor: float
 
 
 class Playground:
@@ -480,10 +483,24 @@ class Playground:
             result = json.loads(output.read())
         if process.returncode or result["changed"] is not has_changes:
             raise SystemExit(f"the task has not ended with changed={has_changes}: {result['msg']}")
-        return FleetRollout(seconds, self._client_requests.total() - before, memory,
-                            self._client_requests.refused() - refused,
-                            cpu_of_children() - processor,
-                            cluster_processor_seconds(self._administrator) - cluster_processor)
+        processor = cpu_of_children() - processor
+        cluster_processor = cluster_processor_seconds(self._administrator) - cluster_processor
+        requests = self._client_requests.total() - before
+        refused = self._client_requests.refused() - refused
+        first_name = task.get("name") or task["names"][0]
+        return FleetRollout(seconds, requests, memory, refused, processor, cluster_processor,
+                            requests * self._processor_of_a_read(task["kind"], first_name))
+
+    def _processor_of_a_read(self, kind: str, name: str) -> float:
+        """Return the CPU time in seconds in which this process reads a controller once."""
+        gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), self.namespace)
+        gateway.find(kind, name)
+        reads, began = 500, time.process_time()
+        for _ in range(reads):
+            gateway.find(kind, name)
+        seconds = (time.process_time() - began) / reads
+        gateway.close()
+        return seconds
 
     def roll_deployments(self, image: str) -> Rollout:
         """Patch all Deployments, and wait until their rollouts are complete."""

@@ -4,7 +4,7 @@
 
 """Refuse to update a controller that belongs to a Rollout of Argo Rollouts. No I/O.
 
-A Rollout may own a ReplicaSet. It then undoes every change of the ReplicaSet's size.
+A Rollout may own a ReplicaSet. Argo Rollouts then undoes every change of the ReplicaSet's size.
 
 A Rollout may also use the template of a Deployment or ReplicaSet (spec.workloadRef). After each
 change of this template, Argo Rollouts updates the pods of the Rollout. If workloadRef.scaleDown is
@@ -55,9 +55,9 @@ class _Update(t.NamedTuple):
 class Row(t.NamedTuple):
     """A row of the table: the next command after a refusal."""
 
-    #: The condition, as in the documentation.
+    #: The condition, as shown in the documentation.
     condition: str
-    #: The command, as in the documentation.
+    #: The command, as shown in the documentation.
     example: str
     #: Whether the row applies to the update.
     applies: t.Callable[[_Update], bool]
@@ -130,6 +130,7 @@ def _uses_template(rollout: Json, primary: Controller) -> bool:
 
 def _commands(request: Request, primary: Controller, rollout: str, desired: Json | None,
               template_object: str) -> tuple[str, ...]:
+    """Return the commands of the first row in ROWS that applies to the refused update."""
     images = {container: image for container, image in images_of(desired).items()
               if primary.images.get(container) != image} if desired else {}
     update = _Update(request, rollout, images, template_object)

@@ -28,8 +28,8 @@ from ..model.steps import AUTOSCALER, Action, Decision, Done, Patch, Step, annot
 
 #: spec.behavior of a frozen autoscaler.
 _DISABLED = {"scaleUp": {"selectPolicy": "Disabled"}, "scaleDown": {"selectPolicy": "Disabled"}}
-#: The actions that scale a controller, or after which the controller manager may scale one (for
-#: example, the ReplicaSets of a Deployment).
+#: The actions that scale a controller, or after which the controller manager may scale a controller
+#: (for example, a ReplicaSet of a Deployment).
 _SCALING = (Action.SCALE, Action.RENAME, Action.UPDATE, Action.PACE)
 
 
@@ -44,7 +44,7 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
     if scaler is None:
         return plan()
     restore_step = restore(scaler)
-    # This step is used if no update is in progress or planned: the task ends after it.
+    # If no update is in progress or planned, the task restores the autoscaler and then ends.
     restore_as_last_step = None
     if restore_step and observed.primary is not None and not observed.in_progress:
         restore_as_last_step = dataclasses.replace(restore_step, is_last=True)
@@ -76,10 +76,11 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
 
 def _restore_before_end(request: Request, scaler: Json, step: Step,
                         restore_step: Step | None) -> Step:
-    """Return the planned step unless it ends the update, else the step that must come before it.
+    """Return the next step while the autoscaler is frozen.
 
-    That is restore_step. If restore_step is None, the settings in the annotation cannot be
-    restored. The planned step is then returned with a warning.
+    This is the planned step `step`, unless `step` ends the update: restore_step then comes first.
+    If restore_step is None, the settings in the annotation cannot be restored. The planned step is
+    then returned with a warning.
     """
     if not step.is_end:
         return step
@@ -137,7 +138,7 @@ def freeze(scaler: Json) -> Step:
 def restore(scaler: Json) -> Step | None:
     """Return the step that restores the settings from the annotation.
 
-    Returns None if the autoscaler is not frozen, or if the API server would reject the settings.
+    Returns None if the autoscaler is not frozen, or if the annotation has no valid settings.
     """
     metadata = scaler["metadata"]
     original = object_meta.frozen(metadata.get("annotations") or {}) if is_frozen(scaler) else None
@@ -175,7 +176,7 @@ def _is_valid(scaler: Json, original: object_meta.Frozen) -> bool:
 
 
 def _are_scaling_rules(rules: t.Any) -> bool:
-    """Return whether a value is valid as HPAScalingRules: the field scaleUp or scaleDown.
+    """Return whether a value is valid for the field scaleUp or scaleDown (HPAScalingRules).
 
     Source: validateScalingRules (pkg/apis/autoscaling/validation).
     """
@@ -192,7 +193,7 @@ def _are_scaling_rules(rules: t.Any) -> bool:
 
 
 def _is_policy(policy: Json) -> bool:
-    """Return whether an item of `policies` is valid as HPAScalingPolicy."""
+    """Return whether an item of `policies` is valid (HPAScalingPolicy)."""
     return (policy.keys() == {"type", "value", "periodSeconds"}
             and policy["type"] in ("Pods", "Percent")
             and _is_int_between(policy["value"], 1, 2**31 - 1)

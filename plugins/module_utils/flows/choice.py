@@ -5,7 +5,7 @@
 """Choose the flow for the kind and the state of a request. No other module chooses a flow.
 
 A flow is imported only if it is chosen, since Ansible compiles every imported file again for each
-task. A task that changes nothing spends most of its run time on this.
+task. A task that changes nothing spends most of its run time on compiling.
 """
 
 from __future__ import annotations

@@ -43,13 +43,14 @@ def resume_and_rollback(request: Request, *, is_paused: bool,
 
 def finish(request: Request, record: Rollout, has_task_template: bool,
            images: t.Mapping[str, str]) -> list[str]:
-    """Return a list with how to finish a server-driven update that another task began.
+    """Return the advice or the command to finish a server-driven update that another task began.
 
-    The list is empty during a rollback. Its item is advice to run that task again or, if another
-    client has changed the template since, a command that updates to the current images.
+    The list has one item, or none during a rollback. The item is the advice to run that task again.
+    If another client has changed the template since, the item is instead a command that updates to
+    the current images.
 
-    record: the record of the update. has_task_template: whether the template is still that of the
-    task. images: the current images, by container.
+    record: the record of the update. has_task_template: whether the task has set the current
+    template. images: the current images, by container.
     """
     if record.is_rolling_back:
         return []

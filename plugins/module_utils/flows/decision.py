@@ -39,8 +39,8 @@ def decide(flow: Flow, request: Request, observed: Observed) -> Decision:
 def compose(flow: Flow, request: Request, observed: Observed) -> Decision:
     """Return the decision that the flow plans, or the soak or step that must come first.
 
-    Each inner function adds one of these to the function above it. Raises RolloutError as
-    Flow.plan() does.
+    Each inner function calls the function above it, and may put a soak or a step first. Raises
+    RolloutError as Flow.plan() does.
     """
     def plan() -> Decision:
         return flow.plan(request, observed)

@@ -18,8 +18,7 @@ from .flow import Cluster, Memory
 
 
 def merge_write(request: Request, base: Controller) -> Merge:
-    """Return the patch that merges the template fields of the request into the controller `base`.
-    """
+    """Return the patch that merges the template fields of the request into `base`."""
     return Merge(base.name, {"spec": {"template": replace_ambiguous_lists(request.template)}},
                  base.kind)
 
@@ -40,8 +39,8 @@ def desired_template(request: Request, base: Controller, cluster: Cluster, memor
     """Return the desired template. Raises RolloutError.
 
     A partial template in the request needs a dry run, since only the API server merges it
-    correctly. dry_run_of: a function that returns the write to send as a dry run. The template from
-    the dry run is cached until the template of the controller changes.
+    correctly. The template from the dry run is cached until the template of the controller changes.
+    dry_run_of: a function that returns the write to send as a dry run.
     """
     if not request.needs_dry_run:
         return request.apply_to(base.template)

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The interface of a flow: the other packages work with every kind through this interface.
+"""The interface of a flow, through which the other packages work with every kind of controller.
 
-A flow is a way to update a controller. Each flow is a package under flows/, and choice.py chooses
-the flow for a request. A flow decides only from observations of the cluster.
+A flow is a way to update a controller, for example a StatefulSet. Each flow is a package under
+flows/, and choice.py chooses the flow for a request. A flow decides only from observations of the
+cluster.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ def full_access(kind: Kind) -> Rule:
 
 
 class Cluster(t.Protocol):
-    """The part of the Gateway through which a flow reads the cluster."""
+    """The methods of the Gateway with which a flow reads the cluster."""
 
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
         """Return the controllers of a kind by name, as of the last event of the watch.
 
-        None stands for the kind named by the user.
+        kind: None stands for the kind named by the user.
         """
 
     def look_up(self, name: str) -> None:
-        """Read the present state of a controller from the API server, and update controllers().
+        """Read a controller from the API server, so that controllers() returns its present state.
 
         The controller is of the kind named by the user.
         """
@@ -59,7 +60,7 @@ class Cluster(t.Protocol):
         """
 
     def migrations(self) -> list[Json] | None:
-        """Return the ControllerRevisions storing migrations in progress; None if not permitted.
+        """Return the ControllerRevisions that store migrations in progress; None if not permitted.
 
         Raises RolloutError.
         """
@@ -93,7 +94,7 @@ class Cluster(t.Protocol):
         """Return the names of the nodes matching a label selector. Raises RolloutError."""
 
     def has_change_times(self) -> bool:
-        """Return whether the API server writes times to managedFields (since Kubernetes 1.25).
+        """Return whether managedFields have the times of the last changes (Kubernetes 1.25).
 
         Raises RolloutError.
         """
@@ -103,14 +104,14 @@ class Cluster(t.Protocol):
 
     def start_in_background(self, work: t.Callable[[], Anything],
                             ) -> concurrent.futures.Future[Anything] | None:
-        """Start `work`, which sends a request, in the background, but only on a slow connection.
+        """Call `work`, which sends a request, in the background if the connection is slow.
 
-        Returns None on a fast connection, and does nothing.
+        Returns the future result. On a fast connection, returns None, and does not call `work`.
         """
 
 
 class RealCluster(Cluster, t.Protocol):
-    """The part of the RealGateway needed to build a simulated cluster."""
+    """The methods of the RealGateway with which a flow builds a simulated cluster."""
 
     def items(self, kind: Kind | None = None) -> list[Json]:
         """Return the controllers of a kind as unparsed objects of the API."""
@@ -119,8 +120,8 @@ class RealCluster(Cluster, t.Protocol):
 class Model(t.Protocol):
     """The simulated cluster of check mode.
 
-    The methods with a body describe a cluster without pods, history or nodes. To simulate pods,
-    history or nodes, a flow overrides the methods.
+    By default, the cluster has no pods, no history and no nodes. To simulate any of these, a flow
+    overrides the methods for them.
     """
 
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
@@ -155,7 +156,7 @@ class Model(t.Protocol):
         return frozenset()
 
     def has_change_times(self) -> bool:
-        """Return whether managedFields have the time of the last change."""
+        """Return whether managedFields have the times of the last changes."""
         return True
 
     def start_in_background(self, work: t.Callable[[], Anything],
@@ -167,24 +168,24 @@ class Model(t.Protocol):
         """Apply a write; return False if a precondition fails."""
 
     def settle(self) -> bool:
-        """Act as the controller manager until the cluster is stable; return whether it changed."""
+        """Act as the controller manager until nothing changes; return whether anything changed."""
 
 
 @dataclasses.dataclass
 class Memory:
-    """The memory of a run from observation to observation, to save requests to the API server.
+    """The facts that a run keeps between observations, to save requests to the API server.
 
-    A task resuming an update starts with an empty Memory. The task takes the same decisions, or
-    fails with an error. The error asks the user for the facts known only to the earlier task: the
-    settings, the size or the successor of the update. docs/internals/design.md compares a run with
-    and without the Memory, field by field.
+    A task that resumes an update starts with an empty Memory. The task takes the same decisions as
+    the earlier task, or fails with an error. The error asks the user for the facts that only the
+    earlier task knew: the settings, the size or the successor of the update. See
+    docs/internals/design.md, which compares a run with and without the Memory, field by field.
     """
 
     #: The current time in RFC 3339, for records.
     now: str = ""
     #: The user who runs the task, for records.
     who: str = ""
-    #: The current time in seconds of the monotonic clock.
+    #: The current time in seconds, by the monotonic clock.
     seconds: float = 0.0
     #: The current time of the API server, in seconds since 1970.
     server_time: float = 0.0
@@ -218,9 +219,10 @@ class Memory:
         return self._caches
 
     def note_handover(self, seconds: float, is_complete: bool) -> None:
-        """Set the time of the next list of pods after a handover step at the time `seconds`.
+        """Delay the next list of pods after a handover step.
 
-        If some pods were not reparented (is_complete=False), they can be listed again at once.
+        seconds: the time of the step, by the monotonic clock. If some pods were not reparented
+        (is_complete=False), the pods can be listed again at once.
         """
         self.next_pod_list = seconds + (POD_LIST_INTERVAL if is_complete else 0)
 
@@ -247,10 +249,10 @@ def own_live_pods(cluster: Cluster, controller: Controller) -> list[Pod]:
 
 
 class Holder(t.NamedTuple):
-    """A controller with pods, and the labels distinguishing new pods from old pods.
+    """A controller with pods, and the labels that distinguish new pods from old pods.
 
-    New pods have the template introduced by the update in progress. They are still called new while
-    the update is rolled back. Without an update in progress, all pods are new.
+    New pods have the template that the update in progress introduces. They are still called new
+    while the update is rolled back. Without an update in progress, all pods are new.
     """
 
     controller: Controller
@@ -265,7 +267,7 @@ class Holder(t.NamedTuple):
 
     @property
     def has_known_labels(self) -> bool:
-        """Whether the values of the labels are known, so is_new() is reliable."""
+        """Whether the values of the labels are known, so that is_new() is reliable."""
         return self.new_labels is None or all(self.new_labels.values())
 
 
@@ -299,18 +301,18 @@ class RolloutStatus:
     template: Json | None = None
     #: The number of new pods at which the update is paused, or None.
     paused: int | None = None
-    #: The controller gaining pods.
+    #: The controller that gains pods, or None.
     grows: Controller | None = None
-    #: The controllers losing pods.
+    #: The controllers that lose pods.
     shrinks: tuple[Controller, ...] = ()
     #: The controllers with pods.
     holders: tuple[Holder, ...] = ()
-    #: A number, increased by each replaced pod, to detect a stalled update; valid only if
-    #: is_observed.
+    #: A number that each replaced pod increases. If it stays the same, the update is stalled. The
+    #: number is valid only if is_observed.
     progress: int = 0
     #: Whether a rollback is no longer possible.
     is_irreversible: bool = False
-    #: Commands and hints, shown in an error as an alternative if pods do not become available.
+    #: Commands and hints. If pods do not become available, the error shows them as an alternative.
     way_out: tuple[str, ...] = ()
 
     @property
@@ -346,14 +348,14 @@ class Flow(t.Protocol[ObservedT]):
         return ()
 
     def disable_optional_features(self, memory: Memory, why: str) -> None:
-        """Disable the features requiring the optional permissions, and add a warning.
+        """Disable the features that need the optional permissions, and add a warning.
 
         why: the reason, for the warning.
         """
         return
 
     def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
-        """Return the request with the template of the revision named by the option to_revision.
+        """Return the request with the template of the revision that to_revision names.
 
         Raises RolloutError.
         """
@@ -374,7 +376,7 @@ class Flow(t.Protocol[ObservedT]):
         return None
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> ObservedT:
-        """Return an observation for plan(), with all necessary requests. Raises RolloutError."""
+        """Send all necessary requests. Return an observation for plan(). Raises RolloutError."""
 
     def plan(self, request: Request, observed: ObservedT) -> Decision:
         """Return the next step, a wait, or the end of the task. Raises RolloutError."""
@@ -386,8 +388,9 @@ class Flow(t.Protocol[ObservedT]):
     def is_soak_due(self, observed: ObservedT, decision: Decision) -> bool:
         """Return whether the new pods must pass a soak before the decision is applied.
 
-        A soak precedes a pause, and an irreversible step. Unless a flow overrides this method, the
-        soak precedes the last step on the primary, or the end of a task with a paused update.
+        A soak comes before a pause, and before an irreversible step. By default, it comes before
+        the last step on the primary. If the update is paused already, it comes before the end of
+        the task.
         """
         if not isinstance(decision, Step):
             return isinstance(decision, Done) and observed.in_progress
@@ -401,9 +404,9 @@ class Flow(t.Protocol[ObservedT]):
         """Return a simulated cluster with the objects of the real cluster."""
 
     def commands(self, request: Request, observed: ObservedT) -> tuple[str | None, str | None]:
-        """Return the commands to resume and to roll back the update in progress, in this order.
+        """Return two commands for the update in progress: to resume it, and to roll it back.
 
-        None stands for a command that does not apply.
+        The first may be advice instead of a command. None stands for a command that does not apply.
         """
         return None, None
 
@@ -412,7 +415,7 @@ class Flow(t.Protocol[ObservedT]):
         return []
 
     def deleted_controller_labels(self, request: Request, cluster: Cluster) -> t.Mapping[str, Json]:
-        """Return the labels of controllers that an update in progress has deleted, by name."""
+        """Return the labels of the controllers deleted by an update in progress: {name: labels}."""
         return {}
 
     def handover_source(self, request: Request, observed: ObservedT) -> Controller | None:
@@ -423,9 +426,9 @@ class Flow(t.Protocol[ObservedT]):
         return None
 
     def lookup_names(self, observed: ObservedT) -> tuple[str, ...]:
-        """Return the names of the controllers to read again after a rejected write, in order.
+        """Return the names of the controllers to read again after a rejected write.
 
-        Afterwards, the caller reads the controller named by the user.
+        The caller reads them in this order, and then the controller named by the user.
         """
         return ()
 
@@ -436,7 +439,7 @@ class Flow(t.Protocol[ObservedT]):
     def halt_step(self, observed: ObservedT) -> Step | None:
         """Return the step that stops the controller manager from creating more failing pods.
 
-        Returns None if only a rollback can stop the controller manager.
+        Returns None if no step is necessary, or if only a rollback can stop the controller manager.
         """
         return None
 

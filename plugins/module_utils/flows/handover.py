@@ -10,9 +10,9 @@ controller at any time, and no other controller can adopt the pod.
 
 The controller manager learns about controllers and about pods from separate informers, so either
 informer may lag behind the other. During a handover, the controller manager could then create
-unwanted pods: to replace the pods gone from the successor, or because the pods gained by the
-primary are not seen yet. To prevent both, the two templates are *closed* first. A closed template
-names a nonexistent priority class, so the API server rejects every pod with this template.
+unwanted pods. It could replace pods that the successor has lost, or miss pods that the primary has
+gained. To prevent both, the two templates are *closed* first. A closed template names a nonexistent
+priority class, so the API server rejects every pod with this template.
 
 To resume after a kill, a task decides from the two controllers, the takeover annotation, and the
 owners of the pods. Comments of the form `| ... |` are the rows of the table in
@@ -262,7 +262,7 @@ def opening_operations(original: str | None) -> tuple[Json, ...]:
 
 
 def may_open(controller: Controller, source_uid: str, pods: tuple[Pod, ...] | None) -> bool:
-    """Return whether the controller can be opened, since its status counts every reparented pod.
+    """Return whether the controller can be opened: its status must count every reparented pod.
 
     With a lower count, the controller manager would create replacements for existing pods. Failed
     and unready pods are no reason to wait, since only an open template can replace them.
@@ -285,7 +285,7 @@ def wait(sizes: str, observed: Observed) -> Wait:
 def _exceeds_surge(request: Request, observed: Observed, controller: Controller) -> bool:
     """Return whether an opened controller would create pods beyond the surge.
 
-    The condition: the controller lacks pods while more pods are terminating than the surge allows.
+    This is so if the controller lacks pods, and more pods are terminating than the surge allows.
     """
     surge, _unavailable = budgets.surge_and_unavailable(
         request, observed.budgets, controller.replicas)
@@ -293,7 +293,7 @@ def _exceeds_surge(request: Request, observed: Observed, controller: Controller)
 
 
 def _restore(primary: Controller, successor: Controller) -> Step:
-    """Return the step that restores a closed primary to which another client applied a manifest."""
+    """Return the step that restores a closed primary after another client applied a manifest."""
     takeover = successor.annotations.get(TAKEOVER) or primary.annotations[TAKEOVER]
     operations = (*annotate(primary, {TAKEOVER: takeover, PARTNER: successor.name}),
                   test(PRIORITY, CLOSED),
@@ -312,7 +312,7 @@ def _undo(request: Request, observed: Observed, primary: Controller, successor: 
           takeover: Takeover) -> Decision:
     """Return the next decision that undoes a handover after another client opened the primary.
 
-    An open primary creates pods of its own. With the pods of the successor, too, the primary would
+    An open primary creates pods of its own. If the primary also kept the successor's pods, it would
     have too many, and the controller manager would delete some. The successor therefore gets its
     pods back, and the update continues with pods in both controllers.
     """
@@ -343,9 +343,9 @@ def _undo(request: Request, observed: Observed, primary: Controller, successor: 
 def _end(request: Request, observed: Observed, primary: Controller, takeover: Takeover) -> Decision:
     """Return the next step after the deletion of the successor.
 
-    The last steps open the primary, and then remove the annotations when all pods are available. A
-    task that resumes after a kill sees the annotations, and waits for the pods, too. If all pods
-    are available already, a single patch does both.
+    One step opens the primary. When all pods are available, another step removes the annotations. A
+    task that resumes after a kill sees the annotations, and therefore also waits for the pods. If
+    all pods are available already, a single patch opens the primary and removes the annotations.
     """
     is_open = not is_closed(primary)
     operations = () if is_open else opening_operations(takeover["priorityClassName"])
@@ -406,7 +406,7 @@ def takeover_annotation(request: Request, successor: Controller, desired: int,
             "replicas": desired, "from": before,
             "request": request.fingerprint,
             "template": provenance.digest(successor.template, request.label_key),
-            # Only the takeover annotation of a closed successor has the original priority class.
+            # A closed successor has the original priority class only in its takeover annotation.
             "priorityClassName": (successor.takeover
                                   or successor.template["spec"]).get("priorityClassName")}
 

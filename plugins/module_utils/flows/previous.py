@@ -62,8 +62,8 @@ def requested_number(request: Request, controller: Controller, history: t.Sequen
     Returns None if the update in progress must be rolled back, or if the last update has been
     rolled back already. Raises RolloutError.
 
-    record: that of the update in progress, or else of the last update. former_numbers: the earlier
-    revision numbers of the current template.
+    record: the record of the update in progress or, without one, of the last update; None if there
+    is no record. former_numbers: the earlier revision numbers of the current template.
     """
     current = _current_revision(request, controller, history)
     # The recorded update itself has given the current template the number record.revision + 1.

@@ -30,10 +30,12 @@ class Match(enum.Enum):
 
     #: The templates are equal, except for the deployment label.
     EXACT = "exact"
-    #: The template is what admission made of the desired template: a dry run confirms the record.
+    #: The record says that the template is the result of the request, and other evidence (such as a
+    #: dry run) confirms this. Admission has changed the desired template.
     ADMITTED = "admitted"
-    #: According to the record, the template is the result of the request; nothing confirms it.
+    #: The record says that the template is the result of the request, but nothing confirms this.
     RECORDED = "recorded"
+    #: The template is not the result of the request.
     NO = "no"
 
     @property
@@ -47,7 +49,7 @@ def match(request: Request, template: Json, desired: Json, *, is_recorded: bool 
     """Return how a pod template matches the desired template of a request.
 
     No other function decides whether a template is the result of a request. Each flow collects the
-    evidence: client_driven/evidence.py, and Rules.match() in server_driven/rules.py.
+    evidence (see client_driven/evidence.py, and Rules.match() in server_driven/rules.py).
 
     is_recorded: annotations or labels name the request; another client may have written them.
     is_confirmed: a dry run confirms the record, or this task has written it.
@@ -115,9 +117,9 @@ def is_confirmed(request: Request, base: Controller, desired: Json, cluster: Clu
                  memory: Memory, *trials: t.Callable[[Json], Patch | Create]) -> bool:
     """Return whether the API server turns the desired template into the present template.
 
-    trials: functions that take a template, and return a write with it, for a dry run. It is enough
-    if one of the dry runs returns the present template. The result is cached for this pair of
-    templates (present and desired). Raises RolloutError.
+    trials: functions that take a template, and return a write of this template. The writes are sent
+    as dry runs. It is enough if one dry run returns the present template. The result is cached for
+    this pair of templates (present and desired). Raises RolloutError.
     """
     key = base.uid + identity.digest([base.template, desired])
     if memory.confirmed is None or memory.confirmed[0] != key:

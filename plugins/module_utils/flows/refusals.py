@@ -36,7 +36,7 @@ def refuse_owned(request: Request, primary: Controller, desired: Json | None) ->
 def refuse_deleting(request: Request, controller: Controller, then: str = "") -> None:
     """Raise RolloutError if the controller is being deleted.
 
-    then: the command that the error suggests for after the deletion, or "".
+    then: the command that the error suggests to run after the deletion, or "".
     """
     if controller.is_deleting:
         subject = ("it" if (controller.kind, controller.name) == (request.kind, request.name)
@@ -115,7 +115,7 @@ def nothing_to_roll_back(request: Request, before: Revision | None,
     update in progress, if any.
 
     The error suggests a rollback to `before`, as an alternative to `finish`. Without `before`, it
-    suggests an update to an earlier image. Such an update is possible only after `finish`.
+    suggests an update to an earlier image. That update is possible only after `finish`.
     """
     last = (f"; the previous revision is {before.number} "
             f"({image_names(images_of(before.template))})" if before else "")
@@ -142,8 +142,9 @@ def template_lost(request: Request, is_paused: bool, newest: Revision | None) ->
 def way_back(request: Request, before: Revision | None) -> str:
     """Return the command that rolls back to the revision `before`.
 
-    If `before` is None, the command updates to an image for which the user has to fill in the name.
-    The record has images, too, but any user with annotate permission can write the record.
+    If `before` is None, the command updates to an earlier image, and the user has to fill in the
+    name of this image. The images in the record are not used, since any user with annotate
+    permission can write the record.
     """
     if before is None:
         return request.command(State.UPDATED, images={"": "THE-EARLIER-IMAGE"}, next_name=None)

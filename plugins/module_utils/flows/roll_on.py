@@ -57,8 +57,8 @@ def _read_checksums(request: Request, references: t.Mapping[Reference, bool],
                     cluster: Cluster) -> dict[str, str]:
     """Return the checksums by object, such as {"configmap/foo": "7d9c..."}.
 
-    references: the objects, and whether each is required. Raises RolloutError if a required object
-    does not exist.
+    references: the objects; each value says whether the object is required. Raises RolloutError if
+    a required object does not exist.
     """
     checksums = {}
     for reference, is_required in references.items():
@@ -74,10 +74,11 @@ def _checksums_in_progress(flow: Flow, request: Request, references: t.Mapping[R
                            cluster: Cluster) -> dict[str, str]:
     """Return the checksums that an update in progress has stored in its template.
 
-    Returns {} if no update is in progress, or if its checksums are those of other objects.
+    Returns {} if no update is in progress, or if its checksums are for objects other than
+    `references`.
 
-    The task continues with the stored checksums. If it used the new checksums after a change of a
-    Secret, its template would differ from that of the update, and it could not finish the update.
+    The task continues with the stored checksums. If a Secret has changed since, a template with the
+    new checksums would differ from the update's template, and the task could not finish the update.
     """
     observed = flow.find(request, cluster)
     controller = flow.controller_of_new_pods(observed)
@@ -92,7 +93,7 @@ def _checksums_in_progress(flow: Flow, request: Request, references: t.Mapping[R
 
 
 def _references(request: Request, template: Json) -> dict[Reference, bool]:
-    """Return the objects of roll_on; the value is whether the object has to exist."""
+    """Return the objects of roll_on; each value says whether the object has to exist."""
     references = references_of(template) if AUTO in request.roll_on else {}
     references |= {reference: True for reference in request.roll_on
                    if isinstance(reference, Reference)}

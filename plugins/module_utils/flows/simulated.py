@@ -163,16 +163,16 @@ class SimulatedCluster(Model):
     # The controller manager, the garbage collector and the nodes
 
     def settle(self) -> bool:
-        """Act as the controller manager until the cluster is stable; return whether it changed."""
+        """Act as the controller manager until nothing changes; return whether anything changed."""
         has_changed = False
         while self._sync_next() or self._finalize() or self._collect_garbage() or self._run_pods():
             has_changed = True
         return has_changed
 
     def _sync_next(self) -> bool:
-        """Sync the first controller that is not up to date, as syncReplicaSet does.
+        """Sync the first controller whose pods or status are outdated, as syncReplicaSet does.
 
-        Return whether there was one.
+        Returns False if all controllers are up to date.
         """
         for name, item in sorted(self.items.items()):
             if _size(item) > MAX_PODS:
@@ -188,9 +188,10 @@ class SimulatedCluster(Model):
 
     def _pods_after_sync(self, controller: Controller, pods: t.Sequence[t.Any],
                          ) -> tuple[list[t.Any], list[t.Any], Json]:
-        """Return the pods of a controller after one sync, the deleted pods, and the new status.
+        """Return three values: the pods after one sync, the deleted pods, and the new status.
 
-        The new status counts the pods before the sync. Unready pods are deleted first.
+        pods: the pods of the controller before the sync. The new status counts these pods. Unready
+        pods are deleted first.
         """
         ready = sum(pod.ready for pod in pods)
         status = {"observedGeneration": controller.generation or 1, "replicas": len(pods),
@@ -213,7 +214,7 @@ class SimulatedCluster(Model):
         return bool(terminating)
 
     def _collect_garbage(self) -> bool:
-        """Delete the pods whose owner no longer exists; return whether there were any."""
+        """Delete the pods whose owner no longer exists; return whether any was deleted."""
         uids = {"", *map(_uid, self.items.values())}
         before, self.pods = self.pods, [pod for pod in self.pods if pod.owner in uids]
         return len(self.pods) < len(before)
@@ -229,7 +230,7 @@ class SimulatedCluster(Model):
 
 
 def _claim_pods(controller: Controller, pods: t.Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
-    """Adopt and release pods; return the pods of the controller, and all other pods."""
+    """Adopt and release pods. Return two lists: the pods of the controller, and all other pods."""
     claimed, other_pods = [], []
     for pod in pods:
         matches = controller.selector.items() <= dict(pod.labels).items()

@@ -4,9 +4,9 @@
 
 """Insert a soak before a pause, and before the first step that cannot be undone. No I/O.
 
-Flow.is_soak_due() decides from the planned step whether a soak comes first, so the planners
-themselves know nothing about soaks. explain/pod_health decides whether a pod is healthy, and
-run/soaking measures the duration.
+During a soak, the task watches the new pods for some time. Flow.is_soak_due() decides from the
+planned step whether a soak comes first, so the planners contain no code about soaks.
+explain/pod_health decides whether a pod is healthy, and run/soaking measures the duration.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def decide(flow: Flow, request: Request, observed: Observed,
         is_paused = isinstance(decision, Done)
         if observed.passed_soak is None:
             return WatchPods(is_paused)
-        # An update that is paused already has no step that could also write the annotation.
+        # If the update is paused already, no planned step can write the annotation.
         if is_paused and primary.annotations.get(object_meta.SOAK) != observed.passed_soak:
             step = annotate_soak(primary, observed.passed_soak, "its new pods were watched")
             return dataclasses.replace(step, is_last=True)

@@ -38,7 +38,7 @@ DISABLED = "disabled"
 
 
 class Tool(t.NamedTuple):
-    """A controller of Flux, with the metadata that it uses on the objects that it applies."""
+    """A controller of Flux. The fields are about the objects that this controller applies."""
 
     #: The annotation with which the tool ignores an object of the cluster.
     annotation: str
@@ -69,12 +69,12 @@ def is_suspended(tool: Tool, controller: Controller) -> bool:
 
 
 def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision]) -> Decision:
-    """Return the planned decision, whose write also changes the annotations for Flux.
+    """Return the planned decision, with a patch that also changes the annotations for Flux.
 
-    If the planned decision patches neither the primary nor the successor, a step of its own comes
-    first if necessary. It sets the annotations if the update began without suspend_gitops. It
-    removes the annotations if another client has restored them after the update. Raises
-    RolloutError as plan() does.
+    If the planned decision patches neither the primary nor the successor, another step may have to
+    come first. This step sets the annotations if the update began without suspend_gitops. After the
+    update, it removes the annotations if another client has restored them. Raises RolloutError as
+    plan() does.
     """
     decision, primary = plan(), observed.primary
     if request.migrates:

@@ -19,7 +19,7 @@ from .observed import ClientDrivenObserved, expected_successor
 
 
 def match(request: Request, observed: ClientDrivenObserved) -> Match:
-    """Return how the template of the successor, or else of the primary, matches the request."""
+    """Return how a template matches the request: the successor's or, without one, the primary's."""
     primary, successor = observed.primary, observed.successor
     if successor is None:
         return Match.NO if primary is None else provenance.match(

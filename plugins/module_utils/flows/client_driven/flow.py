@@ -74,7 +74,7 @@ class Caches:
     created: str = ""
     #: The last applied step.
     step: Step | None = None
-    #: The size before the update, since the annotations are lost if a controller is deleted.
+    #: The size before the update. The annotations of a deleted controller no longer show this size.
     size: int | None = None
     #: Whether the run has read the successor of a handover from the API server.
     is_successor_looked_up: bool = False
@@ -180,7 +180,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         if not isinstance(decision, Step) or decision.is_last:
             return super().is_soak_due(observed, decision)
         discards_template = decision.action is Action.RENAME or isinstance(decision.write, Delete)
-        # The steps that store the primary's template come right before the step that discards it.
+        # The steps that store this template come right before the step that discards the template.
         return (decision.write.kind == REVISION
                 or (decision.name == primary.name and discards_template))
 
@@ -289,7 +289,7 @@ def _hands_over(request: Request) -> bool:
 
 
 def _size(observed: Observed) -> int | None:
-    """Return the size before the update; None if the controllers do not show it."""
+    """Return spec.replicas before the update; None if the controllers do not show the number."""
     primary, successor = observed.primary, observed.successor
     if primary and successor and primary.original == successor.original:
         return primary.original
@@ -328,7 +328,7 @@ def _trial_of_successor(request: Request, observed: ClientDrivenObserved,
 
 def _is_confirmed(request: Request, observed: ClientDrivenObserved, base: Controller,
                   cluster: Cluster, memory: Memory) -> bool:
-    """Return whether a dry run confirms the record that the template is the request's result."""
+    """Return whether a dry run confirms that the template is the result of the request."""
     if observed.desired is None or evidence.match(request, observed) is not Match.RECORDED:
         return False
     # Try a patch and a creation, since some webhooks apply only to creations.
@@ -346,8 +346,8 @@ def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster:
     Once all pods are patched, the pods are not listed again for POD_LIST_INTERVAL, since the status
     of the controllers will report the change.
 
-    The first list is requested before the controllers are closed: a list waits until the API
-    server's cache of pods is up to date, which may take longer than all patches of a handover.
+    The first list is requested early, before the controllers are closed. A list waits until the API
+    server's cache of pods is up to date, and this may take longer than all patches of a handover.
     """
     successor, caches = observed.successor, memory.caches(Caches)
     if (memory.has_begun and successor and caches.prefetched_pods is None
@@ -372,7 +372,7 @@ def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster:
 
 def _start_list(cluster: Cluster, list_pods: t.Callable[[], tuple[Pod, ...]],
                 ) -> concurrent.futures.Future[tuple[Pod, ...]]:
-    """Call list_pods(): in the background on a slow connection, otherwise immediately."""
+    """Call list_pods(), in the background if the connection is slow. Return the future result."""
     if future := cluster.start_in_background(list_pods):
         return future
     future = concurrent.futures.Future()
@@ -385,7 +385,7 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
     """Return the observation with the terminating pods, if the next step depends on them.
 
     The terminating pods are read after the status. A pod that the status no longer counts is
-    therefore among them, or deleted.
+    therefore among them, or already deleted.
     """
     if not request.waits_for_termination or not depends_on_terminating(request, observed):
         return observed
@@ -421,7 +421,8 @@ def _unreported_successor(observed: ClientDrivenObserved, memory: Memory) -> str
         return None if is_looked_up else primary.partner
     has_just_annotated = caches.step and (
         (caches.step.action, caches.step.name) == (Action.ANNOTATE, primary.name))
-    # This task has just named the successor, and creates it next. That fails if the name exists.
+    # This task has just written the name, and creates the successor next. The creation fails if the
+    # name is in use, so no look-up is necessary.
     return primary.partner if primary.partner_uid or not has_just_annotated else None
 
 

@@ -11,7 +11,8 @@ a ControllerRevision of this history is never changed.
 The data of a ControllerRevision is a single string, since the API server compares the immutable
 data byte by byte. Another version of the API server might serialize a structured template
 differently, and then reject every patch of the ControllerRevision. A deletion of the controller
-with --cascade=orphan would never end: the garbage collector must patch the owner reference.
+with --cascade=orphan would then never end, since the garbage collector has to patch the owner
+reference of the ControllerRevision.
 
 The handover, or the deletion of the primary, discards the old template. The update stores the old
 template before this step. The current template is not stored. The revision number of the current
@@ -44,8 +45,8 @@ def revisions(controller: Controller, stored: t.Iterable[Json], label_key: str,
               *other_controllers: Controller) -> tuple[Revision, ...]:
     """Return the revisions of a controller: the current template, then the previous templates.
 
-    stored: the ControllerRevisions. Contested revisions are left out. Revisions belonging to the
-    other_controllers are included.
+    stored: the ControllerRevisions. The revisions in contested_revisions() are left out. Revisions
+    that belong to the other_controllers are included.
     """
     all_revisions = proven_revisions(stored, controller, *other_controllers)
     contested = contested_revisions(all_revisions)
@@ -74,7 +75,7 @@ def proven_revisions(stored: t.Iterable[Json], *controllers: Controller) -> list
 
 
 def contested_revisions(stored: t.Sequence[Revision]) -> list[Revision]:
-    """Return the revisions with the same number as a revision with a different template.
+    """Return the revisions that share their number with a revision of a different template.
 
     At most one revision of each number is genuine, and nothing identifies the genuine revision.
     """
@@ -104,7 +105,7 @@ def resolved(request: Request, history: t.Sequence[Revision] | None,
 
 def resolved_previous(request: Request, observed: ClientDrivenObserved,
                       history: t.Sequence[Revision] | None) -> Request:
-    """Return a request with to_revision=previous, completed with the template to roll back to.
+    """Return the request with the number and the template of the revision that `previous` means.
 
     Returns the request unchanged if the update in progress must be rolled back, or if nothing is
     left to roll back. history: None if the task may not list ControllerRevisions. Raises
@@ -157,7 +158,7 @@ def not_stored_warning(why: str) -> str:
 
 
 def is_due(observed: ClientDrivenObserved) -> bool:
-    """Return whether to store the primary's template now, because the next steps discard it."""
+    """Return whether the primary's template must be stored now, before a step discards it."""
     primary, successor = observed.primary, observed.successor
     return bool(primary and successor and not primary.has_takeover and primary.is_empty
                 and successor.is_settled)
@@ -165,7 +166,10 @@ def is_due(observed: ClientDrivenObserved) -> bool:
 
 def store_step(request: Request, observed: ClientDrivenObserved, primary: Controller,
                successor: Controller) -> Step | None:
-    """Return the next step that adds a revision to the history or deletes an old one, or None."""
+    """Return the next step that changes the history; None if no change is left.
+
+    The step stores a revision, or deletes an old revision.
+    """
     if not observed.keeps_history:
         return None
     # With next_name, the primary is deleted, and the garbage collector deletes the history owned by

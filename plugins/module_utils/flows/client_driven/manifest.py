@@ -16,8 +16,8 @@ from ...model.template import labels_of, with_label
 from ..desired import merge_write
 from .observed import ClientDrivenObserved, expected_successor
 
-#: Maximum number of characters of a controller's name that a generated name begins with. The
-#: generated name, with its suffix, may have 253 characters.
+#: A generated name begins with the name of a controller, cut to this number of characters. With its
+#: suffix, the generated name may have at most 253 characters.
 MAX_PREFIX = 200
 
 
@@ -77,7 +77,10 @@ def defined_selector(request: Request) -> Json | None:
 
 def rollout_record(outcome: str, before: Controller, after: Controller, now: str,
                    **more_fields: str) -> str:
-    """Return the value of the annotation last-rollout."""
+    """Return the value of the annotation last-rollout.
+
+    before, after: controllers with the old and with the new images. more_fields: fields to add.
+    """
     return identity.canonical({"outcome": outcome, "from": before.images, "to": after.images,
                                "time": now, **more_fields})
 

@@ -35,7 +35,7 @@ class ClientDrivenObserved(Observed):
 
     @property
     def controllers(self) -> list[Controller]:
-        """Return the existing controllers, the primary first."""
+        """The existing controllers: the primary, then the successor."""
         return [controller for controller in (self.primary, self.successor) if controller]
 
 
@@ -114,10 +114,11 @@ def _names_of_successor(request: Request, primary: Controller | None,
 
 
 def _displaced(primary: Controller | None, partners: list[Controller]) -> tuple[Controller, ...]:
-    """Return the successors without pods that are not the successor which the primary names.
+    """Return the successors that were created in vain, and never had pods.
 
-    Clients that begin an update at the same time create several successors, but only the one that
-    the primary names gets pods. A displaced successor has generation 1, so it never had pods.
+    If several clients begin an update at the same time, each may create a successor. Only the
+    successor that the primary names gets pods. Any other successor still has generation 1, so it
+    was never scaled up.
     """
     if primary is None or primary.partner is None:
         return ()
@@ -129,9 +130,9 @@ def _displaced(primary: Controller | None, partners: list[Controller]) -> tuple[
 
 def _kubectl_controllers(controllers: t.Mapping[str, Controller],
                          name: str) -> tuple[Controller, ...]:
-    """Return the controllers except the primary in an interrupted `kubectl rolling-update`.
+    """Return the other controllers of an interrupted `kubectl rolling-update` of the primary.
 
-    name: the name of the primary. If the primary exists, it must have annotations of kubectl, too.
+    name: the name of the primary. If the primary exists, it must also have annotations of kubectl.
     """
     primary = controllers.get(name)
     if primary is None:

@@ -230,10 +230,10 @@ def _pause(primary: Controller, successor: Controller, target: int, desired: int
 
 
 def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller) -> Step:
-    """Return the step that annotates the primary or, afterwards, creates the successor.
+    """Return the step that annotates the primary or, if it is annotated, creates the successor.
 
-    The patch of the primary tests for unchanged annotations. If two clients begin an update at the
-    same time, the API server therefore rejects the patch of one client.
+    The patch of the primary tests that the annotations are unchanged. If two clients begin an
+    update at the same time, the API server therefore rejects the patch of one client.
     """
     refusals.refuse_matching_selector(request, primary.selector)
     name, label = expected_successor(request, primary)
@@ -293,10 +293,11 @@ def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller
           shrinks: Controller, desired: int, target: int, minimum: int) -> Decision | None:
     """Return the next scale step, or a wait; None if both controllers have their final size.
 
-    The growing controller is scaled up to `target`, the shrinking controller down to `minimum`. A
-    status not updated by the controller manager since the last scale step is not used. With
-    pod_replacement_policy=TerminationComplete, terminating pods count towards the ceiling (desired
-    size plus surge), and the update is complete only after their deletion (KEP-5882).
+    The growing controller is scaled up to `target`, the shrinking controller down to `minimum`. The
+    status of a controller is used only if the controller manager has updated it since the last
+    scale step. With pod_replacement_policy=TerminationComplete, terminating pods count towards the
+    ceiling (desired size plus surge), and the update is complete only after their deletion
+    (KEP-5882).
     """
     surge, unavailable = budgets.surge_and_unavailable(request, observed.budgets, desired)
     budgets.refuse_blocking_budgets(request, observed.budgets, desired, surge, unavailable)
@@ -329,7 +330,7 @@ def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller
 
 
 def _pending_deletions(request: Request, controller: Controller) -> int:
-    """Return the number of pods still to be deleted by the controller manager after a scale-down.
+    """Return the number of pods that the controller manager has yet to delete after a scale-down.
 
     Like terminating pods, they count towards the ceiling of _roll(): the list of terminating pods
     may not contain them yet.
@@ -356,7 +357,7 @@ def _grow_alone(request: Request, observed: ClientDrivenObserved, controller: Co
 
 
 def _delete(controller: Controller) -> Step:
-    """Return the step that deletes an empty controller if unchanged (uid and version)."""
+    """Return the step that deletes an empty controller, unless another client has changed it."""
     preconditions = {"uid": controller.uid, "resourceVersion": controller.resource_version}
     write = Delete(controller.name, preconditions, controller.kind)
     return Step(Action.DELETE, controller.name, write, before=controller.replicas)
@@ -404,16 +405,16 @@ def _restore_primary(request: Request, observed: ClientDrivenObserved, primary: 
 
 
 def _request_field(controller: Controller) -> dict[str, str]:
-    """Return {"request": PREVIOUS} for a new record after a record of a rollback to `previous`.
+    """Return the field `request` for a new record, or {}.
 
-    Returns {} after any other record.
+    Only the value PREVIOUS is copied from the last record. It stands for a rollback to `previous`.
     """
     return {"request": PREVIOUS} if controller.last_rollout.get("request") == PREVIOUS else {}
 
 
 def _remove_annotations(controller: Controller, record: str | None, after: str,
                         is_last: bool = False) -> Step:
-    """Return the step that removes the annotations of the update, and writes a record, if any."""
+    """Return the step that removes the annotations of the update, and writes `record`, if any."""
     changes: dict[str, str | None] = {
         key: None for key in UPDATE_ANNOTATIONS if key in controller.annotations}
     if record is not None:

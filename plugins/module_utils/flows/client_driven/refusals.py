@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The errors of client-driven updates, with the next commands. No I/O."""
+"""The errors of client-driven updates, with the next commands. No I/O.
+
+Each function refuse_...() raises RolloutError if its condition is met.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,7 @@ def refuse_selector_mismatch(request: Request, primary: Controller, template: Js
 
 def refuse_another_request(request: Request, observed: ClientDrivenObserved,
                            successor: Controller) -> None:
-    """Refuse a request that did not begin the update in progress, after the primary's deletion."""
+    """After the primary's deletion, refuse a request that did not begin the update in progress."""
     if (not evidence.match(request, observed).is_result
             or request.next_name not in (None, successor.name)):
         raise another_update(request, successor)
@@ -140,7 +143,7 @@ def refuse_matching_selector(request: Request, primary_selector: Json) -> None:
 
 
 def refuse_mismatch(request: Request, primary: Controller, successor: Controller) -> None:
-    """Refuse the controller that was found as the successor, unless mismatch() accepts it."""
+    """Refuse the controller found as the successor if mismatch() returns a reason."""
     reason = mismatch(request, primary, successor)
     if not reason:
         return

@@ -53,14 +53,14 @@ def final_size_or_none(request: Request, observed: Observed,
     numbers = [number for _controller, number in _recorded_sizes(*controllers)]
     if len(numbers) == 2 and numbers[0] == numbers[1]:
         return numbers[0]
-    # The greatest trusted number counts.
+    # If the controllers do not agree, the greatest trusted number is the size.
     maximum = requested + sum(budgets.surge_and_unavailable(request, observed.budgets, requested))
     return max((number for number in numbers if number <= maximum or number == observed.size),
                default=None) if numbers else requested
 
 
 def _recorded_sizes(*controllers: Controller) -> list[tuple[Controller, int]]:
-    """Return the sizes in the annotations, with the controllers that have them: (controller, size).
+    """Return pairs (controller, size), where the size is from the controller's annotations.
 
     These are the original sizes or, if no controller records one, the desired sizes except 0.
     """

@@ -18,7 +18,7 @@ def phase_of(primary: Controller | None,
              successor: Controller | None) -> tuple[str, str | None]:
     """Return the phase and the direction of the update, according to the annotations.
 
-    The values are those of RolloutStatus.
+    The values are those of the fields RolloutStatus.phase and RolloutStatus.direction.
     """
     if primary and primary.has_takeover:
         return "taking_over", "forward"

@@ -4,7 +4,7 @@
 
 """The common part of the flows in which the controller manager replaces the pods.
 
-I/O only through Cluster.
+These are the flows of Deployments, StatefulSets and DaemonSets. I/O only through Cluster.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class ServerDrivenFlow(Flow[ObservedT]):
     def status_of_pods(self, observed: ObservedT, direction: str | None) -> RolloutStatus:
         """Return a status with the fields about pods; status() sets the other fields.
 
-        These are survivor, old, new, grows, shrinks, holders and progress. direction: as in
-        RolloutStatus.
+        The fields about pods are survivor, old, new, grows, shrinks, holders and progress.
+        direction: as in RolloutStatus.
         """
         raise NotImplementedError
 
@@ -118,7 +118,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
                       desired: Json | None, cluster: Cluster, memory: Memory) -> bool:
         """Return whether a dry run turns the desired template into the current template.
 
-        There is a dry run only if the record says so already (Match.RECORDED).
+        The dry run is sent only if the record names the request (Match.RECORDED).
         """
         if desired is None or self.match(request, observed, desired) is not Match.RECORDED:
             return False

@@ -4,8 +4,8 @@
 
 """The observation of a server-driven update: the object, its history and its record. No I/O.
 
-Every user who may annotate the object can write the record (object_meta.Rollout). The module
-observed.py of each kind lists the evidence that each claim of the record needs.
+Every user who may annotate the object can write the record (object_meta.Rollout). Each kind has
+a module observed.py, which lists the evidence that each claim of the record needs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ServerDrivenObserved(Observed):
 
     @property
     def newest_other(self) -> Revision | None:
-        """The newest revision in the history that does not have the current template."""
+        """The newest revision in the history whose template is not the current one, or None."""
         raise NotImplementedError
 
     @property

@@ -80,7 +80,7 @@ class Planner(Rules[ObservedT]):
         raise self._another_update(record)
 
     def _roll_back(self) -> Decision:
-        """Return the decision of a rollback: the task requests the template before the update."""
+        """Return the decision of a task that requests the template before the update."""
         observed, primary, record = self.observed, self.primary, self.observed.record
         # | any | `rolled_back`, and the last change is not observed | wait |
         if self.is_behind:
@@ -115,7 +115,7 @@ class Planner(Rules[ObservedT]):
         raise refusals.nothing_to_roll_back(self.request, observed.newest_other)
 
     def begin(self, desired: Json, outcome: str) -> Decision:
-        """Return the step that begins an update or a rollback, or what must come before it.
+        """Return the step that begins an update or a rollback, or a decision that must come first.
 
         The step writes the template, the settings and the record. outcome: Rollout.UPDATING or
         Rollout.ROLLING_BACK.
@@ -127,8 +127,8 @@ class Planner(Rules[ObservedT]):
         settings = self.settings.of_update(desired)
         is_rollback, images = outcome == Rollout.ROLLING_BACK, images_of(desired)
         # The record of a rollback keeps the fingerprint of the update that is rolled back. If there
-        # is no record, another client began that update. The fingerprint is then that of a plain
-        # state=rolled_back, even if the task has to_revision=previous.
+        # is no record, another client began that update. The new record then gets the fingerprint
+        # of a plain state=rolled_back, even if the task has to_revision=previous.
         requested = request.rollback_request().fingerprint if is_rollback else request.fingerprint
         fingerprint = observed.record.request if is_rollback and observed.record else requested
         if step := self.preparation(desired, fingerprint):
@@ -207,7 +207,7 @@ def resolved(request: Request, observed: ServerDrivenObserved, primary: ServerDr
 
     During an update, to_revision=previous can mean to roll back that update. The request is then
     returned unchanged. Raises RolloutError if no revision has the number, or if revisions with
-    different templates have it.
+    different templates share the number.
     """
     if request.is_previous:
         number = previous.requested_number(request, primary, observed.history, observed.record,

@@ -115,10 +115,11 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
 def _restored_value(current: t.Any, override: t.Any, original: t.Any) -> t.Any:
     """Return the value that a field gets at the end of the update.
 
-    This is the original value. If another client has changed the field during the update, it is the
-    current value instead. override: the value that the update has set. In a strategy, the type and
-    the partition are decided each by itself. The other numbers are decided together, since maxSurge
-    and maxUnavailable depend on each other.
+    This is the original value or, if another client has changed the field during the update, the
+    current value. override: the value that the update has set.
+
+    In a strategy, `type` and `partition` are each restored on their own. The other fields are
+    restored together, since maxSurge and maxUnavailable depend on each other.
     """
     if are_equal(current, override):
         return original
@@ -156,9 +157,9 @@ def history_warnings(primary: ServerDriven) -> list[str]:
 
 
 def changed_fields(baseline: Json, settings: Json) -> tuple[Json, Json]:
-    """Return the baseline values and the new values of the fields that an update changes.
+    """Return two dicts with the fields that an update changes: the baseline and the new values.
 
-    Only the new values may have `paused`, since the end of an update never restores a pause.
+    Only the new values may contain `paused`, since the end of an update never restores a pause.
     """
     fields = [field for field, value in baseline.items() if value != settings[field]
               and field != "paused"]

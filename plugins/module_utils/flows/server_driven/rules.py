@@ -69,7 +69,7 @@ class Settings(t.Generic[ObservedT]):
 
 
 class Rules(t.Generic[ObservedT]):
-    """The facts about one observed controller for the state table. Each kind has a subclass."""
+    """The facts that the state table needs about a controller. Each kind has a subclass."""
 
     settings_type: type[Settings[ObservedT]]
 
@@ -149,13 +149,13 @@ class Rules(t.Generic[ObservedT]):
     def has_recorded_template(self, record: Rollout) -> bool:
         """Return whether the hash of the current template is the hash in the record.
 
-        By default, this is compared only for a restart, and True is returned for other requests.
+        By default, the hashes are compared only for a restart. For other requests, returns True.
         """
         return (not self.request.state.restarts
                 or record.template == recorded.digest(self.primary))
 
     def has_task_template(self, record: Rollout) -> bool:
-        """Return whether the template is still the one that the task of the update has set.
+        """Return whether the task that began the update has set the current template.
 
         By default, only the images are compared.
         """

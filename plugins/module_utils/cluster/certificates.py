@@ -20,7 +20,10 @@ from ..model.fields import Json
 
 
 class Certificates(t.NamedTuple):
-    """Inline certificates in PEM; b"" for a certificate that is missing or is in a file."""
+    """The inline certificates and the inline key of a kubeconfig, in PEM.
+
+    A field is b"" if the kubeconfig lacks the certificate (or the key), or names a file instead.
+    """
 
     authority: bytes = b""
     certificate: bytes = b""
@@ -58,7 +61,10 @@ def use(certificates: Certificates, options: Json) -> None:
 
 @contextlib.contextmanager
 def _temporary_file(content: bytes) -> t.Iterator[str]:
-    """Yield the path of a temporary file that only this user can read; on Linux, in memory."""
+    """Yield the path of a temporary file that only this user can read.
+
+    On Linux, the file exists only in memory.
+    """
     try:
         descriptor = os.memfd_create("kubeconfig")
         path = f"/proc/self/fd/{descriptor}"

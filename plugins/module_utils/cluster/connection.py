@@ -50,8 +50,8 @@ ARGUMENT_SPEC: Json = dict(
     impersonate_groups=dict(type="list", elements="str"),
 )
 
-#: The API server writes the part before the slash to managedFields, and the whole header to the
-#: audit log. The version is that of galaxy.yml.
+#: The header User-Agent of each request. The API server writes the part before the slash to
+#: managedFields, and the whole header to the audit log. The version is the one in galaxy.yml.
 USER_AGENT = "baton.kubernetes/0.1.0"
 #: Maximum number of open connections. Only a task for several controllers needs more than two.
 MAX_CONNECTIONS = 32
@@ -74,7 +74,7 @@ class Connection:
     """A connection to an API server: its address, a connection pool, and the credentials."""
 
     def __init__(self, params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> None:
-        """Load the configuration, without a request.
+        """Load the configuration. The API server receives no request yet.
 
         Raises RolloutError if the configuration is missing or invalid.
         """
@@ -83,7 +83,7 @@ class Connection:
         #: Timeout of an exec plugin in seconds.
         self._timeout = min(exec_plugin.TIMEOUT, duration("timeout", timeout))
         self._lock = threading.RLock()
-        #: The number of groups of controllers that share the connection, each with its own watches.
+        #: Number of groups of controllers that share the connection. Each group has own watches.
         self._groups = 1
         self._headers: t.Any = None
         self._headers_expiry = 0.0
@@ -150,7 +150,9 @@ class Connection:
                            next_command=error.next_command.splitlines()) from None
 
     def reserve(self, groups: int) -> None:
-        """Enlarge the pool for several groups of controllers: the watches of each group stay open.
+        """Enlarge the pool for several groups of controllers.
+
+        Each watch of a group keeps a connection of the pool open.
         """
         with self._lock:
             self._groups = groups
@@ -193,9 +195,10 @@ class Connection:
         return headers
 
     def _token(self) -> str:
-        """Return the token; "" without a token. A token that expires soon is renewed first.
+        """Return the token, or "" if there is none. A token that expires soon is renewed first.
 
-        The kubernetes package has such a function, too, but its signature differs between versions.
+        The kubernetes package also has a function for this purpose, but the signature of that
+        function differs between versions.
         """
         if self._kubeconfig and "api_key" not in self._options:
             self._kubeconfig.refresh(self._configuration)
@@ -216,10 +219,10 @@ def secrets(params: t.Mapping[str, t.Any],
 
 def command_options(params: t.Mapping[str, t.Any],
                     environment: t.Mapping[str, str]) -> dict[str, str | None]:
-    """Return the options with which a command connects to the same cluster, without secrets.
+    """Return the connection options for the commands that a message suggests, without secrets.
 
-    A value is None if a command cannot contain the option: a kubeconfig that is not the path of a
-    file, or a host that is not a valid URL.
+    In the result, an option is None if a command cannot contain its value. This applies to a
+    kubeconfig that is not the path of a file, and to a host that is not a valid URL.
     """
     options = _options(params, environment)
     repeated: dict[str, str | None] = {}
@@ -269,7 +272,7 @@ def _namespace(options: Json, configuration: t.Any) -> str:
 
 
 def _load_service_account(configuration: t.Any) -> bool:
-    """Load the ServiceAccount of the pod; return whether the task runs in a pod."""
+    """Load the ServiceAccount of the pod. Return False if the task does not run in a pod."""
     from kubernetes.config import incluster_config
     from kubernetes.config.config_exception import ConfigException
 
@@ -281,7 +284,10 @@ def _load_service_account(configuration: t.Any) -> bool:
 
 
 def _options(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> Json:
-    """Return the options that have a value, from the parameters or else from the environment."""
+    """Return the options that have a value.
+
+    The value comes from the parameters, or from the environment if the parameter is not set.
+    """
     options: Json = {}
     for option in ARGUMENT_SPEC:
         value = params.get(option)
@@ -301,7 +307,7 @@ def _options(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) ->
 
 
 def _proxy_headers(option: t.Any, environment: t.Mapping[str, str]) -> Json:
-    """Return the parts of the option proxy_headers, or else those in the environment."""
+    """Return the parts of the option proxy_headers. Without the option, read the environment."""
     parts = ARGUMENT_SPEC["proxy_headers"]["options"]
     values = {part: mapping(option).get(part) for part in parts}
     if not any(values.values()):
@@ -311,9 +317,10 @@ def _proxy_headers(option: t.Any, environment: t.Mapping[str, str]) -> Json:
 
 
 def _configuration(options: Json, timeout: float) -> tuple[t.Any, Kubeconfig | None]:
-    """Return a Configuration of the kubernetes package, and the loaded kubeconfig, or None.
+    """Return a Configuration of the kubernetes package, and the kubeconfig that was loaded.
 
-    Options take precedence over the kubeconfig, as in kubernetes.core.
+    The second value is None if no kubeconfig was loaded. Options take precedence over the
+    kubeconfig, as in kubernetes.core.
     """
     from kubernetes.client.configuration import Configuration
 
@@ -344,7 +351,8 @@ def _configuration(options: Json, timeout: float) -> tuple[t.Any, Kubeconfig | N
 
 
 def _is_complete(options: Json) -> bool:
-    """Return whether the options replace a kubeconfig: they have an address and credentials."""
+    """Return whether the options contain an address and credentials, so no kubeconfig is needed.
+    """
     return "host" in options and ("api_key" in options
                                   or {"username", "password"} <= options.keys()
                                   or {"client_cert", "client_key"} <= options.keys())
@@ -371,7 +379,8 @@ def _inline_certificates(options: Json, kubeconfig: Kubeconfig | None) -> Certif
 def _headers_for_proxy(proxy: str | None, headers: Json) -> t.Any:
     """Return the headers for a proxy.
 
-    They contain the credentials from the URL of the proxy, because urllib3 ignores them there.
+    The headers contain the credentials from the URL of the proxy, because urllib3 ignores
+    credentials in this URL.
     """
     from urllib3.util import make_headers
 
@@ -386,8 +395,8 @@ def _headers_for_proxy(proxy: str | None, headers: Json) -> t.Any:
 def _load(options: Json, configuration: t.Any, timeout: float) -> Kubeconfig | None:
     """Load the kubeconfig and return it, or load the ServiceAccount of the pod and return None.
 
-    The ServiceAccount is loaded only inside a pod, without the options kubeconfig and context.
-    Raises RolloutError.
+    The ServiceAccount is loaded only if the task runs in a pod, and neither of the options
+    kubeconfig and context is set. Raises RolloutError.
     """
     from kubernetes.config import kube_config
 

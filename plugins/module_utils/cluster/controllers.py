@@ -20,16 +20,18 @@ from .refused import Refused
 
 
 class _Stored(t.NamedTuple):
-    """A controller as returned by the API server, and parsed."""
+    """A controller in two forms."""
 
+    #: The object that the API server returned.
     item: Json
+    #: The result of parsing the object.
     controller: Controller
 
 
 class _ControllersByName(IndexedControllers):
     """A view of the stored controllers, by name.
 
-    The view replaces a copy of all controllers, which would cost time in each turn of the loop.
+    A copy of all controllers would cost time in each turn of the loop, so this class copies none.
     """
 
     def __init__(self, stored: t.Mapping[str, _Stored],
@@ -77,13 +79,14 @@ class Controllers:
         return {name: stored.item for name, stored in self._informer.store.objects().items()}
 
     def where(self, name: str = "") -> str:
-        """Return the location for an error: the controller of this name, or else the namespace."""
+        """Return the location for an error: the controller `name`, or the namespace without a name.
+        """
         return f"{self._kind} {self._namespace}/{name}" if name else f"namespace {self._namespace}"
 
     def look_up(self, name: str) -> Json | None:
-        """Read a controller from the API server, store and return it; None if it does not exist.
+        """Read a controller from the API server, and store and return the controller.
 
-        Raises RolloutError.
+        Returns None if the controller does not exist. Raises RolloutError.
         """
         before = self._informer.store.objects().get(name)
         try:
@@ -98,11 +101,14 @@ class Controllers:
         return stored.item if stored else None
 
     def put(self, item: Json) -> None:
-        """Store the response to a write."""
+        """Store a controller, which the API server has returned in its response to a write."""
         self._informer.store.put(item)
 
     def delete(self, name: str, uid: str) -> None:
-        """Delete a controller, unless another object of the same name has replaced it."""
+        """Delete the controller with this uid from the store.
+
+        If another object of the same name has replaced the controller, that object stays stored.
+        """
         self._informer.store.delete(name, uid)
 
     def update(self, seconds: float) -> list[Json] | None:
@@ -115,7 +121,7 @@ class Controllers:
 
     @contextlib.contextmanager
     def _errors(self) -> t.Iterator[None]:
-        """Turn the refusal to list the controllers into a RolloutError."""
+        """Raise RolloutError if the API server refuses to list the controllers."""
         try:
             yield
         except Refused as refused:

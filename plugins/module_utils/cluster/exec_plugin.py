@@ -5,7 +5,8 @@
 """Run the exec credential plugins of a kubeconfig.
 
 The kubernetes package runs a plugin without a timeout, and only logs a failure. This file therefore
-implements the protocol client.authentication.k8s.io (v1 and v1beta1), without interactive plugins.
+implements the protocol client.authentication.k8s.io (v1 and v1beta1) itself. Interactive plugins
+are not supported.
 """
 
 from __future__ import annotations
@@ -33,18 +34,22 @@ class Credential(t.NamedTuple):
     """The status of an ExecCredential."""
 
     token: str
-    #: The client certificate and its key in PEM; "" if the plugin returned only a token.
+    #: The client certificate and its key in PEM. Both are "" if the plugin returned only a token.
     certificate: str
     key: str
-    #: The time in RFC 3339 at which the credential expires, or "".
+    #: The time in RFC 3339 at which the credential expires; "" if the plugin returned no time.
     expires: str
 
 
 def run(plugin: Json, cluster: Json, folder: str, timeout: float) -> Credential:
     """Run a plugin, and return its credential.
 
-    plugin and cluster are the fields exec and cluster of a kubeconfig. folder is the folder of the
-    kubeconfig; "" if the kubeconfig is not a file. Raises RolloutError.
+    plugin: the field exec of a user in a kubeconfig.
+    cluster: the field cluster of an entry of clusters.
+    folder: the folder of the kubeconfig; "" if the kubeconfig is not a file.
+    timeout: in seconds.
+
+    Raises RolloutError.
     """
     try:
         return _request_credential(plugin, cluster, folder, timeout)
@@ -76,7 +81,10 @@ def _request_credential(plugin: Json, cluster: Json, folder: str, timeout: float
 
 
 def _cluster_info(cluster: Json) -> Json:
-    """Return the cluster in the form of the protocol, with the configuration of the plugin."""
+    """Return the cluster in the form that the protocol requires.
+
+    The result includes the configuration of the plugin, which is an extension of the cluster.
+    """
     info = {field: cluster[field] for field in _CLUSTER_FIELDS if field in cluster}
     for extension in objects(cluster, "extensions"):
         if extension.get("name") == _EXTENSION:
@@ -87,7 +95,7 @@ def _cluster_info(cluster: Json) -> Json:
 def _run_command(command: list[str], environment: t.Mapping[str, str], folder: str,
                  timeout: float) -> str:
     """Run the command of a plugin, and return its standard output. Raises OSError, ValueError."""
-    # In a session of its own, the plugin can be killed together with its children.
+    # A new session makes it possible to kill the plugin together with its children.
     program = subprocess.Popen(  # pylint: disable=ansible-bad-function
         command, env=environment, cwd=folder or None, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, errors="replace",

@@ -43,11 +43,10 @@ class Gateway(RealCluster, t.Protocol):
         """Return the Events of type Warning."""
 
     def are_starting(self, controller: Controller) -> bool:
-        """Return whether no pod of a controller shows a problem.
+        """Return whether each pod is ready, starting or terminating, and was never restarted.
 
-        If the result is True, each pod is ready, starting or terminating, and was never restarted.
-        Returns False if this is not known. The API server sends the pods as a table, which is much
-        smaller than the objects.
+        Returns False if the state of the pods is not known. The API server sends the pods as a
+        table, which is much smaller than the objects.
         """
 
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
@@ -59,10 +58,13 @@ class Gateway(RealCluster, t.Protocol):
     def watched_pods(self, controller: Controller) -> list[Json] | None:
         """Return one list of past and current states of the pods of a controller.
 
-        Each item is a pod as an object of the API. The list begins with the last state of each pod
-        that was deleted recently. For the other pods, it continues with each state that was
-        reported since the previous call of this method, and ends with the current state of each
-        pod. Returns None if the user has no permission to list pods.
+        Each item is a pod as an object of the API. The list consists of three parts:
+
+        - the last state of each pod that was deleted recently,
+        - for the other pods, each state that was reported since the previous call of this method,
+        - the current state of each pod.
+
+        Returns None if the user has no permission to list pods.
         """
 
     def relist_pods(self) -> None:
@@ -74,20 +76,20 @@ class Gateway(RealCluster, t.Protocol):
     def rules(self) -> list[Json] | None:
         """Return the rules (RBAC) that give the user permissions in the namespace.
 
-        Returns None if the rules cannot be read, or not all of them.
+        Returns None if some or all of the rules cannot be read.
         """
 
     def objects(self, resource: str) -> list[Json] | None:
-        """Return the objects of a resource (such as "pods"), but only the first page of the list.
+        """Return the first page of the objects of a resource, such as "pods", in the namespace.
 
-        The objects are those in the namespace. For the resource "nodes", they are the nodes of the
-        cluster. Returns None if the user has no permission to list them.
+        For the resource "nodes", the page contains nodes of the cluster. Returns None if the user
+        has no permission to list the objects.
         """
 
     def absence_reason(self, name: str) -> str:
-        """Return why there is no controller `name`: "there is no namespace prod", for example.
+        """Return the reason why there is no controller `name`, or "" if the reason is unknown.
 
-        Returns "" if the reason is unknown.
+        An example is "there is no namespace prod".
         """
 
     # Writes
@@ -99,42 +101,46 @@ class Gateway(RealCluster, t.Protocol):
         """Reparent pods while may_continue() returns True; return the number of reparented pods."""
 
     def record(self, event: Json) -> bool:
-        """Create an Event; return False if the creation of an Event is known to have failed.
+        """Create an Event; return False if the request has failed.
 
-        On a slow network, the request is sent in the background. The call then returns before the
-        Event exists, and its result is about the Event of the previous call.
+        On a slow network, the request is sent in the background, and the call returns before the
+        response arrives. The call then returns False if the request of the previous call has
+        failed.
         """
 
     # Leases
 
     def lease(self, name: str) -> Json | None:
-        """Return a Lease; None if it does not exist."""
+        """Return a Lease, or None if the Lease does not exist."""
 
     def put_lease(self, lease: Json) -> Json | None:
-        """Create a Lease, or replace the stored Lease, and return the Lease as stored.
+        """Create or replace a Lease, and return the Lease that the API server has stored.
 
-        A Lease with a resourceVersion replaces the stored Lease with this resourceVersion. Returns
-        None if another client has created, changed or deleted the Lease in the meantime.
+        A Lease without a resourceVersion is created. A Lease with a resourceVersion replaces the
+        stored Lease, which must still have this resourceVersion. Returns None if another client has
+        created, changed or deleted the Lease in the meantime.
         """
 
     def delete_lease(self, lease: Json) -> bool:
-        """Delete a Lease; return False if another client has changed it since it was read.
+        """Delete a Lease; return False if another client has changed the Lease since it was read.
 
-        The request is sent only once. If it fails, the result is True: a Lease expires by itself.
+        The request is sent only once. If the request fails for another reason, the result is True,
+        because a Lease expires by itself.
         """
 
     def server_time(self) -> float:
         """Return the time of the API server, in seconds since 1970.
 
-        The difference to the local clock is taken from the last response of the API server.
+        The last response of the API server shows how far its clock differs from the local clock.
         """
 
 
 def prefetch(gateway: Gateway, read: t.Callable[[], Anything]) -> t.Callable[[], Anything]:
     """Call `read` in the background if the network is slow.
 
-    Returns a function that returns the result of `read`, or raises its error. On a fast network,
-    this function is `read` itself, so that nothing is read before it is called.
+    Returns a function. A call of that function returns the result of `read`, or raises its error.
+    On a fast network, that function is `read` itself, so nothing is read before the caller calls
+    it.
     """
     future = gateway.start_in_background(read)
     return future.result if future else read

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Reparent pods: change the controller reference of each pod by one patch."""
+"""Reparent pods: one patch for each pod replaces the reference to the controller of the pod."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from .http import (
 )
 from .refused import RETRIED, Refused
 
-#: Maximum number of connections of a handover, and the number of pods for each connection. With
-#: fewer pods, a connection would save less time than its TLS handshake costs.
+#: Maximum number of connections of a handover, and the number of pods that justifies one further
+#: connection. For fewer pods, a connection would save less time than its TLS handshake costs.
 MAX_CONNECTIONS, PODS_PER_CONNECTION = 16, 25
 #: Maximum number of connections on a slow network. There, a connection for a single pod saves time.
 MAX_CONNECTIONS_ON_HIGH_LATENCY = 20
 #: Seconds between two checks of whether a handover may continue.
 CHECK_PERIOD = 0.2
-#: A uid that no object has: the uid of the new owner in a dry run.
+#: A uid that no object has. A dry run uses it as the uid of the new owner.
 NO_UID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -67,10 +67,10 @@ class Handovers(Namespaced):
         return sum(successes)
 
     def _reparent(self, patch: Patch) -> bool:
-        """Change the owner of a pod by a patch; return whether the patch has certainly succeeded.
+        """Change the owner of a pod by a patch; return True only if the patch surely succeeded.
 
         The result is False if a precondition failed, or if the response was lost. In both cases,
-        the next list of the pods shows the owner.
+        the next list of the pods shows who owns the pod.
         """
         try:
             self._patch_pod(patch, is_write=True)
@@ -85,10 +85,10 @@ class Handovers(Namespaced):
     def refuse_hand_over(self, controller: Controller) -> None:
         """Raise RolloutError if a dry run shows that the pods cannot be reparented.
 
-        The dry run patches the first pod of the controller, so the API server checks RBAC and
-        admission. The successor may not exist yet, so the patch names an owner that does not exist.
-        Only a denial raises an error. Other failures are ignored, for example if a webhook does not
-        support dry runs.
+        The dry run patches one pod of the controller, so the API server checks RBAC and admission.
+        The successor may not exist yet, so the patch names an owner that does not exist. Only a
+        denial raises an error. Another failure is ignored (for example, a webhook does not support
+        dry runs).
         """
         query = urlencode({"labelSelector": label_selector(controller.selector), "limit": 1})
         with contextlib.suppress(Refused):
@@ -111,7 +111,10 @@ class Handovers(Namespaced):
                        accept=OBJECT_METADATA)
 
     def _denial(self, refused: Refused, patch: Patch, consequence: str = "") -> RolloutError:
-        """Return the error for a refused patch. consequence: the end of its first sentence."""
+        """Return the error for a refused patch.
+
+        consequence: a text that is appended to the first sentence of the error.
+        """
         if refused.status == 401 or refused.status in RETRIED:
             return refused.as_error(self._where)
         return RolloutError(

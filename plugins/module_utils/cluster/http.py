@@ -4,9 +4,9 @@
 
 """Send requests to the API server, and retry them if a retry is safe.
 
-The gateway handles the exceptions of this file and of refused.py. If a precondition of a write has
-failed, the gateway returns False, so that the driver observes and plans again. Any other refusal
-becomes a RolloutError.
+The gateway (kubernetes.py and its base classes) handles the exceptions of this file and of
+refused.py. If a precondition of a write has failed, the gateway returns False, so that the driver
+observes and plans again. The gateway turns any other refusal into a RolloutError.
 
 Retry-After and status 410 are handled as the Kubernetes API conventions require.
 """
@@ -29,21 +29,22 @@ from ..model.fields import Json, display_text, mapping, objects, text
 from .connection import Connection
 from .refused import RETRIED, Refused
 
-#: Timeouts in seconds: for a connection, and between two reads of a response.
+#: Timeouts in seconds: to open a connection, and for each read of a response.
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 35.0
-#: Seconds between two attempts. Each pause is reduced by up to a half at random; the unreduced
-#: pauses last about 25 s in sum.
+#: Seconds between two attempts, about 25 s in total. Each pause is shortened at random, by up to a
+#: half.
 BACKOFF = (0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 8.0)
-#: Backoff while the server has never responded: few attempts, since the address is probably wrong.
+#: The pauses as long as the server has never responded. There are fewer attempts then, because the
+#: address is probably wrong.
 FIRST_BACKOFF = BACKOFF[:3]
 #: Seconds after which no further attempt begins, even if attempts remain.
 MAX_RETRY_SECONDS = 60.0
 #: For this many seconds after an outage, status 401 or 403 may be temporary: a restarted API server
 #: accepts requests before it has loaded the Roles and the ServiceAccounts.
 WARM_UP_SECONDS = 30.0
-#: Longest Retry-After that is honored, in seconds.
+#: Maximum pause in seconds. A longer Retry-After is reduced to this value.
 MAX_RETRY_AFTER = 30.0
-#: Maximum seconds until the body of a response is complete.
+#: Timeout in seconds for the whole body of a response.
 BODY_TIMEOUT = 120.0
 #: Maximum size of a response in bytes: about ten pages of large controllers.
 MAX_RESPONSE_BYTES = 64 * 2**20
@@ -52,16 +53,17 @@ MAX_RESPONSE_BYTES = 64 * 2**20
 HIGH_LATENCY = 0.1
 #: Maximum number of concurrent background requests.
 MAX_BACKGROUND_REQUESTS = 8
-#: Page size, page size for very large objects (up to 3 MiB each), and maximum number of objects in
-#: a list.
+#: Number of objects in a page of a list; the same number for very large objects (up to 3 MiB each);
+#: maximum number of objects in a list.
 PAGE_SIZE, SMALL_PAGE_SIZE, MAX_OBJECTS = 500, 20, 200_000
 
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
-#: Media types for metadata without spec and status: of the objects in a list, and of one object.
+#: Media types with which the API server returns only the metadata of objects. METADATA is for a
+#: list, and OBJECT_METADATA for a single object.
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 OBJECT_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-#: Media type for the columns of kubectl get.
+#: Media type with which the API server returns a table with the columns of kubectl get.
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 
 Result = t.TypeVar("Result")
@@ -76,7 +78,7 @@ class ResponseTooLarge(RolloutError):
 
 
 class Unreachable(Exception):
-    """An attempt to send a request failed without a response."""
+    """An attempt to send a request failed, and no response arrived."""
 
     def __init__(self, reason: str, was_sent: bool) -> None:
         super().__init__(reason)
@@ -108,12 +110,15 @@ class Http:
 
     @property
     def is_slow(self) -> bool:
-        """Whether the network is slow: even the fastest response took long."""
+        """Whether the network is slow: even the fastest response took more than HIGH_LATENCY."""
         return self._has_responded and self._min_latency > HIGH_LATENCY
 
     def start_in_background(
             self, send: t.Callable[[], Result]) -> concurrent.futures.Future[Result] | None:
-        """Call send() in a background thread; on a fast network, do nothing and return None."""
+        """Call send() in a background thread, and return the future of its result.
+
+        On a fast network, do nothing and return None.
+        """
         return self._background.submit(send) if self.is_slow else None
 
     def close(self) -> None:
@@ -128,9 +133,10 @@ class Http:
              is_write: bool | None = None, accept: str = JSON) -> Json:
         """Send a request, retry it if a retry is safe, and return the object in the response.
 
-        is_write: whether a retry could repeat a change; None stands for any method except GET.
-        Raises Refused, OutcomeUnknown if the response to a write was lost, or RolloutError if the
-        server cannot be reached.
+        is_write: whether a retry could repeat a change. None means True, except for the method GET.
+
+        Raises Refused. Raises OutcomeUnknown if the response to a write was lost, and RolloutError
+        if the server cannot be reached.
         """
         is_write = method != "GET" if is_write is None else is_write
         has_renewed_token, start = False, time.monotonic()
@@ -164,7 +170,7 @@ class Http:
                            f"{len(BACKOFF) + 1} attempts")
 
     def _raise_if_final(self, failure: Unreachable, is_write: bool, is_last: bool) -> None:
-        """Raise the error of an attempt without a response, unless a retry is safe."""
+        """Raise an error after an attempt without a response, unless a retry is possible."""
         self.record_outage()
         if failure.was_sent and is_write:
             raise OutcomeUnknown from failure
@@ -202,7 +208,9 @@ class Http:
                   timeout: float = 0) -> tuple[int, t.Any, bytes]:
         """Send a request without retries; return the status, headers and body of the response.
 
-        max_bytes, timeout (in seconds): the limits of the response; 0 stands for the default.
+        max_bytes: the maximum size of the body. timeout: the maximum seconds for the body. For
+        both, 0 stands for the default.
+
         Raises Unreachable, or RolloutError if a retry is useless.
         """
         import urllib3
@@ -271,7 +279,7 @@ class Http:
 
 
 class Namespaced:
-    """Base class of the parts of a gateway, with requests for one namespace."""
+    """Base class for each part of a gateway. Its requests are for one namespace."""
 
     def __init__(self, http: Http, namespace: str) -> None:
         self.http, self._namespace = http, namespace
@@ -283,7 +291,7 @@ class Namespaced:
 def _without_field_sets(item: Json) -> Json:
     """Remove the field sets in managedFields from an object of a list, and return the object.
 
-    Nothing reads the field sets, but they would take half of the memory of thousands of objects.
+    No code reads the field sets. For thousands of objects, they would take half of the memory.
     """
     for entry in objects(mapping(item, "metadata"), "managedFields"):
         entry.pop("fieldsV1", None)
@@ -291,7 +299,7 @@ def _without_field_sets(item: Json) -> Json:
 
 
 def _parse(data: bytes, server: str) -> Json | None:
-    """Return the object in a response; None for a truncated response.
+    """Return the object in a response, or None if the response is truncated.
 
     Raises RolloutError if the server is not a Kubernetes API server.
     """
@@ -323,7 +331,7 @@ def _translate_error(error: Exception, server: str) -> Exception:
 
 
 def read_body(response: t.Any, max_bytes: int, timeout: float = 0) -> bytes | None:
-    """Return the body of a response; None for a body of more than max_bytes.
+    """Return the body of a response, or None if the body has more than max_bytes.
 
     Raises the exceptions of urllib3, and TimeoutError if the body is not complete in time.
     """
@@ -365,7 +373,10 @@ def _encode(body: t.Any) -> bytes:
 
 
 def quoted(name: str) -> str:
-    """Percent-encode a name as one segment of a path, also the names "." and ".."."""
+    """Return a name as one segment of a path, in percent-encoding.
+
+    The names "." and ".." are encoded, too, because they have another meaning in a path.
+    """
     return quote(name, safe="") if name.strip(".") else "%2E" * len(name)
 
 
@@ -380,13 +391,19 @@ def label_selector(labels: Json) -> str:
 
 
 def _retry_after(headers: t.Any) -> float:
-    """Return the seconds in the header Retry-After, at most MAX_RETRY_AFTER; 0 without them."""
+    """Return the seconds in the header Retry-After, but at most MAX_RETRY_AFTER.
+
+    Returns 0 if there is no header, or if the header contains a date.
+    """
     value = headers.get("Retry-After", "")
     return min(float(value), MAX_RETRY_AFTER) if value.isdigit() else 0.0
 
 
 def innermost_reason(error: BaseException) -> str:
-    """Return the innermost reason of a urllib3 error, without the repr of Python objects."""
+    """Return the message of the innermost reason of a urllib3 error.
+
+    The message is returned without the representation of Python objects at its beginning.
+    """
     while isinstance(reason := getattr(error, "reason", None), BaseException):
         error = reason
     message = display_text(" ".join(str(error).split()))

@@ -19,10 +19,10 @@ from .http import PAGE_SIZE, Http
 from .refused import Refused
 from .watch import Watch
 
-#: Seconds without an event after which the objects are listed again: a connection through a proxy
-#: can be dead without an error.
+#: If no event arrives for this number of seconds, the objects are listed again, because a
+#: connection through a proxy can be dead without an error.
 MAX_SILENCE = 10
-#: Maximum share of the time for these repeated lists. A slow list (of thousands of pods) is
+#: Maximum share of the time that these lists may take. A slow list (of thousands of pods) is
 #: therefore repeated less often.
 MAX_RELIST_SHARE = 0.05
 #: Seconds between two lists if the objects are not watched.
@@ -32,7 +32,7 @@ Stored = t.TypeVar("Stored")
 
 
 class _Version(t.NamedTuple):
-    """The identity and the version of an object; "" for a missing field."""
+    """The identity and the version of an object. A field that the object lacks is ""."""
 
     uid: str
     resource_version: str
@@ -47,22 +47,23 @@ class Store(t.Generic[Stored]):
 
     def __init__(self, convert: t.Callable[[Json], Stored | None], *, is_bounded: bool,
                  has_history: bool, index: t.Callable[[Stored], str | None]) -> None:
-        """Initialize an empty store; see Informer for convert, has_history and index.
+        """Initialize an empty store.
 
+        convert, has_history, index: see Informer.
         is_bounded: if True, at most one page of objects is stored.
         """
         self._convert, self._is_bounded, self._has_history = convert, is_bounded, has_history
         self._index = index
         self._lock = threading.Lock()
         self._objects: dict[str, Stored] = {}
-        #: The objects with an index value, by this value and their name.
+        #: The objects that have an index value: {index value: {name: object}}.
         self._indexed: dict[str, dict[str, Stored]] = collections.defaultdict(dict)
-        #: A copy of the objects for readers; None after a change.
+        #: A copy of the objects for readers. A change resets it to None.
         self._snapshot: t.Mapping[str, Stored] | None = None
         #: Versions of all objects, including the objects that `convert` filters out.
         self._versions: dict[str, _Version] = {}
-        #: The last states of recently deleted objects, by uid. A late response or event must not
-        #: add a deleted object again.
+        #: The last states of recently deleted objects, by uid (None without a history). A late
+        #: response or event must not add a deleted object again.
         self._deleted: dict[str, Stored | None] = {}
         #: The states reported by the watch since the last call of changes().
         self._history: list[Stored] = []
@@ -70,40 +71,40 @@ class Store(t.Generic[Stored]):
         self._list_version = ""
 
     def objects(self) -> t.Mapping[str, Stored]:
-        """Return the objects. Without a change in between, two calls return the same mapping."""
+        """Return the objects by name. Two calls return the same mapping if nothing has changed."""
         with self._lock:
             if self._snapshot is None:
                 self._snapshot = dict(self._objects)
             return self._snapshot
 
     def by_index(self, value: str) -> list[Stored]:
-        """Return the objects with this index value."""
+        """Return the objects for which the function `index` has returned this value."""
         with self._lock:
             return list(self._indexed[value].values()) if value in self._indexed else []
 
     def changes(self) -> list[Stored]:
-        """Return the states of objects reported by the watch since the last call, in order."""
+        """Return the states that the watch has reported since the last call, oldest first."""
         with self._lock:
             history, self._history = self._history, []
             return history
 
     def deleted(self) -> list[Stored]:
-        """Return the last state of each object deleted recently."""
+        """Return the last state of each object that was deleted recently."""
         with self._lock:
             return [stored for stored in self._deleted.values() if stored is not None]
 
     def put(self, item: Json) -> bool:
         """Store an object unless the stored version is newer; return whether the store changed.
 
-        The response to a write and the event of the write arrive in any order, so put() compares
-        resourceVersions as numbers. The API guarantees their order since Kubernetes 1.35; etcd has
-        always provided the order.
+        The response to a write may arrive before or after the event about the write. put()
+        therefore compares the resourceVersions as numbers. The API has guaranteed the order of
+        these numbers since Kubernetes 1.35, and etcd has always provided the order.
         """
         with self._lock:
             return self._put(item)
 
     def delete(self, name: str, uid: str, item: Json | None = None) -> None:
-        """Delete an object, unless replaced by another object of the same name.
+        """Delete the object with this uid, and keep a newer object of the same name.
 
         item: the last state of the object, for the history.
         """
@@ -116,7 +117,7 @@ class Store(t.Generic[Stored]):
     def apply(self, item: Json) -> bool:
         """Store the object of an event; return whether the stored objects changed.
 
-        If a newer state of the object is stored, only the history changes.
+        If the stored state is newer than the event, only the history changes.
         """
         name, version = item["metadata"]["name"], _Version.from_api(item)
         with self._lock:
@@ -133,9 +134,10 @@ class Store(t.Generic[Stored]):
     def replace(self, items: list[Json], list_version: str, is_partial: bool) -> bool:
         """Replace the stored objects by a list; return whether the list shows a change.
 
-        An object missing from the list is removed, unless the stored version is newer than the
-        list: then another thread has created the object during the request. is_partial: the
-        list has further pages, so a missing object may still exist.
+        An object that is not in the list is removed, unless its stored version is newer than the
+        list. In that case, another thread has created the object during the request.
+
+        is_partial: whether the list has further pages, so that a missing object may still exist.
         """
         names = {item["metadata"]["name"] for item in items}
         with self._lock:
@@ -170,16 +172,19 @@ class Store(t.Generic[Stored]):
         return True
 
     def _remove(self, name: str, is_deleted: bool) -> None:
-        """Remove an object without an event of its deletion.
+        """Remove an object for which no event has reported a deletion.
 
-        is_deleted: False if the object may still exist.
+        is_deleted: whether the object no longer exists. If False, the object may still exist.
         """
         uid, stored = self._versions.pop(name).uid, self._pop(name)
         if is_deleted:
             self._record_deletion(uid, stored)
 
     def _pop(self, name: str) -> Stored | None:
-        """Remove the stored value of an object, also from the index, and return the value."""
+        """Remove an object from the stored objects and from the index, and return the object.
+
+        Returns None if the object is not stored.
+        """
         stored, self._snapshot = self._objects.pop(name, None), None
         if stored is not None and (value := self._index(stored)):
             del self._indexed[value][name]
@@ -193,21 +198,22 @@ class Store(t.Generic[Stored]):
 
 
 class Informer(t.Generic[Stored]):
-    """A store of one resource in one namespace, kept up to date by lists and a watch.
+    """A store of one resource in one namespace, which lists and a watch keep up to date.
 
     All methods are thread-safe. Only the thread that holds `_update_lock` lists objects or reads
-    events. The lock of the store is never held during a request: while one thread lists, another
-    thread can store the response to its write.
+    events. No thread holds the lock of the store during a request. Therefore, while one thread
+    lists the objects, another thread can store the response to its write.
     """
 
     def __init__(self, http: Http, path: str, query: Json,
                  convert: t.Callable[[Json], Stored | None], *, is_watched: bool = True,
                  has_all_pages: bool = True, has_history: bool = False,
                  index: t.Callable[[Stored], str | None] = lambda stored: None) -> None:
-        """Initialize an empty informer, without a request.
+        """Initialize an empty informer. No request is sent yet.
 
-        convert: returns the value to store for an object, or None to omit the object.
-        index: returns the value under which by_index() of the store lists an object.
+        convert: a function that returns the value to store for an object, or None to omit it.
+        index: a function that returns the index value of a stored value, or None. by_index() of
+            the store returns all stored values with the same index value.
         is_watched: if False, the objects are listed every LIST_PERIOD seconds.
         has_all_pages: if False, only the first page is listed, and at most one page is stored.
         has_history: if True, past states and deleted objects are stored, too.
@@ -218,9 +224,9 @@ class Informer(t.Generic[Stored]):
                            index=index)
         self._update_lock = threading.Lock()
         self._watch: Watch | None = None
-        #: The response that refused the last list; None after a successful list.
+        #: The error of the last list; None if the last list was successful.
         self.refused: Refused | None = None
-        #: Whether a list was read; whether the last list had further pages.
+        #: Whether the objects were ever listed, and whether the last list had further pages.
         self._is_filled, self._is_partial = False, False
         #: The times of the last list and of the last event, by time.monotonic().
         self._listed_at = self._event_at = float("-inf")
@@ -244,8 +250,8 @@ class Informer(t.Generic[Stored]):
     def update(self, seconds: float = 0) -> list[Json] | None:
         """Process the events of the watch, and wait up to `seconds` for the first event.
 
-        Returns the changed objects; None after a new list: the changed objects are then unknown.
-        Raises Refused, RolloutError.
+        Returns the changed objects. Returns None if the objects were listed again, because it is
+        then unknown which objects have changed. Raises Refused, RolloutError.
         """
         with self._update_lock:
             changed = self._receive(0)
@@ -265,7 +271,7 @@ class Informer(t.Generic[Stored]):
     def _receive(self, seconds: float) -> list[Json] | None:
         """Apply the events of the watch to the store; wait up to `seconds` for the first event.
 
-        Returns the changed objects; None after a new list.
+        Returns the changed objects, or None if the objects were listed again.
         """
         changed: list[Json] = []
         was_relisted = False
@@ -273,8 +279,8 @@ class Informer(t.Generic[Stored]):
             self._event_at = time.monotonic()
             item = event["object"]
             if event["type"] == "ERROR":
-                # Status 410 means that the resourceVersion is too old. A new list also reports the
-                # cause of any other error.
+                # Status 410 means that the resourceVersion is too old, so a new list is needed. If
+                # the error has another cause, the list fails, and reports this cause.
                 version, _is_changed = self._list()
                 if self._watch:
                     self._watch.restart(version)
@@ -287,7 +293,11 @@ class Informer(t.Generic[Stored]):
         return None if was_relisted else changed
 
     def _is_overdue(self) -> bool:
-        """Return whether a new list is due: after LIST_PERIOD, or after a silence of the watch."""
+        """Return whether the objects must be listed again.
+
+        A list is due after LIST_PERIOD. If the objects are watched, a list is due only if the watch
+        has delivered no event for some time.
+        """
         if self.refused and self.refused.status == 403:
             return False
         now = time.monotonic()
@@ -299,8 +309,8 @@ class Informer(t.Generic[Stored]):
     def _relist(self) -> bool:
         """List the objects; return whether the list shows a change.
 
-        If the list shows a change not reported by the watch, the connection of the watch is dead.
-        A new watch then replaces the old watch.
+        If the list shows a change that the watch has not reported, the connection of the watch is
+        dead. A new watch then replaces the old watch.
         """
         version, is_changed = self._list()
         if self._is_watched and (is_changed or self._watch is None):
@@ -313,7 +323,10 @@ class Informer(t.Generic[Stored]):
         return Watch(self._http, self._path, self._query, version)
 
     def _list(self) -> tuple[str, bool]:
-        """List the objects; return the resourceVersion, and whether the list shows a change."""
+        """List the objects, and store the list.
+
+        Returns the resourceVersion of the list, and whether the list shows a change.
+        """
         self._listed_at = time.monotonic()
         try:
             items, version = self._pages()
@@ -333,12 +346,15 @@ class Informer(t.Generic[Stored]):
 
 
 def _is_older(version: str, other_version: str) -> bool:
-    """Return whether a resourceVersion is older than another; False unless both are numbers."""
+    """Return whether `version` is older than `other_version`.
+
+    Both are resourceVersions. Returns False if one of them is not a number.
+    """
     return (version.isdigit() and other_version.isdigit()
             and int(version) < int(other_version))
 
 
 def _limit(entries: dict[str, t.Any]) -> None:
-    """Delete the oldest entry if there are more entries than objects in a page."""
+    """Delete the oldest entry if there are more than PAGE_SIZE entries."""
     if len(entries) > PAGE_SIZE:
         del entries[next(iter(entries))]

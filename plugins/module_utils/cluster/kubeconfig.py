@@ -5,9 +5,10 @@
 """Load the cluster and the user of one context of a kubeconfig.
 
 The kubernetes package merges the files, and loads addresses, tokens, passwords and auth providers.
-exec_plugin.py runs the exec plugins, and certificates.py loads inline certificates, because the
-package would run plugins without a timeout, and leave files behind. Only the command of the auth
-provider gcp, which Kubernetes removed in 1.26, is still run by the package.
+Two tasks are not left to the package. exec_plugin.py runs the exec plugins, because the package
+would run them without a timeout. certificates.py loads the inline certificates, because the package
+would leave files behind. The package still runs the command of the auth provider gcp, which
+Kubernetes removed in 1.26.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ HINT = ("give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run i
 #: Fields of a user that the kubernetes package loads. If the user has an exec plugin, the package
 #: loads only the first two.
 _USER_FIELDS = ("auth-provider", "token", "username", "password")
-#: Fields of a user, in pairs: the field with the path of a file, and the field with the content
-#: inline. Inline content takes precedence.
+#: Pairs of fields of a user. The first field of a pair has the path of a file, and the second field
+#: has the content inline. Inline content takes precedence.
 _USER_FILES = (("tokenFile", "token"), ("client-certificate", "client-certificate-data"),
                ("client-key", "client-key-data"))
 
@@ -44,8 +45,9 @@ class Kubeconfig:
                  persist_token: bool) -> None:
         """Read the kubeconfig. An invalid file raises ConfigException or various other exceptions.
 
-        content is the content as a dictionary, or the paths of files. timeout is the timeout of an
-        exec plugin in seconds. With persist_token, save() writes a refreshed token to the file.
+        content: the content of a kubeconfig as a dictionary, or the paths of files.
+        timeout: the timeout of an exec plugin in seconds.
+        persist_token: whether save() writes a refreshed token to the file.
         """
         from kubernetes.config import kube_config
 
@@ -74,7 +76,10 @@ class Kubeconfig:
         self._credential: exec_plugin.Credential | None = None
 
     def load(self, configuration: t.Any) -> None:
-        """Set the address and the credentials. Raises RolloutError if an exec plugin fails."""
+        """Set the address and the credentials in a Configuration of the kubernetes package.
+
+        Raises RolloutError if an exec plugin fails.
+        """
         from kubernetes.config import kube_config
 
         resolved = {"current-context": "main",
@@ -119,8 +124,8 @@ class Kubeconfig:
     def _resolved_cluster(self) -> Json:
         """Return the cluster without its inline certificate.
 
-        The path of a certificate file becomes absolute, because the package resolves relative paths
-        only for content from a file.
+        The path of a certificate file becomes absolute. The package receives the cluster as a
+        dictionary, and resolves relative paths only in a kubeconfig that is a file.
         """
         cluster = {field: value for field, value in self._cluster.items()
                    if field not in ("certificate-authority", "certificate-authority-data")}
@@ -129,10 +134,10 @@ class Kubeconfig:
             (("certificate-authority", "certificate-authority-data"),))
 
     def _resolved_user(self) -> Json:
-        """Return the user without exec plugin and inline certificates.
+        """Return the user without the exec plugin and the inline certificates.
 
-        The paths of files become absolute. The auth provider is not copied, because the package
-        refreshes its token in place.
+        The paths of files become absolute. The result contains the auth provider itself, not a
+        copy, because the package refreshes the token of the auth provider in place.
         """
         fields = _USER_FIELDS[:2] if "exec" in self._user else _USER_FIELDS
         user = {field: self._user[field] for field in fields if field in self._user}
@@ -140,15 +145,16 @@ class Kubeconfig:
 
 
 def _folder(node: t.Any) -> str:
-    """Return the folder of the file that contains a node; "" for content without a file."""
+    """Return the folder of the file that contains a node, or "" if there is no file."""
     return os.path.abspath(os.path.dirname(node.path)) if node.path else ""
 
 
 def _absolute_paths(fields: Json, folder: str, names: t.Iterable[tuple[str, str]]) -> Json:
-    """Return the fields that contain a path, with absolute paths.
+    """Return the fields that contain a path, and make their paths absolute.
 
-    A field is left out if inline content replaces the file. names: pairs of the field with the
-    path, and the field with the inline content.
+    A field is left out if inline content replaces the file.
+
+    names: pairs of two fields: the field with the path, and the field with the inline content.
     """
     return {path: os.path.normpath(os.path.join(folder, fields[path])) for path, inline in names
             if path in fields and inline not in fields}
@@ -171,7 +177,7 @@ def _is_expired(time: str) -> bool:
 
 
 def content_of(kubeconfig: t.Any) -> t.Any:
-    """Return the content of a kubeconfig as a dictionary, or its path unchanged.
+    """Return the content of a kubeconfig as a dictionary; return a path or None unchanged.
 
     Raises RolloutError.
     """
@@ -192,7 +198,9 @@ def content_of(kubeconfig: t.Any) -> t.Any:
 
 
 def not_yaml(what: str, error: Exception) -> RolloutError:
-    """Return the error for invalid YAML, without the message of the parser, which quotes secrets.
+    """Return the error for invalid YAML.
+
+    The error does not contain the message of the parser, because that message quotes secrets.
     """
     mark = getattr(error, "problem_mark", None)  # The position; lines count from 0.
     why = f"line {mark.line + 1}" if mark else ""
@@ -200,7 +208,11 @@ def not_yaml(what: str, error: Exception) -> RolloutError:
 
 
 def documents(kubeconfig: t.Any) -> t.Iterator[t.Any]:
-    """Yield the parsed content of a kubeconfig; for paths, that of each readable file."""
+    """Yield the parsed content of a kubeconfig.
+
+    If the kubeconfig consists of the paths of files, yield the parsed content of each readable
+    file.
+    """
     with contextlib.suppress(RolloutError, ImportError):
         import yaml
         from kubernetes.config import kube_config

@@ -26,10 +26,11 @@ from .pods import Pods
 from .refused import Refused
 from .related import RelatedObjects
 
-#: Strict validation, as in kubectl: an unknown field is an error.
+#: The query of a dry run. As with kubectl, the strict validation rejects unknown fields.
 _DRY_RUN = "?dryRun=All&fieldValidation=Strict"
-#: Seconds for which further changes are collected after a first one, on a slow network. If several
-#: pods become available one after the other, one step for all of them saves slow requests.
+#: On a slow network, wait() collects further changes for this number of seconds after the first
+#: change. If several pods become available one after the other, one step then suffices for all of
+#: them, which saves slow requests.
 BATCH_SECONDS = 0.05
 Result = t.TypeVar("Result")
 
@@ -44,15 +45,15 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
     def __init__(self, connection: Connection, namespace: str,
                  kinds: tuple[Kind, ...] = (Kind.REPLICATION_CONTROLLER,),
                  watches_pods: bool = True) -> None:
-        """Initialize the gateway, without a request.
+        """Initialize the gateway. No request is sent yet.
 
-        kinds are the kinds of controllers to watch, beginning with the kind of the task. Without
-        watches_pods, pods and Events are listed periodically instead of watched.
+        kinds: the kinds of controllers to watch, beginning with the kind of the task.
+        watches_pods: if False, pods and Events are not watched, but listed periodically.
         """
         super().__init__(Http(connection), namespace, watches_pods)
         #: The kind of the task.
         self.kind = kinds[0]
-        #: The request in the background for the last Event; None on a fast network.
+        #: The background request that creates the last Event; None on a fast network.
         self._event_in_progress: concurrent.futures.Future[bool] | None = None
         self._watched: dict[str, Controllers] = {
             kind: Controllers(self.http, kind, namespace) for kind in kinds}
@@ -85,9 +86,9 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         return list(controllers.items().values()) if controllers else []
 
     def _listed(self, kind: Kind | None) -> Controllers | None:
-        """Return the controllers of a kind; None for a kind that is not watched.
+        """Return the controllers of a kind, or None if the kind is not watched.
 
-        kind: None means the task's kind. The first call lists the controllers of all watched kinds.
+        The first call lists the controllers of all watched kinds. kind: None means the task's kind.
         """
         for controllers in self._watched.values():
             controllers.fill()
@@ -110,8 +111,9 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
     def wait(self, seconds: float) -> set[str] | None:
         """Wait for a change; return the names of the changed controllers and of their partners.
 
-        A changed object of another kind counts as a change of the controller that owns it. Return
-        None if it is unknown which controllers have changed. Raises RolloutError.
+        If an object of another watched kind has changed, the result contains the controller that
+        owns the object. Returns None if it is unknown which controllers have changed. Raises
+        RolloutError.
         """
         names = self._changed_names(seconds)
         if names and self.http.is_slow:
@@ -151,7 +153,8 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         except OutcomeUnknown:
             before = controllers.items().get(write.name)
             return _has_taken_effect(write, before, controllers.look_up(write.name))
-        # The response to a deletion is a Status, or the object while finalizers delay the deletion.
+        # The response to a deletion is a Status. If finalizers delay the deletion, the response is
+        # the object.
         if isinstance(write, Delete) and response.get("kind") == "Status":
             controllers.delete(write.name, write.preconditions["uid"])
         else:
@@ -207,7 +210,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
             self._event_in_progress, self.start_in_background(lambda: self._record(event)))
         if self._event_in_progress is None:
             return self._record(event)
-        # The response for this Event is known only at a later call.
+        # The response for this Event is not known yet, so the result is about the previous Event.
         return before is None or not before.done() or before.result()
 
     def _record(self, event: Json) -> bool:
@@ -219,7 +222,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
 
 
 def _with_partners(items: list[Json]) -> set[str]:
-    """Return the names of the controllers and of the partners in their annotations."""
+    """Return the names of the controllers, and the names of the partners in their annotations."""
     metadata = [item["metadata"] for item in items]
     partners = ((meta.get("annotations") or {}).get(PARTNER, "") for meta in metadata)
     return {meta["name"] for meta in metadata} | set(partners)
@@ -228,7 +231,8 @@ def _with_partners(items: list[Json]) -> set[str]:
 def _has_taken_effect(write: Write, before: Json | None, stored: Json | None) -> bool:
     """Return whether a write has taken effect although its response was lost.
 
-    before is the object before the write, and stored the object in the cluster now.
+    before: the object before the write. stored: the present object in the cluster. Both are None
+    if the object does not exist.
     """
     if isinstance(write, Delete):
         return (stored is None or stored["metadata"]["uid"] != write.preconditions["uid"]

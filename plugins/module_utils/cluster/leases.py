@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read and write Leases. A write fails unless the Lease still has the version that was read."""
+"""Read and write Leases. A write fails if another client has changed the Lease since the read."""
 
 from __future__ import annotations
 

@@ -16,16 +16,17 @@ from ..model.kinds import State
 from . import secrets as masking
 from .connection import USER_AGENT
 
-#: The URL schemes of kubernetes.core.
+#: The URL schemes that kubernetes.core accepts in the option src.
 _SCHEMES = ("http://", "https://", "ftp://")
 #: Timeout in seconds, and maximum size of a manifest in bytes. etcd does not store larger objects.
 _TIMEOUT, _MAX_BYTES = 30, 2**21
 
 
 def with_manifest(params: Json) -> Json:
-    """Return the parameters with the text at the URL in src, as `src_content`.
+    """Return the parameters, with the text at the URL in src as the parameter `src_content`.
 
-    A rollback needs no manifest. Raises RolloutError if the text cannot be read.
+    Returns the parameters unchanged if src is not a URL, or for a rollback, which needs no
+    manifest. Raises RolloutError if the text cannot be read.
     """
     src = str(params.get("src") or "")
     if not src.startswith(_SCHEMES) or State(params.get("state") or State.UPDATED).undoes:
@@ -34,7 +35,7 @@ def with_manifest(params: Json) -> Json:
 
 
 def secrets(params: Json) -> set[str]:
-    """Return the password in the URL of src, in several encodings."""
+    """Return the password in the URL of src: one string for each of several encodings."""
     return masking.option_secrets({"host": str(params.get("src") or "")}, {})
 
 

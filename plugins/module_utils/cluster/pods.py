@@ -21,12 +21,13 @@ from .http import METADATA, TABLE, Http, Namespaced, Unreachable, label_selector
 from .informer import Informer
 from .refused import Refused
 
-#: Seconds between two tables of starting pods, and the maximum number of pages of a table.
+#: Seconds between two requests for the table of starting pods; maximum number of its pages.
 TABLE_PERIOD, MAX_TABLE_PAGES = 3.0, 20
-#: The column STATUS of `kubectl get pods` for a pod that is ready, or starts or ends normally.
+#: Values of the column STATUS of `kubectl get pods` that show no problem. The pod is ready, or is
+#: starting or terminating normally.
 EXPECTED_STATUS = re.compile(
     r"Pending|Init:\d+/\d+|PodInitializing|ContainerCreating|Running|Terminating")
-#: Maximum number of lines and bytes of the log of a container.
+#: Maximum number of lines and maximum number of bytes that are read from the log of a container.
 LOG_LINES, LOG_BYTES = 5, 4096
 
 
@@ -34,7 +35,8 @@ class Pods(Namespaced):
     """The pods of a namespace. gateway.py documents the methods."""
 
     def __init__(self, http: Http, namespace: str, watches_pods: bool) -> None:
-        """Without watches_pods, list pods and Events periodically instead of watching them."""
+        """Initialize without a request. watches_pods: if False, list pods and Events periodically.
+        """
         super().__init__(http, namespace)
         self._watches_pods = watches_pods
         #: Informers by purpose. The keys are ("troubled", label selector, "all" or "page"),
@@ -56,7 +58,7 @@ class Pods(Namespaced):
     # Pods and their controllers
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
-        """Return the pods that have neither ended nor begun to terminate. Raises RolloutError.
+        """Return the pods that have not ended, and are not terminating. Raises RolloutError.
 
         The controller manager of Kubernetes selects the same pods (FilterActivePods).
         """
@@ -92,9 +94,9 @@ class Pods(Namespaced):
             raise refused.as_error(self._where) from refused
 
     def pods(self, controller: Controller) -> list[Json]:
-        """Return the pods of a controller that are in the first page of the list.
+        """List the first page of pods, and return those pods that the controller owns.
 
-        Return an empty list if the API server refuses the list.
+        Returns an empty list if the API server refuses the list.
         """
         try:
             query = {"labelSelector": label_selector(controller.selector)}
@@ -108,8 +110,9 @@ class Pods(Namespaced):
     def are_starting(self, controller: Controller) -> bool:
         """Return whether each pod of a controller is ready, or is starting or terminating normally.
 
-        A table of the pods is read at most every TABLE_PERIOD seconds. Returns False once
-        troubled_pods() has an informer for the pods, because the informer shows more than a table.
+        A table of the pods is read at most every TABLE_PERIOD seconds. After the first call of
+        troubled_pods(), the result is False, because the caller then learns more from
+        troubled_pods() than from a table.
         """
         selector, now = label_selector(controller.selector), time.monotonic()
         with self._informers_lock:
@@ -120,9 +123,9 @@ class Pods(Namespaced):
         return self._starting_results[selector][1]
 
     def _are_starting(self, selector: str) -> bool:
-        """Return the result of are_starting() from a new table.
+        """Read a new table of the pods, and return the result of are_starting().
 
-        The table is about a tenth as large as the objects.
+        A table has about a tenth of the size of the objects.
         """
         query, continue_token = {"labelSelector": selector, "includeObject": "None"}, ""
         for _page in range(MAX_TABLE_PAGES):
@@ -140,7 +143,7 @@ class Pods(Namespaced):
     def troubled_pods(self, controller: Controller) -> list[Json]:
         """Return the pods of a controller that are unready, restarted or terminating.
 
-        The steps for a StatefulSet depend on each pod, so all its pods are watched. For other
+        All pods of a StatefulSet are watched, because its steps depend on each pod. For other
         kinds, the first page of the pods is enough.
         """
         selector, has_all_pages = label_selector(controller.selector), controller.keeps_pod_names
@@ -161,7 +164,7 @@ class Pods(Namespaced):
         changes, pods = informer.store.changes(), informer.store.objects().values()
         deleted = {pod["metadata"]["uid"]: _with_deletion_timestamp(pod)
                    for pod in informer.store.deleted()}
-        # For a deleted pod, its last state with the deletion replaces its earlier states.
+        # The last state of a deleted pod replaces the earlier states of this pod.
         return [*deleted.values(),
                 *(pod for pod in (*changes, *pods) if pod["metadata"]["uid"] not in deleted)]
 
@@ -171,7 +174,7 @@ class Pods(Namespaced):
                 informer.relist()
 
     def warnings(self) -> list[Json]:
-        """Return the Events of type Warning, which are watched from the first call on."""
+        """Return the Events of type Warning. The first call starts to watch the Events."""
         informer = self._informer(("warnings",), f"/api/v1/namespaces/{self._namespace}/events",
                                   {"fieldSelector": "type=Warning"}, lambda event: True)
         return list(informer.store.objects().values())
@@ -184,7 +187,7 @@ class Pods(Namespaced):
             status, _headers, data = self.http.send_once("GET", path, accept="*/*",
                                                          max_bytes=16 * LOG_BYTES)
         except (Unreachable, RolloutError):
-            return []  # the caller reports another error, which the log would only explain
+            return []  # the log would only help to explain an error that the caller reports
         # A kubelet may exceed the limits.
         lines = data[-LOG_BYTES:].splitlines()[-LOG_LINES:]
         return [display_text(line.decode(errors="replace"))
@@ -193,11 +196,11 @@ class Pods(Namespaced):
     def _informer(self, key: tuple[str, ...], path: str, query: Json,
                   is_relevant: t.Callable[[Json], bool], *, has_all_pages: bool = False,
                   has_history: bool = False) -> Informer[Json]:
-        """Return the informer of a key, after an update of its store.
+        """Update and return the informer of a key. The first call for a key creates the informer.
 
-        The first call for a key creates the informer. The texts of the objects are made safe for
-        display, since the objects are never written. If the API server refuses a list, the store
-        keeps its objects. Raises RolloutError.
+        The texts in the stored objects are made safe for display. This is possible because these
+        objects are never written back. If the API server refuses a list, the store keeps its
+        objects. Raises RolloutError.
         """
         with self._informers_lock:
             informer = self._informers.get(key)
@@ -216,7 +219,7 @@ class Pods(Namespaced):
 
 
 def is_table_of_starting_pods(table: Json) -> bool:
-    """Return whether each pod of a table has an expected status and was never restarted."""
+    """Return whether each pod of a table has an expected status, and was never restarted."""
     columns = [text(column, "name") for column in objects(table, "columnDefinitions")]
     if not {"Status", "Restarts"} <= set(columns):
         return False
@@ -227,7 +230,10 @@ def is_table_of_starting_pods(table: Json) -> bool:
 
 
 def _with_deletion_timestamp(pod: Json) -> Json:
-    """Return a deleted pod with a deletionTimestamp, which a forced deletion does not set."""
+    """Return a deleted pod, with a deletionTimestamp in any case.
+
+    The API server does not set this field in a forced deletion.
+    """
     return {**pod, "metadata": {"deletionTimestamp": "gone", **pod["metadata"]}}
 
 

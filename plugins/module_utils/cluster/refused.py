@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Interpret the refusals of the API server, and turn them into errors for the user. No I/O."""
+"""Interpret error responses of the API server, and turn them into errors for the user. No I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..model.errors import RolloutError
 from ..model.fields import display_text, text
 from ..model.steps import Create, Delete, Patch, Write
 
-#: HTTP statuses of temporary problems.
+#: HTTP statuses of temporary problems. A request with one of these statuses is sent again.
 RETRIED = {408, 429, 500, 502, 503, 504}
 #: The message of the API server if an admission webhook (with failurePolicy Fail) does not respond.
 #: The status is then 500, so the write is retried.
@@ -23,13 +23,13 @@ _UNREACHABLE_WEBHOOK = re.compile(r'failed calling webhook "([^"]{1,253})"')
 
 
 class Refused(Exception):
-    """A refusal of the API server: the HTTP status and the Status object."""
+    """An error response of the API server: the HTTP status, and the Status object in the body."""
 
     def __init__(self, server: str, method: str, path: str, status: int, body: bytes) -> None:
         try:
             content = json.loads(body)
             is_status = isinstance(content, dict) and content.get("kind") == "Status"
-            #: The Status object; {} if the response contains none.
+            #: The Status object, or {} if the response contains no Status.
             self.details = content if is_status else {}
         except ValueError:
             self.details = {}
@@ -56,15 +56,15 @@ class Refused(Exception):
                  write: Write | None = None) -> RolloutError:
         """Return the error for the user.
 
-        `what` or `write` describes the request that was refused; without them, the error shows the
-        method and the path.
+        `what` or `write` describes the request that was refused. If neither is given, the error
+        shows the method and the path of the request.
         """
         if self.status == 401:
             return RolloutError("the API server does not accept the credentials (401)",
                                 where=self.server, why=self.reason,
                                 next_command="renew the token, or check api_key and kubeconfig")
-        # Status 403 is not only RBAC: admission (a policy, a webhook, a quota) may deny a write,
-        # which `write` or `what` describes.
+        # Status 403 may come from RBAC or from admission (a policy, a webhook, a quota). Admission
+        # denies only writes. For a write, the caller gives `write` or `what`.
         may_be_admission = bool(write or what)
         is_rbac = 'User "' in self.reason and '" cannot ' in self.reason
         if self.status == 403 and (not may_be_admission or is_rbac):

@@ -18,7 +18,7 @@ from ..model.kinds import KINDS, Kind
 from .http import METADATA, Namespaced, quoted
 from .refused import RETRIED, Refused
 
-#: The path of the API group of each resource.
+#: The path of the API group, by resource.
 GROUPS = {
     "services": "/api/v1", "resourcequotas": "/api/v1", "nodes": "/api/v1", "pods": "/api/v1",
     "configmaps": "/api/v1", "secrets": "/api/v1",
@@ -40,7 +40,10 @@ class RelatedObjects(Namespaced):
     _server_version: tuple[int, int] | None = None
 
     def collection(self, resource: str) -> str:
-        """Return the path of a resource in the namespace, or in the cluster for nodes."""
+        """Return the path of the collection of a resource, such as "pods", in the namespace.
+
+        Nodes belong to no namespace, so their path does not contain the namespace.
+        """
         namespace = "" if resource == "nodes" else f"/namespaces/{self._namespace}"
         return f"{GROUPS[resource]}{namespace}/{resource}"
 
@@ -70,9 +73,10 @@ class RelatedObjects(Namespaced):
             return None
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        """Return the ControllerRevisions of the controllers with these uids. Raises RolloutError.
+        """Return the ControllerRevisions of the controllers with these uids.
 
-        Without uids, return those of all controllers.
+        If `uids` is empty, return the ControllerRevisions of all controllers. Returns None if the
+        user has no permission to list them. Raises RolloutError.
         """
         items = self._revisions(self.kind.revisions_selector(uids))
         if items is None or not uids:
@@ -102,17 +106,17 @@ class RelatedObjects(Namespaced):
     def _raise_if_unhealthy(self, refused: Refused) -> None:
         """Raise RolloutError for a temporary problem of the server.
 
-        After any other refusal, for example without permission, the update continues without these
-        objects.
+        After any other error response (for example, if the user has no permission), the update
+        continues without these objects.
         """
         if refused.status in RETRIED:
             raise refused.as_error(self._where) from refused
 
     def has_change_times(self) -> bool:
-        """Return whether managedFields have the times of changes (kubernetes pull request 110058).
+        """Return whether the times in managedFields show when the fields were changed.
 
-        True for Kubernetes 1.25 or newer, and for an unknown version.
-        Raises RolloutError.
+        This is so since Kubernetes 1.25 (kubernetes pull request 110058). Returns True for an
+        unknown version, too. Raises RolloutError.
         """
         if self._server_version is None:
             try:
@@ -136,7 +140,10 @@ class RelatedObjects(Namespaced):
         return None if status.get("incomplete") else status.get("resourceRules") or []
 
     def other_kinds(self, name: str) -> list[str]:
-        """Return the other kinds that have an object with this name that the user can read."""
+        """Return the kinds, other than the task's kind, that have an object with this name.
+
+        A kind whose objects the user cannot read is left out.
+        """
         paths = {kind: kind.collection(self._namespace) for kind in Kind if kind is not self.kind}
         return [kind for kind, path in paths.items()
                 if self._status(f"{path}/{quoted(name)}") == 200]

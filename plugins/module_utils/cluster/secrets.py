@@ -17,33 +17,35 @@ from urllib.parse import quote, unquote
 
 from ..model.fields import Json, mapping, objects, text
 
-#: Fields of a kubeconfig's user with secret content. Fields nested in them are secret, too.
+#: Fields of a user in a kubeconfig that have secret content. Fields nested in them are secret, too.
 _SECRET_FIELDS = {"token", "password", "client-key-data", "auth-provider"}
-#: Exceptions, which are not secret: the name of an auth provider.
+#: Exceptions: nested fields that are not secret, such as the name of an auth provider.
 _PUBLIC_FIELDS = {"name"}
 #: Options with a URL, which may contain a password.
 _URL_OPTIONS = ("host", "proxy")
-#: Options with the path of a file. A user may give the content by mistake.
+#: Options with the path of a file. A user may give the content of the file by mistake.
 _FILE_OPTIONS = ("client_cert", "client_key", "ca_cert")
 #: Environment variables from which the kubernetes package reads the proxy.
 _PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 #: Maximum length of a file name.
 _MAX_NAME_LENGTH = 255
-#: A value that names no existing file, and neither begins nor ends like a path, still counts as a
-#: path if it has at most this number of characters.
+#: Maximum number of characters of a short value. A short value counts as a path, even if no file
+#: exists at this path, and even if the value does not look like a path.
 _MAX_PATH_LENGTH = 40
-#: Endings by which a longer value counts as a path: no token, key or base64 text ends like this.
+#: A longer value counts as a path if it has one of these endings. No token, key or base64 text has
+#: such an ending.
 _FILE_ENDINGS = re.compile(r"\.(ya?ml|json|conf|config|kubeconfig)$")
-#: The scheme of a URL; any other text before :// may be part of a password.
+#: The scheme of a URL. Any other text before :// may be part of a password.
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
-#: Ansible's replacements for a secret in a text, and for the value of a no_log option.
+#: Texts with which Ansible replaces a secret in a message (MASK), and the value of an option with
+#: no_log (HIDDEN).
 MASK, HIDDEN = "********", "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
 
 
 def option_secrets(options: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> set[str]:
     """Return the secrets of the connection options.
 
-    A path is not a secret. The content of a kubeconfig is hidden as a whole by visible_params().
+    A path is not a secret. In results, visible_params() hides the whole content of a kubeconfig.
     """
     secrets = {str(options[option]) for option in ("api_key", "password") if options.get(option)}
     if options.get("password"):
@@ -138,9 +140,9 @@ def is_content(kubeconfig: str) -> bool:
 
 
 def is_path(value: str) -> bool:
-    """Return whether a value is a path, or several paths of a kubeconfig.
+    """Return whether a value is a path, or a list of paths as for a kubeconfig.
 
-    Any other value is the content of a file, or a misplaced secret.
+    A value that is not a path is the content of a file, or a misplaced secret.
     """
     if is_content(decode(value)):
         return False
@@ -171,28 +173,31 @@ def _split(address: str) -> tuple[str, str, str]:
 
 
 def _content(kubeconfig: t.Any) -> t.Any:
-    """Return the parsed content of a kubeconfig, unless the value is a path."""
+    """Return the parsed content of a kubeconfig; return a path or a dictionary unchanged.
+
+    Returns None for invalid YAML.
+    """
     if not isinstance(kubeconfig, str) or is_path(kubeconfig):
         return kubeconfig
     try:
         import yaml
 
         return yaml.safe_load(decode(kubeconfig))
-    except (ImportError, RecursionError, ValueError):  # without PyYAML, the content is not used
+    except (ImportError, RecursionError, ValueError):  # ImportError: PyYAML is not installed
         return None
     except yaml.YAMLError:
         return None
 
 
 def _basic_auth(credentials: str) -> str:
-    """Return "user:password" in the encoding of the Authorization header."""
+    """Return the text "user:password" in the encoding of the Authorization header (base64)."""
     return base64.b64encode(credentials.encode(errors="replace")).decode()
 
 
 def _url_secrets(address: str) -> set[str]:
-    """Return the password of a URL in several encodings.
+    """Return the password of a URL: one string for each of several encodings.
 
-    If the text before the @ has no colon, all of it counts as the password.
+    If the text before the @ has no colon, the whole text counts as the password.
     """
     credentials = _split(address)[1]
     password = credentials.partition(":")[2] or credentials

@@ -4,8 +4,8 @@
 
 """Implement the gateway for check mode.
 
-Writes change a model of the cluster, which starts in the state of the real cluster. Dry runs and
-reads of other objects are requests to the real cluster.
+Writes change a model of the controllers and pods. The model starts in the state of the real
+cluster. Dry runs, and reads of other objects, are requests to the real cluster.
 """
 
 from __future__ import annotations
@@ -31,11 +31,15 @@ class SimulatedGateway:
 
     def __init__(self, real: Gateway, advance_clock: t.Callable[[float], None],
                  model: Model) -> None:
-        """Initialize the gateway; advance_clock advances the simulated time by some seconds."""
+        """Initialize the gateway.
+
+        real: the gateway to the real cluster.
+        advance_clock: a function that advances the simulated time by a number of seconds.
+        """
         self._real, self._advance_clock, self._model = real, advance_clock, model
-        #: The autoscalers that writes have changed, by uid.
+        #: The autoscalers after the writes that have changed them, by uid.
         self._autoscalers: dict[str, Json] = {}
-        #: Manifests of created controllers, which do not exist in the real cluster.
+        #: Manifests of created controllers, by kind and name. The real cluster does not have them.
         self._created: dict[tuple[str, str], Json] = {}
 
     # The model
@@ -89,7 +93,7 @@ class SimulatedGateway:
         return self._real.items(kind)
 
     def watched_pods(self, controller: Controller) -> list[Json] | None:
-        """Return the real pods: the model has no pods to watch."""
+        """Return the pods of the real cluster, because the model has no pods to watch."""
         return self._real.watched_pods(controller)
 
     def server_time(self) -> float:

@@ -63,7 +63,7 @@ from .symptoms import (
 MAX_MESSAGE_LENGTH = 600
 #: Placeholders of suggestions. Their values are safe in a command, so they need no check.
 _SAFE_VALUES = ("kubectl", "cluster", "logs", "claims")
-#: Beginnings of those lines of a suggestion that are commands.
+#: A line of a suggestion is a command if the line begins with one of these texts.
 _COMMAND_PREFIXES = ("{kubectl} ", "{cluster} ", "{logs}")
 #: Redundant prefixes that the kubelet and the container runtime add to a message.
 _PREFIXES = re.compile(
@@ -92,9 +92,9 @@ class Cause:
     is_fatal: bool
     #: An affected pod; "" for a cause of the controller itself.
     pod: str = ""
-    #: Container with a relevant log, or "".
+    #: The container whose log may show the cause, or "".
     container: str = ""
-    #: Whether the relevant log is that of the previous instance of the container.
+    #: Whether the previous instance of the container has written that log.
     is_restarted: bool = False
     #: Number of affected pods.
     pods: int = 1
@@ -103,11 +103,14 @@ class Cause:
 
     @property
     def is_rejection(self) -> bool:
-        """Whether the kubelet's own admission rejected the pod."""
+        """Whether the kubelet has rejected the pod in its own admission check."""
         return self.kind == REJECTED
 
     def as_fatal(self) -> Cause:
-        """Return the cause as permanent: each replacement of the pod has failed in the same way."""
+        """Return a copy of the cause that is permanent.
+
+        The caller has found that each replacement of the pod fails in the same way.
+        """
         return dataclasses.replace(self, is_fatal=True,
                                    suggestion=advice_after_waiting(self.suggestion))
 
@@ -123,11 +126,11 @@ class Cause:
 
 def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
-    """Return the causes for the unavailable pods: one of each kind, most specific first.
+    """Return the causes for the unavailable pods: one cause of each kind, the most specific first.
 
     pods: the unready pods of the controller. events: the Events of the namespace with the type
-    Warning. Any user who may create Events can forge one, so an Event only explains the status of a
-    pod, and never makes a cause permanent.
+    Warning. Any user who may create Events can forge an Event. An Event therefore only explains the
+    status of a pod, and never makes a cause permanent.
     """
     commands = _commands(request)
     events_by_uid: dict[str, list[Json]] = collections.defaultdict(list)
@@ -169,9 +172,10 @@ def restart_causes(request: Request, pod: Json, names: t.Collection[str]) -> lis
 
 
 def merge(causes: t.Iterable[Cause]) -> list[Cause]:
-    """Return one of the causes for each kind, with the number of affected pods.
+    """Return one cause of each kind, with the number of pods that have causes of this kind.
 
-    Fatal causes come before others. Among the causes of each group, the most specific come first.
+    The fatal causes come first. Both the fatal causes and the other causes are sorted, with the
+    most specific cause first.
     """
     by_kind: dict[str, list[Cause]] = collections.defaultdict(list)
     for cause in causes:
@@ -235,7 +239,7 @@ def _suggestion(template: str, values: t.Mapping[str, str | None]) -> str:
 
 
 def name_or_placeholder(kind: str, name: str) -> str:
-    """Return a valid name, or else a placeholder such as POD, for a command."""
+    """Return the name for use in a command, or a placeholder such as POD if it is not valid."""
     return name if identity.is_name(name) else kind.upper()
 
 
@@ -255,7 +259,7 @@ def _advice(request: Request) -> dict[str, str]:
 
 def _controller_causes(controller: Controller, events: list[Json],
                        commands: t.Mapping[str, str]) -> list[Cause]:
-    """Return the reason why the controller manager cannot create or delete pods, or [].
+    """Return a list with the cause why the controller manager cannot create or delete pods, or [].
 
     If the kind has no condition ReplicaFailure, the Events of the controller are used instead, but
     only while pods are missing.
@@ -297,7 +301,7 @@ def _causes_in_pod(pod: Json, events: list[Json], commands: t.Mapping[str, str],
 
 
 def _scheduling(spec: Json) -> dict[str, str]:
-    """Return the values of those placeholders that describe where a pod can be scheduled."""
+    """Return the values of the placeholders about the scheduling of a pod, such as {selector}."""
     claims = [_text(_map(volume, "persistentVolumeClaim"), "claimName")
               for volume in _list(spec, "volumes")]
     selector = [f"{key}={value}" for key, value in _map(spec, "nodeSelector").items()]
@@ -309,7 +313,7 @@ def _scheduling(spec: Json) -> dict[str, str]:
 
 
 def _requests(spec: Json, resource: str) -> str:
-    """Return what each container requests of a resource: "web requests 100m, log requests 50m"."""
+    """Return the requests for a resource as text: "web requests 100m, log requests 50m"."""
     containers = _list(spec, "containers")
     return ", ".join(
         f"{_text(container, 'name')} requests {amount}" for container in containers
@@ -344,8 +348,8 @@ def _by_name(items: t.Iterable[Json]) -> dict[str, Json]:
 def _confirm_mount(symptom: Symptom, status: Json) -> Symptom:
     """Trust an Event about a failed mount if the status of the pod shows that it has no sandbox.
 
-    The kubelet creates the sandbox only after it has mounted all volumes. A trusted symptom counts
-    as one from the status (is_from_event is False), so its cause can be fatal.
+    The kubelet creates the sandbox only after it has mounted all volumes. A trusted symptom is
+    treated like a symptom from the status (is_from_event is False), so its cause can be fatal.
     """
     has_no_sandbox = any(_text(condition, "type") == "PodReadyToStartContainers"
                          and _text(condition, "status") == "False"

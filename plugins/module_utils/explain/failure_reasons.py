@@ -36,9 +36,9 @@ class Row(t.NamedTuple):
 
     #: Cause.kind, such as "quota".
     kind: str
-    #: Regular expression for "reason: message"; its named groups fill placeholders of the
-    #: suggestion. The text is untrusted, so the search must take linear time. A test checks each
-    #: row.
+    #: Regular expression that is searched in the text "reason: message" of a symptom. Its named
+    #: groups are the values of placeholders in the suggestion. The text is untrusted, so the search
+    #: must take linear time. A test checks each row.
     pattern: str
     fatal: Fatal
     #: Advice to the user, with each command on a line of its own. {kubectl} stands for kubectl with
@@ -141,11 +141,11 @@ UNSCHEDULABLE = (
     Row("unschedulable", r"", Fatal.NO, "{kubectl} describe pod {pod}"),
 )
 
-#: Waiting reasons of a failed pull.
+#: Waiting reasons of a container whose image could not be pulled.
 PULL_REASONS = ("ErrImagePull", "ImagePullBackOff")
 _PULL = r"^(?=.*(?:ErrImagePull|ImagePullBackOff|Failed to pull image)).*"
-#: The message of runc in RunContainerError and StartError (containerd) or CreateContainerError
-#: (CRI-O).
+#: Matches the message of runc about a command that cannot be executed. containerd reports this
+#: message with RunContainerError and StartError, and CRI-O with CreateContainerError.
 _EXEC_FAILURE = (r"(?=.*no command specified|(?=.*exec: ).*"
                  r"(?:not found|no such file or directory|permission denied))")
 _CHECK_COMMAND = "compare command and args in the template with what is in the image"
@@ -290,9 +290,9 @@ LOST = (
         "balancer's:\n{kubectl} describe pod {pod}"),
 )
 
-#: A deleted pod does not terminate. The diagnosis does not know for how long, so only an obstacle
-#: that does not disappear by itself is a cause. The grace period is a cause only if the update
-#: waits for the end of terminating pods.
+#: A deleted pod has not terminated yet. The diagnosis does not know when the deletion began, so
+#: only an obstacle that does not disappear by itself is a cause. The grace period is a cause only
+#: if the update waits for the end of terminating pods.
 TERMINATING = (
     Row("finalizer", r"^Terminating: finalizers", Fatal.NO,
         "let the program that set the finalizer remove it; if that program no longer runs:\n"
@@ -308,14 +308,14 @@ TERMINATING = (
 
 
 def advice_after_waiting(suggestion: str) -> str:
-    """Return the suggestion without an advice to wait, for a user whose pods keep failing."""
+    """Return the suggestion without the advice to wait, which is useless if pods keep failing."""
     return suggestion.removeprefix(_WAIT_FIRST)
 
 
 #: Kinds of causes that only a soak detects: a pod was deleted, a pod lost its readiness, or the new
 #: pods have more warning Events than the old pods.
 DELETED, UNREADY, WARNED = "gone", "unready", "warnings"
-#: All kinds, most specific first.
+#: All kinds of causes, the most specific first.
 ORDER = [*dict.fromkeys(
     row.kind for row in (*NOT_STARTED, OTHER, *TERMINATED, *REPLICA_FAILURE, *UNSCHEDULABLE,
                          *RUNNING, *LOST, *TERMINATING)),

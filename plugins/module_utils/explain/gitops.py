@@ -30,7 +30,8 @@ ARGO_LABEL = "argocd.argoproj.io/instance"
 #: CD is also a field manager.
 INSTANCE = "app.kubernetes.io/instance"
 ARGO_MANAGERS = {"argocd-controller", "argocd-application-controller"}
-#: Two labels of Flux: with the name and with the namespace of the Kustomization or HelmRelease.
+#: Pairs of labels of Flux. Their values are the name and the namespace of the Kustomization (or of
+#: the HelmRelease).
 FLUX_KUSTOMIZATION = (suspension.KUSTOMIZATION.label, "kustomize.toolkit.fluxcd.io/namespace")
 FLUX_RELEASE = (suspension.RELEASE.label, "helm.toolkit.fluxcd.io/namespace")
 #: A label of Helm, and two annotations of Helm. Other tools, such as Argo CD, set only the label.
@@ -71,7 +72,8 @@ class Manager(t.NamedTuple):
     command: str = ""
     #: Advice that replaces the advice to suspend the tool.
     advice: str = ""
-    #: The controller of Flux from which the option suspend_gitops can exclude the object.
+    #: The controller of Flux, from which the option suspend_gitops can exclude the object. None for
+    #: other tools.
     tool: suspension.Tool | None = None
 
 
@@ -98,7 +100,7 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
 
 
 def _with_option(request: Request, primary: Controller, manager: Manager) -> Manager:
-    """Return the manager with texts that suit the option suspend_gitops of the task."""
+    """Return the manager with its texts adapted to the option suspend_gitops of the task."""
     tool = manager.tool
     if tool is None:
         return manager._replace(suspend=f"{manager.suspend} (suspend_gitops suspends only Flux)"
@@ -133,7 +135,10 @@ def _default_advice(manager: Manager) -> str:
 
 
 def _effect(flow: Flow, request: Request) -> str:
-    """Return what the tool does when it applies the manifest again; "" if the change survives."""
+    """Return the effect of the manifest when the tool applies it again: "resets foo to ...".
+
+    Returns "" if the change of the task is not undone.
+    """
     if request.state.migrates:
         return (f"creates the {request.kind} {request.name} again, in addition to the Deployment, "
                 "with as many pods")
@@ -224,7 +229,7 @@ def _helm(connection: Connection, managed: Managed) -> Manager | None:
 
 
 def _valid_names(metadata: t.Mapping[str, t.Any], keys: tuple[str, str]) -> tuple[str, str]:
-    """Return the values of both keys; empty strings if either value is not a valid name."""
+    """Return the values of both keys, or two empty strings if one value is not a valid name."""
     name, namespace = (text(metadata, key) for key in keys)
     return (name, namespace) if is_name(name) and is_name(namespace) else ("", "")
 

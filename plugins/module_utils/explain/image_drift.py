@@ -48,9 +48,10 @@ class PodVersions(t.NamedTuple):
 
 
 def versions_of(pod: Json) -> PodVersions:
-    """Return the known versions of those images that the spec of a pod names without a digest.
+    """Return the versions of the images of a pod, as far as they are known.
 
-    Images of init containers, and of containers that admission added, are included.
+    An image that the spec names by its digest is left out. Images of init containers, and of
+    containers that admission added, are included.
     """
     running: list[RunningImage] = []
     for field, status_field in _FIELDS.items():
@@ -67,9 +68,8 @@ def versions_of(pod: Json) -> PodVersions:
 
 
 def causes(pods: t.Iterable[PodVersions]) -> list[Cause]:
-    """Return a cause for each container with several versions of an image."""
-    #: For each container, image and form of the version (is_digest): the names of the pods, by
-    #: version.
+    """Return a cause for each container that runs several versions of one image."""
+    #: {(container, image, is_digest): {version: [names of the pods that run the version]}}.
     pod_names: dict[tuple[str, str, bool], dict[str, list[str]]] = {}
     for pod in pods:
         for container, image, is_digest, version in pod.images:

@@ -25,11 +25,11 @@ from . import diagnosis
 from .diagnosis import Cause
 
 #: Kinds of causes, by the template of the unready pod. OLD: the pod has the previous template.
-#: HELD: the pod has the previous template, and its replacement would have it as well, because the
-#: update is paused. STUCK: the pod has neither the previous nor the new template.
+#: HELD: the pod has the previous template. Its replacement would have the previous template, too,
+#: because the update is paused. STUCK: the pod has neither the previous nor the new template.
 OLD, HELD, STUCK = "old-pod", "held-pod", "stuck-pod"
 KINDS = (OLD, STUCK, HELD)
-#: Kinds of causes that would block a rollback as well as the update.
+#: Kinds of causes that block not only the update, but would also block a rollback.
 BLOCK_ROLLBACK = (OLD, HELD)
 
 _DELETE_ADVICE = (
@@ -47,8 +47,8 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
     """Return the causes of old pods that block an update, and then the causes of all other pods.
 
-    A task that rolls back deletes blocking pods itself, so its causes are those that
-    diagnosis.causes() returns for all pods.
+    For a rollback, return the result of diagnosis.causes() for all pods, because the task itself
+    deletes the pods that block a rollback.
     """
     if request.state.undoes or not isinstance(controller, StatefulSet):
         return diagnosis.causes(request, controller, pods, events)
@@ -87,7 +87,7 @@ def _old_pod_causes(request: Request, controller: StatefulSet, pod: Json,
                     events: t.Iterable[Json], kinds: t.Mapping[str, str]) -> list[Cause]:
     """Return the causes of an unready old pod, with the suggestion for its kind of cause.
 
-    kinds: the kind of cause of each unready old pod, by name.
+    kinds: the kind of cause of each unready old pod, by the name of the pod.
     """
     name, uid = _name(pod), text(pod["metadata"], "uid")
     kind = kinds[name]

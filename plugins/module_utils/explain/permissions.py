@@ -18,7 +18,7 @@ from ..model.request import Request
 
 #: The permission to read the logs of pods.
 LOG_RULE: Rule = ("", "pods/log", ("get",))
-#: The permission that a task needs unless lock=false.
+#: The permission for the Lease of a task. A task with lock=false does not need the permission.
 LEASE_RULE: Rule = ("coordination.k8s.io", "leases", ("get", "create", "update", "delete"))
 
 
@@ -26,7 +26,7 @@ def refuse_missing(rules: t.Sequence[Json], needs: t.Sequence[Rule], request: Re
     """Raise RolloutError if the rules do not allow all verbs that the request needs.
 
     rules: the resourceRules of a SelfSubjectRulesReview. The resourceNames of a rule are ignored,
-    because not all names are known yet. needs: the needed verbs, without those on Leases.
+    because not all names are known yet. needs: the needed permissions, except for LEASE_RULE.
     """
     denied = missing(rules, [*needs, *([LEASE_RULE] if request.lock else [])])
     if denied:

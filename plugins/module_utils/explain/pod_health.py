@@ -4,8 +4,8 @@
 
 """Find the failures of new pods since the start of a soak. No I/O.
 
-Restarts and lost readiness come from the status of the pods. Warning Events are only counted, and
-compared with those about old pods.
+Restarts and lost readiness come from the status of the pods. Warning Events are only counted. Their
+number for the new pods is compared with their number for the old pods.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def healthy_since(pod: Json) -> float | None:
 
 
 def last_warning_time(events: t.Iterable[Json], uids: t.Container[str]) -> float:
-    """Return the time of the last Event about the pods, in seconds since 1970; 0 without Events."""
+    """Return the time of the last Event about the pods, in seconds since 1970, or 0 if none."""
     times = (text(event, "lastTimestamp") or text(event, "eventTime") for event in events
              if _involved_uid(event) in uids)
     return max(filter(None, map(seconds, times)), default=0.0)
@@ -139,8 +139,8 @@ def causes(request: Request, initial_pods: InitialPods, pods: CurrentPods,
 
     Deletions count as failures only if there are more than allowed_deletions.
 
-    changed: the uids of the pods that have changed since the last check, so that other pods need no
-    check. If it is None, all pods are checked.
+    changed: the uids of the pods that have changed since the last check. Only these pods are
+    checked. None means that all pods are checked.
     """
     lost = lost_pods(initial_pods, pods)
     are_too_many = len(lost) > allowed_deletions
@@ -157,7 +157,7 @@ def past_failures(request: Request, initial_pods: InitialPods,
                   states: t.Iterable[Json]) -> list[Cause]:
     """Return the causes of failures in past states of the initial pods, except for deletions.
 
-    states: a manifest of a pod for each past state.
+    states: the past states, each as the manifest of a pod.
     """
     pairs = ((initial_pods.get(text(mapping(pod, "metadata"), "uid")), pod) for pod in states
              if "deletionTimestamp" not in pod["metadata"])
@@ -171,7 +171,8 @@ def excess_warnings(request: Request, new: CurrentPods, old: CurrentPods,
                     ignored_reasons: t.Container[str] = ()) -> list[Cause]:
     """Return a cause if the new pods have more warning Events than the old pods, else [].
 
-    Both the average and the maximum number for a pod must be higher.
+    Both the average number of Events per pod, and the maximum number for a single pod, must be
+    higher for the new pods.
 
     initial_counts: the result of event_counts() at the start of the soak.
     """
@@ -219,8 +220,8 @@ def _node_causes(request: Request, pod: Json) -> list[Cause]:
 def _pod_causes(request: Request, before: Vitals, pod: Json) -> list[Cause]:
     """Return the causes why a pod that still exists has failed since its first observation.
 
-    A pod that was not ready at first has no causes here: the update still waits for its start, and
-    reports the causes of a failed start.
+    A pod that was not ready at first has no causes here. The update still waits for the start of
+    this pod, and reports the causes itself if the start fails.
 
     before: the first observation.
     """

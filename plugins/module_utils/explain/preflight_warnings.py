@@ -4,9 +4,9 @@
 
 """Warn, before the first write, of failures that Services, quotas and nodes make likely. Pure.
 
-Each kind of object has a function. Each message names the object, and ends with a remedy. A wrong
-warning is worse than none, so nothing is checked that only the cluster can judge: admission,
-LimitRanges, affinity, the load of nodes. diagnosis.py reports such failures later.
+One function checks each kind of object. Each message names the object, and ends with a remedy. A
+wrong warning is worse than none. Only the cluster can judge admission, LimitRanges, affinity and
+the load of nodes, so these are not checked here. diagnosis.py reports failures of this kind later.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def warnings(flow: Flow, request: Request, primary: Controller, template: Json,
 
 
 def usage_of(flow: Flow, request: Request, primary: Controller, template: Json) -> quotas.Amounts:
-    """Return what the new pods of an update and their controller add to the usage of a quota."""
+    """Return the amounts that new pods and their controller add to the usage of a quota."""
     update = _Update(flow, request, primary, template, RelatedObjects())
     return _needed(update, update.surge)
 
@@ -181,7 +181,7 @@ def _quotas(update: _Update) -> t.Iterator[str]:
 
 
 def _shortages(update: _Update) -> t.Iterator[tuple[str, Json, str]]:
-    """Yield the name of each quota that is too small, the quota, and a text: what is missing."""
+    """Yield a tuple for each quota that is too small: its name, the quota, the shortage as text."""
     for quota in () if update.primary.is_updating else update.related.quotas or ():
         if shortage := quotas.shortage(quota, _needed(update, update.surge)):
             yield _name(quota), quota, shortage
@@ -293,7 +293,7 @@ def _autoscalers(update: _Update) -> t.Iterator[str]:
 
 
 class _Server(t.NamedTuple):
-    """A container behind a Service."""
+    """A container that receives requests from a Service."""
 
     container: Json
     service: str
@@ -358,8 +358,8 @@ class _Obstacle(t.NamedTuple):
     summary: str
     #: Remedy. {} stands for the result of find(), {kubectl} for the kubectl command of the cluster.
     advice: str
-    #: Return the detail for {} (such as the missing label "disktype=ssd") if a node cannot run the
-    #: pods of a template; "" if it can.
+    #: Return the detail for {} (such as the missing label "disktype=ssd") if the node (the first
+    #: argument) cannot run the pods of the template (the second argument); else return "".
     find: t.Callable[[Json, Json], str]
 
 
@@ -387,8 +387,8 @@ def _blocking_taint(node: Json, template: Json) -> str:
 def _tolerates(template: Json, taint: Json) -> bool:
     """Return whether a template tolerates a taint.
 
-    Source: ToleratesTaint (api/core/v1/toleration.go). A toleration with an unknown operator
-    counts, so that no warning is wrong.
+    Source: ToleratesTaint (api/core/v1/toleration.go). A toleration with an unknown operator is
+    assumed to tolerate the taint, so that no warning is wrong.
     """
     return any(_text(toleration, "effect") in ("", taint.get("effect"))
                and _text(toleration, "key") in ("", taint.get("key"))

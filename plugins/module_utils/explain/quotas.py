@@ -25,7 +25,7 @@ Amounts = collections.Counter
 
 
 def needed(old_template: Json, new_template: Json, desired: int, surge: int) -> Amounts:
-    """Return the largest amounts by which an update increases the usage of the current pods.
+    """Return the maximum amounts that an update adds to the usage of the current pods.
 
     The usage is largest just before the last `surge` old pods are deleted. At that time, all new
     pods exist, and all other old pods are deleted. For 4 pods with a surge of 1, and requests of
@@ -42,9 +42,9 @@ def needed(old_template: Json, new_template: Json, desired: int, surge: int) -> 
 
 
 def missing(quota: Json, needed: Amounts) -> Amounts:
-    """Return the part of `needed` with the resources that the quota does not admit.
+    """Return the amounts in `needed` that the quota does not admit.
 
-    The usage and the limits are those in the status of the quota.
+    Each amount is compared with the usage and the limit in the status of the quota.
     """
     hard, used = amounts(_map(quota, "status", "hard")), amounts(_map(quota, "status", "used"))
     return Amounts({resource: amount for resource, amount in needed.items()
@@ -70,7 +70,7 @@ def shortage(quota: Json, needed: Amounts) -> str:
 def too_small_error(requests: t.Sequence[Request], name: str, shortage: str) -> RolloutError:
     """Return the error for a quota that does not admit all new pods beside the old pods.
 
-    requests: of all controllers in the namespace of the quota that the task updates.
+    requests: one request for each controller that the task updates in the quota's namespace.
     """
     first, count = requests[0], len(requests)
     pods, where = (("all new pods", first.where) if count == 1 else
@@ -87,8 +87,8 @@ def refuse_small_quotas(requests: t.Sequence[Request], needed: Amounts,
                         quotas: t.Iterable[Json]) -> None:
     """Raise RolloutError if a quota does not admit the pods of several updates.
 
-    requests: of the controllers, all in the namespace of the quotas. needed: the sum of the
-    resources that their updates add.
+    requests: one request for each controller that the task updates in the namespace of the quotas.
+    needed: the sum of the amounts that the updates add to the usage.
     """
     for quota in quotas:
         if missing_text := shortage(quota, needed):
@@ -172,7 +172,8 @@ def quantity(text: t.Any) -> decimal.Decimal:
 def format_quantity(value: decimal.Decimal | int) -> str:
     """Format a quantity for messages.
 
-    From 1 Mi on, the result is a whole number of Gi or else of Mi, rounded up.
+    A quantity of 1 Mi or more is rounded up to a whole number of Mi, and shown in Gi if this number
+    is a multiple of 1024.
     """
     mebibytes = -(-math.ceil(value) // 2**20)
     if value < 2**20:

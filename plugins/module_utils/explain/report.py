@@ -24,7 +24,7 @@ from ..model.template import image_names, images_of
 
 #: Maximum number of samples in the result key sizes.
 MAX_SAMPLES = 500
-#: The words of the summary before the images, by the option state.
+#: The words that precede the images in the summary, by the value of the option state.
 _OUTCOMES = {"updated": "updated to", "rolled_back": "rolled back to",
              "restarted": "restarted with", "migrated": "a Deployment, with"}
 
@@ -49,7 +49,7 @@ def rollout(status: RolloutStatus) -> Json:
 def history(past: t.Iterable[Revision]) -> list[Json]:
     """Return the revisions that a rollback can restore, newest first.
 
-    Of revisions with the same template, only the newest is included.
+    If several revisions have the same template, only the newest one is included.
     """
     newest: dict[str, Revision] = {}
     for revision in past:
@@ -146,8 +146,9 @@ def line(step: Step) -> str:
 def pause_commands(request: Request, status: RolloutStatus) -> Json:
     """Return the commands that resume or roll back an update that the task does not complete.
 
-    Returns {} unless the update is paused, or the server continues it after a task with
-    `wait: false`. The commands repeat every other option of the task.
+    There are commands if the update is paused, or if the task has `wait: false` and the server
+    continues the update. Otherwise, the result is {}. The commands repeat the options of the task,
+    but the first one leaves out options such as pause_at, so that the update is completed.
     """
     if status.phase != "paused" and (request.waits or status.phase == "complete"):
         return {}
@@ -161,8 +162,10 @@ def pause_commands(request: Request, status: RolloutStatus) -> Json:
 def wait_line(wait: str, namespace: str, pod: str = "", cause: str = "") -> str:
     """Return the progress line of a wait, with the cause of unavailable pods if it is known.
 
-    wait: the line without the cause. cause: a sentence about the pod, or about the controller if
-    pod is ""; in the result, the namespace precedes the name of the pod.
+    wait: the line without the cause.
+    cause: a sentence about the pod, or about the controller if `pod` is "".
+
+    In the result, the namespace precedes the name of the pod.
     """
     if pod:
         cause = cause.replace(f"pod {pod}", f"pod {namespace}/{pod}", 1)
@@ -211,7 +214,7 @@ def _last_record(controller: Controller) -> Json | None:
 
 
 def progress(observed: Observed) -> str:
-    """Return the available and the desired pods of both controllers, for a message."""
+    """Return the numbers of available and desired pods of both controllers, for a message."""
     return ", ".join(
         f"{controller.name} has {controller.available} of {controller.replicas} available"
         for controller in (observed.successor, observed.primary) if controller)

@@ -29,7 +29,7 @@ class Symptom(t.NamedTuple):
 
 
 def loss_symptoms(spec: Json, status: Json, conditions: dict[str, Json]) -> list[Symptom]:
-    """Return the symptoms which show that a pod was evicted or rejected, or lost with its node.
+    """Return the symptoms that can show that a pod was evicted, rejected, or lost with its node.
 
     conditions: the conditions of the pod, by type.
     """
@@ -137,7 +137,10 @@ def event_field(event: Json) -> str:
 
 
 def waiting_reason(status: Json) -> tuple[str, str]:
-    """Return the reason and the message of a waiting container; both are "" for any other."""
+    """Return the reason and the message of a waiting container.
+
+    Both are "" if the container is not waiting.
+    """
     waiting = _map(_map(status, "state"), "waiting")
     return _text(waiting, "reason"), _text(waiting, "message")
 

@@ -47,27 +47,27 @@ class View(t.NamedTuple):
         return self.observed.route
 
 
-#: One mapping for each cause. It has the values of the placeholders in the texts of a row, such as
-#: {"gateway": "infra/shared"}.
+#: One mapping for each cause, such as {"gateway": "infra/shared"}. The values replace the
+#: placeholders in the texts of a row.
 Values: t.TypeAlias = "t.Iterable[dict[str, str]]"
 
 
 class Row(t.NamedTuple):
     """One kind of cause, as a row of the table in the documentation."""
 
-    #: The case, as in the table.
+    #: The text that describes the case in the table.
     case: str
     #: Templates of Cause.sentence and Cause.next_command, with placeholders such as {gateway}.
     sentence: str
     command: str
-    #: Return a mapping for each cause of this kind; nothing if the case does not apply.
+    #: Return a mapping for each cause of this kind. There is no mapping if the case does not apply.
     find: t.Callable[[View], Values]
 
 
 def causes(request: TrafficRequest, observed: Observed, status: Status) -> list[Cause]:
     """Return the causes why requests do not arrive, in the order of the rows.
 
-    The first ones are the nearest to the client: the route and its Gateways, then the pods.
+    The causes that are nearest to the client come first: the route and its Gateways, then the pods.
     """
     view, route = View(request, observed, status), observed.route
     common = {"route": f"{route.kind} {route.name}", "kubectl": request.kubectl,
@@ -147,7 +147,7 @@ def _missing_endpoints(view: View) -> Values:
 
 
 def _statuses(view: View) -> list[tuple[str, Json]]:
-    """Return pairs: the name of a Gateway ("namespace/name"), and its status.
+    """Return a pair for each Gateway: its name ("namespace/name"), and its status.
 
     Gateways that do not exist, cannot be read or have no status are left out.
     """
@@ -169,8 +169,8 @@ def _problems(status: Json) -> list[str]:
 def _gateway(view: View, full_name: str) -> dict[str, str]:
     """Return the values of the placeholders for a Gateway, given as "namespace/name".
 
-    In a command, NAMESPACE or NAME stands for a part that is not a valid name: such a part may be
-    unsafe in a shell.
+    A part that is not a valid name may be unsafe in a shell. The values for commands contain
+    NAMESPACE or NAME in place of this part.
     """
     namespace, _slash, name = full_name.partition("/")
     names = [part if is_name(part) else placeholder

@@ -4,18 +4,20 @@
 
 """Decide how a traffic split follows the update of its controller. Pure.
 
-An update to the end deletes all old pods, and a rollback deletes all new pods. One Service of the
-split would then have no pods, so the route is changed first. Before an update to the end, the route
-is restored: it names only the original Service again. This is not necessary if all requests go to
-the new pods already. Before a rollback, the requests for the new pods are stopped, so that a
-defective version answers none while its pods are replaced.
+An "update to the end" deletes all old pods without a pause. A rollback deletes all new pods. One
+Service of the split would then have no pods, so the route is changed first:
+
+- Before an update to the end, the route is restored: it names only the original Service again. This
+  is not necessary if all requests go to the new pods already.
+- Before a rollback, the route stops sending requests to the new pods. A defective version therefore
+  answers no requests while its pods are replaced.
 
 Any user with annotate permission can name any route in the annotation of the controller. So a split
 is changed only if its Services select pods of the controller.
 
 Comments of the form `| ... |` are the rows of the tables in docs/how-to/traffic-split.md; a test
-compares both. The columns of goal_of() are the update and the goal; those of the other functions
-are goal, condition and step.
+compares both. In goal_of(), the columns are the update and the goal. In the other functions, the
+columns are goal, condition and step.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from .planner import GATEWAYS, forget, patch_routes, restore, update_rules
 from .record import Record
 from .rules import Share
 
-#: The share of the new pods while they get no requests, as during a rollback.
+#: The share of the new pods if they get no requests, for example during a rollback.
 NO_REQUESTS = Share(0, 100)
 
 
@@ -93,7 +95,7 @@ def keeps_old_pods(request: Request, status: RolloutStatus) -> bool:
 
 
 def forget_unreadable(controller: Controller) -> Step:
-    """Return the step that removes the annotation of a controller, which names no valid route."""
+    """Return the step that removes the annotation of a controller if it names no valid route."""
     # | restored | the annotation names no valid route | remove the annotation |
     return Step(Action.RESTORE, controller.name, patch_routes(controller, ()),
                 before="an unreadable list of routes")
@@ -125,11 +127,11 @@ def is_switched(observed: Observed) -> bool:
 
 
 def is_of_controller(observed: Observed) -> bool:
-    """Return whether the split of the route is one of this controller.
+    """Return whether the split of the route belongs to the controller.
 
     A Service of the split, or the original Service in the record, must select pods of the
-    controller. One label in the selector of a Service of the split may be missing in the template:
-    the label of the version. Without a controller, the result is True.
+    controller. The selector of a Service of the split may have one label that the template lacks,
+    namely the label of the version. Without a controller, the result is True.
     """
     if observed.controller is None:
         return True
@@ -169,7 +171,10 @@ def _old_only(name: str, observed: Observed) -> Decision:
 
 
 def _known_pair(observed: Observed) -> rules.Pair | None:
-    """Return the names of the Services of the old and of the new pods, or None if uncertain."""
+    """Return the names of the Services of the old and of the new pods.
+
+    Returns None if the names are not certain, for example because one of the Services is missing.
+    """
     service = observed.services.get(observed.original)
     record = observed.route.record
     if service is None or observed.versions is None or (record and record.is_restoring):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Change the traffic splits of a controller during its update. Implements run/splits.py.
+"""Change the traffic splits of a controller during its update. run/splits.py has the interface.
 
 An annotation of the controller names the routes. Without the annotation, this module sends no
 request to the API server.
@@ -54,8 +54,8 @@ class Follower:
         self._flow, self._real, self._is_real = flow, real, is_real
         #: The simulated objects of each route in check mode.
         self._simulated: dict[RouteName, SimulatedObjects] = {}
-        #: Pairs: a goal that was reached or has failed, and the value that the annotation had then.
-        #: While the annotation has this value, the goal is not due again.
+        #: Pairs of a goal and a value of the annotation. With this value, the goal was reached, or
+        #: has failed. While the annotation has this value, the goal is not due again.
         self._finished: set[tuple[Goal, str]] = set()
         #: The number of calls of follow().
         self._changes = 0
@@ -172,7 +172,7 @@ class Follower:
 
 
 class _RealObjects(split_run.RealObjects):
-    """The objects of a split in a cluster. In place of a deleted route, there is an empty one."""
+    """The objects of a split in a cluster. An empty route takes the place of a deleted route."""
 
     def absent_route(self) -> Json:
         request = self.request
@@ -181,7 +181,7 @@ class _RealObjects(split_run.RealObjects):
 
 
 class _SimulatedObjects(t.NamedTuple):
-    """The objects of a split in check mode. The controller is that of the simulated update."""
+    """The objects of a split in check mode. The controller is read from `gateway`."""
 
     objects: SimulatedObjects
     gateway: Gateway

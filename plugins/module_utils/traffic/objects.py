@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Hold the objects of a traffic split, and simulate changes of them in check mode. Pure."""
+"""Hold the objects of a traffic split, and simulate their changes in check mode. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ SERVICE_NAME = "kubernetes.io/service-name"
 
 
 class Objects(t.NamedTuple):
-    """The objects as read from the API server; observed() makes an observation of them."""
+    """The objects that the API server has returned. observed() turns them into an observation."""
 
-    #: The route; without a route, the Service in its place.
+    #: The route, or the Service if the split uses no route.
     route: Json
     services: tuple[Json, ...]
     #: The EndpointSlices of the Services.
@@ -39,12 +39,12 @@ class Objects(t.NamedTuple):
     is_updating: bool = False
     #: Whether the update that a role is about to run (the option `update`) would change nothing.
     is_updated: bool = False
-    #: The pods of all versions, only if there is no route: those that the Service selects if the
-    #: label of a version is removed from its selector.
+    #: The pods of all versions, if the split uses no route. The Service would select all these pods
+    #: if its selector did not contain the label of a version. () if the split uses a route.
     pods: tuple[Json, ...] = ()
 
     def observed(self, is_drained: bool) -> Observed:
-        """Return the observation; Observed explains `is_drained`."""
+        """Return the observation of the objects. is_drained: see Observed."""
         services = {service.name: service for service in map(Service.from_api, self.services)}
         ready = frozenset(
             name for name in services

@@ -8,8 +8,8 @@ The original Service gets the requests before a split and after the restoration.
 Services of the split: the first selects the old pods, the second the new pods.
 
 The name of a Service of a split ends with a hash of the route's uid, and of the selector and the
-ports of the Service. A user with annotate permission can change none of them, so the name proves
-that the Service belongs to a split of this route.
+ports of the Service. The permission to annotate objects is not enough to change one of these
+values, so the name proves that the Service belongs to a split of this route.
 """
 
 from __future__ import annotations
@@ -123,7 +123,8 @@ class Parent:
 class Route:
     """An HTTPRoute or a GRPCRoute.
 
-    If the split uses no route, this is the Service: the kind is "Service", and the rules are empty.
+    If the split uses no route, the fields are those of the Service. The kind is then "Service", and
+    the rules are empty.
     """
 
     kind: str
@@ -214,8 +215,8 @@ class Versions:
     new: str
     #: The old pods without the label.
     unlabeled: tuple[Pod, ...] = ()
-    #: All labels of an old pod and, if new pods exist, all labels of a new pod. Both include
-    #: the label `key`.
+    #: One or two mappings: all labels of an old pod and, if new pods exist, all labels of a new
+    #: pod. Both mappings include the label `key`.
     labels: tuple[Json, ...] = ()
 
 
@@ -231,8 +232,8 @@ class Observed:
     #: The versions of the pods. None for a restoration, and if the labels of the pods do not
     #: distinguish an old and a new version.
     versions: Versions | None = None
-    #: Whether enough time has passed since backends were added, or weights changed. Then the
-    #: Gateways know the rules, and requests sent by the previous weights have ended.
+    #: Whether enough time has passed since backends were added, or weights were changed. After this
+    #: time, the Gateways know the rules, and requests sent by the previous weights have ended.
     is_drained: bool = False
     #: Whether the API server stores the share of the requests to mirror; True if the task requests
     #: no share below 100%. The field exists only in newer versions of Gateway API.
@@ -257,7 +258,8 @@ class Observed:
 
     @property
     def state(self) -> Json:
-        """The change of a split: {"rules": [...]}, or {"selector": {...}} without a route."""
+        """The field that a split changes: {"rules": [...]}, or {"selector": {...}} without a route.
+        """
         if self.service:
             return {"selector": dict(self.service.selector)}
         return {"rules": list(self.route.rules)}
@@ -382,9 +384,11 @@ def find_versions(key: str, pods: t.Iterable[tuple[Pod, bool]], fallback: str, w
                   needs_new: bool = True) -> Versions:
     """Return the versions of the pods.
 
-    key: the key of the label that distinguishes the old from the new pods. pods: pairs of a pod and
-    whether the pod is new. fallback: the value of the label for old pods without the label, or ""
-    if none may lack the label. needs_new: whether new pods must exist.
+    key: the key of the label that distinguishes the old from the new pods.
+    pods: pairs of a pod and whether the pod is new.
+    fallback: the value of the label that old pods without the label get later, or "" if each old
+        pod must have the label.
+    needs_new: whether new pods must exist.
 
     Raises RolloutError if no old pods exist, if needed new pods are missing, or if the label
     does not distinguish the old from the new pods.

@@ -10,8 +10,8 @@ Service of the old pods is enough, so that a task can split before an update.
 
 Backends enter and leave the rules with weight 0, and the Gateways get time before and after a
 change of weights (rules.py). A Service of a split is created before entering the rules, deleted
-after leaving the rules, and never changed. A task that runs again after a kill resumes, since each
-decision depends on the observation alone.
+after leaving the rules, and never changed. If a task is killed and runs again, it resumes the split
+or the restoration, since each decision depends on the observation alone.
 
 If two tasks run at the same time, neither can delete a Service named in the rules. A split writes
 the record before creating the Services, and a restoration marks the record as restoring before
@@ -75,7 +75,7 @@ def is_skipped(request: TrafficRequest, observed: Observed) -> bool:
 
 
 def skipped_end(request: TrafficRequest, observed: Observed) -> Done:
-    """Return the end of a skipped task; see is_skipped(). The message has the reason."""
+    """Return the end of a task if is_skipped() returns True. The message contains the reason."""
     reason = (f"an update of {request.name} is in progress" if observed.is_updating
               else f"{request.name} needs no update")
     return Done(f"{reason}, so that the requests for {observed.route.name} stay as they are")
@@ -289,7 +289,7 @@ def _refuse_foreign(observed: Observed, creations: t.Iterable[Create]) -> None:
 
 
 def label(versions: Versions) -> Step:
-    """Return the step that adds the label of the version to an old pod without the label."""
+    """Return the step that adds the label of the version to the first pod without the label."""
     pod, path = versions.unlabeled[0], "/metadata/labels"
     key = annotation(versions.key).rpartition("/")[2]
     write = Patch(pod.name, (test("/metadata/uid", pod.uid), test(f"{path}/{key}", None),
@@ -298,7 +298,10 @@ def label(versions: Versions) -> Step:
 
 
 def annotate(request: TrafficRequest, route: Route, controller: Controller) -> Step:
-    """Return the step that adds the route to the annotation of the controller."""
+    """Return the step that adds the route to the annotation of the controller.
+
+    Raises RolloutError if the annotation already names MAX_ROUTES routes.
+    """
     routes = routes_of(controller.annotations)
     if len(routes) >= MAX_ROUTES:
         raise RolloutError(f"the requests of {MAX_ROUTES} routes are already split",
@@ -312,7 +315,7 @@ def annotate(request: TrafficRequest, route: Route, controller: Controller) -> S
 # A restoration
 
 def _restore_rules(observed: Observed) -> Decision:
-    """Return the next step until the rules name the original Service, and none of the split."""
+    """Return the next step towards rules with the original Service and no Service of the split."""
     route, original = observed.route, observed.original
     if original not in observed.services:
         raise RolloutError(

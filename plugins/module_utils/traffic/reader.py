@@ -29,7 +29,7 @@ class Reader(t.Protocol):
     """Reads objects that do not belong to a split, but are useful for warnings and causes."""
 
     def related(self) -> Related:
-        """Return the objects in the namespace that may name the Service, without features."""
+        """Return the objects in the namespace that may name the Service. `features` is empty."""
 
     def features(self, observed: Observed) -> frozenset[str]:
         """Return the features that all Gateways of the route have.
@@ -60,7 +60,7 @@ class NoReader:
 class ClusterReader:
     """Reads the objects of a cluster.
 
-    If the API server refuses to return some objects, they are left out, without an error.
+    Objects that the API server refuses to return are left out. They cause no error.
     """
 
     def __init__(self, gateway: KubernetesGateway, namespace: str) -> None:
@@ -125,7 +125,7 @@ class ClusterReader:
     def _list(self, resource: Resource, versions: t.Iterable[str]) -> list[Json]:
         """Return the objects of a resource. Only the first page of the list is read.
 
-        versions: the versions of the API group. The first one that has the resource is used.
+        versions: the versions of the API group. The first version that has the resource is used.
         """
         for version in versions:
             path = (f"/apis/{resource.group}/{quoted(version)}/namespaces/{self._namespace}/"
@@ -138,9 +138,9 @@ class ClusterReader:
         return []
 
     def _versions(self) -> dict[str, list[str]]:
-        """Return the versions of each API group that the API server serves, by group.
+        """Return the versions that the API server serves, by API group.
 
-        The versions of a group begin with the newest one.
+        The newest version of a group is the first: {"networking.istio.io": ["v1", "v1beta1"]}.
         """
         try:
             groups = objects(self._gateway.http.send("GET", "/apis"), "groups")

@@ -56,8 +56,8 @@ class Record:
 
     #: The name of the original Service: the Service that the rules name before the split.
     service: str
-    #: The resourceVersion of the route before the split. It distinguishes this split from another
-    #: one with the same Services.
+    #: The resourceVersion of the route before the split. It distinguishes two splits that have the
+    #: same Services.
     id: str
     #: Whether the split is being undone. Its Services are deleted next.
     is_restoring: bool = False

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The objects outside a traffic split, useful for warnings and causes. Pure.
+"""Objects that do not belong to a traffic split, but are useful for warnings and causes. Pure.
 
 Some of the objects name the Service of the split, and others show why requests do not arrive. A
 split works without them. If the user may not read a kind, or the cluster does not serve the kind,
@@ -25,18 +25,18 @@ ISTIO = "networking.istio.io"
 
 
 class Role(enum.Enum):
-    """The effect of an object on the requests for the Service named by the object."""
+    """The effect that an object has on the requests for the Service that the object names."""
 
     #: The object sends requests to the Service.
     ROUTE = "route"
-    #: The object changes the requests to the Service: TLS, retries, load balancing.
+    #: The object changes how requests are sent to the Service (TLS, retries, load balancing).
     POLICY = "policy"
     #: A service mesh follows the object, and ignores the route.
     MESH = "mesh"
 
 
 class Resource(t.NamedTuple):
-    """A kind of objects that may name a Service."""
+    """A kind of object that may name a Service, such as Ingress."""
 
     #: The API group.
     group: str
@@ -102,13 +102,13 @@ RESOURCES = (
 class Related(t.NamedTuple):
     """The objects in the namespace that may name the Service, as far as the user may read them."""
 
-    #: Pairs: a resource, and an object of this resource.
+    #: Pairs of a resource and an object of this resource.
     items: tuple[tuple[Resource, Json], ...] = ()
     #: The features common to all Gateways of the route, as reported by the GatewayClasses.
     features: frozenset[str] = frozenset()
 
     def naming(self, service: str, namespace: str, role: Role) -> list[tuple[Resource, Json]]:
-        """Return the items with this role and with an object that names the Service."""
+        """Return the items whose resource has this role, and whose object names the Service."""
         return [(resource, item) for resource, item in self.items
                 if resource.role is role and resource.names(item, service, namespace)]
 
@@ -118,6 +118,6 @@ class Status(t.NamedTuple):
 
     #: The Gateways of the route by "namespace/name"; None for a missing Gateway.
     gateways: t.Mapping[str, Json | None] = {}
-    #: The pods selected by a Service, by the name of the Service. Contains only Services that may
-    #: lack a ready endpoint.
+    #: The pods that a Service selects, by the name of the Service. Only Services that may lack a
+    #: ready endpoint are included.
     pods: t.Mapping[str, tuple[Json, ...]] = {}

@@ -92,12 +92,12 @@ class TrafficRequest:
 
     @property
     def excludes_new_pods(self) -> bool:
-        """Whether the task gives no requests to the new pods, which then need no Service."""
+        """Whether the task sends no requests to the new pods, so that they need no Service."""
         return not (self.restores or self.share.new or self.match or self.mirror)
 
     @property
     def is_by_selector(self) -> bool:
-        """Return whether there is no route, so the task changes the selector of the Service."""
+        """Whether the split uses no route, so that the task changes the selector of the Service."""
         return self.route_kind == SERVICE
 
     @property
@@ -138,10 +138,11 @@ def parse_traffic(params: Json, connection: t.Mapping[str, str | None],
 
 
 def _refuse_without_route(service: str, share: Share, *, has_conditions: bool) -> None:
-    """Raise RolloutError if a request without a route is impossible, or does not give a Service.
+    """Raise RolloutError if the request needs a route, or if the request names no Service.
 
-    The selector of a Service can only send all requests to one version. has_conditions: whether the
-    task splits with the option match or mirror.
+    The selector of a Service can only send all requests to one version.
+
+    has_conditions: whether the task splits with the option match or mirror.
     """
     if not service:
         raise RolloutError("give route, or service for blue/green without a route")

@@ -9,9 +9,9 @@ old and of the new pods, with weights. The backend `shop` gets the weight 0. Exa
 
     shop 1  ->  shop 0, shop-1 99, shop-2 1
 
-Envoy receives backends and weights separately, in any order, and answers requests for a backend
-still unknown to Envoy with status 503. A change of a route therefore either adds or removes
-backends with weight 0, or changes weights.
+Envoy receives backends and weights separately, in any order. If Envoy gets a request for a backend
+that it does not know yet, it answers with status 503. A change of a route therefore either adds or
+removes backends with weight 0, or changes weights.
 
 A restoration is the inverse of a split: restored(split(rules)) equals rules. Other fields of the
 rules and backends stay as they are, including changes by other clients during the split.
@@ -180,10 +180,11 @@ def has_requests(rules: Rules, names: t.Collection[str], namespace: str) -> bool
 
 
 def mirror_probe(rules: Rules, mirror: Share) -> list[Json]:
-    """Return the rules for a dry run; has_share() looks for the share in the result.
+    """Return the rules for a dry run that shows whether the API server stores the share `mirror`.
 
-    An older Gateway API drops the field of the share as unknown. The first rule with a backend
-    gets a filter, which mirrors the share to this backend.
+    The first rule with a backend gets a filter that mirrors the share to this backend. An older
+    Gateway API drops the field of the share as unknown. has_share() then returns False for the
+    rules in the response.
     """
     result = list(rules)
     for position, rule in enumerate(rules):
@@ -226,8 +227,8 @@ def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str
              record: Record | None, retained: t.Collection[str] = ()) -> list[Json]:
     """Return the rules after the end of a split: `service` replaces the Services of the split.
 
-    service: the original Service. names: the Services of the split. retained: Services of the split
-    to retain in the rules, as backends with weight 0.
+    service: the original Service. names: the Services of the split. retained: those Services of the
+    split that stay in the rules, as backends with weight 0.
 
     The weights of `service` come from the record. Without a record, or if another client has
     added or removed rules, each restored weight is 1. This makes no difference in a rule with a
@@ -352,9 +353,10 @@ def _without_mirrors(rule: Json, names: t.Collection[str], namespace: str) -> Js
 
 def _weights_to_restore(rules: Rules, service: str, namespace: str,
                         record: Record | None) -> tuple[int, ...]:
-    """Return the weight for each backend that names the Service, from the record.
+    """Return the weight in the record for each backend that names the Service.
 
-    Returns the current weights without a record, or if the record has another number of weights.
+    Returns the current weights if there is no record, or if the number of weights in the record
+    differs from the number of these backends.
     """
     current = weights_of(rules, service, namespace)
     if record is None or len(record.weights) != len(current):

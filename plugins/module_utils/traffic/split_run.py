@@ -69,9 +69,9 @@ class Cluster(t.Protocol):
 class Subject(t.NamedTuple):
     """The controller of a split, and the versions of the pods."""
 
-    #: None if the controller does not exist.
+    #: The controller, or None if it does not exist.
     controller: Controller | None
-    #: None for a restoration.
+    #: The versions of the pods, or None for a restoration.
     versions: Versions | None = None
     #: Whether an update is in progress.
     is_updating: bool = False
@@ -197,7 +197,7 @@ def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: R
 
 def subject(split: TrafficRequest, flow: Flow, request: Request, gateway: KubernetesGateway,
             status: RolloutStatus) -> Subject:
-    """Return the subject without the controller and is_updated, which the caller fills in."""
+    """Return the subject. The caller fills in the fields `controller` and `is_updated`."""
     is_updating = status.phase != "complete"
     needs_versions = not (split.restores or (split.is_before_update and is_updating))
     pod_versions = versions(flow, request, gateway, status,
@@ -207,7 +207,7 @@ def subject(split: TrafficRequest, flow: Flow, request: Request, gateway: Kubern
 
 @dataclasses.dataclass
 class SplitRun:
-    """The loop of a task: observe, decide, apply a step or wait."""
+    """The loop of a task. Each turn observes and decides, and then applies a step or waits."""
 
     request: TrafficRequest
     cluster: Cluster
@@ -222,9 +222,9 @@ class SplitRun:
     #: Return the next decision for an observation. Raises RolloutError. If `decide` is None, the
     #: planner for the request decides.
     decide: t.Callable[[Observed], Decision] | None = None
-    #: Observed.is_drained of the next observation.
+    #: The value of Observed.is_drained for the next observation.
     is_drained: bool = False
-    #: Observed.state of the first observation, then of the last observation.
+    #: The values of Observed.state in the first observation and in the last observation.
     states: list[Json] = dataclasses.field(default_factory=list)
     warnings: list[str] = dataclasses.field(default_factory=list)
     #: The number of consecutive writes with a failed precondition.
@@ -232,8 +232,8 @@ class SplitRun:
     #: The number of applied steps, by the action and the name of the object.
     _applied: collections.Counter[tuple[Action, str]] = dataclasses.field(
         default_factory=collections.Counter)
-    #: The weights or selectors written by this task, as texts. The task writes none of them twice
-    #: without restoring another split in between.
+    #: The weights or selectors that this task has written, as texts. The task does not write the
+    #: same text twice, unless it restores another split in between.
     _written: list[str] = dataclasses.field(default_factory=list)
     #: The current wait, and the start of the wait (seconds of the monotonic clock).
     _wait: Wait | None = None

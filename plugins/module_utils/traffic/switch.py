@@ -15,7 +15,8 @@ Service only if the annotation of the controller names the Service, the Service 
 the Service selects pods of the controller.
 
 Comments of the form `| ... |` are the rows of the tables in docs/how-to/blue-green.md; a test
-compares both. The columns are record, condition and step. In follow(), the first one is the goal.
+compares both. The columns are record, condition and step. In follow(), the columns are goal,
+condition and step.
 """
 
 from __future__ import annotations
@@ -110,7 +111,10 @@ def _refuse_others(request: TrafficRequest, observed: Observed, versions: Versio
 
 
 def _select(request: TrafficRequest, observed: Observed, service: Service, selector: Json) -> Step:
-    """Return the step that writes the selector, and the record of the selector before."""
+    """Return the step that writes the selector and the record.
+
+    The record contains the previous selector without the label of a version.
+    """
     record = canonical(without_version(service.selector, request.label_key))
     return Step(Action.UPDATE, service.name, _patch(observed, service, record, selector),
                 before=dict(service.selector), after=selector)
@@ -182,7 +186,7 @@ def follow(goal: Goal, request: TrafficRequest, observed: Observed) -> Decision:
 
 
 def is_of_controller(request: TrafficRequest, observed: Observed) -> bool:
-    """Return whether the Service selects pods of the controller: all, or those of one version."""
+    """Return whether the Service selects all pods of the controller, or the pods of one version."""
     if observed.service is None or observed.controller is None:
         return False
     common_selector = without_version(observed.service.selector, request.label_key)
@@ -206,7 +210,10 @@ def services(request: TrafficRequest, observed: Observed) -> list[str]:
 # The state
 
 def _selected_version(request: TrafficRequest, service: Service) -> str:
-    """Return the value of the label in the selector that distinguishes versions, or ""."""
+    """Return the version that the selector selects, or "" if it selects the pods of all versions.
+
+    The version is the value of the label that distinguishes the versions, such as "1a2b".
+    """
     common_selector = without_version(service.selector, request.label_key)
     return next((text(service.selector, key) for key in service.selector
                  if key not in common_selector), "")
@@ -234,9 +241,10 @@ def _ready_uids(observed: Observed, selector: Json) -> frozenset[str]:
 
 
 def _after_endpoints(observed: Observed, service: Service, decision: Decision) -> Decision:
-    """Return the decision if the EndpointSlices are up to date; otherwise, the wait for this.
+    """Return the decision if the EndpointSlices are up to date, or else the wait ENDPOINTS.
 
-    They are up to date if they have all ready pods that the Service selects, and no other pods.
+    They are up to date if they contain each ready pod that the Service selects, and none of the
+    pods that the Service does not select.
     """
     selector = service.selector
     unselected = {text(mapping(pod, "metadata"), "uid") for pod in observed.pods

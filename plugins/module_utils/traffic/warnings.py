@@ -4,8 +4,8 @@
 
 """Warn, before the first change of a split, of requests that the split does not reach. Pure.
 
-A BackendTLSPolicy for the Service, but not for the Services of the split, is an error: the pods
-would refuse all requests.
+It is an error if a BackendTLSPolicy names the Service, but not the Services of the split. The pods
+would then refuse all requests.
 
 A wrong warning is worse than none. So each row needs evidence: in the Service, in the route, or in
 an object that names one of them. ROWS has the rows of the table in docs/how-to/traffic-split.md; a
@@ -44,25 +44,27 @@ class Split(t.NamedTuple):
 
     @property
     def rules(self) -> list[tuple[int, Json]]:
-        """The rules that send requests to the original Service, each with its position from 1."""
+        """The rules that send requests to the original Service, as pairs: (position from 1, rule).
+        """
         return [(position, rule) for position, rule in enumerate(self.route.rules, 1)
                 if self.service.name in rules.services_of([rule], self.route.namespace)]
 
 
 TLS_POLICY = "BackendTLSPolicy"
-#: One mapping for each warning. It has the values of the placeholders in the sentence of a row:
-#: {"position": 2}, for example.
+#: One mapping for each warning, such as {"position": 2}. The values replace the placeholders in the
+#: sentence of a row.
 Values: t.TypeAlias = "t.Iterable[t.Mapping[str, t.Any]]"
 
 
 class Row(t.NamedTuple):
     """One kind of warning, as a row of the table in the documentation."""
 
-    #: The case, as in the table.
+    #: The text that describes the case in the table.
     case: str
     #: A template of the warning, with placeholders such as {position}.
     sentence: str
-    #: Return a mapping for each warning of this kind; nothing if the case does not apply.
+    #: Return a mapping for each warning of this kind. There is no mapping if the case does not
+    #: apply.
     find: t.Callable[[Split], Values]
 
 

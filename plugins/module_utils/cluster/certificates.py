@@ -5,8 +5,8 @@
 """Use the inline certificates and keys of a kubeconfig without leaving files behind.
 
 Python's ssl module loads a client certificate only from a file. The kubernetes package therefore
-writes inline certificates to files, and deletes the files at the exit of Python. A killed process
-and a worker of Ansible leave the files behind.
+writes inline certificates to files, and deletes the files at the exit of Python. A process that is
+killed leaves the files behind, and so does a worker process of Ansible.
 """
 
 from __future__ import annotations

@@ -83,7 +83,8 @@ class Connection:
         #: Timeout of an exec plugin in seconds.
         self._timeout = min(exec_plugin.TIMEOUT, duration("timeout", timeout))
         self._lock = threading.RLock()
-        #: Number of groups of controllers that share the connection. Each group has own watches.
+        #: Number of groups of controllers that share the connection. Each group has watches of its
+        #: own.
         self._groups = 1
         self._headers: t.Any = None
         self._headers_expiry = 0.0
@@ -247,8 +248,9 @@ def command_options(params: t.Mapping[str, t.Any],
 def default_namespace(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> str:
     """Return the default namespace, by the rules of kubectl.
 
-    It is the namespace of the context, or else the namespace of the pod in which the task runs, or
-    else `default`. An invalid kubeconfig is no error here, since the connection reports it.
+    It is the first of these that exists: the namespace of the context, the namespace of the pod in
+    which the task runs, `default`. An invalid kubeconfig causes no error here, because Connection
+    reports the error.
     """
     options = _options(params, environment)
     with contextlib.suppress(Exception):

@@ -45,9 +45,9 @@ def run(plugin: Json, cluster: Json, folder: str, timeout: float) -> Credential:
     """Run a plugin, and return its credential.
 
     plugin: the field exec of a user in a kubeconfig.
-    cluster: the field cluster of an entry of clusters.
+    cluster: the field cluster of an entry of `clusters` in the kubeconfig.
     folder: the folder of the kubeconfig; "" if the kubeconfig is not a file.
-    timeout: in seconds.
+    timeout: the timeout of the plugin in seconds.
 
     Raises RolloutError.
     """

@@ -4,8 +4,8 @@
 
 """Define the interface between a rollout and a cluster.
 
-kubernetes.py implements the interface for an API server, simulated.py for check mode, and
-run/shared.py for the controllers of a fleet.
+kubernetes.py implements the interface for an API server, and simulated.py for check mode.
+run/shared.py implements the interface for a fleet: the controllers of one task.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Gateway(RealCluster, t.Protocol):
         """
 
     def refuse_hand_over(self, controller: Controller) -> None:
-        """Check by a dry run whether the task may reparent the pods of a controller.
+        """Check by a dry run whether the task may replace the owner of a controller's pods.
 
         Raises RolloutError if the API server denies the dry run. Otherwise nothing happens.
         """
@@ -43,8 +43,9 @@ class Gateway(RealCluster, t.Protocol):
         """Return the Events of type Warning."""
 
     def are_starting(self, controller: Controller) -> bool:
-        """Return whether each pod is ready, starting or terminating, and was never restarted.
+        """Return whether the pods of a controller show no problem.
 
+        There is no problem if each pod is ready, starting or terminating, and was never restarted.
         Returns False if the state of the pods is not known. The API server sends the pods as a
         table, which is much smaller than the objects.
         """
@@ -98,7 +99,10 @@ class Gateway(RealCluster, t.Protocol):
         """Send a write; return False if a precondition fails."""
 
     def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
-        """Reparent pods while may_continue() returns True; return the number of reparented pods."""
+        """Reparent pods (replace their owner) while may_continue() returns True.
+
+        Returns the number of reparented pods.
+        """
 
     def record(self, event: Json) -> bool:
         """Create an Event; return False if the request has failed.

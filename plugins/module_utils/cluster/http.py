@@ -53,8 +53,8 @@ MAX_RESPONSE_BYTES = 64 * 2**20
 HIGH_LATENCY = 0.1
 #: Maximum number of concurrent background requests.
 MAX_BACKGROUND_REQUESTS = 8
-#: Number of objects in a page of a list; the same number for very large objects (up to 3 MiB each);
-#: maximum number of objects in a list.
+#: PAGE_SIZE: number of objects in a page of a list. SMALL_PAGE_SIZE: the same number for very large
+#: objects (up to 3 MiB each). MAX_OBJECTS: maximum number of objects in a list.
 PAGE_SIZE, SMALL_PAGE_SIZE, MAX_OBJECTS = 500, 20, 200_000
 
 JSON = "application/json"

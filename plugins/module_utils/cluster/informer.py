@@ -198,7 +198,7 @@ class Store(t.Generic[Stored]):
 
 
 class Informer(t.Generic[Stored]):
-    """A store of one resource in one namespace, which lists and a watch keep up to date.
+    """A store of the objects of one resource. Lists and a watch keep the store up to date.
 
     All methods are thread-safe. Only the thread that holds `_update_lock` lists objects or reads
     events. No thread holds the lock of the store during a request. Therefore, while one thread
@@ -295,8 +295,8 @@ class Informer(t.Generic[Stored]):
     def _is_overdue(self) -> bool:
         """Return whether the objects must be listed again.
 
-        A list is due after LIST_PERIOD. If the objects are watched, a list is due only if the watch
-        has delivered no event for some time.
+        If the objects are not watched, a list is due after LIST_PERIOD. If the objects are watched,
+        a list is due after a time without events.
         """
         if self.refused and self.refused.status == 403:
             return False

@@ -36,7 +36,7 @@ class Watch:
         self._version = resource_version
         self._queue: queue.SimpleQueue[Json] = queue.SimpleQueue()
         self._stopped = threading.Event()
-        #: An event that restart() and stop() set, to end the wait in _request_list().
+        #: restart() and stop() set this flag to end the wait in _request_list().
         self._resume = threading.Event()
         self._thread: threading.Thread | None = None
 

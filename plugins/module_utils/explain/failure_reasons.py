@@ -119,7 +119,7 @@ UNSCHEDULABLE = (
         "remove old pods first, because hostPort allows only one such pod per node: max_surge=0 "
         "max_unavailable=1"),
     # The scheduler checks taints before node affinity. A tainted node therefore may have the
-    # required labels, unless the taint is that of the control plane.
+    # required labels. This does not apply to the taint of the control plane.
     Row("unschedulable", r"^(?=.*taint(?! {node-role)).*node affinity/selector", Fatal.NO,
         "check whether the nodes with the labels that the template requires ({selector}) have a "
         "taint that the template does not tolerate:\n"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find images that run in several versions in the new pods, because a tag has moved. No I/O.
+"""Find images that the new pods run in several versions, because a tag has moved. No I/O.
 
 The kubelet reports the version of a running image as imageID in the status of a container: the
 digest under which a registry serves the image, or the ID of a local image. The status is untrusted:

@@ -29,7 +29,7 @@ from .diagnosis import Cause
 #: because the update is paused. STUCK: the pod has neither the previous nor the new template.
 OLD, HELD, STUCK = "old-pod", "held-pod", "stuck-pod"
 KINDS = (OLD, STUCK, HELD)
-#: Kinds of causes that block not only the update, but would also block a rollback.
+#: Kinds of causes that block the update, and that would also block a rollback.
 BLOCK_ROLLBACK = (OLD, HELD)
 
 _DELETE_ADVICE = (

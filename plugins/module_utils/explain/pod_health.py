@@ -4,6 +4,7 @@
 
 """Find the failures of new pods since the start of a soak. No I/O.
 
+A soak is a time in which an update waits, and watches its new pods for failures.
 Restarts and lost readiness come from the status of the pods. Warning Events are only counted. Their
 number for the new pods is compared with their number for the old pods.
 """

@@ -194,7 +194,7 @@ def _needed(update: _Update, surge: int) -> quotas.Amounts:
 
 
 def _nodes(update: _Update) -> t.Iterator[str]:
-    """Warn if no node can run a new pod, not even a node without other pods."""
+    """Warn if no node could run a new pod, even if the node had no other pods."""
     first_obstacles, template = [], _with_tolerations(update)
     for node in update.related.nodes or ():
         obstacles = ((number, obstacle.find(node, template))

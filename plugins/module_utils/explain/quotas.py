@@ -28,8 +28,9 @@ def needed(old_template: Json, new_template: Json, desired: int, surge: int) -> 
     """Return the maximum amounts that an update adds to the usage of the current pods.
 
     The usage is largest just before the last `surge` old pods are deleted. At that time, all new
-    pods exist, and all other old pods are deleted. For 4 pods with a surge of 1, and requests of
-    100m of CPU in the old template and 200m in the new one: 200m + 3 * (200m - 100m).
+    pods exist, and all other old pods are deleted. An example is an update of 4 pods with a surge
+    of 1. If each old pod requests 100m of CPU, and each new pod requests 200m, the result for CPU
+    is 200m + 3 * (200m - 100m).
 
     A resource that the old template does not request counts as unchanged, since a LimitRange may
     have set the request in the pods.

@@ -148,7 +148,7 @@ def pause_commands(request: Request, status: RolloutStatus) -> Json:
 
     There are commands if the update is paused, or if the task has `wait: false` and the server
     continues the update. Otherwise, the result is {}. The commands repeat the options of the task,
-    but the first one leaves out options such as pause_at, so that the update is completed.
+    but resume_command leaves out options such as pause_at, so that the update is completed.
     """
     if status.phase != "paused" and (request.waits or status.phase == "complete"):
         return {}

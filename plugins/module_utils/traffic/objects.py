@@ -31,7 +31,7 @@ class Objects(t.NamedTuple):
     #: The EndpointSlices of the Services.
     slices: tuple[Json, ...]
     versions: Versions | None = None
-    #: Whether the API server stores the share of the requests to mirror, if one is requested.
+    #: Whether the API server stores the share of the requests to mirror (see Observed).
     stores_mirror: bool = True
     #: The controller of the pods; None if it does not exist.
     controller: Controller | None = None

@@ -97,7 +97,7 @@ class Parent:
     gateway: str
     #: Whether the Gateway has observed the last change of the route.
     is_current: bool
-    #: The current conditions with a status other than True, as texts ("Accepted is False: ...").
+    #: The current conditions that are not True, each as a text ("Accepted is False: ...").
     problems: tuple[str, ...]
 
     @classmethod
@@ -194,8 +194,8 @@ class Route:
         """Return the name of the original Service if `service` belongs to a split of this route.
 
         names: the candidates for the original Service. A candidate is right if split_name() returns
-        the name of `service` for the candidate. The annotation of `service`, possibly forged or
-        missing, proves nothing. Returns "" if no candidate is right.
+        the name of `service` for the candidate. The annotation of `service` proves nothing, because
+        it may be forged or missing. Returns "" if no candidate is right.
         """
         if self.uid not in service.owner_uids:
             return ""

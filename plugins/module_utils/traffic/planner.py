@@ -417,7 +417,7 @@ def patch_routes(controller: Controller, routes: t.Sequence[RouteName]) -> Patch
 
 def patch_route(route: Route, record: Record | None,
                 changed: t.Sequence[Json] | None = None) -> Patch:
-    """Return the patch that writes the record and, unless `changed` is None, the rules.
+    """Return the patch that writes the record and the rules; only the record if `changed` is None.
 
     The API server refuses the patch if the record or the rules have changed since the observation.
     """
@@ -427,11 +427,12 @@ def patch_route(route: Route, record: Record | None,
 
 def patch_with_record(route: Route, record: tuple[str, str | None], path: str, current: t.Any,
                       changed: t.Any) -> Patch:
-    """Return the patch that writes the record and, unless `changed` is None, the field at `path`.
+    """Return the patch that writes the record to an annotation, and `changed` to a field.
 
-    record: the key and the value of the annotation. The value None removes the annotation. current:
-    the observed value of the field. The API server refuses the patch if the annotation or the field
-    has changed since the observation.
+    path: the path of the field. record: the key and the value of the annotation; the value None
+    removes the annotation. current: the observed value of the field. changed: the new value, or
+    None to keep the field. The API server refuses the patch if the annotation or the field has
+    changed since the observation.
     """
     key, value = record
     stored = route.annotations.get(key)

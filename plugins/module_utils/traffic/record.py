@@ -5,8 +5,8 @@
 """Define the annotations of a traffic split, and parse their values. Pure.
 
 Any user with annotate permission can write any value. A record is therefore used only to restore
-weights and to remove rules that the split has added. It does not decide which Services belong to a
-split: the names of the Services do (observed.py).
+weights and to remove rules that the split has added. Whether a Service belongs to a split depends
+on the name of the Service, and not on the record (observed.py).
 """
 
 from __future__ import annotations

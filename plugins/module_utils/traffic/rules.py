@@ -128,7 +128,7 @@ def refuse_mirrors(rules: Rules, service: str, namespace: str, where: str) -> No
 
 def split(rules: Rules, service: str, namespace: str, pair: Pair, share: Share,
           match: t.Sequence[Json], mirror: Share | None = None) -> list[Json]:
-    """Return the rules with the requests for a Service split between the Services of a pair.
+    """Return the rules after a split: the Services of a pair share the requests for `service`.
 
     match: if not empty, a rule is added before each split rule. The added rule sends the matching
     requests to the new pods. mirror: if not None, each split rule gets a filter that copies this

@@ -391,7 +391,7 @@ def needs(request: TrafficRequest, kind: Kind) -> tuple[Rule, ...]:
 def run(request: TrafficRequest, cluster: Cluster, check_mode: bool,
         print_line: t.Callable[[str], None], stop: t.Callable[[], str],
         reader: Reader | None = None) -> Json:
-    """Run or, in check mode, simulate the task; return the result. Raises RolloutError."""
+    """Run the task (in check mode, simulate it), and return its result. Raises RolloutError."""
     if check_mode:
         simulated, clock = SimulatedObjects(cluster.read()), SimulatedClock()
         return SplitRun(request, simulated, clock, lambda line: None, stop,

@@ -23,7 +23,7 @@ PATCH = {"spec": {"hostNetwork": True}}
 
 
 def build_request(**params):
-    """Return the request for options of a module."""
+    """Return the request for these options. Each option that is not given has its default."""
     defaults = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
     return parse_request({**defaults, "name": "foo", **params})
 
@@ -40,7 +40,10 @@ def definition_with(**spec):
 
 
 def pod_template(*containers, **spec):
-    """Return a template of containers, each as name=image."""
+    """Return a pod template. Each of `containers` is a text `name=image`.
+
+    `spec` has other fields of the pod's spec.
+    """
     pairs = [container.partition("=") for container in containers]
     return {"spec": {**spec,
                      "containers": [{"name": name, "image": image}

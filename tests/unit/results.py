@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build small results of the module with all keys, for the tests of the report."""
+"""Build small results of the module that have all keys the report reads."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ def failed(name: str = "shop") -> Json:
 
 
 def single(entry: Json) -> Json:
-    """Return the result of a task for one controller, which repeats the keys of its only entry."""
+    """Return the result of a task for one controller.
+
+    The keys of the only entry in `results` are also at the top level.
+    """
     entry = {"failed": False, "skipped": False, **entry}
     return entry | {"results": [entry]}
 
@@ -77,7 +80,10 @@ def step(action: str, name: str, before: t.Any, after: t.Any, second: int = 0) -
 
 def size(second: int, replicas: int, successor: tuple[int, int] | None = None,
          phase: str = "progressing") -> Json:
-    """Return a sample; successor: replicas and available replicas."""
+    """Return a sample of the sizes.
+
+    `successor` is a pair of its replicas and its available replicas; None if no successor exists.
+    """
     return {"at": at(second), "phase": phase,
             "controller": {"replicas": replicas, "available": replicas},
             "successor": ({"replicas": successor[0], "available": successor[1]} if successor
@@ -89,7 +95,10 @@ def at(second: int) -> str:
 
 
 def analysis(name: str = "shop", begin: int = 0, outcome: str = "passed") -> Json:
-    """Return an analysis with two measurements of two metrics. outcome: of the last one."""
+    """Return an analysis that measures each of two metrics twice.
+
+    `outcome` is the outcome of the analysis and of its last measurement.
+    """
     def measurement(metric: str, number: int, **fields: t.Any) -> Json:
         return {"metric": metric, "number": number, "at": f"2026-11-21T10:00:{begin + number:02}Z",
                 "outcome": "passed",

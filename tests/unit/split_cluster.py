@@ -45,7 +45,7 @@ KINDS = ["ReplicationController", "Deployment", "StatefulSet"]
 MAX_WRITES = 60
 #: The kinds that allow keep_old.
 KEEP_OLD_KINDS = ["ReplicationController", "ReplicaSet", "Deployment"]
-#: Moments of a death: before and after the API server has applied the write.
+#: Moments when a task is killed: before or after the API server has applied its write.
 MOMENTS = [pytest.param(False, id="before"),
            pytest.param(True, id="after", marks=pytest.mark.full)]
 
@@ -75,7 +75,8 @@ class SplitCluster(CheckedCluster):
         #: Whether the Gateway observes changes of the route.
         self.is_observing = True
         self.requests = []
-        #: The only Service that may get requests, or ""; in a SwitchCluster, the only version.
+        #: The name of the only Service that may get requests; "" if every Service may. In a
+        #: SwitchCluster, it is a version of the pods instead of a Service.
         self.only_receiver = ""
 
     def copy(self):
@@ -142,7 +143,7 @@ class SplitCluster(CheckedCluster):
     # The pods
 
     def labeled_pods(self):
-        """Return the pods, each with whether it is ready."""
+        """Return a pair for each pod: the pod, and whether it is ready."""
         if self.kind in BY_NAME:
             uid = self.cluster.items["foo"]["metadata"]["uid"]
             return [(Pod(pod.name, pod.uid,
@@ -159,7 +160,7 @@ class SplitCluster(CheckedCluster):
         return True
 
     def endpoints(self, service):
-        """Return whether each endpoint of the Service is ready."""
+        """Return a bool for each endpoint of the Service: whether it is ready."""
         selector = service["spec"]["selector"]
         return [ready for pod, ready in self.labeled_pods()
                 if selector.items() <= pod.labels.items()]
@@ -170,7 +171,7 @@ class SplitCluster(CheckedCluster):
             self.check_requests()
 
     def check_requests(self):
-        """Assert that each request reaches a ready pod."""
+        """Assert that each Service with a weight in the route exists and has a ready pod."""
         for rule_ in self.world.rules:
             for item in rule_["backendRefs"]:
                 if item["weight"]:
@@ -183,9 +184,10 @@ class SplitCluster(CheckedCluster):
     # Tasks
 
     def roll(self, death=None, **params):
-        """Run the module rolling_update; return the result, or an error, or None if killed.
+        """Run the module rolling_update; return its result, its error, or None if it was killed.
 
-        death: the number of the write at which the task dies, and whether it dies after the write.
+        death: the number of the write at which the task is killed, and whether it is killed after
+        the write.
         """
         request = parse_request({"name": "foo", "kind": str(self.kind), **params})
         flow = choose(request)
@@ -234,7 +236,10 @@ class SplitCluster(CheckedCluster):
 
     @property
     def weights(self):
-        """The weights of the Services of the old and of the new pods; None without a split."""
+        """The weights of the split's Services, first of the old pods, then of the new pods.
+
+        The result is None if the route has no split.
+        """
         weights = [item["weight"] for item in self.world.rules[0]["backendRefs"]
                    if item["name"] != "foo"]
         return weights or None
@@ -259,7 +264,7 @@ class SplitCluster(CheckedCluster):
 
 @functools.cache
 def _cached_paused_cluster(kind, splits):
-    """Return a cluster with a paused update, and with or without a split; copy before use."""
+    """Return the cached cluster of paused(). A test has to copy it, since tests change it."""
     cluster = SplitCluster(kind)
     for result in (cluster.roll(**PAUSE), *([cluster.split()] if splits else [])):
         assert isinstance(result, dict), result
@@ -267,7 +272,7 @@ def _cached_paused_cluster(kind, splits):
 
 
 def paused(kind, splits=True):
-    """Return a cluster with a paused update, and with or without a split."""
+    """Return a cluster with a paused update, and with a split of the requests if `splits`."""
     cluster = _cached_paused_cluster(kind, splits).copy()
     assert cluster.weights == ([99, 1] if splits else None)
     assert cluster.annotation == ("HTTPRoute/edge" if splits else None)
@@ -276,7 +281,7 @@ def paused(kind, splits=True):
 
 @functools.cache
 def _cached_held_cluster(kind):
-    """Return a cluster whose requests are held; copy before use."""
+    """Return the cached cluster of held(). A test has to copy it, since tests change it."""
     cluster = SplitCluster(kind)
     result = cluster.split("0%")
     assert isinstance(result, dict), result
@@ -284,7 +289,10 @@ def _cached_held_cluster(kind):
 
 
 def held(kind):
-    """Return a cluster before an update, whose requests go only to the Service of the old pods."""
+    """Return a cluster before an update.
+
+    All requests already go to the Service of the old pods, and none to other pods.
+    """
     cluster = _cached_held_cluster(kind).copy()
     assert cluster.weights == [100] and cluster.annotation == "HTTPRoute/edge"
     cluster.only_receiver = cluster.world.rules[0]["backendRefs"][1]["name"]
@@ -292,7 +300,7 @@ def held(kind):
 
 
 def forge(cluster, text):
-    """Write the annotation of the controller as another client."""
+    """Set the controller's annotation about its routes to `text`, as another client does."""
     item = cluster.cluster.items["foo"]
     annotations = {**(item["metadata"].get("annotations") or {}), object_meta.TRAFFIC_ROUTES: text}
     cluster.cluster.items["foo"] = {**item, "metadata": {**item["metadata"],

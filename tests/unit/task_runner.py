@@ -32,11 +32,11 @@ MODULES = {"migrate_to_deployment": migrate_to_deployment}
 class TaskRunner:
     def __init__(self, monkeypatch, capsys):
         self._monkeypatch, self._capsys = monkeypatch, capsys
-        #: Options of the last module, as shown in the result.
+        #: The options of the last module, which its result shows as `invocation`.
         self.invocation = None
 
     def module(self, module=rolling_update, check_mode=False, **arguments):
-        """Return the result printed by a module."""
+        """Run a module, and return the result that it prints."""
         module = MODULES.get(module, module)
         arguments = {"ANSIBLE_MODULE_ARGS": {**arguments, "_ansible_check_mode": check_mode}}
         self._monkeypatch.setattr(basic, "_ANSIBLE_ARGS", json.dumps(arguments).encode())
@@ -56,7 +56,7 @@ class TaskRunner:
         return result
 
     def in_process(self, **arguments):
-        """Return the result of the action plugin; None if the module has to run."""
+        """Return the result of the action plugin, or None if the plugin has to run the module."""
         function = "migrate" if arguments.pop("module", None) in MODULES else "update"
         params = in_process.parameters(function, arguments, ".")
         result = (in_process.read(function, params, ".", {}, diff=False, is_read_only=True)

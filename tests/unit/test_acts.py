@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Kill each task of a table at each write on the simulated cluster; `tests/histories --acts` plays
-the same table on a real API server.
+"""Kill the tasks of a table at each of their writes, on the simulated cluster.
+
+`tests/histories --acts` plays the same table on a real API server.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ PARTS = 5
 @pytest.mark.parametrize("kind, row", [pytest.param(kind, row, id=f"{kind}: {row.title}")
                                        for kind, row in series(on_api_server=False)])
 def test_next_task_completes_after_a_kill_at_each_write(kind, row, part):
-    # the first part of each row begins before or after its first or second write
+    # The first kill of part 0 is before or after the first or the second write, and differs between
+    # rows.
     first = (part + len(f"{kind}{row.title}") % 4) % PARTS
 
     kills = play(kind, row, tuple(ACTIONS), SimulatedWorld, first, PARTS)

@@ -1,13 +1,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Add a kind that the collection does not have, by a patch: an OpenKruise CloneSet."""
+"""Apply a patch that adds a kind to the collection: the CloneSet of OpenKruise."""
 
 from __future__ import annotations
 
 import building
 
-#: The files outside the packages of the kinds that have a row for each kind.
+#: The files that have a row for each kind. All other code of a kind is in its own package.
 SHARED_FILES = {"flows/choice.py", "model/kinds.py", "model/server_driven.py", "model/settings.py"}
 
 

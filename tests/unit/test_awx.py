@@ -20,14 +20,17 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import co
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 AWX = EXAMPLES / "awx"
-#: Types of questions and of their defaults (SURVEY_TYPE_MAPPING in awx/main/models/mixins.py).
+#: By type of a question, the type of its default (SURVEY_TYPE_MAPPING in awx/main/models/mixins.py).
 TYPES = {"text": str, "textarea": str, "password": str, "multiplechoice": str, "multiselect": str,
          "integer": int}
 
 
 @pytest.fixture(params=["image_bump", "rollback"])
 def survey(request):
-    """Return a survey and its playbook's text, with the role's options by short name."""
+    """Return a survey, and a text with all variables that its playbook accepts.
+
+    The text is the playbook, with the short names of the role's options at its end.
+    """
     files = [ROOT / "playbooks" / f"{request.param}.yml",
              ROOT / "playbooks" / "tasks" / f"{request.param}.yml"]
     playbook = "".join(file.read_text() for file in files if file.exists())
@@ -85,8 +88,9 @@ class UnsafeLoader(yaml.SafeLoader):
 
 
 UnsafeLoader.add_constructor("!unsafe", UnsafeLoader.construct_scalar)
-#: Keys of the objects in the roles of infra.aap_configuration. tests/packaging/platform_roles.py
-#: compares the configuration with the roles themselves, if Galaxy can be reached.
+#: By variable of the roles in infra.aap_configuration, the keys that the configuration uses in its
+#: objects. tests/packaging/platform_roles.py compares the configuration with the roles themselves, if
+#: Galaxy can be reached.
 KEYS = {
     "controller_execution_environments": {"name", "image"},
     "controller_projects": {"name", "organization", "scm_type", "scm_url", "scm_update_on_launch",

@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the docs with the code: errors, rows of planners and handover, and probabilities."""
+"""Compare the docs with the code: errors, tables of decisions, probabilities and examples.
+
+The tests also check the links of the docs.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +42,16 @@ ERRORS = {page.stem: " ".join(page.read_text(encoding="utf-8").split())
 #: Functions that create errors, each with the position of the argument that says what failed.
 ERROR_FUNCTIONS = {"RolloutError": 0, "RolloutFailed": 0, "NoSuchController": 0, "failed": 2,
                    "as_error": 1}
-#: The page of a class of errors.
+#: By the name of a class of errors, the page about its errors.
 CLASS_PAGES = {error_class.__name__: error_class.page
                for error_class in (RolloutFailed, NoSuchController)}
 
 
 def fixed_texts(node):
-    """Return the constant parts of a message; none if built elsewhere."""
+    """Return the constant parts of a message.
+
+    The list is empty if `node` is not the text of the message but, for example, a variable.
+    """
     if isinstance(node, ast.BinOp):
         return fixed_texts(node.left) + fixed_texts(node.right)
     parts = node.values if isinstance(node, ast.JoinedStr) else [node]
@@ -67,7 +73,10 @@ def messages():
 
 
 def page_of_error(path, function, node):
-    """Return the page of an error by its argument, its class, or the module that creates it."""
+    """Return the page of an error: its argument `page`, or else the page of its class.
+
+    Other errors are on the page of the module that creates them.
+    """
     provided = [keyword.value.value for keyword in node.keywords if keyword.arg == "page"]
     module = ".".join(path.relative_to(ROOT / "plugins").with_suffix("").parts)
     return provided[0] if provided else CLASS_PAGES.get(function) or error_pages.page_of(module)
@@ -220,7 +229,10 @@ def test_error_messages_are_collected():
 
 
 def test_documented_error_probabilities_of_samples_are_exact():
-    """Each probability is exact for a version with this error rate and a limit of 1%."""
+    """The number of failed samples has a binomial distribution.
+
+    In the table, the limit is 1% of the samples, and each column is for another error rate.
+    """
     page = (ROOT / "docs" / "how-to" / "analysis.md").read_text(encoding="utf-8")
     slow, typical = (sum(math.comb(600, misses) * share**misses * (1 - share)**(600 - misses)
                          for misses in counts)
@@ -256,14 +268,17 @@ def ad_hoc_examples():
 
 @pytest.mark.parametrize("module, options", list(ad_hoc_examples()))
 def test_module_accepts_the_options_of_an_example(module, options):
-    """Validate all examples; `make test-all` also runs them, and `make test` those of README."""
+    """Validate the options, but do not run the module.
+
+    `make test-all` also runs all examples; `make test` runs those of README.
+    """
     errors = ArgumentSpecValidator(OPTIONS[module]).validate(parse_kv(options)).error_messages
 
     assert not errors, shlex.quote(options)
 
 
 def module_examples():
-    """Return each task of this collection in the examples of each module."""
+    """Yield the module and the options of each task in the examples of the modules."""
     for path in sorted((ROOT / "plugins" / "modules").glob("*.py")):
         source = ast.parse(path.read_text("utf-8"))
         (examples,) = (node.value.value for node in source.body if isinstance(node, ast.Assign)
@@ -292,8 +307,9 @@ def test_each_module_has_examples():
 
 
 def role_examples():
-    """Return each role of each playbook in the pages and the roles' documentation, with the
-    example's variables.
+    """Yield each use of a role in the example playbooks, with its variables.
+
+    The examples are in the pages and in the argument specs of the roles.
     """
     specs = sorted((ROOT / "roles").glob("*/meta/argument_specs.yml"))
     for page in [*PAGES, *specs]:
@@ -324,7 +340,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def anchors_of(page):
-    """Return the anchors of a page's headings, by the rule of GitHub."""
+    """Return the anchors that GitHub gives to the headings of a page."""
     text = re.sub(r"^ *```.*?^ *```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
     titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}

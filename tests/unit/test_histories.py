@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play fixed random histories on the simulated cluster; `tests/histories` plays others."""
+"""Play random histories on the simulated cluster.
+
+The histories are the same in each run. `tests/histories` plays others.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the table of neighbours in docs/reference/versions.md: programs, versions and tests."""
+"""Check the table of neighbours in docs/reference/versions.md: their versions and tests.
+
+A neighbour is another program in the cluster (for example Argo Rollouts) that tests run beside the
+collection.
+"""
 
 from __future__ import annotations
 

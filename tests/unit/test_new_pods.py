@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that soak, rolling_update_info and rollout_analysis agree on the new pods."""
+"""Check that a soak, rolling_update_info and rollout_analysis agree which pods are new."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def model(kind):
 
 
 class World(Cluster):
-    """Gateway to the simulated cluster; pods carry the labels set by the server."""
+    """Gateway to the simulated cluster. Its pods have the labels that the API server sets."""
 
     http = None
 
@@ -120,12 +120,12 @@ def make_world(monkeypatch):
     return make
 
 
-#: Functions that return the names of the new and of the old pods.
+#: Functions that return two sets: the names of the new pods, and the names of the old pods.
 SOURCES = (pods_of_info, pods_of_analysis, pods_of_soak)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_new_pods_of_info_analysis_and_soak(make_world, kind):
+def test_info_analysis_and_soak_agree_which_pods_are_new(make_world, kind):
     world = make_world(kind)
     before, phases = [pods_of(world) for pods_of in SOURCES], []
     world.update(image="myimage:v2", pause_at="1")

@@ -1,7 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that an integration test runs the command of each error not listed in next_commands.py."""
+"""Check that an integration test runs each command that an error suggests.
+
+next_commands.SITES lists the functions that build such commands. For each, it names the test, or
+the reason why no test runs the command.
+"""
 
 from __future__ import annotations
 

@@ -83,7 +83,8 @@ def test_only_a_public_remote_is_an_address(packaging, monkeypatch, remote, addr
     assert packaging.address() == address
 
 
-#: Tasks of the role hosts: a key of an object is required if its variable has the filter mandatory.
+#: Tasks of a role `hosts`. A key of an object is required if the tasks read it with the filter
+#: `mandatory`.
 TASKS = """
 - name: Manage hosts
   host:

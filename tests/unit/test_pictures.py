@@ -23,12 +23,15 @@ HASH = re.compile(r"foo-[0-9a-f]{8,10}")
 NAMES = ["rollout.svg", "report.svg"]
 
 
-#: A step of the recording only: the simulated cluster has no history.
+#: A step that only the recording has, because the simulated cluster has no history.
 HISTORY_STEP = "keep foo-HASH: myimage:v1 as revision 1"
 
 
 def steps(lines):
-    """Return the steps without durations, and with one name for every hash."""
+    """Return the set of the steps in these lines, with HASH instead of the hash in a name.
+
+    Lines about waits and warnings are left out.
+    """
     return {HASH.sub("foo-HASH", line) for line in lines
             if not line.startswith(("waiting: ", "waiting until ", "warning: "))}
 

@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
+#: By lock file, the files with the versions that it must have.
 LOCKS = {"tests/requirements.lock": ("requirements.txt", "tests/requirements.txt"),
          "docs/requirements.lock": ("docs/requirements.txt",),
          "tests/packaging/requirements.lock": ("tests/packaging/requirements.txt",),
@@ -24,7 +25,7 @@ LOCKS = {"tests/requirements.lock": ("requirements.txt", "tests/requirements.txt
 
 
 def pins(path):
-    """Return the version and the number of hashes of each package."""
+    """Return, by package, a pair of its version and the number of its hashes."""
     text = re.sub(r"#.*", "", (ROOT / path).read_text()).replace("\\\n", " ")
     locked = {}
     for line in filter(str.strip, text.splitlines()):

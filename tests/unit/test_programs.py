@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build the programs of tests/cluster with a fake Go that names outputs like Go."""
+"""Build the programs of tests/cluster with a fake Go.
+
+The fake names its output files as Go does.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ done
 
 @pytest.fixture
 def calls(tmp_path, monkeypatch):
-    """Return the arguments passed to Go, without the version."""
+    """Return a function that returns the calls of Go, except `go version`.
+
+    A call is a line: the subcommand, the working directory and the arguments.
+    """
     go = tmp_path / "path" / "go"
     go.parent.mkdir()
     go.write_text(GO)

@@ -21,7 +21,10 @@ VERSIONS = sorted(path.name for path in RECORDED.iterdir())
 
 
 def moments(names):
-    """Return the version, name and recorded state (such as "handover") of each recording."""
+    """Return the parameters of a test: version, name and moment of each recording.
+
+    The moment is, for example, "handover".
+    """
     return [pytest.param(version, name, moment, id=f"{version}-{name}-{moment}")
             for version in VERSIONS for name in names for moment in _read(version, name)]
 
@@ -31,7 +34,7 @@ def _read(version, name):
 
 
 def settings(cluster):
-    """Return the spec of foo without the template, and its autoscaler."""
+    """Return the spec of foo without its template, and the spec and annotations of its autoscaler."""
     spec = {"minReadySeconds": 0, **cluster.cluster.items["foo"]["spec"]}
     selector = json.loads(json.dumps(spec["selector"]))
     selector.pop(object_meta.DEPLOYMENT_LABEL, None)
@@ -107,7 +110,7 @@ def test_recorded_migration_is_rolled_back(version, name, moment):
 
 
 def test_recorder_works_with_this_version(tmp_path):
-    """The recorder is used only for a release: record with the present code to test it."""
+    """Only releases use the recorder, so that this test records with the present code."""
     recorded_updates.main(tmp_path)
     for name in [*KINDS, *MIGRATIONS]:
         recorded = json.loads(recorded_updates.recording_path(tmp_path, name).read_text("utf-8"))

@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the sample of the integration tier, and the guards of the other tests in CONTRIBUTING."""
+"""Check which of the integration tests `make test` runs.
+
+For each file of which it skips tests, CONTRIBUTING must name unit tests that guard the same code.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ TABLE = re.compile(r"^\| `test_(?P<file>\w+)` \| (?P<all>\d+) \| (?P<sample>\d+)
 
 
 def points(**axes):
-    """Return all combinations of the values, in the form that sampling.mark() passes."""
+    """Return all combinations of the values, as sampling.mark() passes them.
+
+    A combination is a set of pairs (axis, value).
+    """
     return [{*zip(axes, map(str, values), strict=True)}
             for values in itertools.product(*axes.values())]
 

@@ -40,7 +40,7 @@ NAMES = list(credential_cases("http://x", None, TOKEN, lambda name, content: nam
 
 @pytest.fixture(scope="module")
 def refusing_server():
-    """Run a server that refuses every client."""
+    """Run a server that refuses every client, and return its URL."""
     with Api() as server:
         server.answers = SameAnswer(status(401, "Unauthorized"))
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01},

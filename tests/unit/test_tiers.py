@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the output of tests/run.py for failing tiers, and the isolation of checkouts."""
+"""Check which tiers tests/run.py runs, and what it prints about failing tiers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from objects import eventually
 
 ROOT = Path(__file__).parents[2]
 DEFAULT_IMAGE = "kindest/node:v1.36.1@sha256:" + "a" * 64
-#: A container engine with a single image, unable to pull others.
+#: A fake container engine. It has only the image $HERE, and cannot pull others.
 DOCKER = """#!/bin/sh
 case "$1 $2" in "version ") exit 0;; "image inspect") [ "$3" = "$HERE" ];; *) exit 1;; esac
 """
@@ -220,7 +220,7 @@ def test_a_failing_tier_is_printed_with_the_hash_seed(runner, monkeypatch, capfd
 
 @pytest.mark.parametrize("provided", [None, "random", "17"])
 def test_a_failing_test_is_printed_with_the_hash_seed_of_the_processes(tmp_path, provided):
-    """pytest run directly also draws a seed for child processes, for example Ansible."""
+    """Even without tests/run.py, pytest draws a seed for child processes, for example Ansible."""
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (tmp_path
      / "test_it.py").write_text(
@@ -239,9 +239,9 @@ def test_a_failing_test_is_printed_with_the_hash_seed_of_the_processes(tmp_path,
 
 @pytest.fixture(params=["takes_one_processor", "waits"])
 def pairs(runner, monkeypatch, tmp_path, request):
-    """Return the runner with unit, and three tiers that run in pairs.
+    """Return the runner with the tier unit, and with three tiers that run two at a time.
 
-    lint and sanity wait for each other.
+    Each of lint and sanity waits until the other one runs.
     """
     def tier(command):
         return runner.Tier([command, "echo end"], **{request.param: True})

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Draw measurements: positions of the elements in the chart."""
+"""Check where the chart of a metric places its lines, dots and ticks."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_axes_directions():
 def test_failed_measurements_are_marked():
     (bad,) = by_class(draw(curve()), "dot-bad")
 
-    (last,) = by_class(draw(curve()), "line-new")
-    assert (float(bad.get("cx")), float(bad.get("cy"))) == points(last)[-1]
+    (line,) = by_class(draw(curve()), "line-new")
+    assert (float(bad.get("cx")), float(bad.get("cy"))) == points(line)[-1]
     assert not by_class(draw(curve("latency", analysis())), "dot-bad")
 
 
@@ -93,7 +93,7 @@ def test_ticks_cover_all_values(values):
 
     assert (2 <= len(ticks) <= curves.TICKS + 2 and ticks == sorted(set(ticks))
             and all(map(math.isfinite, ticks)))
-    # with a tolerance for rounding
+    # The comparisons have a tolerance for rounding errors.
     assert (not values
             or ticks[0] <= min(values) * (1 - 1e-9 * (min(values) < 0)) + 1e-9 * abs(min(values)))
     assert not values or max(values) <= ticks[-1] + 1e-9 * abs(max(values))

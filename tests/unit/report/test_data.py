@@ -21,12 +21,15 @@ from ansible_collections.baton.kubernetes.plugins.plugin_utils.report import dat
 
 ROOT = Path(__file__).parents[3]
 SHAPES = {name: shape for name, shape in vars(data).items() if typing.is_typeddict(shape)}
-#: Keys added to the data by the report for the template.
+#: Keys that the report itself adds to the data, for its template.
 ADDED_KEYS = {"change", "decision", "soaks", "title"}
 
 
 def mismatches(value, shape, path="data") -> list[str]:
-    """Return the differences between a value and its type; a key may be absent."""
+    """Return a line for each part of a value that does not have its type.
+
+    A key of the type may be absent from the value.
+    """
     options = typing.get_args(shape) if isinstance(shape, types.UnionType) else [shape]
     if len(options) > 1:
         return min((mismatches(value, option, path) for option in options), key=len)
@@ -71,7 +74,10 @@ def test_mismatches_detects_other_types():
 
 
 def undocumented_keys(entry, shape) -> list[str]:
-    """Return the keys of a type that the module's RETURN lacks or documents with another type."""
+    """Return the keys of `shape` that `entry` lacks or documents with another type.
+
+    `entry` is a part of a module's RETURN. The keys are returned as `Type.key`.
+    """
     names = {str: "str", int: "int", float: "float", bool: "bool", list: "list", dict: "dict",
              typing.Any: "raw"}
     missing = []

@@ -3,8 +3,8 @@
 
 """Check in Chromium that no part of the page is cut off, and that colors are distinguishable.
 
-The layout tests need Chromium (`make test-browser` installs Debian's); one start renders all pages
-at all widths.
+The layout tests need Chromium (`make test-browser` installs Debian's). They start it only once: it
+renders all pages at all widths.
 """
 
 from __future__ import annotations
@@ -22,14 +22,18 @@ from results import FAILURE, analysis, failed, paused, updated
 from ansible_collections.baton.kubernetes.plugins.filter.rollout_report import rollout_report
 
 CSS = Path(__file__).parents[3] / "roles" / "image_bump" / "templates" / "report.css.j2"
-#: Width in pixels of a phone, a tablet, a screen, and of A4 paper without margins.
+#: Widths in pixels. WIDTHS are a phone, a tablet and a desktop screen; PAPER is A4 paper without its
+#: margins.
 WIDTHS, PAPER = (390, 768, 1280), 680
 NAME, WORD = "n" * 253, "w" * 400
 TEXT = "\n".join(f"line {number}: <b>{WORD}</b> 日本語のとても長い名前です" for number in range(50))
 
 
 def bloat(item):
-    """Return the data with the longest names, endless words, and fifty lines in each sentence."""
+    """Return a copy of the data with the longest possible names and with long texts.
+
+    Each name has 253 characters. Each other text has fifty lines with a word of 400 characters.
+    """
     if isinstance(item, dict):
         return {key: element
                 if key in ("at", "phase", "started", "ended", "action", "outcome", "kind")
@@ -66,8 +70,9 @@ PAGES = {"typical": TYPICAL, "bloated": bloat(TYPICAL), "fleet": FLEET,
          "clusters": CLUSTERS,
          "bloated clusters": bloat(CLUSTERS), "nothing": {}}
 
-#: Measures per frame: the pixels beyond its width, the number of characters, and the elements that
-#: are too wide, except in scrolled tables and charts.
+#: JavaScript that measures each frame. A measurement is a list of three: the number of pixels by
+#: which the page is wider than the frame, the number of characters, and the first five elements that
+#: are too wide. Tables that scroll and charts do not count as too wide.
 MEASURE = """
 onload = () => {
   const measurements = {};
@@ -88,7 +93,7 @@ onload = () => {
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """Return the browser's measurements by page and width."""
+    """Return the measurements of all frames by the name of a page and the width ("fleet 390")."""
     frames = []
     for name, data in PAGES.items():
         page = rollout_report(data)
@@ -124,7 +129,7 @@ def test_no_element_is_cut_off(measured, name, width):
 
 @pytest.mark.parametrize("name", ["typical", "fleet", "clusters"])
 def test_only_tables_of_figures_scroll_on_a_phone(name):
-    """Rows of other tables become blocks, so no browser widens the table."""
+    """In all other tables, a row becomes a block, so that a long text does not widen the table."""
     tables = re.findall(r"<table.*?</table>", rollout_report(PAGES[name]), re.DOTALL)
 
     assert {"stacked" in table.partition(">")[0] for table in tables
@@ -132,7 +137,7 @@ def test_only_tables_of_figures_scroll_on_a_phone(name):
 
 
 def test_size_of_a_page_is_limited():
-    """Texts and rows are cut at a maximum."""
+    """Long texts are cut, and tables have a maximum number of rows."""
     assert len(rollout_report(bloat(FLEET))) < 3_000_000
     many = [{**updated(), "steps": updated()["steps"] * 10_000}]
     assert len(rollout_report({"message": "x" * 10_000_000, "results": many})) < 500_000

@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Render the page: well-formed, readable, complete, and safe against text from the cluster."""
+"""Check that the page is well-formed, readable and complete.
+
+Text from the cluster must not become markup.
+"""
 
 from __future__ import annotations
 
@@ -270,7 +273,10 @@ def test_page_is_accessible_and_self_contained(data):
 
 
 def with_attack(item):
-    """Return the data with the attack in each text and key that the cluster or a user can set."""
+    """Return a copy of the data with ATTACK in each text that the cluster or a user can set.
+
+    The names of regions are keys, and get ATTACK as well.
+    """
     if isinstance(item, dict):
         trusted_keys = ("at", "phase", "started", "ended", "action",
                         *(["outcome"] if "metric" in item else []))
@@ -294,7 +300,7 @@ def test_data_of_the_cluster_is_escaped(data):
 
 
 def variants_without_a_part(item):
-    """Return variants of the data with a part missing or of another type."""
+    """Yield copies of the data: in each, one part is missing or has another type."""
     for key in item if isinstance(item, dict) else range(len(item[:1])) if isinstance(
             item, list) else ():
         for value in (None, 7, ["?"], {"?": "?"}):
@@ -311,7 +317,7 @@ def variants_without_a_part(item):
 @pytest.mark.parametrize("data", [DATA, FLEET, FAILED, MEASURED, SOAKED, CLUSTERS],
                          ids=["update", "fleet", "failure", "analysis", "soak", "clusters"])
 def test_missing_or_invalid_data_never_raises(data):
-    """Examples are an interrupted run and another version of the module."""
+    """An interrupted run leaves out parts; another version of the module may use other types."""
     for number, changed in enumerate(variants_without_a_part(data)):
         assert "</html>" in rollout_report(changed, str(TEMPLATE)), number
 

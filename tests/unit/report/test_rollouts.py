@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the results of tasks for the report, even incomplete ones."""
+"""Read the results of tasks for the report. A result may be incomplete."""
 
 from __future__ import annotations
 

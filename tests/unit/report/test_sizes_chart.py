@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Draw the chart: positions of the elements, and well-formed markup for any names."""
+"""Check the positions of the elements in the chart of the sizes.
+
+The markup must be well-formed for any name of a controller.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def by_class(picture, class_name):
 
 
 def points(path):
-    """Return the points of a path made of M, H, V, L and Z."""
+    """Return the points (x, y) of an SVG path with the commands M, H, V, L and Z."""
     x, y, places = 0.0, 0.0, []
     for word in path.get("d").replace("M", " M").replace("H", " H").replace("V", " V").replace(
             "L", " L").replace("Z", "").split():

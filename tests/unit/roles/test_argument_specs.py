@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that each option of a role equals the module's option, and reaches the module."""
+"""Check the variables of the roles: their defaults, their names, and their invalid values.
+
+Each option of the module must reach the module.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.release.request i
 
 ROOT = Path(__file__).resolve().parents[3]
 
-#: Options of the role, which the module does not have.
+#: By role, the options that only the role has: the module does not have them.
 ROLE_OPTIONS = {
     "image_bump": {"stages", "route", "route_kind", "service", "traffic_match",
                    "verify_tasks", "analysis", "approve_within", "keep_old_for", "before_tasks",
@@ -37,7 +40,7 @@ def role(request) -> str:
 
 
 def read(path: str):
-    """Return the content of a YAML file, named from the root of the repository."""
+    """Return the content of a YAML file; `path` is relative to the root of the repository."""
     return yaml.safe_load((ROOT / path).read_text())
 
 
@@ -48,7 +51,7 @@ def options(role: str) -> dict:
 
 
 def tasks(content):
-    """Return all tasks of a file, including tasks in blocks."""
+    """Yield all tasks of a file, including tasks in blocks."""
     for task in content:
         yield task
         for part in ("block", "rescue", "always"):
@@ -61,7 +64,10 @@ def module_options(role: str, variables: dict, extra=()) -> dict:
 
 
 def values(role: str) -> dict:
-    """Return a value for each option of the module: not the default, and not empty."""
+    """Return a value for each option that the role shares with the module.
+
+    No value is empty or equal to the default.
+    """
     specs = {name: option for name,
              option in options(role).items() if name not in ROLE_OPTIONS[role]}
     examples = {"bool": "false", "dict": {"web": "7"}}
@@ -92,7 +98,7 @@ def test_defaults_equal_the_documentation(role):
                          ids=["name of the role's variable", "short name of a playbook"])
 def test_each_option_reaches_the_module(role, has_prefix):
     options = values(role)
-    # the playbook rollback sets the images
+    # The playbook rollback passes the images under the names of the role's variables.
     by_long_name = options if has_prefix else IMAGES if role == "rollback" else ()
     variables = {f"{role}_{name}" if name in by_long_name else name: value
                  for name, value in options.items()}
@@ -187,7 +193,11 @@ def test_task_file_must_be_a_list_of_tasks(tmp_path, content, is_file):
 
 
 def test_task_file_is_not_stored_in_the_cache_of_ansible(tmp_path):
-    """Ansible 2.19 does not evaluate templates of a file that the cache has without a tag."""
+    """Ansible 2.19 evaluates templates only in files that it trusts.
+
+    A cached file would not be trusted, and its templates would not be evaluated when the role
+    includes it.
+    """
     loads = []
 
     class Loader:
@@ -208,7 +218,10 @@ def test_task_file_is_not_stored_in_the_cache_of_ansible(tmp_path):
 
 
 def share_request(layer="role", **values):
-    """Return the request for stages with a share and other variables."""
+    """Return the request of image_bump for a stage of 10% of the pods and 1% of the requests.
+
+    `values` are other options, which may replace the stages.
+    """
     variables = {"name": "foo", "stages": "10%/1%", "route": "edge", **values}
     prefixed = {f"image_bump_{option}": value for option, value in variables.items()}
     short = {"__image_bump_short_names": True} if layer == "playbook" else {}
@@ -271,6 +284,10 @@ def test_matches_of_a_survey_are_yaml():
     ({"analysis": "[{prometheus_token: secret}]"}, None, False),
 ])
 def test_only_a_whole_command_is_repeated(monkeypatch, extra, inventory, is_repeatable):
+    """A suggested command repeats the user's options only if these are all that the user gave.
+
+    Other variables, an inventory, or credentials of an analysis prevent this.
+    """
     monkeypatch.setattr(release_request.context, "CLIARGS",
                         {"inventory": inventory and (inventory,)})
     extra = {"controller": "foo", "stages": "10%,50%", "max_surge": "2", "image": "", **extra}
@@ -309,7 +326,7 @@ def test_playbook_passes_all_options_of_the_role(role):
 
 
 def test_module_is_called_by_one_task():
-    """The arguments are a template, so that every option of the lookup becomes an argument."""
+    """All arguments come from one template, so that the task does not list the options."""
     updates = [task["baton.kubernetes.rolling_update"]
                for file in (ROOT / "roles").glob("*/tasks/*.yml")
                for task in tasks(yaml.safe_load(file.read_text()))
@@ -320,9 +337,9 @@ def test_module_is_called_by_one_task():
 
 
 def test_tasks_of_roles_have_no_conditions():
-    """Only the rows of module_utils/release/table.py decide: tasks have no conditions."""
-    loop = [file for file in (ROOT / "roles").glob("*/tasks/*.yml") if file.name != "gate.yml"]
-    for file in loop:
+    """The table in module_utils/release/table.py decides which tasks run, not the tasks."""
+    files = [file for file in (ROOT / "roles").glob("*/tasks/*.yml") if file.name != "gate.yml"]
+    for file in files:
         for task in tasks(yaml.safe_load(file.read_text())):
             assert not {"when", "always", "ignore_errors"} & task.keys(), file
 

@@ -50,7 +50,7 @@ Json = dict[str, t.Any]
 ROOT = Path(__file__).resolve().parents[3]
 ROLES = ("image_bump", "rollback")
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: The layers as docs/reference/options.md names them.
+#: By a name in docs/reference/options.md, the layers that the name stands for.
 LAYERS = {"role `image_bump`": ["role image_bump"], "role `rollback`": ["role rollback"],
           "roles": ["role image_bump", "role rollback"],
           "module `migrate_to_deployment`": ["module migrate_to_deployment"],
@@ -61,8 +61,8 @@ LAYERS = {"role `image_bump`": ["role image_bump"], "role `rollback`": ["role ro
           "survey of *Image bump*": ["survey image_bump"],
           "survey of *Rollback*": ["survey rollback"],
           "surveys": ["survey image_bump", "survey rollback"]}
-#: Types of the survey's questions by the type of the option, if the option has no choices; other
-#: types have a question of type text.
+#: By the type of an option without choices, the type of its question in a survey. For all types that
+#: are not listed here, the question has the type text.
 QUESTIONS = {"list": "textarea", "dict": "textarea", "raw": "textarea"}
 
 
@@ -75,7 +75,10 @@ class Difference(t.NamedTuple):
 
 
 def documented_differences() -> list[Difference]:
-    """Return the rows of docs/reference/options.md, a row for each option and layer."""
+    """Return the differences that docs/reference/options.md lists.
+
+    A row of the page can name several options and layers. The list has a difference for each pair.
+    """
     page = (ROOT / "docs" / "reference" / "options.md").read_text("utf-8")
     lines = page.partition("\n## Options by purpose\n")[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines
@@ -112,7 +115,10 @@ def role_options(role: str) -> dict[str, Json]:
 
 def differences(layer: str, before: dict[str, Json],
                 after: dict[str, Json]) -> t.Iterator[Difference]:
-    """Compare the options shared by two layers: type, aliases, default, choices and suboptions."""
+    """Yield the differences between the options that two layers share.
+
+    Compared are the type, aliases, default, choices and suboptions of each option.
+    """
     for option in before.keys() & after.keys():
         first, second = before[option], after[option]
         for aspect in ("type", "elements", "required"):
@@ -234,7 +240,7 @@ def test_each_layer_describes_each_option(role):
 
 @pytest.mark.parametrize("playbook", ["image_bump", "regions"])
 def test_a_playbook_passes_each_variable_that_only_the_role_has(playbook):
-    """The role reads options of the module by their short names."""
+    """The playbook need not pass options of the module: the role reads their short names."""
     path = ROOT / "playbooks" / "tasks" / "image_bump.yml"
     (task_of_playbook,) = yaml.safe_load(path.read_text("utf-8"))
     role_only = role_options("image_bump").keys() - ARGUMENT_SPEC.keys()
@@ -301,11 +307,14 @@ def test_each_layer_names_the_unit_of_an_option(role):
 
 
 def requests_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json]:
-    """Yield the module's parameters for each task, for answers to a survey with defaults."""
+    """Yield the parameters of each task of the module that a job with this survey runs.
+
+    A question without an answer keeps its default.
+    """
     variables = ({question["variable"]: question["default"]
                   for question in questions(role).values()} | answers)
     options = {name: option for option, name in PLAYBOOK_NAMES.items()}
-    # The playbook sets the role's variables, too.
+    # Besides the short names, the playbook sets the variables of the role.
     role_variables = {f"{role}_{options.get(name, name)}": value
                       for name, value in variables.items()}
     request_variables = release_request.Variables(role, {**variables, **role_variables,
@@ -330,7 +339,7 @@ def requests_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("role", ROLES)
 def test_defaults_of_surveys_are_valid_for_each_kind(role, kind, selection, answers):
-    """The module validates the defaults, with the kind from the survey or found by name."""
+    """The module accepts the defaults, whether the survey gives the kind or the module finds it."""
     answers = selection | {"image": "myimage:v2"} | dict.fromkeys(answers, kind)
     tasks = list(requests_of_a_survey(role, kind, answers))
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Keep lists of stages, clusters and controllers in the requested order for any hash seed."""
+"""Check that lists of stages, clusters and controllers keep the requested order."""
 
 from __future__ import annotations
 
@@ -18,5 +18,8 @@ FILES = sorted(path for folder in ("roles", "playbooks") for path in (ROOT / fol
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_list_becomes_a_set(path):
-    """The hash seed decides the order of a set: use a filter of the collection for lists."""
+    """Python's hash seed decides the order of a set.
+
+    The filters of this collection keep the order of a list instead.
+    """
     assert SET_FILTERS.findall(path.read_text(encoding="utf-8")) == []

@@ -1,16 +1,19 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the results of the module, info and check mode, and the autoscaler, for each kind."""
+"""Compare the results of rolling_update, its check mode and rolling_update_info, for each kind.
+
+The tests also check whether the autoscaler is frozen.
+"""
 
 from __future__ import annotations
 
 import pytest
 from every_kind import KINDS, SIZE, Cluster, update_request
 
-#: Kinds, and the type of their updateStrategy unless RollingUpdate.
+#: Pairs of a kind and the type of its updateStrategy. The default is "".
 ROWS = [(kind, "") for kind in KINDS] + [("StatefulSet", "OnDelete"), ("DaemonSet", "OnDelete")]
-#: Values of pause_at, and the number of new pods at the pause.
+#: By a value of pause_at, the number of new pods at the pause.
 PAUSES = {"1": 1, "50%": 2, "100%": 4}
 
 

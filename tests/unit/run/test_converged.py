@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Wait until all pods are available if nothing changes, as `kubectl rollout status` does."""
+"""Check tasks that have nothing to change.
+
+Such a task waits until all pods are available, as `kubectl rollout status` does.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ OUTCOMES = {"updated": {"image": "myimage:v1"},
 class UnreadyCluster(Cluster):
     """Cluster where foo has the requested template and an unready pod.
 
-    The pod becomes ready after `waits` waits, or never.
+    The pod becomes ready after `waits` waits of the task, or never if `waits` is None.
     """
 
     def __init__(self, kind, outcome="updated", waits=None):
@@ -49,7 +52,7 @@ class UnreadyCluster(Cluster):
         self.waits = None if self.waits is None else self.waits - 1
 
     def stall(self):
-        """Settle the cluster, but keep pods unready."""
+        """Let the cluster make all changes except that an unready pod becomes ready."""
         while moves := [move for move in self.cluster.moves() if move.verb != "ready"]:
             self.cluster.make(moves[0])
 

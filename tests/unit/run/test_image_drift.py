@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check when a run compares the images of its new pods, and the consequences of a difference."""
+"""Check when a run compares the images of its new pods, and what it does if they differ."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ A, B = "a" * 64, "b" * 64
 
 
 class DriftingCluster(Cluster):
-    """Cluster where the nth new pod runs the nth digest of the tag, or else the last digest."""
+    """Cluster where the tag of the new image moves during the update.
+
+    The nth new pod runs the nth of `digests`. Further pods run the last digest.
+    """
 
     def __init__(self, replicas, *digests):
         super().__init__(rc(replicas=replicas))
@@ -66,9 +69,9 @@ def test_the_new_pods_are_listed_at_most_three_times(replicas, options, sizes):
 
 
 def test_changed_pods_are_listed_again_at_the_end():
-    """After the restart of a container, the controller has another resourceVersion.
+    """The restart of a container changes the controller's resourceVersion.
 
-    All pods are available before and after.
+    All pods are available before the restart and after it.
     """
     cluster = DriftingCluster(2, A)
     list_pods = cluster.all_pods

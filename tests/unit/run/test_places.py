@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update fleets in several namespaces: options, order, names in messages, and failures."""
+"""Update the controllers of several namespaces in one task.
+
+The tests check the options, the order, the names in messages, and failures.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ NAMESPACES = ["b", "a"]
 
 
 class Cluster(clusters.Cluster):
-    """Cluster where each selector matches the names in `selected`, and writes to `refused` fail."""
+    """Cluster where each selector matches the controllers named in `selected`.
+
+    Writes to the controllers named in `refused` fail.
+    """
 
     selected, refused = ("bar", "foo"), frozenset()
 
@@ -138,6 +144,7 @@ def test_controllers_of_one_name_are_updated_in_each_namespace():
 
 @pytest.mark.parametrize("name", ["e", "foo", "replica"])
 def test_namespace_precedes_only_the_name_of_a_controller(name):
+    """The name may also be a part of the kind: "ReplicaSet" contains "e"."""
     two_namespaces = TwoNamespaces()
     flow = choose(two_namespaces.placeholder)
     groups = {places.Place(namespace, kind): fleet.Group(flow, cluster)

@@ -133,7 +133,10 @@ def test_sizes_of_a_failed_update():
 
 
 def test_no_sizes_without_a_change():
-    """A converged task has no sizes, nor has check mode, where all times would be equal."""
+    """A task that has nothing to change returns no sizes.
+
+    Check mode returns none either, since all its times would be equal.
+    """
     cluster = Cluster(rc(image="myimage:v2"))
 
     assert cluster.run(SIZES)["sizes"] == []

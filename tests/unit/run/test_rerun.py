@@ -4,7 +4,7 @@
 """Check that a rerun decides as the first run does, at any moment.
 
 At each write and at each wait of a task, a second task with the same request observes a copy of
-the cluster, without the memory of the first.
+the cluster. It has no memory of the first task, but has to decide the same.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WAIT = "wait"
 
 
 class DecisionMade(BaseException):
-    """The first write or wait of a rerun."""
+    """Exception that ends a rerun at its first decision. Its argument is a write or WAIT."""
 
 
 class Rerun(every_kind.Cluster):
@@ -57,7 +57,10 @@ class Rerun(every_kind.Cluster):
         raise DecisionMade(WAIT)
 
     def decision(self, request):
-        """Return the first write, WAIT, the error or the message of the end."""
+        """Return what a rerun decides first: a write or WAIT.
+
+        If the rerun ends before, return its error or the message of its result.
+        """
         try:
             return driver.run(choose(request), request, self, self.clock)["msg"]
         except DecisionMade as decided:
@@ -67,7 +70,7 @@ class Rerun(every_kind.Cluster):
 
 
 class ComparedCluster(every_kind.Cluster):
-    """Cluster that compares each write and wait of its only task with the rerun's."""
+    """Cluster that runs a task, and compares each of its decisions with the decision of a rerun."""
 
     def __init__(self, kind, strategy):
         self.request = None
@@ -96,7 +99,10 @@ class ComparedCluster(every_kind.Cluster):
         return super().wait(seconds)
 
     def run_and_compare(self, request):
-        """Run a task; return the differences."""
+        """Run a task, and return where a rerun decided differently.
+
+        A difference is a pair of the task's decision and the rerun's decision.
+        """
         self.request, self.differences = request, []
         try:
             self.run(request)

@@ -63,7 +63,10 @@ def warning(about, count=1, reason="Unhealthy", uid="e", **more):
 
 
 class FakeFlow:
-    """Fake flow and cluster whose observations the test sets, and the soak that watches them."""
+    """Fake flow and fake cluster in one object, with a soak that watches them.
+
+    The test sets what the soak observes.
+    """
 
     def __init__(self, monkeypatch, began=1_000_000.0):
         monkeypatch.setattr(soaking, "decide",
@@ -80,7 +83,7 @@ class FakeFlow:
             object_meta.SOAK: Soak("new template", self.clock.now).text}
         self.observation = Observed(parse(Kind.REPLICATION_CONTROLLER, item), None)
         self.lookups = []
-        #: Pods listed only at the end of the soak.
+        #: The pods that the list at the end of the soak contains; if empty, these are `pods`.
         self.last_pods = []
 
     def watched_pods(self, _controller):
@@ -113,7 +116,7 @@ class FakeFlow:
         return WatchPods(False) if observation.passed_soak is None else "the end"
 
     def observe(self, goal, items, events=(), size_of_successor=None, seconds=10.0):
-        """Return the decision of the soak after these seconds, with these pods and events."""
+        """Let the soak observe these pods and events after some seconds; return its decision."""
         self.goal, self.size_of_successor = goal, size_of_successor
         self.pods, self.events = items, list(events)
         self.clock.now += seconds
@@ -222,7 +225,9 @@ def test_pods_still_count_as_new_pods_if_the_revision_is_unknown(soak_):
 
 
 def test_other_failures_are_recorded_while_pods_are_missing(soak_):
-    """The soak waits for a missing pod, which may be due to a scale-down, but not an unready pod.
+    """A scale-down may explain a missing pod, so that the soak waits before it fails.
+
+    An unready pod fails the soak at once.
     """
     unready_pod = pod("b", ready=False)
     soak_.observe(3, pods("a", "b", "c"))

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Explain why requests do not arrive: each cause, with its next command."""
+"""Check each cause why requests do not arrive, and the command that is suggested for it."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def condition(kind, status, message="no address"):
 
 
 def causes_of(world=None, **status):
+    """Return a pair of a sentence and a command for each cause."""
     world = world or World()
     return [tuple(cause) for cause in causes.causes(SPLIT, world.observed(SPLIT),
                                                     Status(**status))]

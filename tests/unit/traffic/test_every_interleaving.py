@@ -41,8 +41,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner i
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import TRAFFIC_SPLIT
 
-#: Limit of writes: two tasks with opposite requests may write forever, if each always acts before
-#: the other ends. A split takes 5 writes, and a restoration 5.
+#: Number of writes after which the explorer goes no further. Two tasks with opposite requests may
+#: write forever, if each always acts before the other ends. A split takes 5 writes, and a restoration
+#: takes 5.
 MAX_WRITES = 15
 #: A field that another client adds to a rule, and that a restoration must keep.
 EDIT = {"timeouts": {"request": "10s"}}
@@ -50,7 +51,7 @@ EDIT = {"timeouts": {"request": "10s"}}
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A task at a moment: the write that it has planned, and the kills that remain."""
+    """The state of a task: the write that it has planned, and how often it may still be killed."""
 
     request: t.Any
     deaths: int = 1
@@ -59,7 +60,7 @@ class Task:
     is_done: bool = False
 
     def moves(self, world):
-        """Return the states of world and task after each move of the task."""
+        """Return, for each possible move of the task, the world and the task after it."""
         if self.is_done:
             return []
         if self.pending is not None:
@@ -92,7 +93,7 @@ class Task:
 
 
 class Explorer:
-    """Explore all states from a world, and check each state."""
+    """Explore all states that can follow from the state of a world, and check each of them."""
 
     def __init__(self, *requests, deaths=1, edits=0, max_writes=MAX_WRITES):
         self._states = set()
@@ -100,7 +101,10 @@ class Explorer:
         self._edits, self._max_writes = edits, max_writes
 
     def explore(self, world):
-        """Return the number of states. Raises AssertionError with the state."""
+        """Explore all states, and return their number.
+
+        Raises AssertionError for the first state that fails a check.
+        """
         stack = [(world, self._tasks, self._edits)]
         while stack:
             world, tasks, edits = stack.pop()
@@ -152,7 +156,7 @@ def check_ends(world, is_edited):
     assert world.annotation is None
 
 
-#: Rules of a Service with a weight of its own, and of another Service.
+#: The rules before a split: one for the Service foo with the weight 3, and one for another Service.
 START = [rule(backend("foo", 3)), rule(backend("bar"), path="/bar")]
 
 

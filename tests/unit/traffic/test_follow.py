@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide how a split follows an update, row by row."""
+"""Check how a split follows an update, for each row of the tables in traffic/follow.py."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ ROLLBACK = dataclasses.replace(UPDATE, state=State.ROLLED_BACK)
 PAUSE = dataclasses.replace(UPDATE, pause_at=Size(2))
 KEEP_OLD = dataclasses.replace(UPDATE, pause_at=Size(100, percent=True), keeps_old=True)
 STEP = scale(Controller.from_api(rc("foo")), 2)
-#: The last step of a task, for example at a pause; and the step that completes the update.
+#: LAST_STEP is the last step of a task, for example at a pause. END_STEP completes the update.
 LAST_STEP = dataclasses.replace(STEP, is_last=True)
 END_STEP = dataclasses.replace(STEP, is_end=True)
 WAIT = Wait("foo")
 
 
 def status(phase="paused", new=1, **fields):
-    """Return the status of an update of 4 pods; new: the number of new pods."""
+    """Return the status of an update that needs 4 pods; `new` pods are new."""
     side = Side("foo-2", "uid", new, new, {})
     return RolloutStatus(None, phase=phase, goal=4, new=side, **fields)
 

@@ -3,8 +3,8 @@
 
 """Forge the annotations of a split, and edit its route, in each phase of a release.
 
-The next task loses no request (split_cluster.py checks each write), keeps the edit of
-the other client, changes no Service of another split, and ends as without the forgery.
+The next task loses no request: split_cluster.py checks this at each write. The task keeps the edit
+of the other client, and changes no Service of another split. It ends as it would without a forgery.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
     parse_record,
 )
 
-#: The tasks that lead to each phase: options of rolling_update, the share of a split, or
-#: "restoring" for a restoration that is killed.
+#: By phase, the tasks that lead to it. A task is given by the options of rolling_update, or by the
+#: weight for traffic_split. The task "restoring" is a restoration that is killed.
 PHASES = {
     "hold": ["0%"],
     "hold, paused": ["0%", PAUSE],
@@ -38,14 +38,15 @@ PHASES = {
     "keep_old, back": [KEEP_OLD, "0%", "100%", "0%"],
     "keep_old, restoring": [KEEP_OLD, "100%", "restoring"],
 }
-#: The task after the forgery, and the image of the pods at its end.
+#: Tasks after the forgery, with the image of all pods at the end. A restoration does not depend on
+#: the image.
 TASKS = {"update": (RESUME, "myimage:v2"), "rollback": (ROLLBACK, "myimage:v1"),
          "restoration": (None, "")}
 #: A Service of another controller, which a user has annotated like a Service of the split.
 BYSTANDER = service("payments", {"app": "payments"}, metadata={
     "uid": "uid of payments", "ownerReferences": [{"uid": ROUTE_UID}],
     "annotations": {SPLIT_OF: "foo"}})
-#: The record, with the weights of rules that never existed.
+#: A forged record. Its weights are those of rules that never existed.
 RECORD = {"service": "foo", "id": "1", "restoring": True, "weights": [7], "match": []}
 RECORDS = {"removed": None, "restoring": json.dumps(RECORD),
            "not restoring": json.dumps({**RECORD, "restoring": False}),
@@ -73,7 +74,7 @@ def reach(kind, phase):
 
 
 def kinds_and_phases():
-    """Yield each kind with its phases; a StatefulSet keeps no old pods."""
+    """Yield each kind with each of its phases. A StatefulSet cannot keep old pods."""
     for kind in ("ReplicationController", "Deployment", "StatefulSet"):
         for phase in PHASES:
             if kind != "StatefulSet" or "keep_old" not in phase:
@@ -81,7 +82,9 @@ def kinds_and_phases():
 
 
 def complete(cluster, name):
-    """Run a task; after a rollback without an update, restore the route. Return the expected image.
+    """Run a task to the end, and return the image that all pods must have.
+
+    A rollback is refused if no update is in progress. Then a restoration of the route follows.
     """
     task, image = TASKS[name]
     result = cluster.roll(**task) if task else cluster.split(restores=True)

@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read related objects as far as permitted, and as far as the cluster serves them."""
+"""Read related objects.
+
+Objects that the user may not read, or that the cluster does not serve, are left out.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,10 @@ GROUPS = {"groups": [{"name": group, "versions": [{"version": "v10"}, {"version"
 
 
 class Server:
-    """An API server with a list for each path; all other paths are forbidden.
+    """An API server with a list of objects for each path in `lists`.
 
-    groups: the response of the discovery; None: the discovery is forbidden.
+    All other paths are forbidden. `groups` is the response of the discovery; if it is None, the
+    discovery is forbidden.
     """
 
     def __init__(self, lists=(), rules=None, gateways=(), groups=GROUPS):

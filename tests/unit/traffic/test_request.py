@@ -97,7 +97,7 @@ def test_service_without_a_route():
 
 @pytest.mark.parametrize("text", KEYS[TRAFFIC_SELECTOR],
                          ids=lambda text: f"{text[:20]!a}{hash(text)}")
-def test_forged_selector_is_a_mapping_of_labels_or_missing(text):
+def test_forged_selector_is_a_mapping_of_labels_or_ignored(text):
     selector = parse_selector(text)
 
     assert selector is None or all(isinstance(value, str) for value in selector.values())
@@ -119,7 +119,7 @@ def test_record_is_stored_and_parsed():
 
 @pytest.mark.parametrize("text", [None, 1, *KEYS[TRAFFIC_SPLIT]],
                          ids=lambda text: f"{str(text)[:20]!a}{hash(str(text))}")
-def test_forged_record_is_valid_or_missing(text):
+def test_forged_record_is_valid_or_ignored(text):
     record = parse_record(text)
 
     assert record is None or parse_record(record.text) == record
@@ -127,7 +127,7 @@ def test_forged_record_is_valid_or_missing(text):
         assert len(record.weights) <= 16 and all(0 < item <= 10**6 for item in record.weights)
 
 
-def test_record_with_another_field_is_missing():
+def test_record_with_another_field_is_ignored():
     document = json.loads(Record("foo", "1", match=MATCH).text)
 
     assert parse_record(json.dumps(document)) and not parse_record(json.dumps({**document, "x": 1}))

@@ -49,7 +49,7 @@ def record(plain, match=()):
 
 
 def restored(changed, stored=None):
-    """Return the rules after the end of a split, with its record or without."""
+    """Return the rules after a restoration. `stored` is the record of the split, or None if lost."""
     return rules.restored(changed, "foo", NAMESPACE, PAIR, stored)
 
 
@@ -136,7 +136,7 @@ def test_mirror_of_another_client_to_a_service_of_the_split_is_removed():
 
 @given(RULES, SHARES, MATCHES, MIRRORS)
 def test_backends_enter_and_leave_with_weight_0(plain, share, match, mirror):
-    """Envoy answers requests for a backend that it does not know yet with status 503."""
+    """As long as Envoy does not know a backend, it answers requests for it with status 503."""
     unweighted = rules.prepared(plain, "foo", NAMESPACE, PAIR)
     changed = split_rules(plain, share, match, mirror)
     has_foo = "foo" in rules.services_of(plain, NAMESPACE)

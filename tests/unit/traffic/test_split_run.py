@@ -45,7 +45,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules imp
 
 
 class Cluster:
-    """A cluster whose controllers act at each read, and another client after each write."""
+    """A cluster whose controllers act before each read. Another client acts after each write."""
 
     def __init__(self, world, request, settles=True, act=lambda world, write: None):
         self.world, self.request, self.settles, self.act = world, request, settles, act
@@ -112,7 +112,7 @@ def test_restoration_without_a_gateway_does_not_wait_for_requests():
 
 
 class Reader:
-    """A cluster with an Ingress of the Service, and a Gateway that is not programmed."""
+    """A reader that finds an Ingress to the Service foo, and a Gateway that is not programmed."""
 
     def __init__(self, pods=()):
         self.pods, self.waited_for = pods, []
@@ -191,7 +191,7 @@ def test_signal_stops_the_task_before_the_first_change_of_the_rules():
 
 
 def edit_weight(world, write, weight):
-    """Change the weights of a split, as another client that fights with the task."""
+    """Change the weight of the old pods in a split, as another client."""
     entry = world.rules[0]
     if len(entry["backendRefs"]) == 3:
         service, old, new = entry["backendRefs"]
@@ -206,7 +206,7 @@ def test_change_of_another_client_is_kept_and_reported():
 
 
 def forge_restoration(world, write):
-    """Mark the split as restoring, as another client that forges the record."""
+    """Forge the record of the split as another client: say that a restoration has begun."""
     record = parse_record(world.route["metadata"].get("annotations", {}).get(TRAFFIC_SPLIT))
     if record and len(world.rules[0]["backendRefs"]) == 3:
         world.annotate({TRAFFIC_SPLIT: dataclasses.replace(record, is_restoring=True).text})

@@ -50,7 +50,8 @@ SWITCH = TrafficRequest("foo", NAMESPACE, "foo", "Service", "foo", share=Share(1
                         options={"name": "foo"})
 HOLD = dataclasses.replace(SWITCH, share=Share(0, 100))
 RESTORE = dataclasses.replace(HOLD, restores=True)
-#: Limit of writes: two tasks with opposite requests may write forever.
+#: Number of writes after which explore() goes no further. Two tasks with opposite requests may write
+#: forever.
 MAX_WRITES = 8
 
 
@@ -87,7 +88,7 @@ class World:
                        pods=pods).observed(is_drained=True)
 
     def write(self, write):
-        """Return the world after a write, which may be rejected."""
+        """Return a copy of the world after a write. A rejected write changes nothing."""
         changed = copy.copy(self)
         changed.writes += 1
         try:
@@ -104,7 +105,10 @@ class World:
                          if name in self.ready and self.selector.items() <= labels.items())
 
     def moves(self):
-        """Return the worlds after a move of a controller, a kubelet or another client."""
+        """Return three worlds, each after one move.
+
+        The moves are of the controller of the endpoints, of the kubelets, and of another client.
+        """
         settled, all_ready, edited = copy.copy(self), copy.copy(self), copy.copy(self)
         settled.endpoints = self.selected_ready_pods()
         all_ready.ready = frozenset({"old", "new"})
@@ -138,7 +142,11 @@ def explore(world, *requests, deaths=1):
 
 
 def moves_of(world, request, deaths, pending, is_done):
-    """Return the worlds and the tasks after each move of a task."""
+    """Return, for each possible move of a task, the world and the task after it.
+
+    A task is a tuple: its request, how often it may still be killed, the write that it has planned,
+    and whether it is done.
+    """
     if is_done:
         return []
     if pending is not None:
@@ -153,7 +161,10 @@ def moves_of(world, request, deaths, pending, is_done):
 
 
 def check_end(world, requests):
-    """Check that a single task has reached its state, and that any state can be restored."""
+    """Check a state where all tasks are done.
+
+    A single task must have reached the requested state. A restoration must be possible.
+    """
     if len(requests) == 1:
         (request,) = requests
         value = None if request.restores else LABELS[bool(request.share.new)][KEY]

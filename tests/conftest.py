@@ -16,8 +16,9 @@ import pytest
 
 
 def pytest_configure() -> None:
-    """Set PYTHONHASHSEED to a random seed unless it is set; the workers of xdist inherit the
-    variable.
+    """Set PYTHONHASHSEED to a random seed, unless the environment already has a seed.
+
+    The workers of xdist inherit the variable.
     """
     if not os.environ.get("PYTHONHASHSEED", "").isdecimal():
         os.environ["PYTHONHASHSEED"] = str(random.randrange(1, 2**32))

@@ -19,13 +19,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-#: Pronouns and participles: "each" or "found" does not name an object.
+#: Pronouns and participles that must not be names of variables: `each` or `found` does not tell
+#: what the variable contains.
 BANNED = frozenset([
     "it", "its", "one", "each", "those", "these", "this", "that", "other", "others", "there",
     "here",
     "found", "told", "said", "seen", "known", "given", "own", "kept", "left", "had", "asked",
     "wanted", "made", "shown", "got"])
-#: Openers of docstrings that are fragments: a docstring opens with an imperative, or a noun.
+#: Matches the beginning of a docstring that is only a fragment. A docstring must open with an
+#: imperative or a noun.
 FRAGMENT = re.compile(
     r"(What|Those|Whose|That|As said|The same|Which|Where|Of|With|One of|All that|Whoever|Who|Its"
     r"|Whether there|Nothing|Anything|Something)\b")
@@ -89,13 +91,13 @@ class Source:
 
 
 def sources(folder: str) -> Iterator[Source]:
-    """Parse the Python files of a folder, without the modules' files, which are documentation."""
+    """Yield the Python files of a folder, except the modules: these consist of documentation."""
     for path in sorted((ROOT / folder).rglob("*.py")):
         if "/plugins/modules/" not in str(path):
             yield Source(path)
 
 
-#: Title of a number, and the function that counts in one file.
+#: By the title of a number, the function that counts it in one file.
 COUNTS: dict[str, Callable[[Source], int]] = {
     "variables and parameters whose name is a pronoun or a participle": Source.names,
     "docstrings that open with a fragment": Source.fragments,

@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build the documentation as HTML in build/docs/html, and check the links: python tests/docsite
+"""Build the documentation as HTML in build/docs/html, and check its links.
+
+Usage: python tests/docsite
 
 The site has the pages of the repository, and the documentation that antsibull-docs creates from
 modules, filters, lookups and roles. Sphinx has a separate environment in the user's cache.
@@ -60,8 +62,10 @@ def main() -> int:
 
 
 def copy_pages(source: Path) -> None:
-    """Copy all files of the repository. In Markdown, links to folders become links to the
-    repository's address, since the site has no pages of folders.
+    """Copy all files of the repository.
+
+    The site has no pages for folders. In Markdown, a link to a folder becomes a link to the folder
+    at the repository's address.
     """
     names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others",
                             "--exclude-standard"], cwd=ROOT, check=True, capture_output=True)
@@ -77,9 +81,7 @@ def copy_pages(source: Path) -> None:
 
 
 def with_folder_links(page: Path, repository: str) -> str:
-    """Return the text of a page, with links to the repository's address instead of links to
-    folders.
-    """
+    """Return the text of a page, in which links to folders point to the repository's address."""
 
     def replacement(match: re.Match[str]) -> str:
         folder = (page.parent / match[1]).resolve()
@@ -101,7 +103,7 @@ def run_antsibull(folder: Path) -> None:
 
 
 def navigation(source: Path) -> str:
-    """Return the tables of contents, one for each section."""
+    """Return Markdown with a table of contents for each section."""
     text = ""
     for title, patterns in SECTIONS.items():
         pages = [str(page.relative_to(source).with_suffix(""))

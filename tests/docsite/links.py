@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the links of a folder of HTML pages: files, and anchors of pages."""
+"""Check that the links of HTML pages in a folder name existing files and anchors."""
 
 from __future__ import annotations
 

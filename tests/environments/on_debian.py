@@ -3,8 +3,9 @@
 
 """Build the environments of examples/ with ansible-builder, on an image that needs no registry.
 
-The base image is Debian by debootstrap instead of UBI, so the package manager is apt-get, and the
-collection is the built archive instead of a release. Everything else is as in examples/.
+Two things differ from examples/. The base image is Debian, which debootstrap installs, instead of
+UBI; therefore, the package manager is apt-get. The collection is the built archive instead of a
+release.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ def definition(name: str, archive: str) -> dict[str, t.Any]:
 
 
 def base_image() -> Path:
-    """Return a tar file with Debian's root file system, built at the first use. Raises
-    ClusterError.
+    """Return a tar file with Debian's root file system. Only the first use builds the file.
+
+    Raises ClusterError.
     """
     file = cache() / "environments" / "debian-bookworm.tar"
     with locked(file.with_suffix(".lock"), "the base image of the environments"):
@@ -66,8 +68,10 @@ def base_image() -> Path:
 
 
 def run(commands: t.Sequence[str], folder: Path, environment: t.Mapping[str, str]) -> int:
-    """Run shell commands in a folder, with a Docker engine that has the base image and the
-    machine's network, and return the exit code of the first failure, or 0. Raises ClusterError.
+    """Run shell commands in a folder, until one of them fails.
+
+    The commands can use a Docker engine that has the base image and the machine's network. Return
+    the exit code of the command that failed, or 0. Raises ClusterError.
     """
     engine.install()
     script = "\n".join([f"set -ex; cd '{folder}'", *commands])

@@ -23,7 +23,7 @@ IN_CONTAINER = ("docker run --rm --network=host --volume ./kubeconfig:/tmp/kubec
 
 
 def with_inline_certificates(kubeconfig):
-    """Return a kubeconfig with the content of the files that it names."""
+    """Return the text of a kubeconfig in which the content of files replaces their names."""
     content = yaml.safe_load(Path(kubeconfig).read_text())
     for entry in (*content["clusters"], *content["users"]):
         values = entry.get("cluster") or entry["user"]
@@ -36,9 +36,7 @@ def with_inline_certificates(kubeconfig):
 
 @pytest.fixture
 def build_and_run(tmp_path, cluster):
-    """Provide a function that builds the image of an environment, and executes a command in a
-    container of this image.
-    """
+    """Provide a function that builds the image of an environment, and runs a command in it."""
     python = tool_environment.python("galaxy-importer", ROOT / "tests/packaging/requirements.lock")
     (archive,) = (ROOT / "build").glob("baton-kubernetes-*.tar.gz")
     shutil.copy(archive, tmp_path)

@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The programs between an alert and a rollback: Alertmanager, ansible-rulebook, and a stand-in for
-the API of automation controller.
+"""Run the programs between an alert and a rollback.
+
+These are Alertmanager, ansible-rulebook, and a stand-in for the API of automation controller.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def free_port() -> int:
 
 
 def post(url: str, body: t.Any, token: str = "") -> int:
-    """Send JSON, and return the status of the response; 0 without a response."""
+    """Send JSON, and return the status of the response, or 0 if the server does not respond."""
     headers = {"Content-Type": "application/json"}
     if token:
         headers["Authorization"] = f"Bearer {token}"
@@ -52,8 +53,9 @@ def post(url: str, body: t.Any, token: str = "") -> int:
 @contextlib.contextmanager
 def running(log: Path, command: t.Sequence[str], url: str, ready_status: int,
             environment: t.Mapping[str, str]) -> t.Iterator[None]:
-    """Run a program until the end of the block; wait first until an empty POST to the URL is
-    answered with `ready_status`.
+    """Run a program until the end of the block.
+
+    The block begins when the URL answers an empty POST with `ready_status`.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=log.parent, stdout=output, stderr=output,
@@ -87,8 +89,9 @@ def prefix_with_templates(program: str) -> list[str]:
 
 @contextlib.contextmanager
 def alertmanager(program: str, folder: Path, receiver: str) -> t.Iterator[t.Callable[..., None]]:
-    """Run Alertmanager with the configuration of examples/, and yield the function that sends an
-    alert, as Prometheus does.
+    """Run Alertmanager with the configuration of examples/, and yield a function.
+
+    The function sends an alert with the given labels, as Prometheus does.
     """
     port = free_port()
     (folder / "token").write_text(TOKEN)
@@ -127,9 +130,10 @@ def rulebook(programs: Path, folder: Path, name: str, *options: str,
 
 
 class Controller(http.server.ThreadingHTTPServer):
-    """A stand-in for automation controller, with the part of its API that ansible-rulebook uses,
-    below the path of the platform's gateway. A job runs the playbook of examples/ with the
-    variables of the launch.
+    """A stand-in for automation controller, with the part of its API that ansible-rulebook uses.
+
+    The API is below PATH, where the gateway of the platform provides it. A job runs a playbook of
+    examples/ with the variables of the request that launched the job.
     """
 
     daemon_threads = True
@@ -138,7 +142,7 @@ class Controller(http.server.ThreadingHTTPServer):
     def __init__(self, playbook: str, environment: t.Mapping[str, str]) -> None:
         super().__init__(("127.0.0.1", 0), _Api)
         self.playbook, self.environment = playbook, environment
-        #: The bodies of the launches.
+        #: The bodies of the requests that have launched a job.
         self.launches: list[t.Any] = []
         self.jobs: list[subprocess.Popen[bytes]] = []
 

@@ -30,7 +30,10 @@ def cluster():
 
 @pytest.fixture(scope="session")
 def programs():
-    """Provide the folder of ansible-rulebook and Ansible; ansible-rulebook also needs Java."""
+    """Provide the folder with the programs ansible-rulebook and ansible-playbook.
+
+    The fixture also installs Java, which ansible-rulebook needs.
+    """
     try:
         debian.install({"java": "default-jre-headless"})
         return tool_environment.python("ansible-rulebook", LOCK).parent

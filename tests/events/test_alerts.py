@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that an alert rolls back an update in progress, with Alertmanager and ansible-rulebook."""
+"""Check that an alert rolls back an update in progress.
+
+The alert goes through Alertmanager and ansible-rulebook.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +83,7 @@ def test_an_alert_rolls_an_update_back(
 
 def test_an_alert_launches_the_job_template(
         namespace, programs, alertmanager_program, environment, tmp_path):
-    """The controller is a stand-in; the job runs the playbook of the template."""
+    """A stand-in for automation controller runs the playbook of the job template."""
     pause(namespace, "foo")
     questions = json.loads((EXAMPLES / "awx/rollback.survey.json").read_text())["spec"]
     with (alerting.Controller("rollback.yml", environment).serving() as controller,
@@ -99,8 +102,9 @@ def test_an_alert_launches_the_job_template(
 
 
 def test_refused_alerts_change_nothing(namespace, programs, environment, tmp_path):
-    """The rules handle the alerts in order: once the controller `last` is rolled back, all earlier
-    alerts have been refused.
+    """The rules handle alerts in order.
+
+    As soon as the controller `last` is rolled back, all alerts before it have been refused.
     """
     pause(namespace, "foo", "last")
     trace = tmp_path / "trace"

@@ -37,8 +37,8 @@ EQUIVALENT = HERE / "equivalent.txt"
 MODULES = "plugins/module_utils"
 #: Maximum number of mutants per file, and maximum duration of one mutant's tests in seconds.
 MAX_MUTANTS, MAX_SECONDS = 40, 300
-#: Operators without useful mutants: `|` is mutated in type annotations, which are not executed, and
-#: a decorator is part of a definition.
+#: Operators of cosmic-ray whose mutants are useless. One replaces `|` in type annotations, which are
+#: not executed. The other removes decorators, which are part of a definition.
 MEANINGLESS = ["core/RemoveDecorator", "core/ReplaceBinaryOperator_BitOr_.*"]
 PYTEST = "pytest -q -x -p no:cacheprovider -m 'not full and not long and not browser'"
 
@@ -98,7 +98,7 @@ def commit_of_yesterday() -> str:
 
 
 def changed_files(base: str) -> list[str]:
-    """Return the files of the modules that differ from a commit."""
+    """Return the files below MODULES that differ from a commit."""
     names = subprocess.run(["git", "diff", "-z", "--name-only", "--diff-filter=AM", base, "--",
                             f"{MODULES}/*.py"],
                            cwd=ROOT, check=True, capture_output=True, text=True).stdout
@@ -116,7 +116,10 @@ def copy_of_repository(folder: Path) -> Path:
 
 
 def tests_of(file: str, copy: Path) -> list[str]:
-    """Return the unit tests of a file: its test file, test_NAME.py, then the tests of its package.
+    """Return the paths of the unit tests of a file.
+
+    First comes its own test file test_NAME.py, if any; then the folder with the tests of its
+    package.
     """
     part = Path(file).relative_to(MODULES)
     package = Path("tests/unit", *part.parts[:2 if part.parts[0] == "flows" else 1])
@@ -127,7 +130,7 @@ def tests_of(file: str, copy: Path) -> list[str]:
 
 def mutate(python: Path, copy: Path, file: str, base: str, limit: int,
            seed: int) -> list[Mutant]:
-    """Return the outcome of each tried mutant of a file."""
+    """Run the tests on at most `limit` mutants of a file, and return them with their outcomes."""
     tests = " ".join(tests_of(file, copy))
     settings = copy / ".venv" / "cosmic-ray.toml"
     session = copy / ".venv" / f"{file.replace('/', '.')}.sqlite"

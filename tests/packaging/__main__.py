@@ -46,7 +46,8 @@ ERROR_PAGES = "plugins/module_utils/model/error_pages.py"
 PUBLIC_HOST = re.compile(r"(?:[a-z0-9-]+\.)+(?!internal$|intranet$|lan$|local$|localdomain$)[a-z]+")
 #: Maximum size of the archive in bytes; developer files would triple the size.
 MAX_BYTES = 700_000
-#: All files and folders of the archive: for users, and for ansible-lint and ansible-test of Galaxy.
+#: All files and folders of the archive. Most are for users. Galaxy runs ansible-lint and
+#: ansible-test, which read the others.
 CONTENT = {".ansible-lint", "CHANGELOG.rst", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md",
            "FILES.json", "LICENSE", "MANIFEST.json", "README.md", "SECURITY.md", "changelogs",
            "docs", "examples", "extensions/eda", "meta", "playbooks", "plugins", "roles",
@@ -54,7 +55,9 @@ CONTENT = {".ansible-lint", "CHANGELOG.rst", "CODE_OF_CONDUCT.md", "CONTRIBUTING
 
 
 def git(*arguments: str) -> str:
-    """Run git in this checkout, and return its output without the last newline ("" after an error).
+    """Run git in this checkout, and return its output without white space around it.
+
+    After an error, the output is usually "".
     """
     return subprocess.run(["git", *arguments], cwd=ROOT, check=False, capture_output=True,
                           text=True).stdout.strip()
@@ -79,7 +82,7 @@ def address() -> str:
 def build(folder: Path) -> Path:
     """Build the archive from all files that git does not ignore, with release notes.
 
-    Return the path of the archive. Its bytes depend on nothing but the files and the time of the
+    Return the path of the archive. Its bytes depend only on the files and on the time of the
     last commit.
     """
     seconds = int(git("log", "-1", "--format=%ct") or 0)
@@ -104,10 +107,10 @@ def build(folder: Path) -> Path:
 
 
 def fill_in_address(tree: Path) -> None:
-    """Replace the placeholder of the address in galaxy.yml, and make the links in each README.md
-    absolute.
+    """Write the address of the repository into the files of the archive.
 
-    If the address is known, also write the address of the pages about errors into the code.
+    It replaces the placeholder in galaxy.yml, and makes the links in each README.md absolute. If
+    the address is known, the code gets the address of the pages about errors.
     """
     metadata = tree / "galaxy.yml"
     if galaxy()["repository"] == PLACEHOLDER:
@@ -187,8 +190,9 @@ def content_faults(file: Path) -> list[str]:
 
 
 def relative_links(file: Path) -> list[str]:
-    """Return a fault for each relative link in the archive's README files, since such links do not
-    work on Galaxy.
+    """Return a fault for each relative link in the README files of the archive.
+
+    Such links do not work on Galaxy.
     """
     faults = []
     with tarfile.open(file) as archive:

@@ -18,8 +18,9 @@ from pathlib import Path
 
 
 def make_reproducible(file: Path, seconds: int) -> None:
-    """Rewrite the archive: sort its files by name, and set all modification times to `seconds`
-    since the epoch.
+    """Rewrite the archive with its files sorted by name.
+
+    All modification times become `seconds` since the epoch.
     """
     with tarfile.open(file) as archive:
         contents = {member: archive.extractfile(member).read() if member.isfile() else b""

@@ -57,10 +57,10 @@ def stage_faults(containerfile: str) -> Iterator[str]:
 
 
 def context_faults(build: Path, packages: str) -> Iterator[str]:
-    """Yield the differences between the build context that ansible-builder has written and the
-    requirements of the environment.
+    """Yield the faults of a build context that ansible-builder has written.
 
-    packages: the expected content of bindep.txt.
+    It must have the collections of examples/collections/requirements.yml, and `packages` as the
+    content of bindep.txt.
     """
     requirements = (EXAMPLES / "collections/requirements.yml").read_text("utf-8")
     if (build / "requirements.yml").read_text("utf-8") != requirements:

@@ -58,8 +58,9 @@ def faults(bin_folder: Path, folder: Path) -> Iterator[str]:
 
 
 def differences(configuration: dict[str, Any], roles: Path) -> Iterator[str]:
-    """Yield the variables that no role reads, the keys that a role ignores, and the mandatory keys
-    that are missing.
+    """Yield a line for each variable that no role reads, and for each fault of a key.
+
+    A fault is a key that the role ignores, or a mandatory key that is missing.
     """
     dispatched = {entry["var"]: entry["role"] for entry in dispatched_roles(roles)}
     for variable, objects in configuration.items():
@@ -77,8 +78,7 @@ def differences(configuration: dict[str, Any], roles: Path) -> Iterator[str]:
 
 
 def key_faults(item: dict[str, Any], tasks: str, *, is_node: bool) -> Iterator[str]:
-    """Yield a fault for each key of an object that the tasks ignore, and for each mandatory key
-    that is missing.
+    """Yield a fault for each key of an object that the role ignores, and for each missing key.
 
     tasks: the text of the role's task files. is_node: whether the object is a node of a workflow
     template. Loop variables of nodes have "node" in their names.

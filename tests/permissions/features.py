@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Define the permissions of each feature, from the rules that the flows themselves check.
+"""Define the permissions of each feature.
 
-Features whose permissions a task does not check before its first write, such as causes, have their
-rules in this file.
+Before its first write, a task checks whether it has the permissions of most features. These
+features take their rules from the code that checks them. For the other features, such as causes,
+the rules are in this file.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ HEADER = """\
 #
 #     kubectl -n NAMESPACE apply -f docs/reference/permissions/{name}.yaml
 """
-#: Line of the files with a ClusterRoleBinding, which requires the namespace of the ServiceAccount.
+#: Line in the header of a file with a ClusterRoleBinding. Such a binding has to name the namespace
+#: of the ServiceAccount.
 IN_CLUSTER = "# Change the namespace of the subject to that of your ServiceAccount.\n"
 
 
@@ -63,7 +65,7 @@ class Feature:
     rules: tuple[Rule, ...]
     #: Whether the rules are sufficient without those of an update.
     is_sufficient: bool = True
-    #: The file with the other rules that a feature needs whose own rules are not sufficient.
+    #: The file that has the missing rules if the rules are not sufficient, as the header names it.
     base: str = "the file for the update of the kind"
     #: Whether the rules are about cluster-scoped objects.
     is_cluster_wide: bool = False
@@ -145,7 +147,7 @@ def list_rules(*kinds: Kind, verbs: tuple[str, ...] = ("list",)) -> tuple[Rule, 
 
 
 def split_rules(*route_kinds: str) -> tuple[Rule, ...]:
-    """Return the rules that traffic_split checks for a controller of any kind."""
+    """Return the rules that traffic_split checks, for the controllers of all kinds."""
     rules = (rule for kind in UPDATED for route_kind in route_kinds for rule in split_run.needs(
         TrafficRequest("any", "any", "any", route_kind), kind))
     return (*rules, *optional(Kind.STATEFUL_SET))

@@ -3,7 +3,8 @@
 
 """Run `make pictures`: record an update on the embedded cluster, and draw the pictures of README.
 
-recorded/ stores the output and the report data; --draw draws the pictures from the stored files.
+The output and the data of the report are stored in recorded/. With --draw, nothing is recorded: the
+pictures are drawn from the stored files.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ RECORDED, PICTURES = Path(__file__).parent / "recorded", ROOT / "docs/pictures"
 COMMAND = "ansible localhost -m baton.kubernetes.rolling_update -a 'name=foo image=myimage:v2'"
 #: Progress line at which the first run is interrupted.
 INTERRUPT_AT = re.compile(r"scale foo-\w+: 1 -> 2 replicas")
-#: Lines of the result at the end of the output.
+#: Matches the lines of the result, which are the last lines of the output.
 CLOSING = re.compile(r'^localhost \| CHANGED => \{$|^    "msg": ')
 
 
@@ -89,8 +90,9 @@ def create(core: object, replicas: int) -> None:
 
 
 def run(environment: dict[str, str], until: re.Pattern[str] | None = None) -> list[str]:
-    """Run the command, and return its progress lines and its last lines; send Ctrl-C at the first
-    line that matches `until`.
+    """Run the command, and return its progress lines and the lines of its result.
+
+    At the first line that matches `until`, Ctrl-C interrupts the command.
     """
     command = ["ansible", *COMMAND.split(" ")[1:5], COMMAND.split("'")[1]]
     lines: list[str] = []

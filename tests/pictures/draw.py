@@ -3,7 +3,7 @@
 
 """Draw the pictures of README from the recording: a terminal, and the summary of a report.
 
-The SVG files use the color scheme of the reader's system, and no other files or fonts.
+The SVG files use the color scheme and the fonts of the reader's system. They load no other files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-se
 WIDTH, MARGIN = 860, 24
 #: Width of a character and height of a line of the terminal in pixels.
 LETTER, LINE = 7.6, 19
-#: Beginning of the progress lines, drawn in a muted color.
+#: The beginning of each progress line. The picture shows it in a muted color.
 MUTED_PREFIX = "localhost | default | "
 
 

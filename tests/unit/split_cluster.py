@@ -264,7 +264,7 @@ class SplitCluster(CheckedCluster):
 
 @functools.cache
 def _cached_paused_cluster(kind, splits):
-    """Return the cached cluster of paused(). A test has to copy it, since tests change it."""
+    """Return the cached cluster of paused(). Tests change only copies of this cluster."""
     cluster = SplitCluster(kind)
     for result in (cluster.roll(**PAUSE), *([cluster.split()] if splits else [])):
         assert isinstance(result, dict), result
@@ -281,7 +281,7 @@ def paused(kind, splits=True):
 
 @functools.cache
 def _cached_held_cluster(kind):
-    """Return the cached cluster of held(). A test has to copy it, since tests change it."""
+    """Return the cached cluster of held(). Tests change only copies of this cluster."""
     cluster = SplitCluster(kind)
     result = cluster.split("0%")
     assert isinstance(result, dict), result

@@ -20,7 +20,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import co
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 AWX = EXAMPLES / "awx"
-#: By type of a question, the type of its default (SURVEY_TYPE_MAPPING in awx/main/models/mixins.py).
+#: By the type of a question, the type of its default (SURVEY_TYPE_MAPPING in
+#: awx/main/models/mixins.py).
 TYPES = {"text": str, "textarea": str, "password": str, "multiplechoice": str, "multiselect": str,
          "integer": int}
 
@@ -88,9 +89,9 @@ class UnsafeLoader(yaml.SafeLoader):
 
 
 UnsafeLoader.add_constructor("!unsafe", UnsafeLoader.construct_scalar)
-#: By variable of the roles in infra.aap_configuration, the keys that the configuration uses in its
-#: objects. tests/packaging/platform_roles.py compares the configuration with the roles themselves, if
-#: Galaxy can be reached.
+#: By variable of the roles in infra.aap_configuration, the keys that its objects may have.
+#: tests/packaging/platform_roles.py compares the configuration with the roles themselves, if Galaxy
+#: can be reached.
 KEYS = {
     "controller_execution_environments": {"name", "image"},
     "controller_projects": {"name", "organization", "scm_type", "scm_url", "scm_update_on_launch",

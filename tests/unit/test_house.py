@@ -14,8 +14,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 
 MODULE_UTILS = Path(__file__).parents[2] / "plugins" / "module_utils"
 FILES = {str(path.relative_to(MODULE_UTILS)): path for path in sorted(MODULE_UTILS.rglob("*.py"))}
-#: The files that may compare a kind or a state: the flows, the kinds themselves, and the explanation
-#: of a behavior that only StatefulSets have.
+#: The files that may compare a kind or a state: the flows, the kinds themselves, and the
+#: explanation of a behavior that only StatefulSets have.
 MAY_COMPARE = ("flows/", "model/kinds.py", "explain/old_pods.py")
 #: The classes of the kinds.
 KIND_CLASSES = {"Deployment", "StatefulSet", "DaemonSet", "DeploymentConfig", "RevisionDriven",
@@ -48,8 +48,8 @@ def test_only_flows_compare_kinds_and_states(name):
     assert list(comparisons(ast.parse(FILES[name].read_text("utf-8")))) == []
 
 
-#: The files that may compare two templates. Only provenance.py compares a template with a request. The
-#: others look up a template in a history, or compare two writes of a migration.
+#: The files that may compare two templates. Only provenance.py compares a template with a request.
+#: The others look up a template in a history, or compare two writes of a migration.
 COMPARES_TEMPLATES = {
     "model/template.py", "flows/provenance.py", "flows/previous.py", "flows/deployment/observed.py",
     "flows/deployment/planner.py", "flows/daemonset/observed.py",

@@ -125,7 +125,7 @@ SOURCES = (pods_of_info, pods_of_analysis, pods_of_soak)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_info_analysis_and_soak_agree_which_pods_are_new(make_world, kind):
+def test_new_pods_of_info_analysis_and_soak(make_world, kind):
     world = make_world(kind)
     before, phases = [pods_of(world) for pods_of in SOURCES], []
     world.update(image="myimage:v2", pause_at="1")

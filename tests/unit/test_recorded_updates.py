@@ -34,7 +34,10 @@ def _read(version, name):
 
 
 def settings(cluster):
-    """Return the spec of foo without its template, and the spec and annotations of its autoscaler."""
+    """Return the settings of foo that an update must not change.
+
+    These are its spec without the template, and the spec and the annotations of its autoscaler.
+    """
     spec = {"minReadySeconds": 0, **cluster.cluster.items["foo"]["spec"]}
     selector = json.loads(json.dumps(spec["selector"]))
     selector.pop(object_meta.DEPLOYMENT_LABEL, None)

@@ -50,7 +50,8 @@ VERSIONS = Versions(KEY, "aaa", "bbb", (), LABELS)
 BEFORE_UPDATE = Versions(KEY, "aaa", "", (), LABELS[:1])
 MATCH = ({"headers": [{"name": "x-tester", "type": "Exact", "value": "yes"}]},)
 OPTIONS = {"name": "foo", "route": "edge"}
-#: Requests for a share, a match, a mirror, held requests, and a restored route.
+#: The requests of tasks: for a share of 1%, for matching requests, for a mirror, for a hold (no
+#: requests for the new pods), and for a restoration of the route.
 SPLIT = TrafficRequest("foo", NAMESPACE, "edge", share=Share(1, 100), options=OPTIONS)
 MATCHING = dataclasses.replace(SPLIT, share=Share(10, 100), match=MATCH)
 MIRRORING = dataclasses.replace(SPLIT, share=Share(0, 100), mirror=Share(10, 100))
@@ -97,7 +98,10 @@ def pod(name, is_new=False, labels=None):
 
 
 class World:
-    """Route and Services at an API server; controllers act only when a test calls them."""
+    """A route and Services at an API server.
+
+    Controllers act only when a test calls become_ready(), observe_route() or settle().
+    """
 
     def __init__(self, *rules, services=(), versions=VERSIONS):
         self.route = route(*rules)
@@ -114,7 +118,7 @@ class World:
         self.writes = 1
 
     def copy(self):
-        """Return a copy; no method changes an object in place."""
+        """Return a copy. It may share objects, since no method changes an object in place."""
         world = copy.copy(self)
         world.services, world.ready = dict(self.services), set(self.ready)
         return world
@@ -233,7 +237,7 @@ class World:
                                      if "requestMirror" in part))]
 
     def check(self):
-        """Assert that each request reaches a ready pod, and that foreign Services are unchanged."""
+        """Assert that the route names only ready Services, and that foo and bar still exist."""
         for name in self.named_services():
             assert name in self.services, f"the route names {name}, which does not exist"
             uid = self.services[name]["metadata"]["uid"]

@@ -22,8 +22,8 @@ from results import FAILURE, analysis, failed, paused, updated
 from ansible_collections.baton.kubernetes.plugins.filter.rollout_report import rollout_report
 
 CSS = Path(__file__).parents[3] / "roles" / "image_bump" / "templates" / "report.css.j2"
-#: Widths in pixels. WIDTHS are a phone, a tablet and a desktop screen; PAPER is A4 paper without its
-#: margins.
+#: Widths in pixels. WIDTHS are a phone, a tablet and a desktop screen; PAPER is A4 paper without
+#: its margins.
 WIDTHS, PAPER = (390, 768, 1280), 680
 NAME, WORD = "n" * 253, "w" * 400
 TEXT = "\n".join(f"line {number}: <b>{WORD}</b> 日本語のとても長い名前です" for number in range(50))
@@ -71,8 +71,8 @@ PAGES = {"typical": TYPICAL, "bloated": bloat(TYPICAL), "fleet": FLEET,
          "bloated clusters": bloat(CLUSTERS), "nothing": {}}
 
 #: JavaScript that measures each frame. A measurement is a list of three: the number of pixels by
-#: which the page is wider than the frame, the number of characters, and the first five elements that
-#: are too wide. Tables that scroll and charts do not count as too wide.
+#: which the page is wider than the frame, the number of characters, and the first five elements
+#: that are too wide. Tables that scroll and charts do not count as too wide.
 MEASURE = """
 onload = () => {
   const measurements = {};

@@ -61,8 +61,8 @@ LAYERS = {"role `image_bump`": ["role image_bump"], "role `rollback`": ["role ro
           "survey of *Image bump*": ["survey image_bump"],
           "survey of *Rollback*": ["survey rollback"],
           "surveys": ["survey image_bump", "survey rollback"]}
-#: By the type of an option without choices, the type of its question in a survey. For all types that
-#: are not listed here, the question has the type text.
+#: By the type of an option without choices, the type of its question in a survey. For all types
+#: that are not listed here, the question has the type text.
 QUESTIONS = {"list": "textarea", "dict": "textarea", "raw": "textarea"}
 
 

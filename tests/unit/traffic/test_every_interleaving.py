@@ -42,8 +42,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner i
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import TRAFFIC_SPLIT
 
 #: Number of writes after which the explorer goes no further. Two tasks with opposite requests may
-#: write forever, if each always acts before the other ends. A split takes 5 writes, and a restoration
-#: takes 5.
+#: write forever, if each always acts before the other ends. A split takes 5 writes, and so does a
+#: restoration.
 MAX_WRITES = 15
 #: A field that another client adds to a rule, and that a restoration must keep.
 EDIT = {"timeouts": {"request": "10s"}}

@@ -49,7 +49,7 @@ def record(plain, match=()):
 
 
 def restored(changed, stored=None):
-    """Return the rules after a restoration. `stored` is the record of the split, or None if lost."""
+    """Return the rules after a restoration. `stored` is the split's record, or None if lost."""
     return rules.restored(changed, "foo", NAMESPACE, PAIR, stored)
 
 

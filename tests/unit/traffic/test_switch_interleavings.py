@@ -50,8 +50,8 @@ SWITCH = TrafficRequest("foo", NAMESPACE, "foo", "Service", "foo", share=Share(1
                         options={"name": "foo"})
 HOLD = dataclasses.replace(SWITCH, share=Share(0, 100))
 RESTORE = dataclasses.replace(HOLD, restores=True)
-#: Number of writes after which explore() goes no further. Two tasks with opposite requests may write
-#: forever.
+#: Number of writes after which explore() goes no further. Two tasks with opposite requests may
+#: write forever.
 MAX_WRITES = 8
 
 

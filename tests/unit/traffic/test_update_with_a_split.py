@@ -3,9 +3,9 @@
 
 """Update controllers whose requests are split; kill the task at each write, and run another task.
 
-The driver, the flows and the loop of a split are the real ones. The controllers and their pods are
-those of the simulated cluster; endpoints follow from the labels of the pods. After each write and
-each move of the cluster, no request may be lost: each backend with a weight has a ready pod.
+The tests run the real driver, the real flows and the real loop of a split on a simulated cluster.
+The endpoints of a Service follow from the labels of the simulated pods. After each write and each
+move of the cluster, each backend with a weight must have a ready pod: no request may be lost.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 
 def finished(kind, **task):
-    """Return a cluster after a task that ends the paused update and its split, and the result."""
+    """Run a task that ends a paused update and its split; return the cluster and the result."""
     cluster = paused(kind)
     result = cluster.roll(**task)
     assert isinstance(result, dict), result
@@ -114,7 +114,7 @@ def test_killed_task_and_the_next_task_lose_no_request(kind, task, next_task, is
         if cluster.roll(death=(write_number, is_after_write), **task) is not None:
             break
         result = cluster.roll(**next_task)
-        if isinstance(result, RolloutError):  # past the point of return, or nothing to roll back
+        if isinstance(result, RolloutError):  # too late to roll back, or nothing to roll back
             assert next_task is ROLLBACK, result.message
             cluster.roll(**RESUME)
         cluster.assert_plain()
@@ -128,7 +128,7 @@ def test_killed_task_and_the_next_task_lose_no_request(kind, task, next_task, is
 
 @functools.cache
 def _cached_switched_cluster(kind):
-    """Return a cluster with all old and all new pods, whose requests go to the new pods."""
+    """Return the cached cluster of switched(). Tests change only copies of this cluster."""
     cluster = SplitCluster(kind)
     for result in (cluster.roll(**KEEP_OLD), cluster.split("0%"), cluster.split("100%")):
         assert isinstance(result, dict), result
@@ -136,7 +136,7 @@ def _cached_switched_cluster(kind):
 
 
 def switched(kind):
-    """Return a copy of the cluster after a switch."""
+    """Return a cluster with all old and all new pods, whose requests go to the new pods."""
     cluster = _cached_switched_cluster(kind).copy()
     assert cluster.weights == [0, 100] and len(cluster.pods) == 2 * SIZE
     return cluster
@@ -206,7 +206,7 @@ def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, ta
 @pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "back"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_update_follows_a_split_that_was_killed_at_any_write(kind, next_task, is_after_write):
-    """The annotation is written first, and removed last."""
+    """A split writes the controller's annotation first, and a restoration removes it last."""
     for restores in (False, True):
         for write_number in range(1, MAX_WRITES):
             cluster = paused(kind, splits=restores)

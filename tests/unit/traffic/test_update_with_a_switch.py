@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update controllers whose Service selects one version, with kills at each write.
+"""Update controllers whose Service selects one version; kill the task at each write.
 
-As test_update_with_a_split, without a route: after each write and each move of the cluster, the
-selector of the Service selects a ready pod.
+These tests are like test_update_with_a_split, but without a route. After each write and each move
+of the cluster, the selector of the Service must select a ready pod.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class SwitchCluster(SplitCluster):
 
     @property
     def selected_versions(self):
-        """The values of the version label in the selector: one, or none without the label."""
+        """A list with the version label's value in the selector; empty if the selector lacks it."""
         return [value for key, value in self.selector.items() if key != "app"]
 
     @property
@@ -93,7 +93,11 @@ class SwitchCluster(SplitCluster):
         return (self.service["metadata"].get("annotations") or {}).get(TRAFFIC_SELECTOR)
 
     def change(self, **fields):
-        """Change the Service as another client: its annotations or its selector."""
+        """Change the Service as another client.
+
+        Fields: `record` is the text of the stored selector (None removes it); `selector` is the new
+        selector.
+        """
         metadata = {**self.service["metadata"]}
         if "record" in fields:
             metadata["annotations"] = {TRAFFIC_SELECTOR: fields["record"]} if fields[
@@ -104,14 +108,14 @@ class SwitchCluster(SplitCluster):
             **self.service, "metadata": metadata, "spec": spec}}
 
     def assert_plain(self):
-        """Assert that nothing is left of a split, nor of an update."""
+        """Assert that neither a split nor an update has left anything."""
         assert self.selector == {"app": "foo"} and self.stored_selector() is None
         assert self.annotation is None and not self.controllers()["foo"].is_updating
 
 
 @functools.cache
 def _cached_cluster(kind, *tasks):
-    """Return a cluster after some tasks; copy before use."""
+    """Return the cached cluster of cluster_after(). Tests change only copies of this cluster."""
     cluster = SwitchCluster(kind)
     for name, value in tasks:
         result = cluster.split(value) if name == "split" else cluster.roll(**dict(value))
@@ -120,7 +124,10 @@ def _cached_cluster(kind, *tasks):
 
 
 def cluster_after(kind, *tasks):
-    """Return a cluster after splits (a weight) and updates (options)."""
+    """Return a cluster after some tasks.
+
+    A text is the weight of a split; a dictionary has the options of an update.
+    """
     return _cached_cluster(kind, *(("split", task) if isinstance(task, str)
                                    else ("roll", tuple(task.items())) for task in tasks)).copy()
 
@@ -266,7 +273,7 @@ def test_check_mode_plans_the_steps_of_the_service(next_task):
 @pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "back"])
 @pytest.mark.parametrize("record", [None, "[]", '{"app": 1}'])
 def test_missing_record_ends_an_update_that_would_empty_the_service(next_task, record):
-    """The restoration by its own command needs no record."""
+    """The command that the error suggests restores the Service without a record."""
     cluster = switched("Deployment")
     cluster.change(record=record)
     pods = len(cluster.pods)

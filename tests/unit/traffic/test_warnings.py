@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Warn before the first change of a split, and only if the object of the warning exists."""
+"""Check the warnings before the first change of a split.
+
+Each warning is about an object that exists in the cluster.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def item_named(name, **spec):
 
 
 def related(**items):
-    """Return related objects by kind."""
+    """Return the related objects of a split. The keywords are their kinds."""
     resources = {resource.kind: resource for resource in RESOURCES}
     return Related(tuple((resources[kind], item) for kind, item in items.items()))
 

@@ -91,7 +91,10 @@ class Source:
 
 
 def sources(folder: str) -> Iterator[Source]:
-    """Yield the Python files of a folder, except the modules: these consist of documentation."""
+    """Yield the parsed Python files of a folder.
+
+    The files of modules are left out, because they consist of documentation.
+    """
     for path in sorted((ROOT / folder).rglob("*.py")):
         if "/plugins/modules/" not in str(path):
             yield Source(path)
@@ -132,7 +135,7 @@ def measured(folder: str) -> dict[str, int]:
 
 
 def main() -> int:
-    """Print the numbers of each folder; with --check, only numbers over their limit.
+    """Print all numbers of each folder, or with --check only the numbers over their limit.
 
     Return 1 if a number is over the limit.
     """

@@ -41,7 +41,7 @@ BUILTIN = "ansible_collections.ansible.builtin."
 
 
 def ansible_reference(_app, _environment, node, content):
-    """Return the link to a label of Ansible's documentation; None if the label is unknown."""
+    """Return the link to a label of Ansible's documentation, or None if the label is unknown."""
     label = node.get("reftarget", "")
     path = (f"collections/ansible/builtin/{label.removeprefix(BUILTIN)}.html"
             if label.startswith(BUILTIN) else LABELS.get(label))

@@ -45,7 +45,7 @@ def parse(file: Path) -> Page:
 
 
 def broken_links(folder: Path) -> list[str]:
-    """Return a line for each link to a missing file or anchor; ignore links to other hosts."""
+    """Return a line for each link to a missing file or anchor. Links to other hosts are ignored."""
     pages = {file: parse(file) for file in sorted(folder.rglob("*.html"))}
     return [f"{file.relative_to(folder)} links to {address}: {reason}"
             for file, page in pages.items() for address in sorted(page.addresses)

@@ -37,8 +37,8 @@ EQUIVALENT = HERE / "equivalent.txt"
 MODULES = "plugins/module_utils"
 #: Maximum number of mutants per file, and maximum duration of one mutant's tests in seconds.
 MAX_MUTANTS, MAX_SECONDS = 40, 300
-#: Operators of cosmic-ray whose mutants are useless. One replaces `|` in type annotations, which are
-#: not executed. The other removes decorators, which are part of a definition.
+#: Operators of cosmic-ray whose mutants are useless. One replaces `|` in type annotations, which
+#: are not executed. The other removes decorators, which are part of a definition.
 MEANINGLESS = ["core/RemoveDecorator", "core/ReplaceBinaryOperator_BitOr_.*"]
 PYTEST = "pytest -q -x -p no:cacheprovider -m 'not full and not long and not browser'"
 

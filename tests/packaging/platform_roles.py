@@ -78,7 +78,7 @@ def differences(configuration: dict[str, Any], roles: Path) -> Iterator[str]:
 
 
 def key_faults(item: dict[str, Any], tasks: str, *, is_node: bool) -> Iterator[str]:
-    """Yield a fault for each key of an object that the role ignores, and for each missing key.
+    """Yield a fault for each ignored key of an object, and for each mandatory key that is missing.
 
     tasks: the text of the role's task files. is_node: whether the object is a node of a workflow
     template. Loop variables of nodes have "node" in their names.

@@ -65,7 +65,7 @@ class Feature:
     rules: tuple[Rule, ...]
     #: Whether the rules are sufficient without those of an update.
     is_sufficient: bool = True
-    #: The file that has the missing rules if the rules are not sufficient, as the header names it.
+    #: If the rules are not sufficient, the words of the header for the file with the other rules.
     base: str = "the file for the update of the kind"
     #: Whether the rules are about cluster-scoped objects.
     is_cluster_wide: bool = False

@@ -231,7 +231,8 @@ def test_error_messages_are_collected():
 def test_documented_error_probabilities_of_samples_are_exact():
     """The number of failed samples has a binomial distribution.
 
-    In the table, the limit is 1% of the samples, and each column is for another error rate.
+    In the table, the limit is 1% of the samples. Its three probabilities are for versions with
+    different error rates.
     """
     page = (ROOT / "docs" / "how-to" / "analysis.md").read_text(encoding="utf-8")
     slow, typical = (sum(math.comb(600, misses) * share**misses * (1 - share)**(600 - misses)

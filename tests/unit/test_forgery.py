@@ -3,8 +3,9 @@
 
 """Check that a user who forges a value gains nothing: no task does what the user may not do.
 
-First, every value read by the code has forged values (forged.py). Then tasks run on the simulated
-cluster, in every phase of each flow, with forged values on one controller.
+The first tests check that forged.py has forged values for every value that the code reads. The
+others run tasks on the simulated cluster, in every phase of each flow, with forged values on one
+controller.
 tests/integration/test_forgery.py does the same on a real API server.
 """
 
@@ -105,8 +106,8 @@ OWN_DATA_READERS = ("cluster/connection.py", "cluster/kubeconfig.py", "cluster/e
 READERS = [name for path in sorted(MODULE_UTILS.rglob("*.py"))
            if (name := str(path.relative_to(MODULE_UTILS))) not in OWN_DATA_READERS
            and not name.startswith("release/")]
-#: Keys other than fields of clients' objects: JSON of a patch or a response, and a task's
-#: own data.
+#: Keys that are not fields of clients' objects. They are in the JSON of a patch or a response, or
+#: in a task's own data.
 OWN_KEYS = {"op", "path", "value", "items", "resourceRules", "incomplete", "kind", "apiVersion",
             "container", "previous", "limit", "budgets", "autoscalers",
             "generateName", "resourceVersion", "generation", "metadata", "spec", "status",
@@ -189,7 +190,7 @@ FLOWS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "Da
          "migration")
 #: Kinds whose pods the server creates from ControllerRevisions.
 WITH_REVISIONS = ("StatefulSet", "DaemonSet")
-#: Images whose pods never become ready.
+#: The image whose pods never become ready.
 BROKEN = "myimage:v3"
 #: Images requested by users.
 REQUESTED_IMAGES = {"myimage:v0", "myimage:v1", "myimage:v2", BROKEN, ""}
@@ -236,7 +237,7 @@ def autoscaler(name: str, target: str, kind: str) -> Json:
 
 
 class Namespace(IdleGateway):
-    """The cluster before the tasks; in the terms of check mode, the real cluster."""
+    """The cluster before the tasks. For check mode, it is the real cluster."""
 
     def __init__(self, kind: str) -> None:
         self.kind = Kind(kind)
@@ -272,7 +273,7 @@ class Namespace(IdleGateway):
         return self.scalers if resource == "horizontalpodautoscalers" else []
 
     def dry_run(self, write: t.Any) -> Json:
-        """Return the object without changes by admission."""
+        """Return the object that a write would store. No admission changes the object."""
         if isinstance(write, Patch):
             return apply_patch(next(item for item in self.stored_items
                                     if item["metadata"]["name"] == write.name), write)
@@ -284,7 +285,10 @@ class Namespace(IdleGateway):
 
 @dataclasses.dataclass
 class World:
-    """A namespace for consecutive tasks in check mode: each starts where the last one ended."""
+    """A namespace for several tasks in check mode.
+
+    Each task starts in the state in which the task before it ended.
+    """
 
     flow: str
     user_names: set[str] = dataclasses.field(default_factory=lambda: {"foo"})
@@ -417,7 +421,7 @@ class World:
         return copy.deepcopy(state)
 
     def pods(self) -> list[t.Any]:
-        """Return the pods of the user's controllers; none if the model has no pods."""
+        """Return the pods of the user's controllers. The list is empty if the model has no pods."""
         if self.flow in WITH_REVISIONS:
             return [pod for name in self.user_names & self.model.items.keys()
                     for pod in self.model.pods(name)]
@@ -448,7 +452,8 @@ class World:
 class CheckingGateway(SimulatedGateway):
     """Gateway that checks each write before the model applies it, and the pods afterwards.
 
-    A forged size must be detected first: a billion simulated pods would exhaust the memory.
+    A write with a forged size must not be applied: a billion simulated pods would exhaust the
+    memory.
     """
 
     def __init__(self, world: World, request: Request, clock: SimulatedClock,
@@ -480,7 +485,10 @@ class CheckingGateway(SimulatedGateway):
         self.judge_pods()
 
     def judge(self, write: t.Any) -> None:
-        """Raise Violation for a write that no forged annotation may cause; so do all judge_*()."""
+        """Raise Violation for a write that no forged annotation may cause.
+
+        All other methods judge_*() raise Violation as well.
+        """
         if isinstance(write, Handover):
             self.judge_hand_over(write)
             return
@@ -529,7 +537,7 @@ class CheckingGateway(SimulatedGateway):
     def judge_pod(self, write: t.Any) -> None:
         """Allow the deletion of an unready pod, which is then recreated.
 
-        Until a DaemonSet pauses, any pod may be deleted, as in judge_pods().
+        A task with pause_at may delete any pod of its DaemonSet. judge_pods() limits their number.
         """
         if self.kind == Kind.DAEMON_SET:
             pods = [pod.name for pod in self.world.model.pods(self.request.name)]
@@ -574,7 +582,7 @@ class CheckingGateway(SimulatedGateway):
 
 
 def operations(write: t.Any, spec: Json) -> list[tuple[str, t.Any]]:
-    """Return the operations of a write, by path."""
+    """Return what a write stores, as pairs of a path and a value."""
     if isinstance(write, Patch):
         return [(operation["path"], operation["value"]) for operation in write.operations
                 if operation["op"] in ("add", "replace")]
@@ -583,7 +591,7 @@ def operations(write: t.Any, spec: Json) -> list[tuple[str, t.Any]]:
 
 # Properties
 
-#: Requests before the forgery; the client is killed after some writes of the last one.
+#: By phase, the requests before the forgery. The last task is killed after some writes.
 EARLIER_TASKS: dict[str, list[Json]] = {
     "idle": [],
     "updating": [{"image": "myimage:v2"}],
@@ -626,7 +634,10 @@ def is_valid_for(flow: str, params: Json) -> bool:
 
 @functools.cache
 def world_after(flow: str, phase: str, writes: int, is_settled: bool) -> World:
-    """Return a world after one update of foo and the start of another; copy before use."""
+    """Return a cached world after an update of foo and the start of another one.
+
+    Tests change only copies of this world.
+    """
     world = World(flow)
     if flow != "migration":
         world.run(image="myimage:v1")
@@ -665,9 +676,9 @@ def texts(key: str) -> st.SearchStrategy[str]:
 
 @st.composite
 def forgeries(draw: st.DrawFn, world: World) -> tuple[str, dict[str, str]]:
-    """Draw annotations for one controller.
+    """Draw the name of a controller, and its forged annotations.
 
-    A user who may annotate several controllers may do nearly anything.
+    Only one controller is forged: a user who may annotate several can do nearly anything.
     """
     if draw(st.booleans()):
         recipe = draw(st.sampled_from(sorted(RECIPES)))
@@ -694,7 +705,7 @@ def forgeries(draw: st.DrawFn, world: World) -> tuple[str, dict[str, str]]:
 
 
 def real_hash(world: World) -> str:
-    """Return the hash of a migration of foo."""
+    """Return the hash that a real migration of foo would store."""
     template = world.entries()["foo"][2]["spec"]["template"] if "foo" in world.entries() else {}
     return hash_of(Request("foo"),
                    Controller.from_api({"metadata": {"name": "foo"},
@@ -738,7 +749,10 @@ def property_test(examples: int) -> t.Callable[[t.Any], t.Any]:
 
 
 def outcome(work: t.Callable[[], Json]) -> Json:
-    """Return the result of a task, or its error as a result; raise any other exception."""
+    """Return the result of a task.
+
+    A RolloutError becomes a result. An InternalError, and any other exception, is raised.
+    """
     try:
         return work()
     except InternalError:

@@ -19,7 +19,7 @@ FEATURES = features.features()
 ROLES = ("baton", "baton-stateful-sets", "baton-daemon-sets", "baton-migration", "baton-openshift",
          "baton-owner-references", "baton-argo-rollouts", "baton-roll-on", "baton-traffic",
          "baton-traffic-warnings", "baton-traffic-service")
-#: Permissions of the page's ClusterRole, which is not one of ROLES.
+#: The permissions of the page's ClusterRole for nodes. ROLES contains only Roles.
 CLUSTER_PERMISSIONS = {("", "nodes", "list", "")}
 
 

@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Resume and roll back updates that an earlier version began; recorded/ contains their objects."""
+"""Resume and roll back updates that an earlier version of the collection began.
+
+The folder recorded/ contains the objects of the cluster at some moments of these updates.
+"""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_no_failure_reveals_a_secret(name, failure, refusing_server, log_message
 
 
 def test_every_connection_option_is_covered():
-    """Each option is in credential_cases() or in PUBLIC; only PUBLIC options are logged."""
+    """Each option is in credential_cases() or in PUBLIC. Only the options in PUBLIC are logged."""
     documented = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"].keys()
     options = {option
                for case in credential_cases("http://x", None, TOKEN, lambda name, content: name,

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run the entry points of task.py: parameters in, results out, without secrets."""
+"""Call the entry points of task.py, and check their results, which must not contain secrets."""
 
 from __future__ import annotations
 

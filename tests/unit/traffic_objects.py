@@ -114,7 +114,7 @@ class World:
         self.stores_mirror = True
         #: The controller; None after its deletion.
         self.controller = rc("foo")
-        #: The number of writes, for unique uids and versions.
+        #: The number of writes. It makes new uids and resourceVersions unique.
         self.writes = 1
 
     def copy(self):
@@ -124,7 +124,10 @@ class World:
         return world
 
     def key(self):
-        """Return the state as text, without resourceVersions outside of the record of the route."""
+        """Return the state as text.
+
+        The text contains no resourceVersion, except the one in the record of a split.
+        """
         metadata = {**self.route["metadata"], "resourceVersion": ""}
         uids = {name: item["metadata"]["uid"] for name, item in self.services.items()}
         return json.dumps([{**self.route, "metadata": metadata}, uids, sorted(self.ready),

@@ -26,9 +26,9 @@ ADDED_KEYS = {"change", "decision", "soaks", "title"}
 
 
 def mismatches(value, shape, path="data") -> list[str]:
-    """Return a line for each part of a value that does not have its type.
+    """Return a line for each part of `value` that has another type than in `shape`.
 
-    A key of the type may be absent from the value.
+    A key of `shape` may be absent from `value`.
     """
     options = typing.get_args(shape) if isinstance(shape, types.UnionType) else [shape]
     if len(options) > 1:

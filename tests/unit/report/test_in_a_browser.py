@@ -3,8 +3,8 @@
 
 """Check in Chromium that no part of the page is cut off, and that colors are distinguishable.
 
-The layout tests need Chromium (`make test-browser` installs Debian's). They start it only once: it
-renders all pages at all widths.
+The layout tests need Chromium (`make test-browser` installs Debian's). They start it only once, and
+it renders all pages at all widths.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ FAILED = DATA | {"outcome": "failed", "results": [failed()]}
 
 
 def page(data):
-    """Return the parsed page; fail if the page is not well-formed."""
+    """Return the parsed page. The parser raises an error if the page is not well-formed."""
     return html5lib.HTMLParser(strict=True).parse(rollout_report(data, str(TEMPLATE)))
 
 
@@ -317,7 +317,7 @@ def variants_without_a_part(item):
 @pytest.mark.parametrize("data", [DATA, FLEET, FAILED, MEASURED, SOAKED, CLUSTERS],
                          ids=["update", "fleet", "failure", "analysis", "soak", "clusters"])
 def test_missing_or_invalid_data_never_raises(data):
-    """An interrupted run leaves out parts; another version of the module may use other types."""
+    """Parts are missing after an interrupted run. Another module version may use other types."""
     for number, changed in enumerate(variants_without_a_part(data)):
         assert "</html>" in rollout_report(changed, str(TEMPLATE)), number
 

@@ -193,10 +193,9 @@ def test_task_file_must_be_a_list_of_tasks(tmp_path, content, is_file):
 
 
 def test_task_file_is_not_stored_in_the_cache_of_ansible(tmp_path):
-    """Ansible 2.19 evaluates templates only in files that it trusts.
+    """Ansible 2.19 would include the tasks from its cache, and not evaluate their templates.
 
-    A cached file would not be trusted, and its templates would not be evaluated when the role
-    includes it.
+    It trusts only the content that it loads for the include itself.
     """
     loads = []
 
@@ -337,7 +336,7 @@ def test_module_is_called_by_one_task():
 
 
 def test_tasks_of_roles_have_no_conditions():
-    """The table in module_utils/release/table.py decides which tasks run, not the tasks."""
+    """Only the rows of module_utils/release/table.py decide which tasks run."""
     files = [file for file in (ROOT / "roles").glob("*/tasks/*.yml") if file.name != "gate.yml"]
     for file in files:
         for task in tasks(yaml.safe_load(file.read_text())):

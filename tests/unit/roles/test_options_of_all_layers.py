@@ -77,7 +77,8 @@ class Difference(t.NamedTuple):
 def documented_differences() -> list[Difference]:
     """Return the differences that docs/reference/options.md lists.
 
-    A row of the page can name several options and layers. The list has a difference for each pair.
+    A row of the page can name several options and layers. The list has a difference for each pair
+    of an option and a layer.
     """
     page = (ROOT / "docs" / "reference" / "options.md").read_text("utf-8")
     lines = page.partition("\n## Options by purpose\n")[0].splitlines()

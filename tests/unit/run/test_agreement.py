@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 from every_kind import KINDS, SIZE, Cluster, update_request
 
-#: Pairs of a kind and the type of its updateStrategy. The default is "".
+#: Pairs of a kind and the type of its updateStrategy. The type "" is the default.
 ROWS = [(kind, "") for kind in KINDS] + [("StatefulSet", "OnDelete"), ("DaemonSet", "OnDelete")]
 #: By a value of pause_at, the number of new pods at the pause.
 PAUSES = {"1": 1, "50%": 2, "100%": 4}

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""End a wait: deadlines, fatal causes, and steps undone by other clients."""
+"""Check what ends a wait: deadlines, fatal causes, and clients that undo the steps of a task."""
 
 from __future__ import annotations
 
@@ -74,7 +74,10 @@ def test_progress_deadline_ends_the_task(request_, items, what, next_command):
 
 
 class ClusterWithFinalizers(Cluster):
-    """Cluster that adds a finalizer to each new controller, and removes finalizers on request."""
+    """Cluster that adds a finalizer to each new controller.
+
+    Finalizers are removed only while `removes_finalizers` is true.
+    """
 
     removes_finalizers = False
 
@@ -314,7 +317,7 @@ def test_repeatedly_rejected_writes_are_an_error():
 class RejectingCluster(Cluster):
     """Cluster whose nodes have rejected five pods, and reject one more at each observation.
 
-    maximum: of rejected pods.
+    `maximum` is the maximum number of rejected pods.
     """
 
     def __init__(self, *items, maximum=1000, reason="SysctlForbidden"):
@@ -348,7 +351,7 @@ def test_repeatedly_rejected_pods_are_fatal(reason):
 
 
 class RejectingNodes(IdleGateway):
-    """Gateway that lists `rejected` pods, rejected by their nodes."""
+    """Gateway to a cluster whose nodes have rejected some pods. `rejected` is their number."""
 
     rejected = 0
 
@@ -360,9 +363,9 @@ class RejectingNodes(IdleGateway):
 
 
 def seconds_left(gateway, available, *observations):
-    """Wait for the last pods of foo; return the seconds left at each observation.
+    """Wait for the last pods of foo; return the seconds until the deadline at each observation.
 
-    An observation is a tuple of the steps, the rejected pods and the terminating pods so far.
+    An observation has three numbers: steps so far, rejected pods, and terminating pods.
     Observations are one second apart.
     """
     controller = Controller.from_api(rc(replicas=3, available=available))
@@ -414,7 +417,7 @@ def test_limit_of_rejected_pods_grows_with_missing_pods():
 
 @pytest.mark.parametrize("kinds", [["refused-by-node", "crash"], ["crash", "refused-by-node"]])
 def test_failure_with_an_endless_cause_is_endless(kinds):
-    """A controller replaces pods that nodes reject without end."""
+    """A controller keeps replacing the pods that nodes reject, without an end."""
     causes = [Cause(kind, "reason", "message", "wait", is_fatal=True) for kind in kinds]
 
     assert failure(UPDATE, IdleGateway(), "what", "how far", causes).is_endless
@@ -452,7 +455,7 @@ def test_rollback_after_rejected_pods():
 def stateful_set(updated, replicas=2, generation=1):
     """Return a StatefulSet with `updated` pods of the newest template.
 
-    From generation 2 on, the status still describes generation 1.
+    The status describes generation 1, so that it is out of date from generation 2 on.
     """
     return StatefulSet.from_api({
         "metadata": {"name": "foo", "uid": "uid of foo", "generation": generation,

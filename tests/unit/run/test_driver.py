@@ -248,7 +248,10 @@ def test_absent_partner_is_not_looked_up():
 
 
 class SlowCluster(Cluster):
-    """Cluster with slow responses, and a list of blocking requests."""
+    """Cluster with a slow connection.
+
+    `blocking` lists the methods whose requests are not sent in the background.
+    """
 
     def __init__(self, *items):
         super().__init__(*items)
@@ -306,7 +309,10 @@ def test_list_from_before_the_close_does_not_end_the_handover():
 
 
 class PodByPodCluster(Cluster):
-    """Cluster whose handover calls may_continue() before each pod; pods may be rejected."""
+    """Cluster that hands over one pod after another, and calls may_continue() before each pod.
+
+    If rejects_pod() returns true, the API server rejects the write for this pod.
+    """
 
     rejects_pod = staticmethod(lambda: False)
 
@@ -462,7 +468,7 @@ def interrupted_handover():
 
 
 def test_unknown_successor_is_looked_up_before_foo_is_opened():
-    """Another task, or this task before a kill, began the handover; the list may be out of date."""
+    """A killed task began the handover, and the list of controllers may be out of date."""
     cluster = interrupted_handover()
     cluster.hidden.add(SUCCESSOR)
 
@@ -709,7 +715,10 @@ def test_autoscaler_is_restored_after_a_denied_step():
 
 
 def test_autoscaler_is_not_restored_after_a_lost_lease():
-    """Two tasks would undo each other's change of the autoscaler; the first error is reported."""
+    """Otherwise, two tasks would undo each other's changes of the autoscaler.
+
+    The task reports its first error, which is the loss of the Lease.
+    """
     cluster = ClusterWithAutoscaler(rc())
     cluster.put_lease = lambda lease: None if cluster.scaler["spec"].get("behavior") else {
         **lease, "metadata": {
@@ -740,7 +749,10 @@ def test_first_failure_is_reported_if_the_restoration_fails():
 
 
 class BuggyCluster(ClusterWithAutoscaler):
-    """Cluster that raises an unexpected KeyError (a bug) once the autoscaler is frozen."""
+    """Cluster that raises an unexpected KeyError (a bug) after the autoscaler was frozen.
+
+    `verb` is the method that raises the error: always if `is_lasting`, and otherwise once.
+    """
 
     def __init__(self, *items, verb, is_lasting=False):
         super().__init__(*items)

@@ -33,7 +33,10 @@ FLOW = choose(Request("any"))
 
 
 class Cluster(clusters.Cluster):
-    """Cluster where each selector matches the names in `selected`, and writes to `refused` fail."""
+    """Cluster where each selector matches the controllers named in `selected`.
+
+    Writes to the controllers named in `refused` fail.
+    """
 
     def __init__(self, *items, selected=()):
         super().__init__(*items)
@@ -251,7 +254,7 @@ def test_max_failures_stops_the_fleet(max_failures, names, started):
                if entry["skipped"])
 
 
-#: Functions that return the result for many controllers; `look` neither writes nor waits.
+#: Functions that return the result for a fleet. The function `look` neither writes nor waits.
 MODES = [fleet.run, fleet.simulate, fleet.look]
 
 
@@ -293,7 +296,10 @@ def test_invalid_name_is_reported_before_the_first_write(mode, problem, names):
 
 
 def cluster_during_update(**holder):
-    """Return a cluster with foo during an update to v2, and the Lease of `holder`, if any."""
+    """Return a cluster where an update of foo to v2 is in progress.
+
+    If `holder` has fields of a process, this process holds a Lease.
+    """
 
     class ClusterWithLease(Cluster):
         def lease(self, name):
@@ -511,7 +517,10 @@ def test_driver_without_events_reads_the_controller(monkeypatch):
 @pytest.mark.parametrize("write, count", [(FREEZE, 2), (SCALE_TO_2, 1)],
                          ids=["autoscaler", "size"])
 def test_autoscalers_are_listed_again_only_after_a_write_to_one(write, count):
-    """Drivers observe autoscalers frozen by other drivers, even if the write ended in an error."""
+    """A driver has to observe that another driver has frozen an autoscaler.
+
+    This is so even if the write of the other driver ended in an error.
+    """
     cluster = Cluster()
     view = shared_cluster(cluster).gateway_for("one")
     cluster.refused = {write.name}
@@ -601,7 +610,7 @@ def test_reasons_of_a_failed_fleet(whys, reason):
 # keep_old and quotas
 
 class LimitedCluster(Cluster):
-    """Cluster with a ResourceQuota for a number of pods, of which two are used."""
+    """Cluster with a ResourceQuota of `hard` pods. Two pods are already used."""
 
     def __init__(self, hard, *items):
         super().__init__(*items)

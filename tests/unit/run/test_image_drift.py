@@ -29,7 +29,7 @@ class DriftingCluster(Cluster):
     def __init__(self, replicas, *digests):
         super().__init__(rc(replicas=replicas))
         self.digests, self.refuses_lists = digests, False
-        #: The number of available new pods at each list of the pods.
+        #: The number of available new pods, each time the pods are listed.
         self.listed_sizes = []
 
     def all_pods(self, controller, excluded_revision=""):

@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Hold a Lease: one driver at a time; acquisition, waiting, refusal and loss."""
+"""Check the Lease, which lets only one task at a time work on a controller.
+
+The tests are about its acquisition, waits, refusals and loss.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +101,10 @@ class Server:
 
 
 class InFlight(concurrent.futures.Future):
-    """Request in flight, answered by the test, or when the caller waits for the result."""
+    """Request in flight.
+
+    It is answered when a test calls answer(), or when the task waits for the result.
+    """
 
     def __init__(self, work, is_sent=True):
         super().__init__()
@@ -146,7 +152,10 @@ class Client:
         self.server.now += seconds
 
     def renew_periodically(self):
-        """Renew the Lease if due, after RETRY_PERIOD; a sleeping client calls this."""
+        """Let RETRY_PERIOD pass, and renew the Lease if that is due.
+
+        Another client calls this method while it sleeps.
+        """
         self.clock += lease.RETRY_PERIOD
         self.lease.renew()
 
@@ -226,7 +235,7 @@ def test_clock_skew_does_not_expire_a_lease(server, minutes):
 
 @pytest.mark.parametrize("seconds", [-3600, -12, 12, 3600])
 def test_lease_of_a_fleet_with_clock_skew_stays(server, seconds):
-    """A fleet renews every 7 s; the Lease has an old renewTime, but stays with the holder."""
+    """A task for a fleet renews its Lease every 7 s, and keeps it even if renewTime looks old."""
     class ClientWithOtherClock(Client):
         def renew_periodically(self):
             server_time = server.server_time
@@ -637,7 +646,7 @@ def test_names_of_leases_are_valid_and_unique():
 
 
 class EarlierVersion(Client):
-    """Task of an earlier version, without the kind in the Lease's name."""
+    """Task of an earlier version. Its Lease does not have the kind in its name."""
 
     def __init__(self, server, **options):
         super().__init__(server, **options)
@@ -765,7 +774,8 @@ def test_lease_written_by_another_client_is_reported(server):
     assert client.lease.is_lost
 
 
-#: Fields of an ended process, whose pid another process has now, and of a running process.
+#: ENDED has the fields of a process that has ended; another process has its pid now. RUNNING has
+#: the fields of a process that runs.
 ENDED, RUNNING = {"pid": "1", "start": "0"}, {"pid": "1", "start": start_time("1")}
 #: Holders of a Lease, and when the task of the test acquires the Lease: at once, later (after
 #: LEASE_DURATION) or never (an error, because the holder is alive).
@@ -782,8 +792,8 @@ HOLDERS = {
     "running task of this process": (dict(machine="here", is_at_work=True, renews=True),
                                      "never"),
 }
-#: Holders of the Lease without a kind, and their kinds: an earlier version, this version's task for
-#: another kind, or tasks for two other kinds.
+#: Holders of the Lease without a kind in its name, with the kinds of their tasks. An earlier
+#: version names no kind.
 SHARED_HOLDERS = {"an earlier version": [""], "another kind": ["Deployment"],
                   "two other kinds": ["Deployment", "DaemonSet"]}
 
@@ -835,7 +845,8 @@ def test_acquisition_for_each_holder(server, has_kind, holder_name, shared_holde
 class Scheduler:
     """Scheduler that runs one thread at a time.
 
-    At each request and each wait, the next thread is random. Time passes while all threads wait.
+    At each request and each wait, a randomly chosen thread continues. Time passes only while all
+    threads wait.
     """
 
     def __init__(self, rng):
@@ -900,7 +911,10 @@ class RandomTask:
             (None, rng.randrange(1, 15)))
 
     def with_delays(self, send):
-        """Return the function with random delays, or with a kill after the request."""
+        """Return a function that sends a request with random delays before and after it.
+
+        The function kills the task after the request with the number `dies_at`.
+        """
         def send_with_delays(item):
             self.requests += 1
             self.scheduler.wait(self.scheduler.rng.choice((0, 0, 0.1, 2)))

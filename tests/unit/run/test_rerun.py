@@ -4,7 +4,7 @@
 """Check that a rerun decides as the first run does, at any moment.
 
 At each write and at each wait of a task, a second task with the same request observes a copy of
-the cluster. It has no memory of the first task, but has to decide the same.
+the cluster. The second task has no memory of the first, but has to decide the same.
 """
 
 from __future__ import annotations

@@ -34,16 +34,16 @@ SOAK_AT_END = dataclasses.replace(UPDATE, soak=SOAK)
 
 
 class ObservedCluster(Cluster):
-    """Cluster with observable pods, ready since a time set by the test."""
+    """Cluster whose pods a soak can observe. A test may change the fields of a pod."""
 
     def __init__(self, *items):
         super().__init__(*items)
         self.clock.now = 1_000_000.0
         self.lines, self.events = [], []
-        #: Changed fields, and the time of creation, of each pod by its name.
+        #: By the name of a pod: the fields that the test has changed, and the time of creation.
         self.overrides, self.created = {}, {}
         self.may_read = True
-        #: States of the successor's pods since the last observation.
+        #: States that the successor's pods have had since the last observation of the soak.
         self.earlier_states = []
         #: Time and function of each scheduled action.
         self.scheduled = []
@@ -70,7 +70,10 @@ class ObservedCluster(Cluster):
         self.calls.append(("relist_pods", ""))
 
     def pod(self, controller, number):
-        """Return a pod of a controller; an empty uid in `overrides` means that there is no pod."""
+        """Return a pod of a controller.
+
+        If `overrides` has an empty uid for the pod, return "": there is no such pod.
+        """
         name = f"{controller.name}-{number}"
         since = rfc3339(self.created.setdefault(name, self.clock.now))
         fields = {"restarts": 0, "ready": "True", "uid": f"uid of {name}", "since": since,
@@ -224,7 +227,10 @@ def test_pod_created_after_the_soak_is_soaked():
                          ids=["at a pause", "before the end"])
 @pytest.mark.parametrize("is_observed_before_deletion", [True, False])
 def test_eviction_by_a_client_restarts_the_soak(request_, is_observed_before_deletion):
-    """The condition DisruptionTarget precedes the deletion, or is in the last state only."""
+    """The soak may observe the condition DisruptionTarget before the deletion of the pod.
+
+    In the other case, it observes the condition only in the last state of the deleted pod.
+    """
     cluster = ObservedCluster(rc())
     evicted_pod = f"{SUCCESSOR}-0"
 
@@ -493,7 +499,10 @@ def write_annotation(cluster, text):
 
 
 def best_forgery(cluster):
-    """Return the best forgery of the annotation: right template, started in 1970, passed."""
+    """Return the most convincing forgery of the annotation.
+
+    It claims that the soak of the current template began in 1970, and has passed.
+    """
     annotations = cluster.cluster.items["foo"]["metadata"]["annotations"]
     return {**json.loads(annotations[object_meta.SOAK]), "began": "1970-01-01T00:00:00Z",
             "passed": 1, "seconds": 10**6}

@@ -38,8 +38,8 @@ PHASES = {
     "keep_old, back": [KEEP_OLD, "0%", "100%", "0%"],
     "keep_old, restoring": [KEEP_OLD, "100%", "restoring"],
 }
-#: Tasks after the forgery, with the image of all pods at the end. A restoration does not depend on
-#: the image.
+#: The tasks after the forgery, each with the image of all pods at its end. A restoration of the
+#: route (None) does not end the update, so that it has no image.
 TASKS = {"update": (RESUME, "myimage:v2"), "rollback": (ROLLBACK, "myimage:v1"),
          "restoration": (None, "")}
 #: A Service of another controller, which a user has annotated like a Service of the split.
@@ -82,7 +82,7 @@ def kinds_and_phases():
 
 
 def complete(cluster, name):
-    """Run a task to the end, and return the image that all pods must have.
+    """Run a task to the end, and return the image of all pods at the end of the task (see TASKS).
 
     A rollback is refused if no update is in progress. Then a restoration of the route follows.
     """

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plan each row of a traffic split, and each refusal."""
+"""Check each row of the planner of a traffic split, and each refusal."""
 
 from __future__ import annotations
 
@@ -65,7 +65,10 @@ def plan_for(world, request=SPLIT, **options):
 
 
 def actions(world, request):
-    """Run a task to its end; return the steps and waits."""
+    """Run a task to its end; return what it did, in order.
+
+    A step is a pair of its action and the kind of the object, and a wait is its text.
+    """
     steps = []
     is_drained = False
     while not isinstance(decision := plan_for(world, request, is_drained=is_drained), Done):
@@ -455,7 +458,7 @@ def test_route_that_is_being_deleted_is_refused():
 OLD, NEW = pod("a"), pod("b", is_new=True)
 
 
-#: Pods, each with whether it is new, and the error.
+#: An entry of `pods` is a pair of a pod and whether it is new.
 @pytest.mark.parametrize("pods, error", [
     ([(NEW, True)], "there are no old pods"),
     ([(OLD, False)], "there are no new pods"),

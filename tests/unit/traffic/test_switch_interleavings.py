@@ -56,7 +56,7 @@ MAX_WRITES = 8
 
 
 class World:
-    """A Service and its pods; controllers act only when a test calls them."""
+    """A Service and its pods. Controllers act only in the moves that a test chooses."""
 
     def __init__(self, ready=("old", "new")):
         self.service = {**service(), "kind": "Service"}

@@ -48,7 +48,7 @@ def test_thresholds_relative_to_old_pods():
             for point in latency.points] == [(None, pytest.approx(0.3))] * 2
 
 
-def test_axes_directions():
+def test_directions_of_both_axes():
     picture = draw(curve())
 
     ((new,), (old,),

@@ -90,7 +90,7 @@ def test_outcome_is_the_last_state_of_the_controller(results, outcome):
     assert single_rollout(*results).outcome == outcome
 
 
-def test_images_stay_after_a_failure_without_an_observation():
+def test_images_are_kept_after_a_failure_without_an_observation():
     images = single_rollout(REFUSED, paused(), REFUSED).images
 
     assert images == {"web": ("myimage:v1", "myimage:v2")}

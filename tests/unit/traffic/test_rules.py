@@ -135,7 +135,7 @@ def test_mirror_of_another_client_to_a_service_of_the_split_is_removed():
 
 
 @given(RULES, SHARES, MATCHES, MIRRORS)
-def test_backends_enter_and_leave_with_weight_0(plain, share, match, mirror):
+def test_backends_are_added_and_removed_with_weight_0(plain, share, match, mirror):
     """As long as Envoy does not know a backend, it answers requests for it with status 503."""
     unweighted = rules.prepared(plain, "foo", NAMESPACE, PAIR)
     changed = split_rules(plain, share, match, mirror)

@@ -197,7 +197,7 @@ def test_pods_of_other_controllers_are_not_cut_off():
     assert error.value.why == "they would get no requests: payments"
 
 
-def test_end_waits_for_the_endpoints():
+def test_task_waits_for_the_endpoints_before_its_end():
     world = World()
     for _write in range(2):
         world = world.write(plan(SWITCH, world.observed(SWITCH)).write)

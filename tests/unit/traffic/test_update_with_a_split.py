@@ -391,7 +391,7 @@ def test_update_to_the_end_or_without_a_change_restores_held_requests(kind):
 @pytest.mark.parametrize("is_after_write", MOMENTS)
 @pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "back"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_that_was_killed_with_held_requests(kind, next_task, is_after_write):
+def test_requests_stay_held_after_a_killed_update(kind, next_task, is_after_write):
     """The new pods get no requests until another task restores the route."""
     for write_number in range(1, MAX_WRITES):
         cluster = held(kind)

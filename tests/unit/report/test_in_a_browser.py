@@ -33,6 +33,7 @@ def bloat(item):
     """Return a copy of the data with the longest possible names and with long texts.
 
     Each name has 253 characters. Each other text has fifty lines with a word of 400 characters.
+    Times and texts from a fixed set (such as the phase) stay as they are.
     """
     if isinstance(item, dict):
         return {key: element

@@ -1,13 +1,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Start Ansible's programs by a fork of a process that has imported them.
+"""Start Ansible's programs as forks of a server process that has already imported Ansible.
 
 A short `ansible` command spends most of its processor time on the import of Ansible, Jinja2 and the
-kubernetes package. `Popen` and `run` correspond to those of subprocess. Each command runs in a
-separate process, with the arguments, environment, files and signals of the program. There are two
-differences: its parent is the server, and all processes of a server share the seed of Python's
-hashes.
+kubernetes package. Use `Popen` and `run` of this module like subprocess.Popen and subprocess.run.
+Each command still runs in a separate process, with the arguments, environment, files and signals of
+the program. There are two differences: the parent of the process is the server, and all processes
+of a server share the seed of Python's hashes.
 
 Other programs, and programs of other Python environments (`make test-versions`), start as usual.
 """
@@ -32,7 +32,7 @@ import time
 import typing as t
 from pathlib import Path
 
-#: The module with main() of each program.
+#: For each program, the module that contains its function main().
 MODULES = {"ansible": "ansible.cli.adhoc", "ansible-playbook": "ansible.cli.playbook"}
 #: Modules that the programs and the action plugins of the collection import when they run.
 IMPORTED = (
@@ -69,7 +69,8 @@ class Popen(subprocess.Popen):
 
     _connection: socket.socket | None = None
 
-    # The arguments of the method in CPython 3.11 to 3.14. arguments[3:9] are the six ends of pipes.
+    # CPython 3.11 to 3.14 call the method with these arguments. arguments[3:9] are the six ends of
+    # the pipes.
     def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env,
                        *arguments):
         environment = os.environ if env is None else env
@@ -104,7 +105,8 @@ class Popen(subprocess.Popen):
         return (0, 0) if status is None else (self.pid, status)
 
     def _receive(self, wait_flags):
-        """Return the wait status of the ended process, or None."""
+        """Return the wait status of the process. With WNOHANG, return None while the process runs.
+        """
         flags = socket.MSG_DONTWAIT if wait_flags & os.WNOHANG else 0
         try:
             status = int(self._connection.recv(64, flags) or signal.SIGKILL)
@@ -132,7 +134,10 @@ def run(command, *, capture_output=False, timeout=None, check=False, **options):
 
 
 def _is_served(args, environment: t.Mapping[str, str]) -> bool:
-    """Return whether a command is in MODULES and installed in the folder of this Python."""
+    """Return whether the server can run a command.
+
+    The program must be in MODULES, and be installed in the folder of this Python.
+    """
     if isinstance(args, str) or args[0] not in MODULES:
         return False
     program = shutil.which(args[0], path=environment.get("PATH", ""))
@@ -141,9 +146,10 @@ def _is_served(args, environment: t.Mapping[str, str]) -> bool:
 
 @functools.cache
 def _server() -> str:
-    """Return the path of the server's socket; the first call starts the server.
+    """Return the path of the server's socket. The first call starts the server.
 
-    The server ends when this process ends, because its end of the pipe is closed then.
+    The standard input of the server is a pipe from this process. When this process ends, the pipe
+    is closed, and the server ends.
     """
     folder = tempfile.mkdtemp(prefix="baton-ansible-")
     reading, _writing = os.pipe()
@@ -235,15 +241,16 @@ def run_program(request: dict[str, t.Any], streams: t.Sequence[int]) -> None:
     for target, stream in enumerate(streams):
         os.dup2(stream, target)
         os.close(stream)
-    # Python has chosen the buffering of these objects for the server's streams.
+    # Replace these objects, because Python has chosen their buffering for the server's streams.
     sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, closefd=False)
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
     time.tzset()
-    # Read the settings of this environment and folder, and keep the server's temporary folder.
+    # Do not remove the server's temporary folder at the end of this process.
     atexit.unregister(sys.modules["ansible.utils.path"].cleanup_tmp_file)
+    # Read the settings again, from the environment and folder of the request.
     importlib.reload(sys.modules["ansible.constants"])
     arguments = request["arguments"]
     sys.argv = [shutil.which(arguments[0]), *arguments[1:]]

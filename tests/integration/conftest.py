@@ -64,8 +64,9 @@ def server_version(cluster):
 
 @pytest.fixture(scope="session")
 def has_fake_nodes(cluster):
-    """Provide whether KWOK simulates the kubelets; the cluster of KUBECONFIG may have real
-    nodes.
+    """Provide whether KWOK simulates the kubelets of all nodes.
+
+    The value is False if KUBECONFIG names a cluster with real nodes.
     """
     with kubernetes.config.new_client_from_config(cluster.kubeconfig) as client:
         nodes = kubernetes.client.CoreV1Api(client).list_node().items
@@ -120,5 +121,5 @@ def ssh():
         cannot_run(reason)
     with (tempfile.TemporaryDirectory(prefix="baton-ssh-") as folder,
           sshd.up(Path(folder)) as variables):
-        # tmp_path is too long for the path of a control socket, at most 108 characters
+        # the path of a control socket has at most 108 characters, and tmp_path is longer
         yield {**variables, "ansible_control_path_dir": folder}

@@ -46,7 +46,7 @@ def install(namespace: Namespace) -> None:
 
 
 def serve_other_kinds(namespace: Namespace) -> None:
-    """Serve the kinds of meshes and policies that a task reads, with any content."""
+    """Serve the kinds of meshes and policies that a task reads. Their schemas allow any content."""
     schema = {"openAPIV3Schema": {"type": "object",
                                   "x-kubernetes-preserve-unknown-fields": True}}
     for resource in related.RESOURCES:
@@ -72,7 +72,10 @@ def served_version(resource: related.Resource) -> str:
 
 @contextlib.contextmanager
 def without_shares_of_mirrors(namespace: Namespace) -> t.Iterator[None]:
-    """Serve HTTPRoute with the schema before v1.3, without percent and fraction, in the block."""
+    """Serve HTTPRoute with the schema of the versions before v1.3 during the block.
+
+    In that schema, a mirror has no share: the fields percent and fraction do not exist.
+    """
     path = f"{DEFINITIONS}/httproutes.gateway.networking.k8s.io"
     replacement = {"path": "/spec/versions", "op": "replace"}
     versions = namespace.call("GET", path)["spec"]["versions"]
@@ -92,7 +95,10 @@ def without_shares_of_mirrors(namespace: Namespace) -> t.Iterator[None]:
 
 
 def _remove_shares(schema: t.Any) -> None:
-    """Remove the fields for the share of a mirror and their validation rule from a schema."""
+    """Remove from a schema, at any depth, the fields for the share of a mirror.
+
+    Also remove the validation rule of these fields.
+    """
     for child in schema.values() if isinstance(schema, dict) else ():
         for item in child if isinstance(child, list) else [child]:
             _remove_shares(item)
@@ -103,7 +109,7 @@ def _remove_shares(schema: t.Any) -> None:
 
 
 def is_served(namespace: Namespace) -> bool:
-    """Return whether the API server serves the kinds in the namespace."""
+    """Return whether the API server serves all RESOURCES of Gateway API in the namespace."""
     try:
         served = {item["name"] for item in namespace.call("GET", GROUP)["resources"]}
         namespace.call("GET", route_path(namespace))

@@ -33,14 +33,17 @@ Json = dict[str, t.Any]
 #: Secret in each error line; no output may contain the secret.
 SECRET = "password=s3cret"
 ERROR = f"\x1b[31mERROR\x1b[0m: no connection to the database, {SECRET}".encode()
-#: Lines per second of each pod.
+#: Number of lines that each pod logs per second.
 RATE = 10
 #: Percentage of error lines by image.
 ERROR_PERCENTAGES = {"myimage:v1": 1, "myimage:v2": 1, "myimage:v3": 20}
 
 
 def lines_of_version(pod: Json, container: str) -> list[tuple[float, bytes]]:
-    """Return the lines that a container has logged until now, with their times."""
+    """Return the lines that a container has logged until now, as pairs of time and line.
+
+    The times are seconds since the epoch. The image of the pod determines the share of errors.
+    """
     began = datetime.datetime.fromisoformat(
         pod["metadata"]["creationTimestamp"].replace("Z", "+00:00")).timestamp()
     error_percentage = ERROR_PERCENTAGES[pod["spec"]["containers"][0]["image"]]
@@ -58,8 +61,8 @@ class Kubelet(http.server.ThreadingHTTPServer):
     def __init__(self, namespace: Namespace, folder: Path) -> None:
         super().__init__(("127.0.0.1", 0), _LogHandler)
         self.namespace = namespace
-        #: Returns the log of a container, or None for a container that has not started. A test may
-        #: replace the function.
+        #: Returns the log of a container of a pod, as lines_of_version() does, or None for a
+        #: container that has not started. A test may replace the function.
         self.lines: t.Callable[[Json, str], list[tuple[float, bytes]] | None] = lines_of_version
         #: Requested paths with their queries.
         self.requests: list[str] = []

@@ -57,10 +57,10 @@ VERSIONS = {
 
 
 def program(name: str = "prometheus") -> str | None:
-    """Return the path of the program of a Debian package with the same name, or None if
-    unavailable.
+    """Return the path of a program, or None if the program is unavailable.
 
-    The package is unpacked into the cache, not installed: its service is not started.
+    If the program is not installed, the Debian package of the same name is unpacked into the cache.
+    The package is not installed, because that would start its service.
     """
     if path := shutil.which(name):
         return path
@@ -102,7 +102,10 @@ class Pods(http.server.ThreadingHTTPServer):
         self.exported: dict[tuple[str, str], tuple[Version, float]] = {}
 
     def export(self, namespace: str, pods: t.Iterable[dict[str, t.Any]]) -> None:
-        """Export the metrics of these pods; the counters of unchanged pods continue."""
+        """Export the metrics of these pods of a namespace, and of no others of the namespace.
+
+        The counters of unchanged pods continue.
+        """
         versions = {(namespace,
                      pod["metadata"]["name"]): VERSIONS[pod["spec"]["containers"][0]["image"]]
                     for pod in pods}
@@ -184,7 +187,10 @@ class Prometheus(t.NamedTuple):
 
 
 def ask(url: str, query: str) -> list[dict[str, t.Any]]:
-    """Return the result of a query, without code of the collection; [] if there is no response."""
+    """Send a query without code of the collection, and return the list of its results.
+
+    Return [] if there is no response.
+    """
     address = f"{url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
     with (contextlib.suppress(OSError),
           urllib.request.build_opener().open(address, timeout=10) as answer):

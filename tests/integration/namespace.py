@@ -36,8 +36,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.follower 
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
-#: Admission plugins of the embedded cluster in addition to its defaults, from the environment
-#: variable BATON_ADMISSION_PLUGINS (comma-separated).
+#: Admission plugins that the embedded cluster enables in addition to its defaults. The environment
+#: variable BATON_ADMISSION_PLUGINS contains their names, separated by commas.
 ADMISSION_PLUGINS = tuple(filter(None, os.environ.get("BATON_ADMISSION_PLUGINS", "").split(",")))
 #: Admission plugin that allows changes of ownerReferences only to clients that may delete the
 #: object and update the finalizers of the owner. OpenShift enables this plugin.
@@ -52,8 +52,8 @@ class Namespace:
         #: Kubeconfig of the administrator.
         self.admin_kubeconfig = kubeconfig
         self.client = kubernetes.config.new_client_from_config(kubeconfig)
-        # The hook reads the environment at each call, and may raise a KeyError in a thread, since
-        # pytest changes the environment.
+        # The hook would read the environment at each call. In a thread, it could raise a KeyError,
+        # because pytest changes the environment.
         self.client.configuration.refresh_api_key_hook = None
         self.core = kubernetes.client.CoreV1Api(self.client)
         title = re.sub(r"[^a-z0-9]+", "-", title.lower().removeprefix("test_"))[:40].strip("-")
@@ -72,11 +72,11 @@ class Namespace:
                                      json.dumps(self.kubeconfig_of({"token": self.token})))
 
     def delete(self) -> None:
-        """Delete the namespace; in an embedded cluster, delete only autoscalers, controllers and
+        """Delete the namespace, or in an embedded cluster, only its autoscalers, controllers and
         pods.
 
-        An embedded cluster is stopped after the tests, and the deletion of a namespace takes as
-        long as a short test.
+        The deletion of a whole namespace takes as long as a short test. An embedded cluster does
+        not need it, because the cluster is stopped after the tests.
         """
         if external_kubeconfig():
             with contextlib.suppress(ApiException):  # the test may have deleted the namespace
@@ -91,9 +91,7 @@ class Namespace:
     # Permissions of the code under test
 
     def allow(self, rules: list[Json], name: str) -> None:
-        """Grant the rules to the code under test, and wait until the API server applies the
-        rules.
-        """
+        """Grant the rules to the code under test in a Role, and wait until they are in effect."""
         subject = {"kind": "ServiceAccount", "name": "baton", "namespace": self.name}
         group = f"{RBAC}/namespaces/{self.name}"
         if self.get("serviceaccounts", "baton") is None:
@@ -112,7 +110,10 @@ class Namespace:
         return permissions(rules) <= permissions(review["status"]["resourceRules"])
 
     def _paths_to_delete(self) -> list[str]:
-        """Return the paths of autoscalers, controllers and pods, in the order of their deletion."""
+        """Return the API paths of all autoscalers, controllers and pods.
+
+        The order is that in which they are to be deleted.
+        """
         autoscalers = f"/apis/autoscaling/v2/namespaces/{self.name}/horizontalpodautoscalers"
         controllers = [self.apps_path(kind)
                        for kind in ("deployments", "replicasets", "statefulsets", "daemonsets")]
@@ -314,8 +315,9 @@ class Namespace:
 
     def make_stateful_set(self, replicas: int = 3, image: str = "myimage:v1", name: str = "foo",
                           **spec: t.Any) -> Json:
-        """Grant the permissions on StatefulSets, create a StatefulSet, and wait until its pods are
-        ready.
+        """Create a StatefulSet, and wait until its pods are ready.
+
+        Before, grant the permissions for StatefulSets to the code under test.
         """
         self.allow(role_rules("baton-stateful-sets"), f"stateful-sets-{name}")
         self.create_any("StatefulSet", manifest(replicas, image, name),
@@ -343,10 +345,10 @@ class Namespace:
         return t.cast(Json, self.get_app("daemonsets", name))
 
     def add_nodes(self, count: int, **status: t.Any) -> list[str]:
-        """Create fake nodes with a taint that only pods of this namespace tolerate, and return the
-        names of the nodes.
+        """Create fake nodes for the pods of this namespace, and return the names of the nodes.
 
-        The caller removes the nodes.
+        The nodes have a taint, which keeps away the pods of other namespaces. The caller has to
+        remove the nodes.
         """
         capacity = {"cpu": "100", "memory": "1Ti", "pods": "100"}
         names = [f"{self.name}-{number}" for number in range(count)]
@@ -370,10 +372,12 @@ class Namespace:
     def make_daemon_set(self, nodes: int, image: str = "myimage:v1", name: str = "foo",
                         pod_spec: Json | None = None,
                         **spec: t.Any) -> Json:
-        """Grant the permissions on DaemonSets, create a DaemonSet on the nodes of add_nodes(), and
-        wait until its pods are ready.
+        """Create a DaemonSet on the nodes of add_nodes(), and wait until its pods are ready.
 
-        pod_spec: additional fields of the pods' spec; spec: fields of the DaemonSet's spec.
+        Before, grant the permissions for DaemonSets to the code under test.
+
+        pod_spec: additional fields of the pods' spec.
+        spec: additional fields of the DaemonSet's spec.
         """
         self.allow(role_rules("baton-daemon-sets"), f"daemon-sets-{name}")
         body = as_kind("DaemonSet", manifest(0, image, name), **spec)
@@ -387,8 +391,9 @@ class Namespace:
         return self.daemon_set(name)
 
     def is_rolled_out_on(self, nodes: int, name: str = "foo") -> bool:
-        """Return whether the DaemonSet is rolled out on `nodes` nodes, as `kubectl rollout status`
-        decides.
+        """Return whether the DaemonSet is rolled out on this number of nodes.
+
+        `kubectl rollout status` decides by the same fields.
         """
         item = self.daemon_set(name)
         status = item.get("status", {})
@@ -408,11 +413,13 @@ class Namespace:
     def roll(self, fault: t.Callable[[KubernetesGateway], None] | None = None,
              on_line: t.Callable[[str], None] = lambda line: None,
              **params: t.Any) -> Json:
-        """Run a task of the module in this process, and return its result and, as "requests", the
-        number of its requests by verb.
+        """Run a task of the module in this process, and return its result.
 
-        fault: changes the gateway before the task, for example to kill the client at a write.
-        on_line: is called with each progress line.
+        The result has the additional key `requests`: the number of the task's requests by verb.
+
+        fault: a function that changes the gateway before the task, for example to kill the client
+            at a write (see writes.py).
+        on_line: a function that gets each progress line.
         """
         request = parse_request({"name": "foo", "namespace": self.name, **params})
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
@@ -431,7 +438,7 @@ class Namespace:
         return parse_request({"name": "foo", "namespace": self.name, **params}).command()
 
     def check(self, **params: t.Any) -> Json:
-        """Run a task of the module in check mode."""
+        """Run a task of the module in check mode, and return its result, as roll() does."""
         request = parse_request({"name": "foo", "namespace": self.name, **params})
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
                                     request.namespace, choose(request).watches)
@@ -446,14 +453,14 @@ class Namespace:
     def observer(self, allow_orphan: t.Callable[[Json], bool] = lambda pod: False) -> Observer:
         """Return an observer whose block fails the test at its end if a pod had no controller.
 
-        allow_orphan: returns whether the test itself has orphaned the pod.
+        allow_orphan: a function that returns whether the test itself has orphaned the pod.
         """
         return Observer(self, allow_orphan)
 
     def end_state(self) -> Json:
-        """Return the controllers and pods without uids, times and revisions.
+        """Return the controllers and pods, without uids, times and revisions.
 
-        The end states of two runs with the same result are equal.
+        Without these values, the end states of two equal updates are equal.
         """
         controllers = {}
         without_owner = [item for item in self.replica_sets()

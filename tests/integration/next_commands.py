@@ -38,12 +38,12 @@ PART = "not a command: the first words of commands"
 SAME = ("not executed here: the same task again, as in "
         "test_failed_canary_is_repeated_as_a_canary_and_rolled_back; ")
 FORGED = "not executed: needs annotations or revisions that another client has forged; "
-#: Module with options other than those of an update.
+#: The module for traffic, which has other options than an update.
 TRAFFIC = "baton.kubernetes.traffic_split"
-#: For each function that creates the command of an error, the test of test_next_commands.py that
-#: executes the command, or the reason why no test does. The keys are the file below module_utils
-#: and the function ("" for a table of the module). tests/unit/test_next_commands.py compares the
-#: table with the source.
+#: How the command of each error is tested. A key names the file below module_utils and the function
+#: that creates the command. The function is "" for a command in a constant of the module. The value
+#: names the test of test_next_commands.py that executes the command, or says why no test does.
+#: tests/unit/test_next_commands.py compares the keys with the source.
 SITES: dict[str, str] = {
     "explain/diagnosis.py::": PART,
     "explain/diagnosis.py::_commands": SHOWS,
@@ -166,8 +166,8 @@ SITES: dict[str, str] = {
     "run/deadlines.py::next_commands":
         "test_failed_canary_is_repeated_as_a_canary_and_rolled_back",
 }
-#: First words of commands. A line of an error that contains them must be one of the error's
-#: commands, which a result contains as a list.
+#: First words of commands. If a line of an error's text contains such words, the line must also be
+#: in the list `commands` of the error.
 FIRST_WORDS = ("ansible localhost", "kubectl -n", "oc -n", "kubectl --context", "kubectl argo")
 #: Verbs of each program, which follow the flags for the connection and the namespace.
 VERBS = {
@@ -209,8 +209,11 @@ def _creates_command(node: ast.AST) -> bool:
 
 @functools.cache
 def check(line: str) -> None:
-    """Raise AssertionError or RolloutError if the module would refuse the command, and
-    AssertionError if VERBS does not contain the verb.
+    """Raise an error if a line is an invalid command.
+
+    For a command of Ansible, raise AssertionError or RolloutError if the module would refuse the
+    options. For a command of another program, raise AssertionError if VERBS does not contain the
+    verb. A line that is no command is valid.
     """
     program, *words = (shlex.split(line) if line.startswith(("ansible ", "kubectl ", "oc "))
                        else [""])
@@ -255,7 +258,8 @@ def checked_commands() -> t.Iterator[None]:
 def parsed(command: str) -> Json:
     """Return the module's options in an ad-hoc command, as parsed by a shell and Ansible.
 
-    As in a request, the option `module` names migrate_to_deployment; it is absent for an update.
+    For a migration, the result also has the key `module`, as the parameters of a request do. For an
+    update, the key is absent.
     """
     *words, name, dash_a, arguments = shlex.split(command)
     module = Module(name.removeprefix("baton.kubernetes."))
@@ -265,7 +269,7 @@ def parsed(command: str) -> Json:
 
 
 def validated(options: Json) -> Json:
-    """Return parsed options as the module gets them."""
+    """Return parsed options as the module gets them: checked, converted and with the defaults."""
     module = {key: value for key, value in options.items() if key == "module"}
     spec = task.MIGRATION_OPTIONS if module else task.UPDATE_OPTIONS
     valid = ArgumentSpecValidator(spec).validate(
@@ -274,7 +278,7 @@ def validated(options: Json) -> Json:
     return with_kinds(valid.validated_parameters) | module
 
 
-#: API paths by resource name of kubectl.
+#: For each name of a resource in a kubectl command, the API path of its objects.
 _PATHS = {
     "rc": "/api/v1/namespaces/{}/replicationcontrollers/",
     "rs": "/apis/apps/v1/namespaces/{}/replicasets/",

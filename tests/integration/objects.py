@@ -31,8 +31,9 @@ def role_rules(name: str = "baton") -> list[Json]:
 
 
 def permissions(rules: t.Iterable[Json]) -> set[tuple[str, ...]]:
-    """Return the permissions of the rules as tuples: API group, resource, verb, resource name or
-    "".
+    """Return the permissions of the rules as tuples (API group, resource, verb, resource name).
+
+    The resource name is "" if a rule applies to all names.
     """
     return {permission for rule in rules
             for permission in itertools.product(rule["apiGroups"], rule["resources"], rule["verbs"],
@@ -59,7 +60,10 @@ def manifest(replicas: int = 4, image: str = "myimage:v1", name: str = "foo",
 
 
 def as_kind(kind: str, body: Json, **spec: t.Any) -> Json:
-    """Return the manifest of a ReplicationController, converted to another kind."""
+    """Convert the manifest of a ReplicationController to a kind, and return the new manifest.
+
+    `spec` adds fields to the spec, or replaces them.
+    """
     if kind == "ReplicationController":
         return body
     selector = {"matchLabels": body["spec"]["selector"]}
@@ -91,7 +95,10 @@ def pod_counts(namespace: t.Any) -> tuple[int, int]:
 
 def eventually(condition: t.Callable[[], t.Any], what: str = "condition",
                seconds: float = 120) -> t.Any:
-    """Return the first true value of the condition; fail with the text `what` after the timeout."""
+    """Call the condition until its value is true, and return the value.
+
+    Raise AssertionError with the text `what` after the timeout.
+    """
     end = time.monotonic() + seconds
     while not (result := condition()):
         assert time.monotonic() < end, f"{what}: not within {seconds:g} s"
@@ -100,7 +107,7 @@ def eventually(condition: t.Callable[[], t.Any], what: str = "condition",
 
 
 def cannot_run(reason: str) -> t.NoReturn:
-    """Skip the test with the reason; with CI=true, fail the test."""
+    """Skip the test for the reason. If the variable CI is "true", fail the test instead."""
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)

@@ -30,13 +30,14 @@ class Observer:
     namespace: Namespace
     #: Returns whether the test itself has orphaned the pod.
     allow_orphan: t.Callable[[Json], bool] = lambda pod: False
-    #: Names of pods that had no controller, without terminating pods and pods of `allow_orphan`.
+    #: Names of pods that had no controller. The set excludes pods that were terminating, and pods
+    #: that `allow_orphan` allows.
     orphans: set[str] = dataclasses.field(default_factory=set)
     #: Names of all pods observed before and during the block, by uid.
     names_by_uid: dict[str, str] = dataclasses.field(default_factory=dict)
     #: Uids of terminating and deleted pods.
     deleted_pods: set[str] = dataclasses.field(default_factory=set)
-    #: 0 if no container has restarted; otherwise the sum of the restart counts in all events.
+    #: Sum of the restart counts in all events. It is 0 exactly if no container has restarted.
     restarts: int = 0
     #: Minimum number of ready pods.
     min_ready: int = 10**9
@@ -66,7 +67,9 @@ class Observer:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Stop once the watch has received all pods; fail the test on errors or orphans."""
+        """Stop when the watch has received all pods, and fail the test if there were errors or
+        orphans.
+        """
         eventually(self._is_up_to_date, "all pods in the observer")
         self._stop.set()
         if not exception[0]:

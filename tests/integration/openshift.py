@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Simulate DeploymentConfigs of OpenShift by a CustomResourceDefinition and simplified controllers.
+"""Simulate OpenShift's DeploymentConfigs with a CustomResourceDefinition and simple controllers.
 
 The controllers work in one namespace, and follow Handle() in pkg/apps/deploymentconfig and
 pkg/apps/deployer of openshift/openshift-controller-manager. docs/internals/migration.md lists the
@@ -68,6 +68,7 @@ def uninstall_crd(namespace: Namespace) -> None:
 
 
 def status_of(namespace: Namespace, path: str) -> int:
+    """Return the HTTP status of a GET request for the path."""
     try:
         namespace.call("GET", path)
     except ApiException as error:
@@ -76,7 +77,7 @@ def status_of(namespace: Namespace, path: str) -> int:
 
 
 def config_path(namespace: Namespace, name: str = "") -> str:
-    """Return the API path of a DeploymentConfig, or of all if the name is empty."""
+    """Return the API path of a DeploymentConfig, or of all DeploymentConfigs if `name` is empty."""
     return (f"/apis/{GROUP}/v1/namespaces/{namespace.name}/deploymentconfigs"
             + (f"/{name}" if name else ""))
 
@@ -88,7 +89,7 @@ class OpenShift:
         self.namespace = namespace
         #: Whether rollouts remain in the phase Running.
         self.blocks_rollouts = False
-        #: Name and new size of each scaled ReplicationController, in order.
+        #: Name and new size of the ReplicationController, for each change of a size, in order.
         self.scaled: list[tuple[str, int]] = []
         self._stop, self._errors = threading.Event(), list[BaseException]()
         self._thread = threading.Thread(target=self._work, daemon=True)
@@ -253,8 +254,10 @@ class OpenShift:
             "minReadySeconds": spec.get("minReadySeconds", 0)}})
 
     def _deploy(self, config: Json, rc: Json, owned: list[Json]) -> None:
-        """Take the next step of a rollout: scale up the new ReplicationController, scale down the
-        old ones, set the phase to Complete.
+        """Take the next step of a rollout.
+
+        The steps are: set the phase to Running, scale up the new ReplicationController, scale down
+        the old ones, and set the phase to Complete.
         """
         if _phase(rc) == "New":
             self._set_phase(rc, "Running")

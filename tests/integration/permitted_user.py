@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A ServiceAccount with only the permissions of files in docs/reference/permissions."""
+"""A ServiceAccount whose only permissions come from files in docs/reference/permissions."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from objects import Json, eventually, permissions
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 
 FEATURES = {feature.name: feature for feature in features.features()}
-#: Permissions without which the result is the same: the task lists repeatedly instead of watching.
+#: For each file, the permissions whose absence does not change the result. Without them, the task
+#: lists objects repeatedly instead of watching them.
 POLLED = {"causes": {("", "events", "watch", ""), ("", "pods", "watch", "")}}
-#: Images; each run takes the next one, so that each run is a change.
+#: Images for the updates. Each run takes the next image, so that each run changes the controller.
 IMAGES = map("myimage:v{}".format, itertools.count(2))
 
 
 class User:
-    """The ServiceAccount baton of a namespace, with only the permissions of applied files."""
+    """The ServiceAccount baton of a namespace. Its only permissions come from apply()."""
 
     def __init__(self, namespace) -> None:
         self.namespace, self.roles = namespace, {}
@@ -62,7 +63,10 @@ class User:
         eventually(lambda: self.namespace.is_allowed([rule]) == is_allowed, "the changed Role")
 
     def run(self, function: str = "update", **options: t.Any) -> Json:
-        """Run a function of task.py, and return its result, even of a failure, and its warnings."""
+        """Run a function of task.py, and return its result, also if the function fails.
+
+        The result has the additional keys `failed` and `warnings`.
+        """
         task_function = {"update": task.update, "migrate": task.migrate,
                          "info": task.info, "analysis": task.analysis,
                          "traffic": functools.partial(task.traffic, check_mode=True)}[function]
@@ -86,7 +90,10 @@ def summary(result: Json) -> tuple[t.Any, ...]:
 
 
 def assert_each_permission_is_needed(user: User, name: str, use: t.Callable[[User], t.Any]) -> None:
-    """Assert that the result differs without any one of the permissions of an applied file."""
+    """Assert that the result changes if a single permission of an applied file is removed.
+
+    The permissions in POLLED are exceptions. `use` runs a task as the user, and returns its result.
+    """
     results_without = {}
     for permission in sorted(permissions(user.roles[name]["rules"])):
         with user.without(name, permission):

@@ -28,7 +28,7 @@ def ad_hoc_command(namespace, module="rolling_update", **options):
 
 
 def run_ad_hoc(namespace, environment, succeeds=True, **options):
-    """Run an ad-hoc command, and return the result of the task and stderr."""
+    """Run an ad-hoc command, and return two values: the task's result (a dictionary) and stderr."""
     process = ansible_cli.run(
         ad_hoc_command(namespace, **options),
         env=environment,
@@ -56,7 +56,8 @@ class CheckServer(http.server.ThreadingHTTPServer):
         self.failing_stages = set()
         #: Stages whose requests get no answer until the server stops.
         self.unanswered_stages = set()
-        #: Actions of another client during a check, by stage.
+        #: For some stages, a function that the server calls before it answers the check. The tests
+        #: use such a function as another client that acts during the check.
         self.actions = {}
         self.closing = threading.Event()
 
@@ -171,7 +172,10 @@ class Playbooks:
 
 
 def kill_processes(process):
-    """Kill a process and all its descendants; the workers of Ansible have separate sessions."""
+    """Kill a process and all its descendants.
+
+    To kill the process group is not enough, because Ansible's workers have separate sessions.
+    """
     pids = descendants(process.pid)
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):

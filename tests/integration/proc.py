@@ -9,7 +9,10 @@ from pathlib import Path
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the pid and the pids of all descendants, in any session."""
+    """Return the pid and the pids of all descendants, also of those in other sessions.
+
+    Return [] if the process does not exist.
+    """
     try:
         children = [int(child)
                     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
@@ -32,7 +35,10 @@ def ancestors(pid: int) -> list[int]:
 
 
 def environments_with(variable: str, value: str) -> dict[int, dict[str, str]]:
-    """Return the environment of each process in which the variable has the value, by pid."""
+    """Find the processes whose environment contains the variable with this value.
+
+    Return a dictionary from the pid of each such process to its whole environment.
+    """
     environments = {}
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:

@@ -1,12 +1,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Choose the points of a parametrized test for `make test`; `make test-all` runs all of them.
+"""Choose the points of a parametrized test that `make test` runs. `make test-all` runs all points.
 
-`@pytest.mark.sample` selects a few points that together contain each value of each parameter: each
-action, each moment and each kind of controller, but not each combination. `@pytest.mark.sample(2)`
-selects two points. Both prefer values that earlier tests of the file have rarely used, so that
-tests with the same parameter cover different values. All other points get the marker `full`.
+A point is one combination of values for the parameters of a test. `@pytest.mark.sample` selects a
+few points that together contain each value of each parameter (for example each action, each moment
+and each kind of controller), but not each combination. `@pytest.mark.sample(2)` selects two points.
+Both prefer values that earlier tests of the file have rarely used, so that tests with the same
+parameter cover different values. All other points get the marker `full`.
 
 A table of CONTRIBUTING.md names the unit tests that guard the other points;
 tests/unit/test_sampling.py compares this table with the markers.
@@ -26,7 +27,10 @@ T = t.TypeVar("T")
 
 def sample(points: t.Sequence[t.AbstractSet[Value]], max_points: int | None,
            used: collections.Counter[Value]) -> set[int]:
-    """Return the indices of the chosen points, and count their values in `used`."""
+    """Choose points, return their indices, and count their values in `used`.
+
+    max_points: the number of points, or None for as many as contain each value of each parameter.
+    """
     missing = set().union(*points)
     chosen: set[int] = set()
     while (len(chosen) < len(points)
@@ -40,7 +44,7 @@ def sample(points: t.Sequence[t.AbstractSet[Value]], max_points: int | None,
 
 
 def mark(items: t.Iterable[pytest.Item]) -> None:
-    """Mark each point outside the sample with `full`."""
+    """Add the marker `full` to each point that is not in the sample of its test."""
     used: dict[str, collections.Counter[Value]]
     used = collections.defaultdict(collections.Counter)
     tests: dict[tuple[str, str], list[pytest.Function]] = collections.defaultdict(list)
@@ -61,6 +65,9 @@ def _values(item: pytest.Function) -> set[Value]:
 
 
 def shard(items: t.Sequence[T], position: str) -> list[T]:
-    """Return the items that one of several machines runs; "2/3" is the second of three machines."""
+    """Return the items that one of several machines runs.
+
+    The position "2/3" means the second of three machines.
+    """
     index, count = map(int, position.split("/"))
     return list(items[index - 1::count])

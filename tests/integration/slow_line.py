@@ -51,7 +51,7 @@ class SlowConnection:
         pool.urlopen = slow
 
     def arm(self, gateway: t.Any) -> None:
-        """Delay the requests of a gateway; see writes.py for arm()."""
+        """Delay the requests of a gateway. A test passes this method as the fault of an update."""
         self.delay(gateway.http.connection.pool)
 
     @property

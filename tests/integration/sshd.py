@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run sshd on the loopback interface, with separate keys and port, for the current user."""
+"""Run sshd for the current user, on the loopback interface, with its own keys and port."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ def program() -> str | None:
 
 
 def missing_programs() -> str:
-    """Return a message about missing programs, or ""; in CI, install the packages first."""
+    """Return a message about missing programs, or "" if none is missing.
+
+    In CI, first install the packages of missing programs.
+    """
     if (os.environ.get("CI") == "true" and not program() and shutil.which("apt-get")
             and os.geteuid() == 0):
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}

@@ -22,7 +22,7 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 def policy(namespace, kind, operations, spec, probe, resource="replicationcontrollers"):
     """Apply an admission policy to the controllers or pods of the namespace during the block.
 
-    probe: finds out by a dry run whether the policy is in effect.
+    probe: a function that returns whether the policy is in effect, which a dry run shows.
     """
     name, path = namespace.name, f"{ADMISSION}/{kind}admissionpolicies"
     rules = {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": [resource],
@@ -103,8 +103,8 @@ def test_update_completes_although_admission_changes_the_template(
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("task", [BY_IMAGE, BY_TEMPLATE], ids=["image", "template"])
 def test_update_completes_although_admission_changes_the_template_at_creation(namespace, task):
-    """The policy does not change the template of an existing controller, only that of the
-    successor.
+    """The policy changes a template only at the creation of a controller. It therefore changes the
+    template of the successor, but not the template of an existing controller.
     """
     namespace.make_primary(2)
 
@@ -123,6 +123,7 @@ def test_update_completes_although_admission_changes_the_template_at_creation(na
 
 
 def patch_probe(path, value):
+    """Return a function that adds a value at a path of foo in a dry run."""
     return lambda namespace: namespace.call("PATCH",
                                             namespace.path("replicationcontrollers", "foo")
                                             + "?dryRun=All",
@@ -141,8 +142,8 @@ def delete_probe(namespace):
 
 ANNOTATION_PATH_AND_VALUE = "/metadata/annotations", {object_meta.PARTNER: "x"}
 IMAGE_PATH = "/spec/template/spec/containers/0/image"
-#: Denied operations, the policy's expression, a dry run that the policy denies, and the failed step
-#: in the error.
+#: For each denied step: the operations that the policy applies to, the policy's expression, a
+#: function that sends a denied request as a dry run, and the name of the step in the error.
 DENIED = {
     "annotations": (
         ["UPDATE"],
@@ -224,13 +225,13 @@ def test_denied_reparenting_is_reported_and_the_rerun_completes(
     permission before its first write.
     """
     namespace.make_primary(2)
-    probe_write = [{"op": "remove", "path": "/metadata/ownerReferences"}]
+    denied_patch = [{"op": "remove", "path": "/metadata/ownerReferences"}]
 
     def probe():
         path = namespace.path("pods", namespace.pods()[0]["metadata"]["name"])
         try:
             namespace.call(
-                "PATCH", f"{path}?dryRun=All", probe_write, "application/json-patch+json"
+                "PATCH", f"{path}?dryRun=All", denied_patch, "application/json-patch+json"
             )
         except ApiException as error:
             return "denied request" in error.reason
@@ -289,8 +290,8 @@ def test_quota_refuses_the_surge_but_allows_max_surge_0(namespace):
 @pytest.mark.parametrize("next_task", [dict(state="rolled_back"), BY_IMAGE],
                          ids=["rollback", "rerun"])
 def test_quota_refuses_the_successor_before_the_spec_changes(namespace, next_task):
-    """Only an annotation of foo is written. A rollback works despite the quota, a rerun once the
-    quota is deleted.
+    """The failed update writes only an annotation of foo. A rollback succeeds despite the quota. A
+    rerun succeeds after the deletion of the quota.
     """
     before = namespace.make_primary(2)
     create_quota(namespace, **{"count/replicationcontrollers": "1"})

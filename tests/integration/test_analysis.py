@@ -121,11 +121,13 @@ def test_good_version_passes_and_bad_versions_fail(namespace, export_pods, run_a
 
 
 def query(text, **thresholds):
+    """Return a metric with this query. The default threshold is a maximum of 1."""
     return {"query": text, **(thresholds or {"max": 1})}
 
 
 NO_DATA = {"type": "success_rate", "requests_metric": "nothing_total", "min": 0.99}
-#: Metrics, the outcome (None: no measurement), and a part of the message.
+#: For each case: the metrics, the outcome of the analysis, and a part of the message. The outcome
+#: is None if the query does not return a number, so that there is no measurement.
 QUERIES = {
     "no data": ([NO_DATA], "inconclusive", "success_rate: no data for the new pods"),
     "no data with on_empty=fail": (
@@ -365,7 +367,7 @@ def test_role_analyzes_at_each_stage_and_rolls_back_after_a_failure(
 
 
 def play_with(namespace, analysis):
-    """Return a play that uses the role with the default stages."""
+    """Return a play that runs the role with the analysis and with the default stages."""
     return [{"hosts": "localhost", "connection": "local", "gather_facts": False, "roles": [{
         "role": "baton.kubernetes.image_bump", "image_bump_name": "foo",
         "image_bump_namespace": namespace.name,

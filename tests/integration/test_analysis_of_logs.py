@@ -25,7 +25,8 @@ from test_permissions import change_role, rules_without
 pytestmark = pytest.mark.fake_nodes("logs of a fake kubelet")
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "analysis.md"
-#: Metrics of error lines: per minute and pod, which is the default, or as a share of all lines.
+#: Two metrics of error lines. The first is the number per minute and pod, which is the default. The
+#: second is the share of all lines.
 PER_MINUTE, PER_LINE = {"max_increase": 30}, {"per": "line", "max": 0.05, "name": "share"}
 WINDOW = "30s"
 
@@ -98,12 +99,15 @@ def test_analysis_of_other_kinds(namespace, kubelet, kind):
 
 
 def log_of_last_seconds(lines, since=10.0):
-    """Return the lines with times that are spread over the last seconds."""
+    """Return a log in which the lines are spread evenly over the last `since` seconds.
+
+    The log is a list of pairs of time and line, as for Kubelet.lines.
+    """
     return [(time.time() - since + since * number / len(lines), line)
             for number, line in enumerate(lines)]
 
 
-#: Lines of the log, the expected share of errors, and the expected number of lines.
+#: For each log: its lines, the expected share of errors, and the expected number of lines.
 UNUSUAL_LOGS = {
     "bytes that are not UTF-8": ([b"\xff\xfe\x00\x01 ERROR \x80", b"\xff"], 0.5, 2),
     "escape sequences": ([b"\x1b[1;31mERROR\x1b[0m", b"\x1b[32mgood\x1b[0m"], 0.5, 2),
@@ -131,8 +135,8 @@ def test_error_lines_are_counted_in_logs_with_unusual_content(namespace, kubelet
 
 
 def test_log_is_read_up_to_the_limit(namespace, kubelet):
-    """The log has 20,000 lines in 20 s. The analysis extrapolates from the lines up to the
-    limit.
+    """The log has 20,000 lines in 20 s, which is more than the analysis reads. The analysis
+    calculates the errors per minute from the lines that it has read.
     """
     make(namespace, 1)
     kubelet.lines = lambda pod, container: log_of_last_seconds(

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def run(namespace, ansible_environment, tmp_path):
-    """Provide a function that runs a command."""
+    """Provide a function that runs a command, and returns the completed process."""
 
     def run(*command, environment=None, check=True):
         result = ansible_cli.run(command, cwd=tmp_path,
@@ -37,7 +37,7 @@ def run(namespace, ansible_environment, tmp_path):
 
 @pytest.fixture
 def adhoc(namespace, run):
-    """Provide a function that runs an ad-hoc command of a module."""
+    """Provide a function that runs a module by an ad-hoc command, and returns the process."""
 
     def adhoc(arguments, module="rolling_update", **options):
         return run("ansible", "localhost", "-m", *f"baton.kubernetes.{module}".split(), "-a",
@@ -47,7 +47,7 @@ def adhoc(namespace, run):
 
 
 def result_of(process):
-    """Return the result of the task in the output of an ad-hoc command."""
+    """Return the result of the task (a dictionary) from the output of an ad-hoc command."""
     return json.loads(process.stdout.partition("=>")[2])
 
 
@@ -299,10 +299,12 @@ def start(namespace, ansible_environment, tmp_path, *options, image="myimage:v2-
 
 
 def successor_of(namespace):
+    """Return the name of the controller that is not foo, or None."""
     return next((name for name in namespace.rc_names() if name != "foo"), None)
 
 
 def wait_for_new_pods(namespace):
+    """Wait until the size of the successor is at least 1."""
     return eventually(
         lambda: successor_of(namespace)
         and (namespace.rc(successor_of(namespace)) or {}).get("spec", {}).get("replicas"),
@@ -343,7 +345,9 @@ def test_update_resumes_after_a_kill_of_the_process_tree(namespace, ansible_envi
 def test_update_stops_when_ansible_is_killed(
     namespace, ansible_environment, tmp_path, signal_title, interpreter
 ):
-    """Workers of Ansible have separate sessions and survive; the action plugin stops the update."""
+    """Ansible's workers have separate sessions, so that a kill of the process group does not end
+    them. The action plugin notices the end of Ansible, and stops the update.
+    """
     namespace.make_primary(3)
     process = start(namespace, ansible_environment, tmp_path,
                     *(["-e", interpreter] if interpreter else []))

@@ -65,7 +65,7 @@ class NoCheckServer:
 
 
 def commands(output):
-    """Return the commands in the output to resume and to roll back."""
+    """Return the two commands that the output shows: to resume, and to roll back."""
     return re.findall(r"To (?:resume|roll back): (ansible .*?)\"", output.replace('\\"', "'"))
 
 

@@ -42,7 +42,7 @@ class Metrics(http.server.BaseHTTPRequestHandler):
     """Handler of a metrics server (metrics.k8s.io) that divides the load among the pods."""
 
     namespaces: t.ClassVar[dict] = {}
-    #: CPU usage of all pods together, and in addition of each pod, in millicores.
+    #: CPU usage in millicores. All pods share `load`; each pod uses `idle` in addition.
     load: t.ClassVar[int] = LOAD
     idle: t.ClassVar[int] = 0
 
@@ -163,7 +163,7 @@ def update(namespace, **params):
 
 @pytest.mark.full
 def test_autoscaler_that_is_not_frozen_changes_sizes_during_the_update(namespace, original_hpa):
-    """Negative control: without this effect, the following tests could not fail."""
+    """This negative control shows the effect that the following tests exclude."""
     try:
         update(namespace, autoscaler="ignore")
     except RolloutError as error:
@@ -225,7 +225,7 @@ def test_autoscaler_stays_frozen_at_a_pause(namespace, original_hpa):
 @pytest.mark.parametrize("next_options", [{}, {"state": "rolled_back"}], ids=["update", "rollback"])
 def test_autoscaler_does_not_scale_while_keep_old_keeps_the_old_pods(
         namespace, original_hpa, next_options, metrics):
-    """A load of twice the capacity would scale foo, and does so after the task."""
+    """The test doubles the load. The autoscaler scales foo only after the next task."""
     update(namespace, pause_at="100%", keep_old=True, min_ready_seconds=0)
     assert pod_counts(namespace) == (REPLICAS, REPLICAS)
     metrics.load = 2 * LOAD
@@ -309,8 +309,8 @@ def test_autoscaler_is_restored_after_a_denied_step(namespace, original_hpa):
 @pytest.mark.parametrize("next_task", ["rolled_back", "ignore", "rerun"])
 def test_autoscaler_is_restored_after_a_kill_at_the_freeze(
         namespace, kind, next_task):
-    """At this point, a Deployment has no annotation. The autoscaler has no metrics and is
-    inactive.
+    """The client is killed after its first write, which freezes the autoscaler. At this point, a
+    Deployment has no annotation of the update. The autoscaler has no metrics, so it is inactive.
     """
     if kind == "Deployment":
         namespace.make_deployment(2)
@@ -358,7 +358,7 @@ def deployment(namespace, metrics):
 
 
 def is_of_size(namespace, size, pods):
-    """Return whether the Deployment has the size, and this number of pods."""
+    """Return whether the Deployment has the size, and both versions together this many pods."""
     return (namespace.deployment()["spec"]["replicas"] == size
             and sum(pod_counts(namespace)) == pods)
 
@@ -366,8 +366,8 @@ def is_of_size(namespace, size, pods):
 @pytest.mark.full
 def test_active_autoscaler_scales_both_versions_of_a_paused_deployment(
         namespace, deployment, metrics):
-    """Old and new pods together are as many as the autoscaler requests, and both retain their
-    shares.
+    """The number of pods, old and new together, is the number that the autoscaler requests. The
+    share of each version remains the same.
     """
     update(namespace, kind="Deployment", pause_at="25%", autoscaler="ignore")
     assert pod_counts(namespace) == (3, 1)

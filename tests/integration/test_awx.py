@@ -68,14 +68,14 @@ def jobs(namespace, cluster, ansible_environment, tmp_path):
 
 
 class ContainerJob:
-    """A job as in a container of OpenShift: a user id without a name, a read-only home directory,
-    and the group root.
+    """A job that runs like in a container of OpenShift.
 
-    The job is canceled by SIGTERM, like a pod.
+    The user id has no name, the home directory is read-only, and the group is root. cancel() sends
+    SIGTERM, as Kubernetes does to the container of a deleted pod.
     """
 
-    #: The user may read all files (the interpreter may belong to root), but write only its own
-    #: files.
+    #: Command that runs another command as the user. The user may read all files, because the
+    #: interpreter may belong to root, but may write only its own files.
     USER = ("setpriv", "--reuid", "12345", "--regid", "0", "--clear-groups", "--inh-caps",
             "+dac_read_search",
             "--ambient-caps", "+dac_read_search")
@@ -123,7 +123,7 @@ def open_folder():
 
 
 def artifacts(runner):
-    """Return the artifacts that AWX passes to the next job of a workflow."""
+    """Return the artifacts of a job, a dictionary that AWX passes to the next job of a workflow."""
     (stats,) = (event["event_data"]
                 for event in runner.events if event["event"] == "playbook_on_stats")
     return stats["artifact_data"]
@@ -134,7 +134,7 @@ def images(namespace):
 
 
 def survey(name):
-    """Return the default answers of a survey."""
+    """Return the default answer to each question of a survey, by the variable of the question."""
     spec = json.loads((PROJECT.parent / f"{name}.survey.json").read_text())["spec"]
     return {question["variable"]: question["default"] for question in spec}
 
@@ -172,7 +172,7 @@ def test_workflow_updates_and_rolls_back(namespace, jobs):
 
 @pytest.mark.full
 def test_workflow_rolls_back_a_deployment_to_a_revision(namespace, jobs):
-    """The artifacts contain the kind."""
+    """The rollback learns the kind of the controller from the artifacts of the update."""
     namespace.make_deployment(2)
     answers = {"controller": "foo", "image": "myimage:v2", "controller_namespace": namespace.name,
                "kind": "Deployment"}
@@ -193,7 +193,9 @@ def test_workflow_rolls_back_a_deployment_to_a_revision(namespace, jobs):
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"),
                     reason="SKIPPED: only root can change the user")
 def test_job_runs_in_a_container_without_a_user_name_and_home(namespace, jobs, open_folder):
-    """The test cancels a job, relaunches the job, and rolls back. The report is an artifact."""
+    """The test cancels a job, relaunches the job, and rolls back. The artifacts of the relaunched
+    job contain the report.
+    """
     jobs.folder = open_folder
     namespace.make_primary(4)
     variables = {"controller": "foo", "image": "myimage:v2-slow", "report": "rollout.html"}
@@ -351,9 +353,9 @@ def uids_of_new_pods(namespace):
 
 
 def stable_generations(namespace):
-    """Return the generations of the controllers if they do not change for 4 s, or else None.
+    """Return generations() if it does not change for 4 s, or else None.
 
-    A slow pod becomes ready within 4 s.
+    A slow pod becomes ready within 4 s, so that a running update would change a controller.
     """
     before = generations(namespace)
     threading.Event().wait(4)
@@ -361,4 +363,5 @@ def stable_generations(namespace):
 
 
 def generations(namespace):
+    """Return the generation of each controller, by name."""
     return {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rc_names()}

@@ -3,8 +3,8 @@
 
 """Test that a failed rollout reports its cause in time, for each kind of cause.
 
-A recorder with separate watches records when the API shows the cause. This command writes
-docs/reference/failures.md:
+A recorder with separate watches records the time at which the API shows the cause. The following
+command writes docs/reference/failures.md:
 
     WRITE_FAILURES=1 .venv/bin/pytest tests/integration/test_broken_rollouts.py
 """
@@ -37,8 +37,8 @@ Json = dict[str, t.Any]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "failures.md"
 HEADING = "## Measured"
 
-#: Maximum seconds from the visible cause to its progress line, and from the end of failure_grace or
-#: progress_deadline to the error.
+#: Maximum durations in seconds. The first is from the time at which the API shows the cause to the
+#: progress line. The second is from the end of failure_grace or progress_deadline to the error.
 SHOW_LIMIT, FAIL_LIMIT = 2.0, 3.0
 GRACE, DEADLINE = 2.0, 5.0
 #: Number of rollouts that run in parallel.
@@ -51,15 +51,15 @@ class Row:
 
     cause: str
     kind: str
-    #: Regular expressions: the cause is visible once each has matched an Event or the status of a
-    #: pod or controller. Events are matched as `REASON xCOUNT: MESSAGE`.
+    #: Regular expressions. The cause is visible when each of them has matched an Event or the
+    #: status of a pod or controller. The text of an Event is `REASON xCOUNT: MESSAGE`.
     visible: tuple[str, ...]
-    #: Whether the rollout fails after failure_grace, before progress_deadline.
+    #: Whether the rollout fails after failure_grace, without waiting for progress_deadline.
     is_fatal: bool
     #: Regular expression for the progress line.
     reported: str
-    #: Image tag, with a word that determines the behavior of the pod; see
-    #: tests/cluster/README.md.
+    #: Tag of the new image. Its last word determines the behavior of the pod (see
+    #: tests/cluster/README.md).
     tag: str = "v2"
     #: Fields of the new template: of the container, the pod spec and the metadata.
     container: Json = dataclasses.field(default_factory=dict)
@@ -68,19 +68,19 @@ class Row:
     #: Additional fields of the old template.
     old_template: Json = dataclasses.field(default_factory=dict)
     replicas: int = 2
-    #: Objects to create before the rollout, by path. NAMESPACE is replaced by the namespace.
+    #: Objects to create before the rollout, by path. NAMESPACE stands for the test's namespace.
     objects: dict[str, Json] = dataclasses.field(default_factory=dict)
     options: Json = dataclasses.field(default_factory=dict)
     #: Whether the API server refuses the new pods.
     expects_refusal: bool = False
-    #: Container that the cause names; "" if the cause names only a pod or a controller.
+    #: Container that the cause names, or "" if the cause names only a pod or a controller.
     place: str = ""
     #: Whether the test deletes the first new pod.
     deletes_new_pod: bool = False
-    #: Whether the row runs after all other rows, because its objects change messages of the
-    #: scheduler in other namespaces.
+    #: Whether the row runs after all other rows. This is so if its objects change the messages of
+    #: the scheduler in other namespaces.
     runs_last: bool = False
-    #: Kinds of other reported causes.
+    #: Kinds of the other causes that the error reports.
     other_kinds: tuple[str, ...] = ()
     #: First Kubernetes version with this failure.
     since: str = "1.0"
@@ -116,8 +116,9 @@ FINALIZERS = ["example.com/hold"]
 
 
 def template_with_host_port(port: int) -> Json:
-    """Return a template whose pods use a host port of the node fake-1, so that only one pod
-    fits.
+    """Return a template whose pods use a host port of the node fake-1.
+
+    The node therefore has room for only one of these pods.
     """
     container = {"name": "web", "image": "myimage:v1",
                  "ports": [{"containerPort": port, "hostPort": port}]}
@@ -520,7 +521,7 @@ ROWS = [
 
 @dataclasses.dataclass
 class Outcome:
-    """Results of a failed rollout. Times are those of time.monotonic()."""
+    """Results of a failed rollout. All times are values of time.monotonic()."""
 
     error: RolloutFailed
     lines: list[tuple[float, str]]
@@ -529,7 +530,7 @@ class Outcome:
     namespace: str
     #: Names of the observed pods and controllers.
     names: set[str]
-    #: Maximum latency of requests on this machine since the cause was visible.
+    #: Maximum latency in seconds of requests on this machine since the cause was visible.
     lag: float
 
     @property
@@ -540,7 +541,7 @@ class Outcome:
         return next(cause for cause in self.error.causes if cause["kind"] == kind)
 
     def shown_at(self, pattern: str) -> float:
-        """Return the time of the first progress line with the cause."""
+        """Return the time of the first progress line that matches the pattern."""
         times = [at
                  for at, line in self.lines if line.startswith(("waiting: ", "waiting until "))
                  and re.search(pattern, line)]
@@ -549,7 +550,10 @@ class Outcome:
 
 
 class StatusRecorder:
-    """A context manager that records the status of pods and controllers, and events, with times."""
+    """A context manager that records each status of pods and controllers, and each Event.
+
+    The records have the time of their receipt.
+    """
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
@@ -567,7 +571,7 @@ class StatusRecorder:
         self._stopped.set()
 
     def recorded_at(self, patterns: t.Iterable[str]) -> float:
-        """Return the time since which each pattern has matched a text."""
+        """Return the first time at which each of the patterns had matched a recorded text."""
         times = {pattern: min((at for at, text in self._texts if re.search(pattern, text)),
                               default=None)
                  for pattern in patterns}
@@ -604,7 +608,7 @@ class StatusRecorder:
 
 
 class LatencyMeter:
-    """A context manager that measures the latency of this machine by regular requests."""
+    """A context manager that sends requests regularly, and measures their latency."""
 
     INTERVAL = 0.2
 
@@ -623,7 +627,7 @@ class LatencyMeter:
         self._thread.join()
 
     def lag(self, since: float) -> float:
-        """Return the maximum latency since a time."""
+        """Return the maximum latency since a time, in seconds."""
         return max((latency for at, latency in self._measurements if at >= since), default=0)
 
     def _measure(self) -> None:
@@ -639,7 +643,7 @@ class LatencyMeter:
 
 
 def run_row(row: Row, kubeconfig: str, latency_meter: LatencyMeter) -> Outcome:
-    """Run the rollout of a row in a new namespace."""
+    """Run the rollout of a row in a new namespace, and return its outcome."""
     namespace = Namespace(kubeconfig, row.cause)
     row = replace_namespace(row, namespace.name)
     try:
@@ -666,15 +670,16 @@ def run_row(row: Row, kubeconfig: str, latency_meter: LatencyMeter) -> Outcome:
 
 
 def replace_namespace(row: Row, name: str) -> Row:
-    """Return the row with the name of a namespace instead of NAMESPACE."""
+    """Return a copy of the row in which the name of a namespace replaces NAMESPACE."""
     texts = {field.name: json.dumps(getattr(row, field.name)) for field in dataclasses.fields(row)}
     return Row(**{field: json.loads(text.replace("NAMESPACE", name))
                   for field, text in texts.items()})
 
 
 def refuses_new_pods(namespace: Namespace, row: Row) -> bool:
-    """Return whether the API server refuses a new pod as expected; quotas and policies take effect
-    after a moment.
+    """Return whether the API server refuses a new pod, as the row expects.
+
+    Quotas and policies take effect only after a moment.
     """
     pod = {"metadata": {"generateName": "foo-", "labels": {"app": "foo"}},
            "spec": row.template()["spec"]}
@@ -807,8 +812,8 @@ def test_failed_rollout_reports_its_cause(row, outcomes):
 
 
 class RejectingKubelet(threading.Thread):
-    """Rejects each pod with the image myimage:v2-unready, like a kubelet rejects a forbidden
-    sysctl.
+    """Rejects each pod with the image myimage:v2-unready, as a kubelet rejects a pod with a
+    forbidden sysctl.
     """
 
     def __init__(self, namespace: Namespace) -> None:

@@ -22,8 +22,10 @@ HTML = "{http://www.w3.org/1999/xhtml}"
 
 @pytest.fixture
 def clusters(cluster, namespace):
-    """Provide two namespaces with paused updates, by host. The namespace of the current context
-    also has a paused update.
+    """Provide the two namespaces that represent clusters, by the names of their hosts.
+
+    In each of them, and in the namespace of the current context, an update is paused at one new
+    pod.
     """
     namespaces = {name: Namespace(cluster.kubeconfig, name) for name in CLUSTERS}
     for target in (namespace, *namespaces.values()):
@@ -36,8 +38,10 @@ def clusters(cluster, namespace):
 
 @pytest.fixture
 def playbooks(clusters, namespace, plain_environment, tmp_path):
-    """Provide playbooks, an inventory of both clusters, and a kubeconfig with the contexts of both
-    clusters and the current context.
+    """Provide the playbooks, in a folder with a kubeconfig and two inventories.
+
+    The kubeconfig has a context for each cluster, and another one as the current context. The
+    inventory clusters.yml contains both clusters, and machines.yml contains hosts without contexts.
     """
     kubeconfigs = {name: target.kubeconfig_of({"token": target.token})
                    for name, target in {"current": namespace, **clusters}.items()}
@@ -48,10 +52,10 @@ def playbooks(clusters, namespace, plain_environment, tmp_path):
                   "contexts": [{"name": name, "context": {"cluster": name, "user": name}}
                                for name in kubeconfigs]}
     (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
-    hosts = {name: {"context": name, "rollback_namespace": cluster.name,
-                    "image_bump_namespace": cluster.name,
-                    "controller_namespace": cluster.name}
-             for name, cluster in clusters.items()}
+    hosts = {name: {"context": name, "rollback_namespace": target.name,
+                    "image_bump_namespace": target.name,
+                    "controller_namespace": target.name}
+             for name, target in clusters.items()}
     (tmp_path / "clusters.yml").write_text(json.dumps({"all": {"hosts": hosts}}))
     (tmp_path / "machines.yml").write_text(json.dumps({"all": {"hosts": {"web1": {}, "web2": {}}}}))
     with CheckServer() as check_server:
@@ -60,6 +64,9 @@ def playbooks(clusters, namespace, plain_environment, tmp_path):
 
 
 def new_pod_counts(*namespaces):
+    """Return the number of new pods in each namespace: 0 after a rollback, 1 at the pause, 2 after
+    the update.
+    """
     return [pod_counts(namespace)[1] for namespace in namespaces]
 
 
@@ -170,7 +177,7 @@ def test_one_report_covers_all_clusters(clusters, namespace, playbooks, fails):
 
 @pytest.mark.full
 def test_report_shows_a_failed_and_a_successful_cluster(clusters, namespace, playbooks):
-    """The update of the first host, which writes the report, fails."""
+    """The first host writes the report although its own update fails."""
     playbooks.write("not-lyon.yml",
                     [{"name": "Fail in lyon", "ansible.builtin.fail": {"msg": "closed"},
                       "when": "inventory_hostname == 'lyon'"}])

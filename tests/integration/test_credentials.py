@@ -39,6 +39,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
+#: Exec plugin that returns the token in TOKEN_FILE, and writes a line to a log at each call.
 PLUGIN = """#!/bin/sh
 echo asked >> "$0.log"
 token=$(cat "$TOKEN_FILE")
@@ -84,7 +85,10 @@ class Token:
 
 
 def update_with_expiring_token(namespace, name, token, kubeconfig):
-    """Update a controller; after the fifth write, the client's token expires and is renewed."""
+    """Update a controller, and return the result, or the error of a failed update.
+
+    After the fifth write, the client's token expires, and a new token is written to the file.
+    """
     def expire():
         token.expire()
         token.renew()
@@ -105,9 +109,9 @@ def test_expired_token_is_replaced_during_the_update(namespace, monkeypatch):
     """The tokens come from an exec plugin, the tokenFile of a kubeconfig, and the token file of a
     pod.
 
-    An inline token cannot be read again: the task fails, and a rerun with a new token resumes. The
-    updates run in parallel, because each waits until the API server's cache has dropped the old
-    token.
+    An inline token cannot be read again. The task therefore fails, and a rerun with a new token
+    resumes the update. The updates run in parallel to save time, because each waits until the API
+    server's cache has dropped the old token.
     """
     sources = ("plugin", "file", "pod", "inline")
     tokens = {}
@@ -201,6 +205,7 @@ class Proxy(socketserver.ThreadingTCPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), ProxyHandler)
         self.address = f"127.0.0.1:{self.server_address[1]}"
+        #: Headers of each request.
         self.requests = []
 
 
@@ -238,7 +243,8 @@ def proxy(monkeypatch):
 
 
 def credentials(namespace, proxy=""):
-    """Return the sources of credentials for the tests' cluster, by name."""
+    """Return the ways to pass credentials for the tests' cluster: a dictionary from name to Case.
+    """
     configuration = namespace.client.configuration
     invalid_headers = {"kubeconfig": namespace.kubeconfig, "proxy_headers": f"me:{PASSWORD}"}
     return {"proxy-headers-as-text": Case([PASSWORD], invalid_headers,
@@ -288,7 +294,9 @@ def test_secret_option_is_never_shown(namespace, ansible_environment, tmp_path, 
                           "proxy-headers-variable"])
 def test_secret_of_the_environment_is_never_shown(namespace, ansible_environment, tmp_path, proxy,
                                                   name):
-    """Without pipelining, Ansible writes options to temporary files: no file has the secret."""
+    """Ansible writes the options to temporary files, because pipelining is disabled. The secret is
+    in a variable of the environment, so that no file contains it.
+    """
     environment = {**ansible_environment, "K8S_AUTH_KUBECONFIG": "", "ANSIBLE_PIPELINING": "0"}
 
     output, scanner = play(namespace, environment, tmp_path,
@@ -367,9 +375,9 @@ def test_kubeconfig_is_read_from_files_and_decrypted_in_memory(
 
 
 def play(namespace, environment, tmp_path, cases):
-    """Run both modules with each source of credentials; return the output and the scanner.
+    """Run both modules with each of the cases, and assert that the output contains no secret.
 
-    Assert that the output contains no secret.
+    Return two values: the output, and the SecretScanner that has searched files and command lines.
     """
     tasks = []
     for name, case in cases.items():
@@ -401,7 +409,7 @@ def play(namespace, environment, tmp_path, cases):
 
 
 def remaining_files(tmp_path):
-    """Return the temporary files that remain after the exit of Ansible."""
+    """Return the temporary files that remain after the exit of Ansible, except galaxy_token."""
     return [path
             for path in (tmp_path / "temp").rglob("*") if path.is_file()
             and path.name != "galaxy_token"]

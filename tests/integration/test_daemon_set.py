@@ -60,7 +60,7 @@ def node_of(pod):
 
 
 def versions(namespace):
-    """Return the image tag of each pod in the order of the nodes, with "!" for an unready pod."""
+    """Return the image tag of each pod, in the order of the nodes. A "!" marks an unready pod."""
     pods = sorted(namespace.pods(), key=node_of)
     return [pod["spec"]["containers"][0]["image"].rpartition(":")[2]
             + ("" if is_ready(pod) else "!") for pod in pods]
@@ -141,7 +141,8 @@ def test_update_pauses_at_the_exact_number_of_new_pods(namespace, nodes, spec):
 
 
 def allow_listing_nodes(namespace):
-    """Grant the ClusterRole of permissions.md, and return a function to revoke the role."""
+    """Bind the ClusterRole of permissions.md to the user, and return a function that undoes this.
+    """
     name = f"baton-nodes-{namespace.name}"
     rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
     namespace.call("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})
@@ -361,8 +362,8 @@ def test_pod_killed_during_a_pause_gets_the_new_template(namespace, nodes):
 
 @pytest.mark.full
 def test_rollback_of_an_update_to_an_old_template_restores_the_newer_template(namespace, nodes):
-    """The controller manager renumbers the old revision; only managedFields show the original
-    order.
+    """The update to the old template gives its revision a new number. Only managedFields show the
+    original order.
     """
     namespace.make_daemon_set(SIZE)
     time.sleep(1.1)  # timestamps in managedFields have a resolution of one second
@@ -508,8 +509,8 @@ def test_failed_update_is_rolled_back_without_a_history(namespace, nodes):
     ({"state": "rolled_back"}, "v1")],
     ids=["update", "pause", "rollback"])
 def test_old_pods_with_a_label_of_the_new_template_are_replaced(namespace, nodes, params, version):
-    """The template generation of a recreated DaemonSet restarts at 1 and may equal that of old
-    pods.
+    """The template generation of a recreated DaemonSet starts at 1 again. It may therefore equal
+    the template generation in a label of old pods.
     """
     namespace.make_daemon_set(SIZE)
     update(namespace, pause_at="2")

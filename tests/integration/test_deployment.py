@@ -15,6 +15,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
+#: Fields of the spec that an update may change temporarily.
 SETTINGS = ("strategy", "minReadySeconds", "progressDeadlineSeconds", "paused")
 
 
@@ -49,7 +50,7 @@ def test_image_is_updated_and_the_rerun_writes_nothing(namespace):
     assert (result["rollout"]["images"]
             == {"before": {"web": "myimage:v1"}, "after": {"web": "myimage:v2"}})
     assert settings(namespace.deployment()) == settings(before)
-    # default: 25 % of 4
+    # by default, both limits are 25 % of the 4 pods
     assert observer.min_ready >= 3 and observer.max_pods <= 4 + 1 + 1
     assert not rerun["changed"] and set(rerun["requests"]) == {"GET"}
 
@@ -227,7 +228,7 @@ def test_pod_disruption_budget_limits_unavailable_pods(namespace):
         "spec": {"minAvailable": 4, "selector": {"matchLabels": {"app": "foo"}}}})
     with namespace.observer() as observer:
         update(namespace)
-    # terminating pods are not ready
+    # the budget allows no disruption, but a pod that is terminating does not count as ready
     assert observer.min_ready >= 3 and pod_counts(namespace) == (0, 4)
     assert settings(namespace.deployment()) == settings(before)
 
@@ -359,8 +360,8 @@ def test_info_reports_an_update_in_progress_as_for_other_kinds(namespace):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
 def test_task_without_wait_ends_and_the_next_task_waits_for_the_update(namespace, request, kind):
-    """The last task restores the settings that the update has changed; a rerun without wait writes
-    nothing.
+    """A rerun without wait writes nothing. The last task, which waits, restores the settings that
+    the update has changed.
     """
     def read():
         return {"Deployment": namespace.deployment, "StatefulSet": namespace.stateful_set,

@@ -32,7 +32,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-#: More than the number of writes of a migration.
+#: Limit that is higher than the number of writes of a migration.
 MAX_WRITES = 100
 MIGRATE = {"kind": "DeploymentConfig", "module": "migrate_to_deployment", "state": "migrated"}
 ROLL_BACK = {**MIGRATE, "state": "rolled_back"}
@@ -56,8 +56,8 @@ def simulator(project):
 
 @pytest.fixture(scope="module", autouse=True)
 def delete_crd_afterwards(cluster):
-    """Delete the CustomResourceDefinition after these tests, since other tests expect no OpenShift
-    API.
+    """Delete the CustomResourceDefinition after these tests, because other tests expect that the
+    API of OpenShift is missing.
     """
     yield
     from namespace import Namespace
@@ -87,7 +87,11 @@ def migrate(namespace, **params):
 
 
 def is_migrated(namespace, simulator):
-    """Return whether the migration leaves only a rolled out Deployment with one ReplicaSet."""
+    """Return whether the migration is complete.
+
+    The Deployment is then rolled out and has one ReplicaSet. No DeploymentConfig,
+    ReplicationController or ControllerRevision exists.
+    """
     revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
     return (simulator.config() is None and namespace.rc_names() == []
             and namespace.wait_for_rollout() and len(namespace.replica_sets()) == 1
@@ -95,8 +99,8 @@ def is_migrated(namespace, simulator):
 
 
 def is_restored(namespace, simulator, before, pods):
-    """Return whether the DeploymentConfig has its old spec and pods, without traces of a
-    migration.
+    """Return whether the DeploymentConfig has its old spec and pods, and no object or annotation of
+    the migration is left.
     """
     config = simulator.config()
     revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
@@ -179,8 +183,9 @@ def test_deployment_config_with_earlier_rollouts_is_migrated_and_updated(
 
 
 def kill_and_resume(namespace, simulator, number, after):
-    """Kill a migration at a write, and rerun the task; return False if the migration has fewer
-    writes.
+    """Kill a migration at a write, rerun the task, and return True.
+
+    If the migration has fewer writes, it is not killed, and False is returned.
     """
     simulator.make(2)
     before = uids(namespace.pods())
@@ -225,8 +230,8 @@ def test_migration_resumes_with_the_same_pods_after_a_kill_at_a_write(
                           (1, True), (4, True)])
 def test_rollback_of_a_migration_restores_the_deployment_config(
         project, simulator, number, was_paused):
-    """The migration is killed after a write. A DeploymentConfig that was paused before remains
-    paused.
+    """The rollback follows a migration that was killed after a write. If the DeploymentConfig was
+    paused before the migration, it is paused after the rollback.
     """
     simulator.make(2)
     if was_paused:
@@ -378,7 +383,7 @@ def test_migration_waits_for_a_rollout_that_began_before_the_pause(project, simu
     assert {pod["spec"]["containers"][0]["image"] for pod in project.pods()} == {"myimage:v2"}
 
 
-#: Actions of another client during the migration, none of which orphans or deletes a pod.
+#: Actions of another client during the migration. No action orphans or deletes a pod.
 ACTIONS = {
     "unpause": lambda simulator: simulator.patch({"spec": {"paused": False}}),
     "scale": lambda simulator: simulator.patch({"spec": {"replicas": 5}}, subresource="/scale"),
@@ -414,8 +419,8 @@ def test_migration_resumes_after_changes_of_other_clients(
 def test_pods_survive_the_deletion_of_the_config_during_the_migration(
     project, simulator
 ):
-    """The garbage collector deletes the ReplicationController and its
-    pods, except reparented ones.
+    """The garbage collector deletes the ReplicationController and those pods whose owner the
+    migration has not changed yet.
     """
     simulator.make(2)
     before = uids(project.pods())
@@ -539,8 +544,8 @@ def test_migration_that_cannot_create_its_deployment_is_refused_before_the_pause
 
 @pytest.mark.full
 def test_replication_controller_of_another_owner_gets_no_pods(project, simulator):
-    """A ReplicationController with the name of a rollout is a rollout only if the DeploymentConfig
-    owns the ReplicationController.
+    """The name of a ReplicationController alone does not make it a rollout of the DeploymentConfig:
+    the DeploymentConfig must own it.
     """
     simulator.create(1, triggers=[], paused=True)
     simulator.patch({"status": {"latestVersion": 1}}, subresource="/status")

@@ -3,8 +3,9 @@
 
 """Execute the Ansible commands and playbooks of the documentation.
 
-Each example runs in a namespace with the controllers of the examples; the namespace in the example
-is replaced. If the example is a rollback, the test first pauses an update of these controllers.
+Each example runs in the namespace of the test, which contains the controllers of the examples. The
+test replaces the namespace that the example names. If the example is a rollback, the test first
+starts an update of these controllers, which pauses.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ PAGES = ["README.md", "docs/tutorial/first-update.md", "docs/concepts/how-it-wor
          "docs/how-to/autoscalers.md", "docs/how-to/changed-data.md", "docs/how-to/image-tags.md",
          "docs/how-to/migrate.md", "docs/how-to/recovery.md", "docs/reference/permissions.md",
          "roles/image_bump/README.md", "roles/rollback/README.md"]
-#: Controllers in the examples.
+#: Names of the controllers in the examples.
 NAMES = ("foo", "shop")
 #: Task files in the examples: checks and hooks.
 FILES = re.compile(r"\b[\w/-]+\.yml\b")
@@ -47,7 +48,7 @@ TESTED_ELSEWHERE = {
 }
 #: Address in the examples; the tests replace it by the address of a test server.
 ADDRESS = "https://shop.example.com"
-#: Pages whose examples `make test` executes; `make test-all` executes those of all pages.
+#: Pages whose examples `make test` executes. `make test-all` executes the examples of all PAGES.
 PAGES_OF_MAKE_TEST = ("README.md",)
 #: Commands of README.md for a new namespace, which are executed together.
 FIRST_STEPS = re.compile(r"^## Five minutes on your own cluster\n.*?```console\n(.*?)```",
@@ -56,12 +57,12 @@ FIRST_STEPS = re.compile(r"^## Five minutes on your own cluster\n.*?```console\n
 INSTALL = re.compile(r"^## Install\n.*?\n\n((?:    [^\n]*\n)+)", re.DOTALL | re.MULTILINE)
 #: Maximum duration of the commands in INSTALL and FIRST_STEPS together, in seconds.
 MAX_SECONDS = 300
-#: Commands with placeholders or for other clusters, which are not executed.
+#: Part of a command that is not executed, because it has placeholders or needs other clusters.
 NOT_EXECUTABLE = re.compile(r"\.\.\.|HASH|foo-2|-i clusters\.yml")
 
 
 def first_steps():
-    """Return each command of INSTALL and FIRST_STEPS, with the output that README.md shows."""
+    """Return each command of INSTALL and FIRST_STEPS, with the lines of output in README.md."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (install,), (block,) = INSTALL.findall(text), FIRST_STEPS.findall(text)
     steps = (step.splitlines() for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:])
@@ -70,7 +71,10 @@ def first_steps():
 
 
 def commands():
-    """Return each command once, as a parameter whose id names the first page with the command."""
+    """Return the commands of all PAGES as parameters of a test, each command once.
+
+    The id of a parameter names the first page that contains the command.
+    """
     pages = {}
     for page in PAGES:
         for line in FIRST_STEPS.sub("", (ROOT / page).read_text(encoding="utf-8")).splitlines():
@@ -81,6 +85,7 @@ def commands():
 
 
 def playbooks():
+    """Yield the playbooks of all PAGES as parameters of a test."""
     for page in PAGES:
         text = (ROOT / page).read_text(encoding="utf-8")
         for number, block in enumerate(re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)):
@@ -92,6 +97,7 @@ def playbooks():
 
 
 def marks_of(page):
+    """Return the markers of a test that executes an example of the page."""
     return () if page in PAGES_OF_MAKE_TEST else pytest.mark.full
 
 
@@ -130,7 +136,10 @@ def healthy_server():
 
 @pytest.fixture
 def run_example(namespace, ansible_environment, tmp_path):
-    """Provide a function that creates the controllers of the examples and executes a command."""
+    """Provide a function that executes a command of an example, and returns the output.
+
+    The function first creates the controllers and the files of the examples.
+    """
 
     def run_example(*command, is_rollback=False, files=()):
         for name in NAMES:
@@ -211,7 +220,8 @@ def test_first_steps_on_a_new_cluster_show_the_documented_output(cluster, plain_
     The tier `kind` runs this test too. pip finds the packages in .venv.
     """
     environment = shell_environment(cluster, plain_environment)
-    del environment["ANSIBLE_COLLECTIONS_PATH"]  # below ANSIBLE_HOME by default
+    # by default, Ansible searches for collections below ANSIBLE_HOME
+    del environment["ANSIBLE_COLLECTIONS_PATH"]
     seconds = {}
     for command, output in first_steps():
         began = time.monotonic()
@@ -231,7 +241,7 @@ def test_first_steps_on_a_new_cluster_show_the_documented_output(cluster, plain_
 
 @pytest.mark.full
 def test_first_section_of_the_tutorial_succeeds_in_order(cluster, plain_environment):
-    """Paste the commands one after another into a shell; the tier `kind` runs this test too."""
+    """Paste the commands one after another into a shell. The tier `kind` runs this test too."""
     page = (ROOT / "docs/tutorial/first-update.md").read_text(encoding="utf-8")
     section = page.partition("\n## Update, roll back, and look\n")[2].partition("\n## ")[0]
     (create,) = re.findall(r"```console\n(.*?)```", section, re.DOTALL)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the errors of tasks, most of which are refused before the first write.
+"""Test the errors of tasks. Most of these tasks are refused before their first write.
 
 tests/unit/model/test_options.py tests invalid input without a cluster.
 """
@@ -19,7 +19,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 
 def refused_task(namespace, **params) -> RolloutError:
-    """Return the error of a task, and assert that the task has written nothing."""
+    """Run a task that fails, assert that it has changed no controller, and return the error."""
     generations = {name: namespace.rc(name)["metadata"]["generation"]
                    for name in namespace.rc_names()}
     annotations = {name: namespace.rc(name)["metadata"].get("annotations")
@@ -171,7 +171,8 @@ def test_unrelated_controller_with_the_successor_name_is_refused(namespace):
 
 @pytest.mark.full
 def test_successor_of_a_deleted_primary_is_refused(namespace):
-    """The successor has the uid of the deleted foo in its annotations."""
+    """The test creates foo again. The annotations of the successor have the uid of the former foo.
+    """
     namespace.make_primary(3)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")

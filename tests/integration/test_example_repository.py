@@ -1,7 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run the repository of examples/ as a team does: with its permissions, inventory and checks."""
+"""Run the repository of examples/ as a team would, with the repository's permissions, inventory
+and checks.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ RESOURCES = {"Role": "roles", "RoleBinding": "rolebindings"}
 
 
 class Shop(http.server.BaseHTTPRequestHandler):
-    """Handler of a service that is healthy at the first request only."""
+    """Handler of a service that is healthy only at its first request."""
 
     requests = 0
 
@@ -49,8 +51,9 @@ def shop_url():
 
 @pytest.fixture
 def play(namespace, plain_environment, tmp_path, shop_url):
-    """Provide a function that runs a playbook of a copy of the repository, with the permissions of
-    rbac.yml alone.
+    """Provide a function that runs a playbook in a copy of the repository, and returns the process.
+
+    The playbook has only the permissions of rbac.yml.
     """
     repository = tmp_path / "rollouts"
     shutil.copytree(EXAMPLES, repository)
@@ -58,7 +61,7 @@ def play(namespace, plain_environment, tmp_path, shop_url):
                              "/rolebindings/baton")
     items = yaml.safe_load((EXAMPLES / "rbac.yml").read_text())["items"]
     for item in items:
-        if item["kind"] != "ServiceAccount":  # which the namespace of the test already has
+        if item["kind"] != "ServiceAccount":  # the namespace of the test already has one
             item["metadata"]["name"] = item.get("roleRef", item["metadata"])["name"] = "example"
             namespace.call("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/"
                                    f"{namespace.name}/{RESOURCES[item['kind']]}", item)
@@ -82,7 +85,8 @@ def test_failed_check_of_the_repository_rolls_back_the_update(namespace, play, s
                "-e", f"shop_url={shop_url}")
 
     assert run.returncode != 0 and "smoke.yml" in run.stdout, run.stdout + run.stderr
-    assert Shop.requests == 1 + 4  # the retries of the second stage
+    # one request at the first stage, and four attempts at the second stage
+    assert Shop.requests == 1 + 4
     assert {pod["spec"]["containers"][0]["image"]
             for pod in namespace.pods() if "deletionTimestamp" not in pod["metadata"]} == {
         "myimage:v1"}

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run the examples of rolling_update that answer five questions of a new user."""
+"""Run examples from the documentation of rolling_update. Each answers a question of new users."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from plays import run_ad_hoc
 
 from ansible_collections.baton.kubernetes.plugins.modules import rolling_update
 
+#: Options of each example, by the name of the task.
 EXAMPLES = {example["name"]: example.get("baton.kubernetes.rolling_update", {})
             for example in yaml.safe_load(rolling_update.EXAMPLES)}
 

@@ -140,8 +140,8 @@ def test_fleet_of_several_kinds_with_one_name_is_updated_in_the_order_of_the_kin
 
 @pytest.mark.full
 def test_two_kinds_with_one_name_have_separate_leases(namespace):
-    """The updates run in parallel until after the first renewal of their Leases. A task of an
-    earlier version of the collection is refused.
+    """The two updates run in parallel, and last until each has renewed its Lease. During the
+    updates, a task of an earlier version of the collection is refused.
     """
     kinds = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT)
     for kind in kinds:
@@ -166,8 +166,9 @@ def test_two_kinds_with_one_name_have_separate_leases(namespace):
     began = time.monotonic()
 
     def begin_earlier_version(gateway):
-        """Acquire the Lease without a kind in its name, like an earlier version on another
-        machine.
+        """Try to acquire a Lease as a task on another machine with an earlier version does.
+
+        In earlier versions, the name of the Lease does not contain the kind.
         """
         request = Request("shop", namespace.name)
         process_on_another_machine = Process.of_new_task()._replace(machine="another-machine")

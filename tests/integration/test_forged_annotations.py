@@ -20,12 +20,14 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 
+#: Record of an update in progress, as in the annotation LAST_ROLLOUT.
 UPDATING = identity.canonical({"outcome": "updating", "from": {}, "to": {}, "time": ""})
 
 
 def create_payments(namespace, replicas=2):
-    """Create the controller of another team, with a deployment label in its selector, and return
-    its uid.
+    """Create the controller payments of another team, and return its uid.
+
+    Its selector contains a deployment label, like the selector of a successor.
     """
     spec = manifest(replicas, "payments:v1")["spec"]
     labels = {"app": "payments", object_meta.DEPLOYMENT_LABEL: "0123456789"}
@@ -40,6 +42,7 @@ def annotate(namespace, name, **annotations):
 
 
 def successor_annotations(partner, uid, desired="3"):
+    """Return annotations that name `partner` as the other controller of an update."""
     return {
         object_meta.PARTNER: partner,
         object_meta.PARTNER_UID: uid,
@@ -97,7 +100,8 @@ def test_controller_that_claims_to_be_a_successor_does_not_block_an_update(names
 
 @pytest.mark.full
 def test_controller_that_claims_to_be_a_former_primary_is_not_deleted(namespace):
-    """During an update of foo, the annotations of payments name foo as the successor."""
+    """During an update of foo, the annotations of payments name foo as the successor of payments.
+    """
     uid = namespace.make_primary(2)["metadata"]["uid"]
     create_payments(namespace, 0)
     with pytest.raises(Killed):
@@ -181,6 +185,8 @@ def test_successor_with_an_edited_template_is_refused(namespace, params):
     assert namespace.roll(state="rolled_back")["changed"] and namespace.rc_names() == ["foo"]
 
 
+#: Values of annotations that the collection cannot read: JSON that is too deep or too large, JSON
+#: with values of wrong types, and an invalid name.
 UNREADABLE = ["[" * 20_000, "9" * 5000, '{"next":[]}', '{"outcome":[],"from":"x","to":7,"time":{}}',
               '{"next":"../secrets/db"}']
 

@@ -3,9 +3,9 @@
 
 """Test annotations and objects that another client has forged, on a real API server.
 
-tests/unit/forged.py defines the forged values. In each phase of an update, a task must not change
-objects of other teams, send unexpected requests, create too many pods, print control characters,
-or block other tasks.
+tests/unit/forged.py defines the forged values. In each phase of an update, they must not cause a
+task to change objects of other teams, to send unexpected requests, to create too many pods, to
+print control characters, or to block other tasks. The tests call such an effect a fault.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 #: Number of tasks that run in parallel.
 PARALLEL_TASKS = 3
-#: Maximum seconds of a task, more than its progress_deadline.
+#: Maximum duration of a task in seconds, which is longer than its progress_deadline.
 MAX_SECONDS = 30
 #: Limit of the address space of this process in bytes.
 MAX_MEMORY = 4 * 1024**3
@@ -80,12 +80,12 @@ DEADLINES = {"progress_deadline": 8, "failure_grace": 3}
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """The progress of an update when the annotations are forged."""
+    """A point of an update at which annotations are forged."""
 
     title: str
     kind: str = RC
     task: Json | None = None
-    #: Filter and number of the write at which the task is killed.
+    #: The write before which the task is killed: a filter, and the number of a matching write.
     kill_at: tuple[t.Callable[[t.Any], bool], int] | None = None
 
 
@@ -111,18 +111,21 @@ TASKS: dict[str, Json] = {
 
 
 def tasks_for(phase: Phase) -> list[str]:
-    """Return the titles of the tasks that apply to a phase; a migration can only be resumed."""
+    """Return the titles of the tasks that the test runs in a phase.
+
+    A migration can only be resumed. Only a ReplicationController can be migrated.
+    """
     if phase.title == "migrating":
         return ["migrated"]
     return [title for title in TASKS if phase.kind == RC or title != "migrated"]
 
 
 class HarmfulRequest(BaseException):
-    """A request would change an object of another team; the request is not sent."""
+    """A task tries to write after a fault. The request is not sent."""
 
 
 class SharedNamespace:
-    """A namespace with objects of other teams, in which the requests of tasks are inspected."""
+    """A namespace with objects of other teams. It inspects the requests of tasks for faults."""
 
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
@@ -153,8 +156,9 @@ class SharedNamespace:
             raise
 
     def annotate(self, kind: str, name: str, annotations: t.Mapping[str, str]) -> bool:
-        """Set annotations and labels; return False if the API server rejects them or the object
-        does not exist.
+        """Set annotations and labels of an object, and return True.
+
+        Return False if the API server rejects them, or if the object does not exist.
         """
         labels = {key: value for key, value in annotations.items() if key in LABELS}
         body = {"metadata": {"annotations": {key: annotations[key]
@@ -202,8 +206,9 @@ class SharedNamespace:
     def with_real_names(
         self, annotations: t.Mapping[str, str], kind: str, name: str
     ) -> dict[str, str]:
-        """Return the annotations with real uids, and with the name of the controller instead of
-        foo.
+        """Return the annotations with real values instead of their placeholders.
+
+        The placeholders are uids, and the name foo, which stands for the controller.
         """
         filled = {}
         for key, value in annotations.items():
@@ -218,9 +223,9 @@ class SharedNamespace:
     def run(self, params: Json, check: bool = False,
             kill_at: tuple[t.Callable[[t.Any], bool], int] | None = None,
             messages: list[t.Any] | None = None, faults_found: list[str] | None = None) -> Json:
-        """Run a task in this process, and append faults of its requests to `faults_found`.
+        """Run a task in this process, and return its result, or raise its RolloutError.
 
-        Raises RolloutError.
+        Append the progress lines to `messages`, and faults of the requests to `faults_found`.
         """
         request = parse_request({"namespace": self.namespace.name, **DEADLINES, **params})
         flow = choose(request)
@@ -249,10 +254,10 @@ class SharedNamespace:
     def inspect_requests(
         self, gateway: KubernetesGateway, name: str, faults_found: list[str]
     ) -> None:
-        """Append unexpected paths, writes to objects of other teams, and excessive sizes to
-        `faults_found`.
+        """Inspect all requests of a gateway, and append a description of each fault to the list.
 
-        Once there is such a fault, writes are not sent, and raise HarmfulRequest.
+        Faults are for example unexpected paths, writes to objects of other teams, and excessive
+        sizes. From the first fault on, writes are not sent, and raise HarmfulRequest.
         """
         pool = gateway.http.connection.pool
         original, prefix = pool.urlopen, gateway.http.connection.server
@@ -291,7 +296,7 @@ class SharedNamespace:
         except RolloutError as error:
             messages.append(error.as_result())
         except HarmfulRequest:
-            pass  # already in the list of faults
+            pass  # the fault is already in the list
         except Exception as error:
             faults_found.append(f"{type(error).__name__}: {str(error)[:200]}")
         if time.monotonic() - began > MAX_SECONDS:
@@ -299,8 +304,9 @@ class SharedNamespace:
         return faults_found + [fault for message in messages for fault in output_problems(message)]
 
     def try_info(self, kind: str, name: str | None = None) -> list[str]:
-        """Run the info module for a controller or the namespace, and return a description of each
-        fault.
+        """Run the info module, and return a description of each fault.
+
+        name: a controller, or None for all controllers of the namespace.
         """
         params = {"kubeconfig": self.namespace.kubeconfig, "namespace": self.namespace.name,
                   "kind": kind}
@@ -325,7 +331,8 @@ class SharedNamespace:
 
 
 def controller_manifest(name: str, kind: str, size: int) -> Json:
-    """Return the manifest of a controller with the kind in its selector."""
+    """Return the manifest of a ReplicationController whose selector contains the kind as a label.
+    """
     item = manifest(size, name=name)
     labels = {"app": name, "kind": kind}
     item["metadata"]["labels"] = item["spec"]["selector"] = labels
@@ -334,7 +341,7 @@ def controller_manifest(name: str, kind: str, size: int) -> Json:
 
 
 def written_fields(method: str, body: t.Any) -> list[tuple[str, t.Any]]:
-    """Return path and value of each field that a request writes."""
+    """Return pairs of path and value, one for each field that a request writes."""
     document = json.loads(body) if body else None
     if isinstance(document, list):
         return [(operation["path"], operation.get("value"))
@@ -346,8 +353,8 @@ def written_fields(method: str, body: t.Any) -> list[tuple[str, t.Any]]:
 
 @pytest.fixture
 def shared_namespace(namespace):
-    """Provide the namespace, and limit the memory, so that a forged size cannot exhaust the
-    machine.
+    """Provide the namespace. Limit the memory of this process, so that a forged size cannot exhaust
+    the memory of the machine.
     """
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, before[1]))
@@ -356,14 +363,20 @@ def shared_namespace(namespace):
 
 
 def run_in_parallel(cases, work, workers=PARALLEL_TASKS):
-    """Call `work` for each case (title, *arguments) in parallel, and return the faults by title."""
+    """Call work(*arguments) for each case (title, *arguments), several at a time.
+
+    Return the faults of each case by title, without cases that have no fault.
+    """
     with concurrent.futures.ThreadPoolExecutor(workers) as executor:
         futures = {title: executor.submit(work, *arguments) for title, *arguments in cases}
         return {title: faults for title, future in futures.items() if (faults := future.result())}
 
 
 def value_selector(stride):
-    """Return a function that selects each `stride`-th forged value, starting at an offset."""
+    """Return a function that selects every `stride`-th forged value, starting at an offset.
+
+    The function returns pairs of the key of an annotation or label and its forged value.
+    """
     all_cases = [
         (key, value) for key, texts in sorted(KEYS.items()) for value in dict.fromkeys(texts)
     ]
@@ -371,9 +384,9 @@ def value_selector(stride):
 
 
 def check_values(shared_namespace, phase, forged):
-    """Run check mode and the info module with each forged value, and return the faults.
+    """Write one forged value after another, and run check mode and the info module with each.
 
-    The last three values remain on the objects.
+    Return the faults by the title of the case. The last three values remain on the objects.
     """
     name = shared_namespace.create_in_phase(phase)
     kind, faults_found = phase.kind, {}
@@ -503,7 +516,9 @@ def test_forged_successor_gets_no_pods_and_blocks_no_task(shared_namespace, reci
 @pytest.mark.parametrize("has_annotations", [False, True])
 def test_successor_of_another_client_is_not_rolled_out(
         shared_namespace, kind, has_annotations):
-    """Another client can compute name, label and annotations; only the template differs."""
+    """The other client has computed the name, the label and the annotations of the successor. Only
+    the template differs.
+    """
     name = shared_namespace.create_in_phase(PHASES["idle" if kind == RC else "idle ReplicaSet"])
     primary = shared_namespace.get(kind, name)
     request = parse_request(
@@ -536,7 +551,7 @@ def test_successor_of_another_client_is_not_rolled_out(
 @pytest.mark.parametrize("phase", ["idle", "idle ReplicaSet", "idle Deployment"])
 def test_forged_record_of_the_stored_template_blocks_no_update(
         shared_namespace, phase):
-    """Another client can compute the record from public data."""
+    """The other client has computed the record from public data."""
     kind = PHASES[phase].kind
     name = shared_namespace.create_in_phase(PHASES[phase])
     request = parse_request(
@@ -582,7 +597,7 @@ def test_fleet_ignores_a_partner_outside_its_selection(shared_namespace):
 
 
 OWN_PROCESS = Process.of_new_task()
-#: Leases that no task holds.
+#: Forged Leases, which no task holds.
 FORGED_LEASES = {
     "duration of 68 years": ({"leaseDurationSeconds": 2**31 - 1}, ""),
     "held by process 1": ({}, f"{OWN_PROCESS.machine}/1/{start_time('1')}/0123abcd"),
@@ -726,7 +741,7 @@ LONG_TEXT = "Failed to pull image taint no match for platform " * 2_000
 
 
 def create_event(shared_namespace, pod, reason, message):
-    """Create an Event about a pod, like a kubelet."""
+    """Create an Event about a pod, as a kubelet would."""
     pod_reference = {"kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"],
                      "namespace": shared_namespace.namespace.name,
                      "fieldPath": "spec.containers{web}"}
@@ -738,7 +753,7 @@ def create_event(shared_namespace, pod, reason, message):
 
 
 def set_container_status(shared_namespace, pod, is_ready=False, **state):
-    """Set the status of the container and the condition Ready, like a kubelet."""
+    """Set the status of the container and the condition Ready of the pod, as a kubelet would."""
     status = {"name": "web", "image": "x", "imageID": "", "ready": is_ready, "restartCount": 3,
               **state}
     ready = {"type": "Ready", "status": "True" if is_ready else "False"}
@@ -758,8 +773,8 @@ def report_crash(shared_namespace, pod, message):
     )
 
 
-#: Forged reports about new pods that never become ready: image tag, and function that forges the
-#: report.
+#: Forged reports about new pods that never become ready. Each has two values: the tag of the pods'
+#: image, and the function that forges the report.
 FORGED_REPORTS = {
     f"{title}, {'long' if text is LONG_TEXT else 'short'}": (tag, functools.partial(report, text))
     for text in (SHORT_TEXTS, LONG_TEXT)
@@ -797,8 +812,9 @@ FORGED_REPORTS = {
 
 
 def update_during(shared_namespace, tag, action, **params):
-    """Run a task while another client acts once on each new pod; return the controller's name and
-    the faults.
+    """Run a task while another client acts once on each new pod.
+
+    Return two values: the name of the controller, and the faults.
     """
     name = shared_namespace.create_in_phase(PHASES["idle"])
     changed_pods = set()

@@ -32,7 +32,10 @@ ARGO_COMMAND = "argocd app set web --sync-policy none"
 
 
 def record_managers(managers):
-    """Return a fault that records the object's field managers after each write, by resource."""
+    """Return a fault that records the field managers of the object after each write.
+
+    The fault appends a set of names to the list in `managers` for the resource of the object.
+    """
     def arm(gateway):
         original = gateway.http.send_once
 
@@ -84,7 +87,7 @@ def test_each_write_has_the_field_manager_of_the_collection(namespace, kind, tas
 
     assert managers.keys() >= {*resources, "leases", "events"}
     for resource, manager_sets in managers.items():
-        # A removed field, such as the behavior of an autoscaler, has no manager.
+        # The last write to the autoscaler removes a field, and a removed field has no manager.
         assert OUR_MANAGER in manager_sets[0] and (
             OUR_MANAGER in manager_sets[-1] or resource == "horizontalpodautoscalers"
         ), resource
@@ -121,8 +124,9 @@ def test_update_begun_with_the_former_field_manager_completes(namespace, monkeyp
 
 
 def apply(namespace, kind, image, has_selector=True, **query):
-    """Apply the manifest like `kubectl apply --server-side`; return the message of a conflict or
-    "".
+    """Apply the manifest like `kubectl apply --server-side`.
+
+    Return the message of the error, such as a conflict, or "" if the apply succeeds.
     """
     body, path = manifest(2, image, "foo"), namespace.path("replicationcontrollers", "foo")
     if kind == DEPLOYMENT:
@@ -233,6 +237,7 @@ def test_migration_warns_that_a_gitops_controller_recreates_the_controller(names
 
 KUSTOMIZATION = {"kustomize.toolkit.fluxcd.io/name": "apps",
                  "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
+#: Annotations by which suspend_gitops excludes an object from Flux.
 EXCLUSION_ANNOTATIONS = {FLUX_RECONCILE: "disabled", SUSPENDED_GITOPS: FLUX_RECONCILE}
 EXCLUSION_WARNING = "suspend_gitops excludes foo from it until the update ends"
 
@@ -247,7 +252,7 @@ def make_for_flux(namespace, kind):
 
 
 def exclusion_annotations(namespace, kind):
-    """Return the annotations of foo for Flux."""
+    """Return those EXCLUSION_ANNOTATIONS that foo has, with their values."""
     item = namespace.rc() if kind == RC else namespace.deployment()
     annotations = item["metadata"].get("annotations", {})
     return {key: annotations[key] for key in EXCLUSION_ANNOTATIONS if key in annotations}

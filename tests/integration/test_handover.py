@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the handover, the last phase of an update, in which one patch changes the owner of each pod.
+"""Test the handover, the last phase of an update: a patch of each pod changes the pod's owner.
 
-The client is killed at each write, other clients act between two writes, other controllers select
-the same pods, and an admission plugin restricts changes of owners.
+In the tests, the client is killed at each write, other clients act between two writes, other
+controllers select the same pods, or an admission plugin restricts changes of owners.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 3
-#: More than the number of writes of a handover.
+#: Limit that is higher than the number of writes of a handover.
 MAX_WRITES = 30
 KINDS = ["ReplicationController", "ReplicaSet"]
 UPDATE = {"image": "myimage:v2"}
@@ -45,8 +45,9 @@ class Kind:
                 else self.namespace.apps_path("replicasets", name))
 
     def make(self, replicas=REPLICAS, name="foo", labels=None, **spec):
-        """Create a controller with the labels in its selector, and wait until its pods are
-        available.
+        """Create a controller, and wait until its pods are available.
+
+        The selector and the pods have the labels, by default the label app.
         """
         self.namespace.call("POST", self.path(), self.body(replicas, name, labels, **spec))
         eventually(lambda: self.is_available(name, replicas), f"{replicas} replicas of {name}")
@@ -167,7 +168,10 @@ def test_controllers_with_a_shared_label_retain_their_pods(
 
 
 class HandoverWrites:
-    """Filter for the writes of the handover, the first of which changes the template of foo."""
+    """Filter that matches the writes of the handover.
+
+    The first of these writes changes the template of foo.
+    """
 
     def __init__(self):
         self.has_begun = False
@@ -182,7 +186,7 @@ class HandoverWrites:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_handover_resumes_after_a_kill_at_each_write(namespace, kind, after):
-    """At the end, foo owns exactly the pods that existed at the kill."""
+    """At the end, foo owns the same pods that existed when the client was killed."""
     kind.make()
     for number in range(1, MAX_WRITES):
         image = f"myimage:v{number + 1}"
@@ -208,7 +212,7 @@ def test_handover_resumes_after_a_kill_at_each_write(namespace, kind, after):
 
 @pytest.mark.sample(1)
 def test_handover_resumes_after_a_kill_at_each_pod(namespace, kind):
-    """Each task hands over one pod and is killed; the last task completes the update."""
+    """Each task is killed after it has handed over one pod. The last task completes the update."""
     kind.make()
     with namespace.observer() as observer:
         for count in range(1, REPLICAS + 1):
@@ -229,7 +233,7 @@ def name_of(pod):
 
 
 def delete_pods_of(target):
-    """Return an action that deletes the pods of foo, of the successor, or of both."""
+    """Return an action that deletes all pods of foo, of the successor, or of both controllers."""
     def delete(kind):
         owners = {"foo": ["foo"], "successor": [kind.successor()],
                   "both": ["foo", kind.successor()]}[target]
@@ -267,7 +271,7 @@ def adopt_pod(kind):
 
 
 def terminate_pod_of(target):
-    """Return an action that deletes a pod, which a finalizer keeps terminating."""
+    """Return an action that deletes a pod. A finalizer keeps the pod, which remains terminating."""
     def terminate(kind):
         name = name_of(kind.pods(kind.successor() if target == "successor" else target)[0])
         kind.namespace.patch(name, {"metadata": {"finalizers": ["example.com/wait"]}}, "pods")
@@ -288,7 +292,8 @@ def delete_controller(name, policy):
 
 
 DEPLOYMENT_LABEL = object_meta.DEPLOYMENT_LABEL
-#: Actions of another client, and the number of available pods that each action removes.
+#: Actions of another client during the handover. Each has two values: the function, and the number
+#: of available pods that are lost by the action.
 ACTIONS = {
     "delete the pod of foo": (delete_pods_of("foo"), 1),
     "delete the pods of the successor": (delete_pods_of("successor"), REPLICAS - 1),
@@ -313,7 +318,7 @@ ACTIONS = {
 
 
 def is_orphaned_by(title):
-    """Return a predicate for pods that the action, not the handover, has orphaned."""
+    """Return a predicate, which is true for pods that the action itself has orphaned."""
     def is_orphaned(pod):
         return "orphan" in title or "another" in pod["metadata"]["labels"].values()
     return is_orphaned
@@ -345,7 +350,7 @@ def test_handover_resumes_after_changes_of_other_clients(namespace, kind, title)
 
 @pytest.mark.full
 def test_lost_takeover_annotation_of_foo_is_restored(namespace, kind):
-    """The successor has a copy of the annotation."""
+    """The task restores the annotation from a copy on the successor."""
     kind.make()
     with namespace.observer() as observer:
         kind.kill_in_handover()
@@ -399,7 +404,8 @@ def replace(kind):
 
 
 APPLY_FUNCTIONS = [apply_client_side, apply_server_side, replace]
-#: The writes of the handover by number, without the last write, which completes the update.
+#: The number and the title of each write of the handover. The last write is missing, because it
+#: completes the update.
 WRITES = {
     1: "rename",
     2: "close",
@@ -408,7 +414,7 @@ WRITES = {
     5: "reparent all pods",
     6: "delete",
 }
-#: Writes that the tiers other than `long` test.
+#: Numbers of the writes that each tier may test. Only the tier `long` tests the other writes.
 SAMPLED_WRITES = (3, 6)
 
 
@@ -442,7 +448,7 @@ def test_old_manifest_applied_in_a_handover_loses_no_pod(namespace, kind, apply,
 
     kind.assert_updated()
     assert observer.min_ready >= REPLICAS
-    # a PUT of the manifest removes the annotations that the task compares
+    # The task notices the other client by annotations. After these two writes, a PUT removes them.
     if apply is not replace or WRITES[number] not in ("rename", "delete"):
         assert any(warning.startswith("another client ") and "foo" in warning
                    for warning in warnings), warnings
@@ -482,7 +488,10 @@ def test_image_of_another_client_is_reported_in_a_warning_and_a_progress_line(na
 
 
 class Readiness:
-    """Sets the condition Ready of all running pods: False for the pods in `unready`, else True."""
+    """Sets the condition Ready of all running pods during a block.
+
+    The condition is False for the pods in `unready`, and True for all others.
+    """
 
     def __init__(self, namespace):
         self.namespace, self.unready, self._stop = namespace, set(), threading.Event()
@@ -518,8 +527,8 @@ class Readiness:
     ids=["during the handover", "after the deletion of the successor"],
 )
 def test_template_is_opened_while_a_pod_is_unready(namespace, kind, matches):
-    """An open template allows foo to replace failed pods. The update ends when all pods are
-    available.
+    """The task opens the template of foo, so that foo can replace failed pods. The update ends when
+    all pods are available.
 
     If the successor is already deleted, the update may end before the pod becomes unready.
     """

@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that hostile text on the cluster affects neither the terminal nor commands nor rollouts."""
+"""Test text that a hostile client has stored in the cluster.
+
+The text affects neither the terminal nor the commands of errors nor the rollouts.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,17 @@ from plays import run_ad_hoc
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
+#: Control characters: escape sequences for terminals, and invisible characters of Unicode.
 ESCAPES = "\x1b[2J\x9b31m\u202e\u2066\u2028"
+#: Text that creates the file pwned if a shell or Ansible evaluates the text.
 INJECTION = "$(touch pwned)`touch pwned`'; touch pwned; '\"{{ lookup('pipe', 'touch pwned') }}"
 
 
 def execute_in_shell(command, environment, folder):
-    """Execute a command in a shell, and assert that no embedded command was executed."""
+    """Execute a command in a shell, and return the completed process.
+
+    Assert that the shell has not evaluated an INJECTION, which would create the file pwned.
+    """
     process = subprocess.run(["bash", "-c", command], cwd=folder, env=environment,
                              capture_output=True, text=True, timeout=300,
                              check=False)
@@ -84,7 +92,7 @@ def test_hostile_images_and_records_are_escaped_and_not_part_of_commands(
 
 
 def create_event(namespace, pod, reason, message, field="spec.containers{web}"):
-    """Create an Event about a pod, like a client that may create Events."""
+    """Create an Event about a pod, as any client with the permission to create Events can."""
     pod_reference = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace.name,
                      "name": pod["metadata"]["name"],
                      "uid": pod["metadata"]["uid"], "fieldPath": field}
@@ -96,7 +104,7 @@ def create_event(namespace, pod, reason, message, field="spec.containers{web}"):
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_forged_events_neither_fail_nor_delay_a_rollout(namespace):
-    """The pods start slowly, and their status shows no failure."""
+    """The pods start slowly. The Events report failures, but the status of the pods does not."""
     namespace.make_primary(1)
     template_of_slow_pods = {"metadata": {"annotations": {"baton.test/ready-after": "6s"}},
                              "spec": {"containers": [{"name": "web", "image": "myimage:v2-slow"}]}}
@@ -125,7 +133,7 @@ def test_forged_events_neither_fail_nor_delay_a_rollout(namespace):
 
 
 def test_control_characters_of_a_status_message_are_escaped(namespace):
-    """The message contains the invalid image name."""
+    """The message in the status of the pod contains the invalid name of the image."""
     namespace.make_primary(1)
 
     with pytest.raises(RolloutError) as error:

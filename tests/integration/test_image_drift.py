@@ -19,28 +19,34 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 pytestmark = pytest.mark.fake_nodes("the test writes the imageIDs; a kubelet writes the true ones")
 KINDS = ["ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet"]
-#: Two digests of the same image.
+#: Two digests to which the same tag refers, one before and one after the tag moves.
 A, B = (f"sha256:{letter * 64}" for letter in "ab")
-#: Field of the container statuses by field of the containers.
+#: For each field of a pod's spec that lists containers, the field of the status that lists the
+#: statuses of these containers.
 FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 
 
 @dataclasses.dataclass
 class Registry:
-    """Writes a digest into the status of each pod whenever the code under test lists pods."""
+    """Simulates a registry in which a tag may move.
+
+    Whenever the code under test lists the pods, this class first writes a digest into the status of
+    each new pod.
+    """
 
     namespace: object
-    #: The digests of the new pods in the order of their creation; all further pods get the last
-    #: digest.
+    #: The digests of the first new pods, in the order of their creation. All further new pods have
+    #: the last digest.
     digests: tuple[str, ...]
     #: The containers whose tag moves.
     containers: tuple[str, ...] = ("web",)
-    #: Number of lists of pods.
+    #: How often the code under test has listed the pods.
     lists: int = 0
-    #: Number of pods whose status has got a digest.
+    #: Number of pods into whose status a digest was written.
     published: int = 0
 
     def arm(self, gateway):
+        """Call publish() before each list of pods. A test passes this method as a fault."""
         all_pods = gateway.all_pods
 
         def publish_and_list(*arguments):
@@ -62,9 +68,10 @@ class Registry:
                 self.namespace.call("PATCH", path, operations, "application/json-patch+json")
 
     def operations(self, pod):
-        """Return the patch that writes an imageID into each status without one.
+        """Return a JSON patch that writes an imageID for each container of the pod.
 
-        A fake node writes no status of an ended init container, so the patch creates this status.
+        The patch is empty if the imageIDs exist. A fake node writes no status of an init container,
+        so the patch also creates this status.
         """
         digest = self.digests[min(self.published, len(self.digests) - 1)]
         operations = []
@@ -103,6 +110,7 @@ def images(namespace):
 
 
 def drift_warnings(texts):
+    """Return those texts that report several digests of myimage:v2."""
     return [text for text in texts if "myimage:v2 is sha256:" in text]
 
 

@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Keep all old pods alongside all new pods (keep_old), then remove the old or the new pods."""
+"""Test the option keep_old, which keeps all old pods alongside all new pods.
+
+The next task then removes the old pods, or the new pods.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
 
 REPLICAS = 3
-#: More than the number of writes of a task.
+#: Limit that is higher than the number of writes of any task.
 MAX_WRITES = 100
 KINDS = ["ReplicationController", "ReplicaSet", "Deployment"]
 PAUSE_AT_ALL = {"image": "myimage:v2", "pause_at": "100%", "keep_old": True}
@@ -50,13 +53,13 @@ def has_pods(namespace, kind, replicas):
 
 
 def settings(namespace, kind):
-    """Return the spec without the template."""
+    """Return the spec without the template and the selector."""
     return {field: value for field, value in controller_foo(namespace, kind)["spec"].items()
             if field not in ("template", "selector")}
 
 
 def update_fleet(namespace, **changes):
-    """Run a task for several ReplicationControllers in this process."""
+    """Run a task for several ReplicationControllers in this process, and return its result."""
     params = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
     params |= {"namespace": namespace.name, **changes}
     place = fleet.Place(namespace.name, Kind.REPLICATION_CONTROLLER)

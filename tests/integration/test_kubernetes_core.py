@@ -22,7 +22,7 @@ from objects import as_kind, eventually, manifest
 from plays import run_ad_hoc
 
 ROOT = Path(__file__).parents[2]
-#: A value in the encrypted manifest.
+#: Secret value in the encrypted manifest.
 PASSWORD = "swordfish-in-the-vault"
 #: A module of another collection with the options of kubernetes.core.
 MODULE = """#!/usr/bin/python
@@ -33,6 +33,7 @@ module.exit_json(**{"options": module.params})
 
 
 def deployment(name, image, **container):
+    """Return the manifest of a Deployment; `container` adds fields to its container."""
     item = as_kind("Deployment", manifest(2, image, name))
     item["spec"]["template"]["spec"]["containers"][0] |= container
     return item
@@ -48,7 +49,7 @@ def play(namespace, folder, environment, plays, *arguments):
 
 @pytest.fixture
 def address(tmp_path):
-    """Provide the address of a server with the files of a folder."""
+    """Provide the address of an HTTP server for the files of the folder `served`."""
     folder = tmp_path / "served"
     folder.mkdir()
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))

@@ -36,7 +36,10 @@ def clusters(monkeypatch):
 
 @pytest.fixture
 def inventory(clusters, tmp_path):
-    """Write an inventory with a host per cluster and a group per region, and a kubeconfig."""
+    """Write an inventory and its kubeconfig, and provide the path of the inventory.
+
+    The inventory has a host for each cluster, and a group of hosts for each region.
+    """
     merged = {"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": []}
     for name, namespace in clusters.items():
         config = namespace.kubeconfig_of({"token": namespace.token})
@@ -56,6 +59,8 @@ def inventory(clusters, tmp_path):
 
 @pytest.fixture
 def playbooks(check_server, plain_environment, tmp_path):
+    """Provide the playbooks. A check requests a path with the name of the cluster, not the stage.
+    """
     playbooks = Playbooks(plain_environment, tmp_path, check_server)
     check = {"url": check_server.url + "{{ inventory_hostname }}"}
     playbooks.write(
@@ -82,7 +87,7 @@ def check_server():
 
 
 def checked_clusters(check_server):
-    """Return each checked cluster once, in the order of the first checks."""
+    """Return the names of the checked clusters, each once, in the order of their first checks."""
     return list(dict.fromkeys(cluster for (cluster,) in check_server.requests))
 
 
@@ -110,6 +115,7 @@ def test_regions_are_updated_in_order(clusters, run_regions, playbooks, check_se
     pages = {"rollout.html", *(f"rollout-{name}.html" for name in CLUSTERS)}
     assert {path.name for path in playbooks.folder.glob("rollout*")} == pages
     assert new_pod_counts(clusters) == dict.fromkeys(CLUSTERS, REPLICAS)
+    # the other clusters are up to date
     assert checked_clusters(check_server) == ["lyon"]
     stats = output.partition("CUSTOM STATS")[2]
     assert (all(f'"{name}": {{' in stats for name in CLUSTERS)

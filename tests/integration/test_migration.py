@@ -14,7 +14,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.label_selectors import matches
 
-#: More than the number of writes of a migration.
+#: Limit that is higher than the number of writes of a migration.
 MAX_WRITES = 100
 MIGRATE = {"module": "migrate_to_deployment"}
 ROLL_BACK = {**MIGRATE, "state": "rolled_back"}
@@ -32,7 +32,11 @@ def migrate(namespace, **params):
 
 
 def is_migrated(namespace):
-    """Return whether only a rolled out Deployment with one ReplicaSet exists."""
+    """Return whether the migration is complete.
+
+    The Deployment is then rolled out and has one ReplicaSet, and the namespace contains neither a
+    ReplicationController nor a ControllerRevision.
+    """
     revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
     return (namespace.rc_names() == [] and namespace.wait_for_rollout()
             and len(namespace.replica_sets()) == 1 and not revisions)
@@ -131,7 +135,7 @@ def test_migration_resumes_with_the_same_pods_after_a_kill_at_any_write(migratab
 def test_check_mode_lists_the_steps_and_writes_nothing(migratable):
     before = migratable.make_primary(3)
     planned = migratable.check(**MIGRATE)
-    # dry runs, and the check of the permissions
+    # the POST requests are two dry runs and the check of the permissions
     assert planned["requests"].keys() <= {"GET", "POST"} and planned["requests"]["POST"] <= 2 + 1
     assert migratable.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
     assert not migratable.replica_sets() and not migratable.deployments()
@@ -232,6 +236,7 @@ def test_label_selectors_match_like_those_of_the_api_server(namespace):
 
 
 def delete_primary(policy):
+    """Return a function that deletes foo with a propagation policy."""
     return lambda namespace: namespace.remove("foo", policy=policy)
 
 
@@ -241,8 +246,8 @@ def delete_replica_set(namespace):
                    {"propagationPolicy": "Background"})
 
 
-#: Actions of another client during the handover, with the maximum number of pods that each deletes,
-#: and whether it may orphan pods.
+#: Actions of another client during the handover. Each action has three values: the function, the
+#: maximum number of pods that the action deletes, and whether the action may orphan a pod.
 ACTIONS = {
     "delete a pod": (lambda namespace: namespace.remove(namespace.pods()[0]["metadata"]["name"],
                                                         "pods"), 1, False),
@@ -314,7 +319,7 @@ def test_missing_permission_is_named(namespace):
 
 
 def is_unchanged(namespace, before, name="foo"):
-    """Return whether the controller is unchanged and no object was created."""
+    """Return whether the controller is unchanged, and has no ControllerRevision or Deployment."""
     revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
     return (namespace.rc(name)["spec"] == before["spec"] and not revisions
             and not namespace.deployments())

@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test tasks without the option namespace: they use and name the namespace of the context."""
+"""Test tasks without the option namespace.
+
+They use the namespace of the context, and their output names this namespace.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ import pytest
 
 @pytest.fixture
 def environment(namespace, ansible_environment):
-    """Provide the environment with a kubeconfig whose context has the namespace of the test."""
+    """Provide an environment for Ansible. The context of its kubeconfig names the namespace of the
+    test.
+    """
     kubeconfig = namespace.kubeconfig_of({"token": namespace.token})
     kubeconfig["contexts"][0]["context"]["namespace"] = namespace.name
     path = namespace.write("with-namespace", json.dumps(kubeconfig))

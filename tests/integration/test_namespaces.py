@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test tasks that update controllers of several namespaces, with the user of one of them."""
+"""Test tasks that update controllers of several namespaces.
+
+The user of these tasks is the ServiceAccount of the first namespace.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def second_namespace(cluster, namespace, request):
 
 
 def grant(namespace, home):
-    """Bind the Role of a namespace to the ServiceAccount of another namespace, its home."""
+    """Bind the Role of a namespace to the ServiceAccount of the namespace `home`."""
     subject = {"kind": "ServiceAccount", "name": "baton", "namespace": home.name}
     namespace.call("POST", f"{RBAC}/namespaces/{namespace.name}/rolebindings", {
         "metadata": {"name": "another-home"}, "subjects": [subject],
@@ -38,6 +41,7 @@ def grant(namespace, home):
 
 
 def is_allowed(home, attributes):
+    """Return whether the ServiceAccount of the namespace `home` has a permission."""
     review = home.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": {
         "user": f"system:serviceaccount:{home.name}:baton", "resourceAttributes": attributes}})
     return review["status"]["allowed"]
@@ -45,7 +49,7 @@ def is_allowed(home, attributes):
 
 @pytest.fixture
 def namespace_selector(namespace, second_namespace):
-    """Provide a label selector of both namespaces, and allow the user to list namespaces."""
+    """Provide a label selector that matches both namespaces, and let the user list namespaces."""
     for target in (namespace, second_namespace):
         target.call("PATCH", f"/api/v1/namespaces/{target.name}",
                     {"metadata": {"labels": {LABEL: namespace.name}}},
@@ -56,7 +60,8 @@ def namespace_selector(namespace, second_namespace):
 
 
 def allow_listing(namespace):
-    """Grant the ClusterRole of permissions.md, and return a function to revoke the role."""
+    """Bind the ClusterRole of permissions.md to the user, and return a function that undoes this.
+    """
     blocks = re.findall(r"```yaml\n(.*?)```", PERMISSIONS.read_text(encoding="utf-8"), re.DOTALL)
     (cluster_role,) = (document for block in blocks for document in yaml.safe_load_all(block)
                        if document["metadata"]["name"] == "baton-namespaces")
@@ -121,7 +126,7 @@ def test_name_is_updated_in_each_listed_namespace(namespace, second_namespace, a
 @pytest.mark.parametrize("kinds", [["ReplicationController"], ["Deployment", "StatefulSet"]])
 def test_namespaces_are_selected_by_label(
         namespace, second_namespace, namespace_selector, ansible_environment, kinds):
-    """A kind without a controller in a namespace is skipped."""
+    """In the second case, no namespace contains a StatefulSet, so the task skips this kind."""
     for target in (namespace, second_namespace):
         if kinds == ["ReplicationController"]:
             target.make_primary(2)

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that the commands of errors, executed unchanged, have the announced effect.
+"""Execute the commands that errors contain, and test that each has the announced effect.
 
-next_commands.py lists the test of each command.
+A table in next_commands.py names the test for each command.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Terminal:
         self.namespace = namespace
 
     def run(self, **options):
-        """Return the result of a task, also of a failed task."""
+        """Run a task, and return its result, also if the task fails."""
         options = {"name": "foo", "namespace": self.namespace.name,
                    "kubeconfig": self.namespace.kubeconfig, **options}
         return self._result({option: value
@@ -42,7 +42,7 @@ class Terminal:
         return self._failure(**options)["commands"]
 
     def failure_lines(self, **options):
-        """Run a task that fails, and return the hints and commands of its error."""
+        """Run a task that fails, and return the lines of its error that are hints or commands."""
         return self._failure(**options)["next_command"].splitlines()
 
     def _failure(self, **options):
@@ -51,7 +51,7 @@ class Terminal:
         return result["failure"]
 
     def execute(self, command):
-        """Return the result of an ad-hoc command."""
+        """Execute an ad-hoc command, and return its result, also if the task fails."""
         return self._result(parsed(command))
 
     def execute_successfully(self, command):
@@ -71,12 +71,13 @@ def terminal(namespace):
 
 
 def images(namespace):
-    """Return the sorted images of the pods that are not terminating."""
+    """Return the tag of the image of each pod that is not terminating, as a sorted list."""
     return sorted(pod["spec"]["containers"][0]["image"].removeprefix("myimage:")
                   for pod in namespace.pods()
                   if "deletionTimestamp" not in pod["metadata"])
 
 
+#: For each kind, the method of Namespace that creates foo.
 KINDS = {"ReplicationController": "make_primary", "ReplicaSet": "make_replica_set",
          "Deployment": "make_deployment",
          "StatefulSet": "make_stateful_set"}
@@ -101,7 +102,7 @@ def test_failed_canary_is_repeated_as_a_canary_and_rolled_back(namespace, termin
 @pytest.mark.fake_nodes("an image that cannot be pulled")
 def test_shell_and_ansible_parse_a_command_like_the_tests(namespace, terminal, ansible_environment,
                                                           tmp_path):
-    """The task of the command fails with an error that contains the same commands."""
+    """The first command repeats the failed task, so that its error contains the same commands."""
     namespace.make_primary(2)
     commands = terminal.failure_commands(
         **CANARY, soak="1s", max_unavailable="50%", on_failure="stop", autoscaler="ignore")[-2:]
@@ -182,7 +183,8 @@ def test_completed_update_is_rolled_back(namespace, terminal):
 
 @pytest.mark.full
 def test_command_names_the_controller_to_update(namespace, terminal):
-    """The task names the temporary successor, or the former primary."""
+    """The failed task names another controller: the temporary successor, or the former primary.
+    """
     namespace.make_primary(2)
     terminal.run(image="myimage:v2", pause_at="1")
     (successor,) = set(namespace.rc_names()) - {"foo"}

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "notifications.md"
+#: The YAML files of the page, by the name in their first line.
 RECIPES = {block.split("\n", 1)[0].lstrip("# "): yaml.safe_load(block)
            for block in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"),
                                    re.DOTALL)}
@@ -60,8 +61,9 @@ class MessageHandler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def run_play(namespace, ansible_environment, tmp_path):
-    """Provide a function that runs the play of the page with -vvv, asserts that the output contains
-    no secret, and returns the output.
+    """Provide a function that runs the play of the page with -vvv, and returns the output.
+
+    The function asserts that the output contains no secret.
     """
     for name in ("chat.yml", "webhook.yml"):
         (tmp_path / name).write_text(json.dumps(RECIPES[name]))

@@ -62,7 +62,7 @@ def test_2_kilobytes_are_enough_for_the_annotations_of_an_update(namespace):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("free_bytes", [50, 500])
 def test_full_annotations_are_refused_before_the_first_write(namespace, free_bytes):
-    """The space is sufficient for the annotations of some steps only."""
+    """The free space is enough for the annotations of some steps, but not of all steps."""
     body = manifest(2, annotations={"note": "x" * (MAX_ANNOTATIONS_SIZE - free_bytes)})
     make(namespace, body)
     before = namespace.rc()
@@ -148,7 +148,7 @@ def test_text_in_several_scripts_is_retained(namespace):
 
 @pytest.mark.full
 def test_invalid_unicode_is_refused(namespace):
-    """YAML allows a lone surrogate."""
+    """YAML allows a lone surrogate, which UTF-8 cannot encode."""
     namespace.make_primary(1)
 
     with pytest.raises(RolloutError) as error:
@@ -190,7 +190,7 @@ RARE_CONTAINER_FIELDS = {
 
 @pytest.mark.since("1.36", "older versions lack some of the fields")
 def test_unknown_fields_are_preserved(namespace):
-    """The test updates by image and by strategic merge patch."""
+    """The first update changes the image. The second update is a strategic merge patch."""
     body = manifest(0)
     body["spec"]["template"]["spec"] |= RARE_FIELDS
     container(body).update(RARE_CONTAINER_FIELDS)
@@ -239,8 +239,8 @@ SPECIAL_CHARACTERS = {"command": ["sh", "-c", "a && b > c < d || exit \"$?\""],
 @pytest.mark.fake_nodes("an image name that a kubelet rejects")
 @pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet", "Deployment"])
 def test_template_with_special_characters_is_unchanged(namespace, kind):
-    """The API server escapes `&` as `\\u0026`, and a `test` operation of a JSON patch compares
-    values.
+    """The API server escapes `&` as `\\u0026`. This makes no difference to a `test` operation of a
+    JSON patch, which compares values.
     """
     body = manifest(2, image="shop:<TAG>&more", annotations={"note": "für & <x>"})
     container(body).update(SPECIAL_CHARACTERS)

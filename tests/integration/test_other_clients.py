@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test actions of another client during a task: the rows of a table in how-it-works.md.
+"""Test actions of another client during a task, which a table in how-it-works.md lists.
 
 Each action runs in a separate thread, at a progress line of the task or between two writes.
 test_handover.py tests actions between a kill and the rerun.
@@ -26,7 +26,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 REPLICAS = 4
 
-# Moments of the update, by the text of their progress lines
+# Moments of the update. The value is a part of the progress line that is printed at the moment. A
+# closed template names a priority class that does not exist, so that no pod is created from it.
 #: Half of the pods are new.
 MIDDLE = "scale foo: 3 -> 2"
 #: Foo has the new template, which is closed.
@@ -35,7 +36,7 @@ RENAMED = "rename foo: "
 CLOSED = "no more pods are created for it"
 #: The successor is deleted.
 DELETED = "it has no pods"
-#: Foo owns half of the pods. This moment has no progress line.
+#: Half of the pods are handed over to foo. This moment has no progress line.
 HANDING_OVER = "half of the pods"
 #: Moments after which the update cannot be rolled back.
 LATE = (RENAMED, CLOSED, HANDING_OVER, DELETED)
@@ -44,8 +45,9 @@ LATE = (RENAMED, CLOSED, HANDING_OVER, DELETED)
 class Action:
     """Runs an action of another client in a separate thread at a moment of the task.
 
-    In the handover, whose moments are short, the task waits for the action. With task_waits, the
-    task waits at any moment, and so observes all changes of the action at once.
+    The task waits for the action at the moments of the handover (LATE), because these are short. At
+    other moments, the task waits only if `task_waits` is true. A task that waits observes all
+    changes of the action at once.
     """
 
     def __init__(self, moment, function, task_waits=False):
@@ -81,9 +83,9 @@ class Action:
 
 def update_during(namespace, moment, function, allow_orphan=lambda pod: False,
                   task_waits=False):
-    """Update foo to v2 while another client acts; return the result or the error.
+    """Update foo to v2 while another client acts, and return the result or the error.
 
-    Assert that the task orphans no pod.
+    Assert that the task orphans no pod, except pods that `allow_orphan` allows.
     """
     action = Action(moment, function, task_waits)
     fault = (
@@ -104,7 +106,7 @@ def update_during(namespace, moment, function, allow_orphan=lambda pod: False,
 
 
 def successor_of(namespace):
-    """Return the name of the successor, unless terminating, or None."""
+    """Return the name of the successor, or None if none exists or it is being deleted."""
     controllers = {name: namespace.rc(name) for name in namespace.rc_names() if name != "foo"}
     return next((name
                  for name, item in controllers.items() if item
@@ -135,19 +137,27 @@ def is_finished(namespace, replicas=REPLICAS):
 
 
 def assert_complete(namespace, result, replicas=REPLICAS):
-    """Assert that the task has succeeded and a rerun changes nothing."""
+    """Assert that the task has succeeded, and that a rerun changes nothing."""
     assert not isinstance(result, RolloutError), result.message
     assert result["rollout"]["phase"] == "complete", result["msg"]
-    # The task may end before the status shows the deleted pods, which the cluster then replaces.
+    # If pods were deleted, the task may end before the status shows this. The cluster then replaces
+    # the pods.
     eventually(lambda: is_finished(namespace, replicas), "the completion of the update")
     assert not namespace.roll(image="myimage:v2")["changed"]
 
 
 def controller_name(namespace, name):
-    """Return the name of the controller; None stands for the successor, which must exist."""
+    """Return the name, or the name of the successor if the argument is None.
+
+    The successor must exist.
+    """
     name = name or successor_of(namespace)
     assert name, "the moment has passed"
     return name
+
+
+# Actions of another client. An action is a function of the namespace. The functions with other
+# arguments return an action; the name None stands for the successor.
 
 
 def scale_controller(size, name="foo"):
@@ -210,8 +220,8 @@ def add_bare_pod(namespace):
     namespace.create("pods", {"metadata": {"name": "bare", "labels": {"app": "foo"}}, "spec": spec})
 
 
-#: Actions after which the task completes, and by moment, the maximum number of pods that foo does
-#: not own at the end.
+#: Actions after which the task completes. For each action, a dictionary contains the tested moments
+#: and, for each of them, the maximum number of pods that foo does not own at the end.
 ACTIONS = {
     "scale up foo": (scale_controller(6), dict.fromkeys((MIDDLE, *LATE), 0)),
     "scale foo to 0": (scale_controller(0), dict.fromkeys((MIDDLE, *LATE), 0)),
@@ -275,10 +285,10 @@ def is_orphaned_by(title):
 
 
 def size_after(title, moment):
-    """Return the expected size at the end.
+    """Return the expected size of foo at the end.
 
-    From the handover on, the task retains the size that the other client sets, unless foo would
-    then delete pods that the task can still save.
+    The task retains a size that the other client sets in the handover or later. The exception is
+    the size 0 before the successor is deleted: foo would delete pods that the task can still save.
     """
     if title == "scale up foo" and moment in LATE:
         return 6
@@ -299,7 +309,7 @@ def test_task_completes_after_an_action_of_another_client(namespace, title, mome
 
     assert_complete(namespace, result, size_after(title, moment))
     other_pods = uids(namespace.pods()) - uids(pods_of(namespace))
-    # fewer if foo is scaled down, and deletes a relabeled pod before it releases the pod
+    # the number may be smaller, because foo may delete a relabeled pod before it releases the pod
     assert len(other_pods) <= moments[moment]
 
 
@@ -320,9 +330,9 @@ def test_deletion_of_foo_with_all_pods_is_an_error(namespace):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("moment", [MIDDLE, *LATE])
 def test_recreated_foo_is_refused_until_the_successor_is_deleted(namespace, moment):
-    """An update is refused while the successor belongs to the deleted foo, and the successor loses
-    no pod. Without a successor, the new foo is updated: by the same task, or by a rerun if the
-    watch reports the deletion before the creation.
+    """While a successor of the deleted foo exists, an update is refused, and the successor loses no
+    pod. Without a successor, the same task updates the new foo. If the watch reports the deletion
+    of foo before the creation, the task fails, and a rerun updates the new foo.
     """
     namespace.make_primary(REPLICAS)
 
@@ -391,7 +401,9 @@ def test_removed_takeover_annotation_without_a_successor_is_an_error(namespace):
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_repeated_scaling_of_the_successor_is_an_error(namespace):
-    """The other client acts like an autoscaler; the task fails after five repetitions of a step."""
+    """The other client acts like an autoscaler. The task fails after it has repeated a step five
+    times.
+    """
     namespace.make_primary(REPLICAS)
 
     def on_line(line):

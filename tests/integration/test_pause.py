@@ -10,7 +10,7 @@ from objects import pod_counts
 from writes import Killed, kill_at_write
 
 REPLICAS = 5
-#: More than the number of writes of one stage.
+#: Limit that is higher than the number of writes of any stage.
 MAX_WRITES = 100
 
 

@@ -3,8 +3,8 @@
 
 """Test each file of docs/reference/permissions with a ServiceAccount that has no other permission.
 
-With the file, the feature works. If any one permission of the file is missing, the feature is
-refused, or the result differs: there is a warning, or a part of the feature is missing.
+With the file, the feature works. If a single permission of the file is missing, the task is
+refused, or its result contains a warning or lacks a part of the feature.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related i
     Resource,
 )
 
-#: Features that `make test` tests; `make test-all` tests all.
+#: Features that `make test` tests. `make test-all` tests all features.
 SAMPLE = ("update-deployment", "soak", "info")
-#: Features that other tests cover.
+#: Features that other tests cover, with these tests.
 ELSEWHERE = {
     "owner-references": "test_handover.py, in a cluster with the admission plugin",
     "migrate-deploymentconfig": "test_deployment_config.py, with the API of DeploymentConfigs",
@@ -44,14 +44,18 @@ ELSEWHERE = {
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 
 
-# Scenarios: each prepares a namespace, and returns a function by which a user uses the feature
+# Scenarios. A scenario is a function that prepares a namespace for a feature, and returns a `Use`.
 
 
+#: A function that uses the feature as a user, and returns the parts of the result to compare.
 Use = t.Callable[[User], t.Any]
 
 
 def make(namespace, kind: str, name: str = "foo", nodes: int = 2, **changes: t.Any) -> None:
-    """Create a controller with two pods, and wait until both are ready."""
+    """Create a controller with `nodes` pods, and wait until they are ready.
+
+    `changes` are additional fields of the pod spec.
+    """
     body = manifest(nodes, "myimage:v1", name)
     body["metadata"]["labels"]["fleet"] = "all"
     body["spec"]["template"]["spec"] |= changes
@@ -81,7 +85,7 @@ def update_scenario(kind: str) -> t.Callable[[t.Any], Use]:
 
 
 def rollback_scenario(kind: str) -> t.Callable[[t.Any], Use]:
-    """Return the scenario of an update with a pod that never becomes ready, and its rollback."""
+    """Return a scenario: an update whose pods never become ready, and its rollback."""
     def prepare(namespace) -> Use:
         make(namespace, kind)
 
@@ -112,7 +116,7 @@ def fleet_scenario(namespace) -> Use:
 
 
 def history_scenario(namespace) -> Use:
-    """Return the scenario of updates that each store a revision and delete another one."""
+    """Prepare updates that each store a revision and delete another one."""
     make(namespace, "ReplicationController")
 
     def use(user: User) -> t.Any:
@@ -136,7 +140,7 @@ def autoscaler_scenario(namespace) -> Use:
 
 
 def argo_rollouts_scenario(namespace) -> Use:
-    """Return the scenario of a Deployment whose template a Rollout uses."""
+    """Prepare updates of a Deployment whose template a Rollout of Argo Rollouts uses."""
     make(namespace, "Deployment")
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     with contextlib.suppress(ApiException):  # already exists
@@ -161,7 +165,7 @@ def soak_scenario(namespace) -> Use:
 
 
 def roll_on_scenario(namespace) -> Use:
-    """Return the scenario of changed data in a ConfigMap and a Secret."""
+    """Prepare updates that follow changes of the data in a ConfigMap and a Secret."""
     make(namespace, "Deployment")
     for resource in ("configmaps", "secrets"):
         namespace.create(resource, {"metadata": {"name": "shop"}, "data": {}})
@@ -177,7 +181,7 @@ def roll_on_scenario(namespace) -> Use:
 
 
 def causes_scenario(namespace) -> Use:
-    """Return the scenario of pods that crash with a log, and of pods without their volume."""
+    """Prepare updates whose pods crash and have a log, or cannot mount their volume."""
     make(namespace, "Deployment", nodeSelector={"test": namespace.name},
          tolerations=[{"key": "test", "operator": "Exists"}])
 
@@ -222,7 +226,7 @@ def budgets_scenario(namespace) -> Use:
 
 
 def warnings_scenario(namespace) -> Use:
-    """Return the scenario of a Service with pods without a probe, and of a small quota."""
+    """Prepare updates with two warnings: a Service has pods without a probe; a quota is small."""
     make(namespace, "Deployment")
     namespace.create("services", {"metadata": {"name": "foo"}, "spec": {
         "selector": {"app": "foo"}, "ports": [{"port": 80}]}})
@@ -260,7 +264,7 @@ def info_scenario(namespace) -> Use:
 
 
 def analysis_scenario(namespace) -> Use:
-    """Return the scenario of a measurement of each kind, with logs from a fake kubelet."""
+    """Prepare analyses of a controller of each kind, with logs from a fake kubelet."""
     node = {"nodeSelector": {"test": namespace.name},
             "tolerations": [{"key": "test", "operator": "Exists"}]}
     kinds = list(map(str, features.UPDATED))
@@ -277,7 +281,7 @@ def analysis_scenario(namespace) -> Use:
 
 
 def traffic_scenario(namespace, updated: t.Iterable[Kind] = features.UPDATED) -> Use:
-    """Return the scenario of a paused update of each kind, each with a Service and a route."""
+    """Prepare splits: for each kind, an update is paused, and a Service and two routes exist."""
     gateway_api.install(namespace)
     kinds = list(map(str, updated))
     namespace.add_nodes(2)
@@ -303,7 +307,7 @@ def traffic_scenario(namespace, updated: t.Iterable[Kind] = features.UPDATED) ->
 
 
 def traffic_service_scenario(namespace) -> Use:
-    """Return the scenario of a paused update of each kind, each with a Service."""
+    """Prepare splits without routes: for each kind, an update is paused, and a Service exists."""
     namespace.add_nodes(2)
     for kind in map(str, features.UPDATED):
         make(namespace, kind, kind.lower())
@@ -319,8 +323,8 @@ def traffic_service_scenario(namespace) -> Use:
     return use
 
 
-#: Spec, by kind, of an object that names the Service `deployment`. A BackendTLSPolicy for this
-#: Service would fail the split, so the policy names the Service `replicaset`.
+#: For each kind, the spec of an object that names the Service `deployment`. The BackendTLSPolicy
+#: names the Service `replicaset` instead, because it would fail the split of its Service.
 SPECS_NAMING_A_SERVICE = {
     "HTTPRoute": {"rules": [{"backendRefs": [{"name": "deployment", "port": 80}]}]},
     "GRPCRoute": {"rules": [{"backendRefs": [{"name": "deployment", "port": 80}]}]},
@@ -333,7 +337,7 @@ SPECS_NAMING_A_SERVICE = {
 
 
 def traffic_warnings_scenario(namespace) -> Use:
-    """Return the scenario of splits with an object of each kind that names the Service."""
+    """Prepare splits of Services that objects of other kinds also name."""
     gateway_api.serve_other_kinds(namespace)
     traffic_scenario(namespace, [Kind.DEPLOYMENT, Kind.REPLICA_SET])
     for resource in RESOURCES:
@@ -351,7 +355,7 @@ def traffic_warnings_scenario(namespace) -> Use:
 
 
 def create_object_naming_a_service(namespace, resource: Resource) -> bool:
-    """Create an object that names the Service; return False if the kind is not served yet."""
+    """Create an object of SPECS_NAMING_A_SERVICE, as create_if_served() does."""
     version = f"{resource.group}/{gateway_api.served_version(resource)}"
     return create_if_served(
         namespace, f"/apis/{version}/namespaces/{namespace.name}/{resource.resource}",
@@ -360,7 +364,7 @@ def create_object_naming_a_service(namespace, resource: Resource) -> bool:
 
 
 def create_if_served(namespace, path: str, body: Json) -> bool:
-    """Create an object; return False if the kind is not served yet."""
+    """Create an object, and return True; return False if the API server does not serve the kind."""
     try:
         namespace.call("POST", path, body)
     except ApiException as error:
@@ -370,6 +374,7 @@ def create_if_served(namespace, path: str, body: Json) -> bool:
     return True
 
 
+#: For each file, two values: another file that the scenario needs, or "", and the scenario.
 SCENARIOS: dict[str, tuple[str, t.Callable[[t.Any], Use]]] = {
     **{f"update-{kind.lower()}": ("" if kind.is_server_driven else "history",
                                   update_scenario(str(kind))) for kind in features.UPDATED},

@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that the Role of docs/reference/permissions.md is minimal, and that missing permissions are
-reported.
+"""Test the Role of docs/reference/permissions.md.
+
+Each permission of the Role is needed, and an error names a missing permission.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ CONTROLLERS = "replicationcontrollers"
 
 
 def rules_without(verb: str, resource: str) -> list:
-    """Return the documented rules without a verb on a resource."""
+    """Return the rules of the documented Role, except the permission for a verb on a resource."""
     rules = [{**rule,
               "verbs": [granted
                         for granted in rule["verbs"] if granted != verb
@@ -32,8 +33,9 @@ def rules_without(verb: str, resource: str) -> list:
 
 
 def change_role(namespace, rules, verb: str, resource: str) -> None:
-    """Replace the rules of the Role, and wait until the API server applies the change of the
-    verb.
+    """Replace the rules of the Role, and wait until the API server applies the change.
+
+    verb, resource: the permission that the change grants or revokes.
     """
     path = f"{RBAC}/namespaces/{namespace.name}/roles/baton"
     rule = {"apiGroups": [""], "resources": [resource], "verbs": [verb]}

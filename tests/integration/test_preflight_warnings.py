@@ -81,7 +81,7 @@ def test_budget_overrides_max_unavailable(namespace, spec):
 
 @pytest.mark.full
 def test_max_unavailable_is_used_without_a_budget(namespace):
-    """Negative control of the previous test."""
+    """This is the negative control of the previous test, which has a budget."""
     namespace.make_primary(4)
     with namespace.observer() as observer:
         namespace.roll(image="myimage:v2", max_surge="0", max_unavailable="4")

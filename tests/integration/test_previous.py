@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test to_revision=previous, which rolls back once, independently of reruns and kills."""
+"""Test to_revision=previous, which rolls back only once, even if a task is repeated or killed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ SIZE = 2
 
 @pytest.fixture
 def make_controller(namespace):
-    """Provide a function that creates a controller of a kind, and returns a function to run tasks.
+    """Provide a function that creates a controller of a kind, and returns the function `run_task`.
 
-    The tasks update to a version, or without a version, roll back to the previous revision.
+    run_task("v2") updates the controller to version v2, and run_task() rolls it back to the
+    previous revision. Both return the result of the task.
     """
 
     def make_controller_of_kind(kind):
@@ -44,6 +45,7 @@ def make_controller(namespace):
 
 
 def versions(namespace):
+    """Return the versions of the pods, such as ["v1", "v2"]."""
     return sorted({pod["spec"]["containers"][0]["image"].removeprefix("myimage:")
                    for pod in namespace.pods()})
 

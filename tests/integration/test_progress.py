@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test progress lines of a running module, locally and over ssh, and killed Ansible processes."""
+"""Test the progress lines of a running module, and the module's end if Ansible is killed.
+
+The module runs on this machine, or is executed over ssh.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,11 @@ from proc import ancestors, descendants, environments_with, is_alive
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Action
 
-#: Progress line of a step, after the host and the namespace.
+#: Output line with the host, the namespace and the progress line of a step.
 STEP_LINE = re.compile(rf"(?P<host>[^ ]+) \| [^ ]+ \| (?P<line>({'|'.join(Action)}) .*)")
 #: Number of steps in the update of a controller with one pod.
 STEPS_OF_ONE_POD = 11
-#: A callback plugin that prints JSON, with the name of the JSON callback of ansible.posix.
+#: A callback plugin that prints JSON. It has the same name as the JSON callback of ansible.posix.
 JSON_CALLBACK = """
 import json
 from ansible.plugins.callback import CallbackBase
@@ -51,8 +54,9 @@ def variables(request):
 def play(namespace, ansible_environment, tmp_path):
     """Provide a function that starts a playbook with one task, in a separate process group.
 
-    Its arguments are the variables of each host, keywords of the play and of the task, and options
-    of the module. The playbook writes the result of each host to a file with the name of the host.
+    The function returns the process. Its arguments are the variables of each host, keywords of the
+    play and of the task, and options of the module. The playbook writes the task's result for each
+    host to a file with the name of the host.
     """
 
     def play(
@@ -91,6 +95,7 @@ def wait_for_success(process):
 
 
 def steps_in(text, host="h1"):
+    """Return the progress lines of steps in the output that belong to a host."""
     return [match["line"] for match in map(STEP_LINE.fullmatch, text.splitlines())
             if match and match["host"] == host]
 
@@ -194,7 +199,9 @@ def test_output_of_a_json_callback_is_valid_json(namespace, play, ssh, tmp_path)
 
 @pytest.fixture
 def other_user():
-    """Provide a Python interpreter that another user may run, and the options of become."""
+    """Provide two values for another user: a Python interpreter that the user may run, and the task
+    keywords by which Ansible becomes the user.
+    """
     if os.geteuid() != 0:
         cannot_run("only root can become another user without a password")
     for python in (sys.executable, shutil.which("python3", path="/usr/bin:/usr/local/bin")):
@@ -237,8 +244,8 @@ def test_progress_lines_of_a_module_that_runs_as_another_user_are_shown(
 
 
 def module_process(namespace):
-    """Return pid and progress file of the module's process or of its parent shell, or None if
-    there is no such process.
+    """Return the pid and the progress file of the module's process, or None if the module has
+    ended. The pid may be that of the shell that runs the module.
     """
     processes = environments_with("BATON_TEST", namespace.name)
     return next(((pid, Path(process["BATON_PROGRESS"]))

@@ -38,7 +38,10 @@ def write_inventory(playbooks, groups, hosts):
 
 @pytest.fixture
 def image_tags(namespace, playbooks):
-    """Provide a function that returns the image tag of the controller of each reachable cluster."""
+    """Create the inventory and a controller for each reachable cluster.
+
+    Provide a function that returns the image tags of these controllers, by the name of the cluster.
+    """
     kubeconfig = json.loads(Path(namespace.kubeconfig).read_text())
     context = kubeconfig["contexts"][0]["name"]
     unreachable_cluster = {"name": "dead", "cluster": {"server": "https://127.0.0.1:1"}}
@@ -64,7 +67,7 @@ def image_tags(namespace, playbooks):
 
 @pytest.mark.full
 def test_failed_region_stops_the_next_regions(playbooks, image_tags):
-    """A cluster in two groups belongs to the first region."""
+    """A cluster that is in the groups of two regions belongs to the first of these regions."""
     def run_regions(*options):
         return playbooks.run_command("ansible-playbook", "-i", "clusters.yml",
                                      "baton.kubernetes.regions", "-e",
@@ -105,8 +108,9 @@ def test_documented_custom_play_stops_the_next_regions(playbooks, image_tags):
 
 @pytest.fixture
 def labels_and_images(namespace, playbooks):
-    """Create a controller of each kind, and provide a function that returns the label app and the
-    image of each pod.
+    """Create a controller of each kind, and provide a function that describes the pods.
+
+    The function returns a set of pairs: the label app and the image of a pod.
     """
     for name in ("baton-stateful-sets", "baton-daemon-sets"):
         namespace.allow(role_rules(name), name)

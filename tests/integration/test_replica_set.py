@@ -13,7 +13,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 3
-#: More than the number of writes of an update.
+#: Limit that is higher than the number of writes of any update.
 MAX_WRITES = 100
 
 

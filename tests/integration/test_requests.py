@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the number and the size of the requests of an update, which may increase with the number of
-pods only in a handover.
+"""Test the number and the size of the requests of an update.
+
+They may depend on the number of pods only in a handover.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ pytestmark = pytest.mark.fake_nodes("pods that become ready simultaneously")
 
 @dataclasses.dataclass
 class Traffic:
-    """Requests and bytes of one update, without renewals of the Lease, which depend on the time."""
+    """Requests and bytes of one update.
+
+    The renewals of the Lease are not counted, because their number depends on the duration.
+    """
 
     steps: int = 0
     requests: int = 0
     #: Bytes of the first list of controllers.
     first_list: int = 0
-    #: Bytes of all responses except lists of pods.
+    #: Bytes of all responses, except lists of pods and renewals of the Lease.
     bytes: int = 0
     #: Bytes of the longest list of pods.
     longest_pod_list: int = 0
@@ -73,7 +77,7 @@ def count_traffic(traffic):
 
 
 def count_events(traffic, chunks):
-    """Count the events, one in each line, and yield the chunks unchanged."""
+    """Yield the chunks of a watch unchanged, and count their events. Each line is an event."""
     length = 0
     for chunk in chunks:
         for part in chunk.splitlines(keepends=True):
@@ -86,7 +90,8 @@ def count_events(traffic, chunks):
 
 
 def traffic_of(cluster, replicas, **params):
-    """Return the traffic of an update with one step up and one step down."""
+    """Run an update that scales all pods up in one step and down in one step; return its Traffic.
+    """
     namespace = Namespace(cluster.kubeconfig, f"{replicas} replicas")
     try:
         namespace.make_primary(replicas)
@@ -107,8 +112,8 @@ def traffic_of(cluster, replicas, **params):
 def test_number_of_requests_does_not_depend_on_the_number_of_pods(
     cluster, monkeypatch, few_pods, many_pods
 ):
-    """Diagnosis after a second without progress is disabled, since its requests depend on the
-    time.
+    """The test disables the diagnosis that follows a second without progress, because the number of
+    its requests depends on the time.
     """
     monkeypatch.setattr(Deadlines, "_causes", lambda *_unused: [])
     small, large = (traffic_of(cluster, pods, next_name="bar") for pods in (few_pods, many_pods))
@@ -125,7 +130,8 @@ def test_number_of_requests_does_not_depend_on_the_number_of_pods(
 )
 def test_handover_takes_one_request_for_each_pod(cluster, monkeypatch, few_pods, many_pods):
     """Each request transfers a few kilobytes of metadata. The number of lists depends on the speed
-    of the machine. The update has no image_drift, which needs up to three full lists.
+    of the machine. With image_drift=ignore, the update does not read the digests, which needs up to
+    three full lists.
     """
     monkeypatch.setattr(Deadlines, "_causes", lambda *_unused: [])
     small, large = (traffic_of(cluster, pods, image_drift="ignore")
@@ -142,7 +148,8 @@ def test_handover_takes_one_request_for_each_pod(cluster, monkeypatch, few_pods,
 def test_many_pods_are_listed_in_full_only_after_a_failure(namespace):
     """Before a failure, the module requests only a table of the pods.
 
-    The successful update has no image_drift, which needs up to three full lists.
+    With image_drift=ignore, the successful update does not read the digests, which needs up to
+    three full lists.
     """
     lists = []
 
@@ -170,7 +177,7 @@ def test_many_pods_are_listed_in_full_only_after_a_failure(namespace):
 @pytest.mark.long
 @pytest.mark.parametrize("image", ["unready", "readiness", "novolume", "evicted", "crash"])
 def test_causes_are_the_same_for_many_pods_and_few_pods(namespace, image):
-    """The table of many pods only delays the diagnosis."""
+    """If there are many pods, the module first reads a table. This only delays the diagnosis."""
     causes = []
     for replicas in (3, LARGE_CONTROLLER + 1):
         namespace.make_primary(replicas, name=f"foo-{replicas}")

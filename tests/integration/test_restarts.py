@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test outages of API server, etcd and controller manager during an update.
+"""Test outages of the API server, of etcd and of the controller manager during an update.
 
 A short outage delays the update. A long outage fails the task, and the error contains the status of
 the update.
@@ -24,7 +24,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 REPLICAS = 4
 
-# Moments of the update, by the text of their progress lines
+# Moments of the update. The value is a part of the progress line that is printed at the moment. A
+# closed template names a priority class that does not exist, so that no pod is created from it.
 #: Half of the pods are new.
 MIDDLE = "scale foo: 3 -> 2"
 #: Foo has the new template, which is closed.
@@ -35,7 +36,7 @@ CLOSED = "no more pods are created for it"
 HANDED_OVER = "hand over foo-"
 #: The successor is deleted.
 DELETED = "it has no pods"
-#: Foo owns half of the pods. This moment has no progress line.
+#: Half of the pods are handed over to foo. This moment has no progress line.
 HANDING_OVER = "half of the pods"
 #: Duration of a short outage in seconds.
 OUTAGE = 0.7
@@ -73,7 +74,7 @@ class Outage:
         self.thread.start()
 
     def update(self, namespace, **params):
-        """Update foo to v2 with the outage."""
+        """Update foo to v2, begin the outage at its moment, and return the result of the task."""
         fault = (action_after_write(REPLICAS // 2, self.begin, is_reparenting)
                  if self.moment == HANDING_OVER else None)
         return namespace.roll(on_line=self, fault=fault, image="myimage:v2", **params)
@@ -84,7 +85,7 @@ class Outage:
             self.cluster.start(self.component)
 
     def end(self):
-        """Wait for the end of a short outage, or end a long outage."""
+        """Wait until a short outage has ended, or end a long outage by a start of the component."""
         assert self.thread, f"no progress line: {self.moment}"
         self.thread.join(60)
         self.cluster.start(self.component)

@@ -35,8 +35,9 @@ def test_update_completes_after_a_killed_update_and_a_killed_rollback(namespace)
 
 
 def confirm_size(namespace, size, **params):
-    """Assert that the task is refused because only an annotation contains the size, and confirm the
-    size with the command of the error.
+    """Assert that the task is refused, and confirm the size as the command of the error does.
+
+    The task is refused because only an annotation, which may be forged, contains the size.
     """
     (name,) = namespace.rc_names()
     before = namespace.rc(name)["metadata"]["generation"]
@@ -107,7 +108,7 @@ def test_rollback_of_a_completed_update_without_a_revision_is_refused(namespace)
 
 
 def test_update_completes_after_another_client_changed_the_sizes(namespace):
-    """The final size is the initial size."""
+    """The final size of foo is the size before the update."""
     namespace.make_primary(4)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(7, after=True), image="myimage:v2")

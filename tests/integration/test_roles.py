@@ -35,7 +35,7 @@ def playbooks(ansible_environment, tmp_path, check_server):
 
 
 def stages_of(report):
-    """Return the name, the outcome and the outcomes of the checks of each stage."""
+    """Return three values for each stage: its name, its outcome, and the outcomes of its checks."""
     return [(stage["stage"], stage["outcome"], [check["outcome"] for check in stage["checks"]])
             for stage in report["stages"]]
 
@@ -137,7 +137,9 @@ def test_commands_of_a_failed_check_resume_and_roll_back(namespace, playbooks, c
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_rerun_resumes_after_a_kill_at_each_stage(namespace, playbooks, check_server):
-    """The playbook is killed during the check of each stage, and each new pod is created once."""
+    """The playbook is killed during the check of each stage. Nevertheless, each new pod is created
+    only once.
+    """
     namespace.make_primary(REPLICAS)
     new_uids = set()
     for stage, counts in (("10%", (9, 1)), ("50%", (5, 5)), ("100%", (0, 10))):
@@ -344,7 +346,9 @@ def test_rollback_of_a_paused_update_and_of_a_completed_update(namespace, playbo
 
 @pytest.mark.full
 def test_several_controllers_are_rolled_back_by_labels_or_names(namespace, playbooks):
-    """The option image also rolls back completed updates of the same image repository."""
+    """A rollback with the option image also includes completed updates of the same image
+    repository.
+    """
     for name, image in (("foo", "myimage"), ("shop", "myimage"), ("other", "other")):
         namespace.make_primary(2, f"{image}:v1", name, labels={"tier": "web"})
         namespace.roll(name=name, image=f"{image}:v2",
@@ -371,7 +375,7 @@ def test_several_controllers_are_rolled_back_by_labels_or_names(namespace, playb
 
 
 def images(namespace):
-    """Return the images of the pods by their label app."""
+    """Return a dictionary from each value of the label app to the set of images of the pods."""
     by_controller = {}
     for pod in namespace.pods():
         by_controller.setdefault(pod["metadata"]["labels"]["app"],
@@ -380,7 +384,7 @@ def images(namespace):
 
 
 def test_rollback_to_an_image_resumes_after_a_kill(namespace, playbooks):
-    """The rollback of a completed update is an update to the old image, and a rerun resumes this
+    """To roll back a completed update, the role updates to the old image. A rerun resumes that
     update.
     """
     namespace.make_primary(4, image="myimage:v1")
@@ -416,8 +420,8 @@ def test_example_of_the_readme_succeeds(namespace, playbooks, check_server, tmp_
 
 @pytest.mark.full
 def test_task_file_outside_the_project_is_refused(namespace, playbooks, tmp_path):
-    """A survey must not select other code. Variables with the prefix of the role accept any
-    path.
+    """Answers of a survey set the variables without prefix, which must not select other code.
+    Variables with the prefix of the role accept any path.
     """
     before = namespace.make_primary(2)
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test roll_on: pods are replaced when their ConfigMaps or Secrets have changed."""
+"""Test the option roll_on: a task replaces pods whose ConfigMaps or Secrets have changed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def encoded(text):
 
 
 def configure(namespace, kind, name="foo"):
-    """Create the ConfigMap, the Secret and a controller whose pods read both; grant the Role."""
+    """Grant the Role, and create a ConfigMap, a Secret and a controller whose pods read both."""
     namespace.allow(role_rules("baton-roll-on"), "roll-on")
     namespace.create("configmaps", {"metadata": {"name": "shop"}, "data": {"color": "red"}})
     namespace.create("secrets", {"metadata": {"name": "shop-db"},
@@ -60,6 +60,7 @@ def are_ready(namespace):
 
 
 def checksums(namespace, kind, name="foo"):
+    """Return the checksums in the template, by the kind and name of the ConfigMap or Secret."""
     item = (namespace.rc(name) if kind == "ReplicationController"
             else namespace.get_app(f"{kind.lower()}s", name))
     annotations = item["spec"]["template"]["metadata"].get("annotations") or {}
@@ -190,7 +191,7 @@ def test_error_for_a_missing_permission_contains_the_rule(namespace):
 
 
 def test_no_output_of_ansible_has_the_secret(namespace, ansible_environment):
-    """The test uses -vvv and --diff; the diff shows the checksums."""
+    """The test uses -vvv and --diff. The diff shows checksums instead of the secret."""
     configure(namespace, "ReplicationController")
     command = ad_hoc_command(namespace, name="foo", roll_on="auto")
 

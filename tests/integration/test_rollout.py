@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test updates of a ReplicationController with several sizes, options and forms of a request."""
+"""Test updates of a ReplicationController with several sizes and options.
+
+The new template is given as an image, a template, a definition or a file.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ MANY_PODS = pytest.mark.fake_nodes("100 pods or more")
     (1, "1"), (4, "1"), pytest.param(100, "25%", marks=MANY_PODS),
     pytest.param(500, "25%", marks=[MANY_PODS, pytest.mark.long])])
 def test_update_creates_each_pod_once_and_the_rerun_writes_nothing(namespace, replicas, surge):
-    """Foo owns the pods of the successor at the end, and is never deleted."""
+    """Foo is never deleted. At the end, it owns the pods that its successor has created."""
     before = namespace.make_primary(replicas)
 
     with namespace.observer() as observer:
@@ -84,7 +87,9 @@ def test_custom_deployment_label_key_is_used(namespace):
 
 @pytest.mark.full
 def test_update_to_a_template_whose_hash_is_the_label_of_foo_succeeds(namespace):
-    """The label of the successor must differ, or foo would own and delete its pods."""
+    """The successor must have another label than foo. Otherwise, foo would adopt the pods of the
+    successor and delete them.
+    """
     namespace.make_primary(3)
     namespace.roll(image="myimage:v2")
     label = namespace.rc()["spec"]["selector"][object_meta.DEPLOYMENT_LABEL]
@@ -180,7 +185,9 @@ def test_controller_with_zero_replicas_is_updated(namespace):
 
 @pytest.mark.full
 def test_priority_class_of_the_template_survives_the_handover(namespace):
-    """The handover replaces the priority class to close the template, then restores the class."""
+    """During the handover, the template names another priority class, so that no pod is created
+    from it. The handover then restores the class.
+    """
     body = manifest(2)
     body["spec"]["template"]["spec"]["priorityClassName"] = "system-node-critical"
     namespace.create("replicationcontrollers", body)
@@ -192,7 +199,7 @@ def test_priority_class_of_the_template_survives_the_handover(namespace):
 
 
 def test_check_mode_plans_the_steps_of_the_update(namespace):
-    """Check mode plans the steps that the real cluster then needs, apart from their times."""
+    """The planned steps equal the steps of the update that follows, except for their times."""
     namespace.make_primary(4)
     before = namespace.end_state()
 
@@ -211,6 +218,9 @@ def test_check_mode_plans_the_steps_of_the_update(namespace):
 @pytest.mark.parametrize("surge, unavailable",
                          [("0", "1"), ("50%", "50%"), ("100%", "0"), ("2", "1")])
 def test_floor_and_ceiling_hold(namespace, surge, unavailable):
+    """The floor is the minimum number of ready pods: the size minus max_unavailable. The ceiling is
+    the maximum number of pods: the size plus max_surge.
+    """
     namespace.make_primary(6)
 
     with namespace.observer() as observer:

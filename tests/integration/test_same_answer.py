@@ -20,6 +20,7 @@ from task_runner import TaskRunner, with_real_wording
 
 ROOT = Path(__file__).parents[2]
 
+#: For each kind and for a migration, the options of a task.
 FLOWS = {kind: {"kind": kind, "image": "myimage:v2", "container": "web"} for kind in (
     "ReplicationController", "ReplicaSet",
     "Deployment")} | {"migration": {"module": "migrate_to_deployment", "state": "migrated"}}
@@ -41,7 +42,8 @@ def make(namespace, flow, *names):
 
 
 def make_odd(namespace, flow):
-    """Create a controller with a container name or an owner that the planner refuses."""
+    """Create the controller odd, which the planner refuses because of its container or its owner.
+    """
     body = manifest(0, name="odd")
     if flow == "migration":
         owner = namespace.create("configmaps", {"metadata": {"name": "config"}})
@@ -62,7 +64,7 @@ def make_odd(namespace, flow):
 
 
 def generations(namespace):
-    """Return uid and generation of each controller."""
+    """Return a set with the uid and the generation of each controller, as pairs."""
     items = ([namespace.rc(name) for name in namespace.rc_names()] + namespace.deployments()
              + namespace.replica_sets())
     # a controller may be deleted after the list
@@ -70,9 +72,9 @@ def generations(namespace):
 
 
 def comparable_parts(result, flow):
-    """Return the parts of a result without times and generated names.
+    """Return the parts of a result that are equal in two runs, without times and generated names.
 
-    The size changes of a Deployment are left out: the server may make two of them at once.
+    The size changes of a Deployment are left out, because the server may make two of them at once.
     """
     summary = {key: result.get(key)
                for key in ("name", "changed", "failed", "skipped", "msg", "failure")}
@@ -92,8 +94,10 @@ def test_result_in_process_equals_the_result_of_the_module(namespace, task_runne
 
 
 def assert_equal_answers(namespace, task_runner, flow, options):
-    """Compare the results of tasks for the controllers one, two and three, which can be updated,
-    odd, which cannot, and absent, which does not exist.
+    """Compare the results of tasks for several controllers.
+
+    The controllers one, two and three can be updated, and odd cannot. The controller absent does
+    not exist.
     """
     options_of_task = {"namespace": namespace.name, **options}
     for task in ({"name": "one"}, {"names": ["absent", "two"], "max_failures": "1"}):
@@ -130,7 +134,9 @@ def assert_equal_answers(namespace, task_runner, flow, options):
 
 @pytest.mark.full
 def test_unknown_name_fails_before_the_first_write(namespace, ansible_environment):
-    """The action plugin reports the error, or the module if the path of the interpreter differs."""
+    """The action plugin reports the error. If the path of the interpreter differs, the module
+    reports the error instead.
+    """
     make(namespace, "ReplicationController", "one", "two")
     before = generations(namespace)
 

@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that on a slow connection, an update waits for a request only if its next step depends on
-the response.
+"""Test an update on a slow connection.
+
+The update waits for the response to a request only if the next step depends on the response.
 """
 
 from __future__ import annotations

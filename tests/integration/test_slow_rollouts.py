@@ -15,12 +15,12 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 
 pytestmark = pytest.mark.fake_nodes("pods that take seconds to become ready")
 
-#: The progress_deadline in seconds; each pod becomes ready after 3 s.
+#: The progress_deadline in seconds. It is longer than the 3 s after which each pod becomes ready.
 DEADLINE = 5
 
 
 def slow_template(seconds):
-    """Return a new template whose pods become ready after a delay."""
+    """Return a new template whose pods become ready after this number of seconds."""
     return {"metadata": {"annotations": {"baton.test/ready-after": f"{seconds}s"}},
             "spec": {"containers": [{"name": "web", "image": "myimage:v2-slow"}]}}
 
@@ -123,7 +123,7 @@ def test_slow_update_completes_after_scaling_down(namespace, kind):
 
 @pytest.mark.long
 def test_pods_that_are_ready_after_ninety_seconds_are_not_reported(namespace):
-    """The pods are created one after another, and together take longer than progress_deadline."""
+    """The pods are created one after another. In total, they take longer than progress_deadline."""
     namespace.make_primary(2)
 
     with namespace.observer() as observer:

@@ -1,8 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test soaks: the task watches the new pods at a pause or before the end of the update, and an
-incident of a new pod fails the update.
+"""Test soaks.
+
+In a soak, the task watches the new pods for some time, at a pause or before the end of the update.
+An incident of a new pod, such as a restart, fails the update.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ pytestmark = pytest.mark.fake_nodes  # the tests write the pods' status
 
 KINDS = ("ReplicationController", "Deployment", "StatefulSet", "DaemonSet")
 SIZE = 2
-#: Longer than a test: a soak of this length ends only by an incident.
+#: Duration of a soak that ends by an incident. No test waits for the end of this duration.
 LONG_SOAK = "20s"
 
 
@@ -41,7 +43,10 @@ def nodes(namespace):
 
 @pytest.fixture
 def make(namespace, nodes):
-    """Provide a function that creates a controller, and returns a function to run tasks for it."""
+    """Provide a function that creates a controller of a kind.
+
+    The function returns another function, which runs a task for the controller.
+    """
 
     def make_controller(kind):
         if kind == "DaemonSet":
@@ -62,7 +67,10 @@ def new_pods(namespace):
 
 
 def versions(namespace):
-    """Return the versions of all pods except failed pods, since an evicted pod is not deleted."""
+    """Return the sorted versions of all pods that have not failed, such as ["v1", "v2"].
+
+    An evicted pod has failed, but still exists.
+    """
     return sorted(pod["spec"]["containers"][0]["image"].removeprefix("myimage:")
                   for pod in namespace.pods()
                   if pod["status"]["phase"] != "Failed")
@@ -119,7 +127,8 @@ def create_warning_event(namespace, pod):
         "lastTimestamp": metadata["creationTimestamp"]})
 
 
-#: Incidents of a new pod: function that causes the incident; kind and message in the error.
+#: For each function that causes an incident of a new pod, the kind and the message of the incident
+#: in the error.
 INCIDENTS = {
     restart_container: ("memory",
                         "container web: OOMKilled: exit code 137 (SIGKILL), restarted once"),
@@ -151,7 +160,7 @@ class ActionInSoak:
 
 
 def fail_soak(namespace, roll, act, **params):
-    """Return the error of a soak with an incident."""
+    """Run a task whose soak ends by an incident that `act` causes, and return the task's error."""
     action = ActionInSoak(namespace, act)
     with pytest.raises(RolloutFailed) as failed:
         roll(soak=LONG_SOAK, on_line=action, **params)
@@ -219,6 +228,7 @@ def test_healthy_version_passes_at_a_pause_and_at_the_end(namespace, make, kind)
 
 
 def kill_in_soak(roll, **params):
+    """Run a task, and kill the client during the soak."""
     def on_line(line):
         if line.startswith("watching: "):
             raise Killed
@@ -241,7 +251,9 @@ def test_healthy_time_counts_after_a_kill_in_a_soak(namespace, make):
 
 @pytest.mark.full
 def test_incident_between_two_tasks_restarts_the_soak(namespace, make):
-    """The restarted container is running and ready, and the rerun starts with the soak."""
+    """The restarted container is running and ready again. The rerun notices the restart, and starts
+    the soak from the beginning.
+    """
     roll, lines = make("ReplicationController"), []
     kill_in_soak(roll, soak="2")
     time.sleep(1)

@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test updates of StatefulSets, whose pods the controller manager replaces in reverse ordinal
-order.
+"""Test updates of StatefulSets.
+
+The controller manager replaces their pods in the order of decreasing ordinals.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def roll_back(namespace, **params):
 
 
 def versions(namespace):
-    """Return the image tag of each pod by ordinal, with "!" for an unready pod."""
+    """Return the image tag of each pod, in the order of the ordinals. A "!" marks an unready pod.
+    """
     pods = sorted(namespace.pods(), key=lambda pod: int(pod["metadata"]["name"].rpartition("-")[2]))
     return [pod["spec"]["containers"][0]["image"].removeprefix("myimage:")
             + ("" if is_ready(pod) else "!") for pod in pods]
@@ -86,9 +88,9 @@ def test_image_is_updated_and_the_rerun_writes_nothing(namespace, spec):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_update_pauses_at_the_exact_number_of_new_pods(namespace, spec):
-    """The number of created pods is not checked, since the controller manager may delete a new pod:
-    it deletes pods by name (DeleteStatefulPod), and once more if its cache still contains the old
-    pod.
+    """The test does not check the number of created pods, because the controller manager may delete
+    a new pod: it deletes pods by name (DeleteStatefulPod). If its cache still contains the old pod,
+    it repeats the deletion, which then deletes the new pod of the same name.
     """
     before = namespace.make_stateful_set(5, **spec)
     below_4, below_2 = uids_below(namespace, 4), uids_below(namespace, 2)
@@ -140,8 +142,9 @@ def test_replaced_pod_below_the_partition_keeps_the_old_template(namespace):
 
 
 def make_stuck_update(namespace, is_undone=True, **spec):
-    """Create foo, and change its template to an unschedulable one; if `is_undone`, restore the
-    template.
+    """Create foo, and change its template so that its new pod cannot be scheduled.
+
+    If `is_undone` is true, restore the template afterwards.
     """
     before = namespace.make_stateful_set(3, **spec)
     namespace.patch_stateful_set({"spec": {"template": UNSCHEDULABLE}})
@@ -367,7 +370,7 @@ def test_rollback_completes_after_another_client_restored_the_template(namespace
 
 
 def apply_manifest(namespace, method, body):
-    """Apply the manifest client-side, server-side, or by replacement."""
+    """Apply the manifest by client-side apply or server-side apply, or replace the object by it."""
     path = namespace.apps_path("statefulsets", "foo")
     if method == "replace":
         namespace.call("PUT", path, body)
@@ -386,7 +389,7 @@ def apply_manifest(namespace, method, body):
 def test_task_completes_after_the_previous_manifest_was_applied_during_a_pause(
     namespace, method, spec, next_task
 ):
-    """After an update or a rollback, the updateStrategy is that of the manifest."""
+    """After an update or a rollback, the updateStrategy is the same as in the manifest."""
     before = namespace.make_stateful_set(3, **spec)
     update(namespace, pause_at="1")
     apply_manifest(

@@ -3,7 +3,7 @@
 
 """Switch a Service between the old and the new pods of an update, on a real API server.
 
-The EndpointSlices are those of the cluster's own controllers.
+The cluster's own controllers write the EndpointSlices.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _restore_signals = test_traffic_split._restore_signals
 KINDS = ["Deployment", "ReplicaSet", "ReplicationController"]
 KEEP = {"image": "myimage:v2", "pause_at": "100%", "keep_old": True}
 RESUME, ROLL_BACK = {"image": "myimage:v2"}, {"state": "rolled_back"}
-#: Seconds from the write of the selector to the EndpointSlices, at most.
+#: Maximum time in seconds between a change of the selector and the change of the EndpointSlices.
 MAX_DELAY = 1.0
 
 
 class SwitchedService(Route):
-    """A Service without a route, and the module traffic_split, which changes its selector."""
+    """A Service without a route. The module traffic_split changes the selector of the Service."""
 
     def run(self, check_mode=False, **options):
         return super().run(check_mode, **{"route": None, "service": "foo", **options})
@@ -61,7 +61,7 @@ class SwitchedService(Route):
                       if pod["metadata"]["name"] in names)
 
     def is_plain(self):
-        """Return whether nothing is left of a split."""
+        """Return whether the Service is as before a split, and the controller names no Service."""
         return (self.selector() == {"app": "foo"} and self.record() is None
                 and object_meta.TRAFFIC_ROUTES not in self.controller_annotations())
 
@@ -76,7 +76,10 @@ def create(namespace, kind="Deployment", replicas=2):
 
 
 def create_switched(namespace, kind="Deployment"):
-    """Create a controller with all old and all new pods; its Service selects the new pods."""
+    """Create a controller with all old and all new pods, and return its Service.
+
+    The Service selects the new pods.
+    """
     service = create(namespace, kind)
     namespace.roll(kind=kind, **KEEP)
     service.split(weight="100%")
@@ -84,7 +87,7 @@ def create_switched(namespace, kind="Deployment"):
 
 
 def check_endpoints(service):
-    """Return a fault that checks the endpoints of the Service after each write."""
+    """Return a fault that asserts after each write that the Service has endpoints."""
     def check(_step, write):
         result = write()
         assert endpoints(service, "foo"), service.selector()
@@ -96,7 +99,7 @@ def check_endpoints(service):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_blue_green_of_each_kind(namespace, kind):
-    """The task ends when the EndpointSlices have the pods of the version, and no others."""
+    """Each task ends when the EndpointSlices contain exactly the pods of the selected version."""
     service = create(namespace, kind)
     planned = service.run(check_mode=True, weight="0%")
     assert planned["changed"] and service.is_plain()
@@ -162,7 +165,9 @@ def test_split_resumes_after_a_kill_at_each_write(namespace, kind, monkeypatch):
 @pytest.mark.parametrize("record", [
     '{"app":"payments"}', "[" * 5000, "{}", None], ids=["other", "deep", "empty", "removed"])
 def test_forged_record_is_never_written_to_the_selector(namespace, next_task, record):
-    """Without a valid record, only the command of the error changes the selector."""
+    """Without a valid record, the task fails and does not change the selector. The user changes the
+    selector with the command of the error.
+    """
     service = create_switched(namespace)
     service.split(weight="0%" if next_task is RESUME else "100%")
     before = service.selector()
@@ -192,7 +197,9 @@ def test_forged_annotation_changes_no_service_of_other_pods(namespace):
 
 
 def test_service_that_cannot_be_switched_is_unchanged(namespace):
-    """Each error names the reason; a Service without a ready new pod keeps the old pods."""
+    """Each error names the reason. If no new pod is ready, the Service continues to select the old
+    pods.
+    """
     service = create(namespace)
     namespace.make_primary(1, name="bar")
     selectors = {"selects one version only": {"app": "foo", "pod-template-hash": "0"},

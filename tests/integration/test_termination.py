@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test pod_replacement_policy, which decides whether terminating pods count as pods."""
+"""Test pod_replacement_policy: do terminating pods count towards the maximum number of pods?"""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_handover_succeeds_with_a_throttled_controller_manager(throttled_cluster
         for process in busy_processes:
             process.kill()
 
-    # New pods beyond the replicas, and deleted new pods.
+    # the new pods in excess of the replicas, plus the new pods that were deleted
     surplus_pods = (
         len(observer.new_pods) - replicas + len(observer.new_pods & observer.deleted_pods)
     )

@@ -32,16 +32,16 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
     TRAFFIC_SPLIT,
 )
 
-#: Key of the label that distinguishes old and new pods, by kind.
+#: For each kind, the key of the label that distinguishes old and new pods.
 LABEL_KEYS = {"Deployment": "pod-template-hash", "StatefulSet": "controller-revision-hash",
               "DaemonSet": "controller-revision-hash"}
 TESTERS = [{"headers": [{"name": "x-tester", "value": "yes"}]}]
-#: More than the number of writes of a task.
+#: Limit that is higher than the number of writes of any task.
 MAX_WRITES = 12
 
 
 class Route:
-    """A route of a namespace, and the module traffic_split."""
+    """The route edge of a namespace, and helpers that run the module traffic_split for it."""
 
     def __init__(self, namespace, kind="Deployment"):
         self.namespace, self.kind = namespace, kind
@@ -87,10 +87,11 @@ class Route:
                 if SPLIT_OF in (item["metadata"].get("annotations") or {})}
 
     def weights(self):
-        """Return the backends of each rule as pairs of the version label's value and the weight.
+        """Return the backends of each rule as pairs of version and weight.
 
-        A Service without this label is represented by its name. The Service foo, which keeps the
-        weight 0 during a split, is left out.
+        The version is the value of the label that distinguishes old and new pods, or the name of a
+        Service without this label. The Service foo has the weight 0 during a split, and is left
+        out.
         """
         services = self.services()
         key = LABEL_KEYS.get(self.kind, "kubernetes.io/deployment")
@@ -150,14 +151,20 @@ def create(namespace, kind="Deployment", replicas=3):
 
 
 def begin_update(namespace, kind="Deployment", replicas=3):
-    """Create a controller, its Service and its route; pause an update at one new pod."""
+    """Create a controller, its Service and its route, and pause an update at one new pod.
+
+    Return the Route.
+    """
     edge = create(namespace, kind, replicas)
     namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
     return edge
 
 
 def version_labels(edge):
-    """Return the values of the label that distinguishes old and new pods: the old, and the new."""
+    """Return two values of the label that distinguishes old and new pods.
+
+    The first is the value of the old pods, and the second is the value of the new pods.
+    """
     key = LABEL_KEYS.get(edge.kind, "kubernetes.io/deployment")
     labels = [{pod["metadata"]["labels"].get(key) for pod in edge.namespace.pods()
                if pod["spec"]["containers"][0]["image"] == image}
@@ -167,7 +174,7 @@ def version_labels(edge):
 
 
 def is_plain(edge):
-    """Return whether the route has the rules of its creation, and nothing is left of a split."""
+    """Return whether the route has its original rules, and nothing else is left of a split."""
     (entry,) = edge.rules()
     (backend,) = entry["backendRefs"]
     return ((backend["name"], backend["weight"]) == ("foo", 3) and not edge.services()
@@ -232,7 +239,7 @@ def test_split_and_restoration_of_each_kind(namespace, kind):
 @pytest.mark.parametrize("kind", EACH_KIND)
 @pytest.mark.usefixtures("_nodes_are_removed")
 def test_requests_are_held_before_an_update_of_each_kind(namespace, kind):
-    """A task of rolling_update that has nothing to do restores the route."""
+    """A task of rolling_update restores the route, even if there is nothing else to do."""
     edge = create(namespace, kind)
     planned = edge.run(check_mode=True, weight="0%")
     assert planned["changed"] and is_plain(edge)
@@ -265,7 +272,8 @@ FOREIGN_MIRROR = {"type": "RequestMirror", "requestMirror": {
 
 
 def create_mirrored(edge):
-    """Replace the rules of the route by one with a filter and one without, and return the rules."""
+    """Replace the rules of the route by two rules, one of which has a filter; return these rules.
+    """
     edge.patch({"spec": {"rules": [
         {"matches": [{"path": {"type": "PathPrefix", "value": f"/{number}"}}],
          "backendRefs": [{"name": "foo", "port": 80, "weight": 3}], **filters}
@@ -326,7 +334,9 @@ def test_share_of_a_mirror_that_the_api_server_does_not_store_is_refused(namespa
 
 
 def killed_runs(edge, monkeypatch, **options):
-    """Kill the task after each of its writes in turn, and yield after each kill."""
+    """Run the task repeatedly, kill it after its first write, its second write and so on, and yield
+    after each kill.
+    """
     original = task._gateway
     for number in range(1, MAX_WRITES):
         def gateway_with_kill(*arguments, number=number, **more):

@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Release with shares of the requests at the stages, on an API server that serves Gateway API."""
+"""Test releases whose stages set the share of the requests that the new pods receive.
+
+The API server serves the kinds of Gateway API.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,8 @@ class Shop:
         for name in ("baton-traffic", "baton-stateful-sets"):
             namespace.allow(role_rules(name), name)
         create_service(namespace)
-        #: The weights of each rule, and the numbers of old and new pods, at each check.
+        #: For each check, three values: the weights of each rule of the route, the number of old
+        #: pods, and the number of new pods.
         self.checks = []
         server.actions = dict.fromkeys(STAGES, self.record)
 
@@ -59,7 +63,7 @@ def shop(namespace, ansible_environment, tmp_path):
 
 
 def documented_play(namespace):
-    """Return the playbook of the documentation, for the objects of the test."""
+    """Return the playbook of the documentation, changed to use the objects of the test."""
     section = PAGE.read_text(encoding="utf-8").partition("\n## A canary of requests\n")[2]
     (play,) = yaml.safe_load(re.search(r"```yaml\n(.*?)```", section, re.DOTALL)[1])
     (variables,) = play["roles"]
@@ -92,6 +96,7 @@ def test_canary_of_requests_by_the_playbook_of_the_documentation(shop, namespace
 
 
 def yaml_blocks(page):
+    """Return the parsed YAML examples of a page of the documentation."""
     blocks = re.findall(r"```yaml\n(.*?)```", (PAGES / page).read_text("utf-8"), re.DOTALL)
     return list(map(yaml.safe_load, blocks))
 
@@ -170,7 +175,9 @@ def test_blue_green_by_the_tasks_of_the_documentation(shop, namespace):
 @pytest.mark.full
 @pytest.mark.parametrize("fails", [False, True], ids=["finish", "rollback"])
 def test_blue_green_by_a_service_alone(shop, namespace, fails):
-    """The test runs the tasks of the documentation, then the role, which has the same effect."""
+    """The test first runs the tasks of the documentation. It then runs the role, which switches the
+    Service in the same way.
+    """
     namespace.allow(role_rules("baton-traffic-service"), "traffic-service")
     shop.create("Deployment", 3)
     shop.edge = SwitchedService(namespace)

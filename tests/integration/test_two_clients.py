@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test two parallel tasks on one controller: the Lease admits one task, and the other is refused.
+"""Test two parallel tasks for one controller. The Lease admits one task; the other is refused.
 
 No test runs an update and a rollback in parallel without the Lease (`lock=False`), since the API
-does not show when the controller manager has observed its new pods.
+does not show when the controller manager has observed the new pods that it has created.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ def test_two_clients_without_a_lease_respect_floor_and_ceiling(namespace, first,
             namespace.rc()["metadata"]["annotations"])
 
 
+#: Program of a client process: it prints "ready", waits for a line, and prints the task's result.
 TASK = """
 import json, sys, kubernetes.client.rest
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
@@ -77,7 +78,10 @@ except RolloutError as error:
 
 @contextlib.contextmanager
 def client_process(namespace, **params):
-    """Start a process that runs a task after a line on its stdin."""
+    """Start a process that is ready to run a task, and kill the process at the end of the block.
+
+    The process runs the task when start() writes a line to its stdin.
+    """
     params = {"name": "foo", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig,
               "min_ready_seconds": 1, **params}
     command = [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path}\n{TASK}",
@@ -114,7 +118,7 @@ def leases(namespace):
 @pytest.mark.full
 @pytest.mark.parametrize("attempts", [3, pytest.param(20, marks=pytest.mark.long)])
 def test_second_client_fails_and_names_the_lease_holder(namespace, attempts):
-    """The tasks are equal, have different images, or are an update and a rollback."""
+    """The two tasks are equal, or have different images, or are an update and a rollback."""
     namespace.make_primary(REPLICAS)
     tasks = [(dict(image="myimage:v2"),) * 2, (dict(image="myimage:v2"), dict(image="myimage:v3")),
              (dict(image="myimage:v2"), dict(state="rolled_back"))]
@@ -195,7 +199,7 @@ def test_lost_lease_stops_the_task_before_its_next_write(namespace):
 
 
 def run_in_parallel(namespace, *tasks):
-    """Run tasks in parallel and return their errors."""
+    """Run tasks in parallel without a Lease, and return the errors of those that fail."""
     errors = []
 
     def run(params):
@@ -225,7 +229,8 @@ def complete_and_restore(namespace):
 @pytest.mark.full
 @pytest.mark.parametrize("name", [LEASE_NAME, lease_name_without_kind("foo")])
 def test_forged_lease_does_not_block_a_task(namespace, name):
-    """The Lease has a duration of 68 years, and process 1 of this machine as its holder."""
+    """The forged Lease has a duration of 68 years, and names process 1 of this machine as holder.
+    """
     namespace.make_primary(2)
     process = Process.of_new_task()._replace(pid="1", start=start_time("1"), task="x")
     metadata = {"name": name, "annotations": {object_meta.HOLDER: str(process)},

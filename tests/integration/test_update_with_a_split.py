@@ -3,8 +3,8 @@
 
 """Resume and roll back updates whose requests are split, on a real API server.
 
-The endpoints are those of the cluster's own controllers: after each write of the client, each
-Service with a weight has a ready endpoint.
+The cluster's own controllers write the endpoints. After each write of the client, each Service with
+a weight above 0 must have a ready endpoint.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KINDS = ["ReplicationController", "Deployment", "StatefulSet"]
 
 
 def update(edge, check_mode=False, **options):
-    """Run the module rolling_update in this process."""
+    """Run the module rolling_update in this process, and return its result, also of a failure."""
     arguments = {"name": "foo", "kind": [edge.kind], "namespace": edge.namespace.name,
                  "kubeconfig": edge.namespace.kubeconfig, **options}
     valid = ArgumentSpecValidator(task.UPDATE_OPTIONS).validate(arguments)
@@ -41,7 +41,7 @@ def update(edge, check_mode=False, **options):
 
 
 def check_endpoints(edge):
-    """Return a fault that checks the endpoints of the route after each write."""
+    """Return a fault that asserts after each write that the weighted Services have endpoints."""
     def check(_step, write):
         result = write()
         for item in edge.rules()[0]["backendRefs"]:
@@ -116,7 +116,7 @@ def test_missing_permission_is_reported_before_the_first_change(namespace):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("text", ["HTTPRoute/edge", "HTTPRoute/absent", "HTTPRoute/../secrets/db"])
 def test_forged_annotation_changes_no_split_of_another_controller(namespace, text):
-    """The Services of the split select the pods of foo only."""
+    """The split belongs to foo, because its Services select only pods of foo."""
     edge = begin_update(namespace)
     edge.split()
     before = edge.get(), edge.services()

@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Faults of the client under test at one of its writes: a kill, or an action of another client."""
+"""Faults of the client under test: at one of its writes, it is killed, or another client acts.
+
+A fault is a function that changes the gateway of the client before the task begins.
+"""
 
 from __future__ import annotations
 
@@ -68,8 +71,9 @@ def kill_at_write(number: int, after: bool,
 
 def action_after_write(number: int, act: t.Callable[[], None],
                        matches: WriteFilter = is_write) -> t.Callable[[KubernetesGateway], None]:
-    """Return a fault that calls `act`, an action of another client, after the nth matching
-    write.
+    """Return a fault that lets another client act after the nth matching write (n from 1).
+
+    `act` is the action of the other client.
     """
 
     def arm(gateway: KubernetesGateway) -> None:

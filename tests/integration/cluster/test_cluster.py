@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the embedded cluster with real processes: half a minute once the programs are built."""
+"""Test the embedded cluster with real processes.
+
+The tests take half a minute if the programs are already built.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from workspace import HERE, clusters, wait_for
 
 NAME = f"test-{os.getpid()}"
 PODS = "/api/v1/namespaces/default/pods"
-#: Function that returns a pod of the fixture read_pod.
+#: Type of the fixture read_pod: a function that returns the pod for a word.
 ReadPod = Callable[[str], dict[str, Any]]
 
 
@@ -51,7 +54,10 @@ def run_tool(*arguments: str, **environment: str) -> tuple[int, str, str]:
 
 
 def eventually(get: Callable[[], Any], seconds: float = 15) -> Any:
-    """Wait for a true value, and return the value; fail with the last value after the timeout."""
+    """Call `get` until its value is true, and return the value.
+
+    After the timeout, raise AssertionError with the last value.
+    """
     deadline = time.monotonic() + seconds
     while not (value := get()):
         assert time.monotonic() < deadline, f"still {value!r} after {seconds} s"
@@ -60,7 +66,7 @@ def eventually(get: Callable[[], Any], seconds: float = 15) -> Any:
 
 
 def pids(name: str) -> dict[str, int]:
-    """Return the stored pid by component; {} without a cluster."""
+    """Return the stored pid of each component by its name, or {} if no cluster exists."""
     try:
         state = json.loads((clusters() / name / "state.json").read_text("utf-8"))
     except FileNotFoundError:
@@ -93,7 +99,10 @@ def api(cluster: Cluster) -> Api:
 
 
 def pod(name: str, image: str, **metadata: Any) -> dict[str, Any]:
-    """Return a pod of two containers; the image of the first container determines its behavior."""
+    """Return the manifest of a pod with two containers.
+
+    The image of the first container determines the behavior of the pod.
+    """
     # in YAML, an unquoted `on` is a boolean
     containers = [{"name": "on", "image": image}, {"name": "sidecar", "image": "sidecar:v1"}]
     return {
@@ -114,8 +123,7 @@ def no_external_cluster() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Provide a cluster, started by two parallel `up` commands, of which one waits for the
-    other.
+    """Provide a cluster. Two parallel `up` commands start it, and one of them waits for the other.
     """
     binaries.provide()
     processes_of_up = [start_tool("up", "--name", NAME) for _attempt in range(2)]
@@ -354,7 +362,7 @@ def test_process_is_alive_until_its_last_thread_exits() -> None:
 
 
 def stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat that start with the state."""
+    """Return the fields of /proc/PID/stat, beginning with the state of the process."""
     return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
 
 
@@ -363,8 +371,9 @@ def stat(pid: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def read_pod(cluster: Cluster) -> ReadPod:
-    """Create a pod for each word of stages.kwok, and provide a function that reads a pod by its
-    word.
+    """Create a pod for each word of stages.kwok, and provide a function that reads these pods.
+
+    The argument of the function is the word. The function returns the current state of the pod.
     """
     for word in (
         *(
@@ -392,17 +401,17 @@ def read_pod(cluster: Cluster) -> ReadPod:
 
 
 def first_container(item: dict[str, Any]) -> dict[str, Any]:
-    """Return the status of the first container; {} if missing."""
+    """Return the status of the first container, or {} if the pod has no status yet."""
     return next(iter(item["status"].get("containerStatuses", ())), {})
 
 
 def waiting_reason(item: dict[str, Any]) -> str:
-    """Return why the first container waits, or ""."""
+    """Return the reason why the first container waits, or "" if it does not wait."""
     return first_container(item).get("state", {}).get("waiting", {}).get("reason", "")
 
 
 def warnings(cluster: Cluster, name: str) -> dict[str, int]:
-    """Return the count of each warning event of a pod, by "reason: message"."""
+    """Return the count of each warning Event of a pod. The keys are texts "reason: message"."""
     events = api(cluster).get("/api/v1/namespaces/default/events")["items"]
     return {
         f"{event['reason']}: {event['message']}": event["count"]
@@ -460,7 +469,7 @@ def test_healthy_pod_is_ready_at_once(
 
 
 def test_slow_pod_becomes_ready_later(read_pod: ReadPod) -> None:
-    """The default delay is 3 s; an annotation overrides the delay."""
+    """The default delay is 3 s. An annotation can set another delay."""
     eventually(lambda: "running" in first_container(read_pod("slow-60s")).get("state", {}))
 
     eventually(lambda: is_ready(read_pod("slow")))
@@ -468,7 +477,7 @@ def test_slow_pod_becomes_ready_later(read_pod: ReadPod) -> None:
 
 
 def test_unready_pod_names_its_unready_containers(read_pod: ReadPod) -> None:
-    """The condition equals that of a pod whose readiness probe fails."""
+    """The condition is the same as for a pod whose readiness probe fails."""
     item = eventually(
         lambda: "running" in first_container(read_pod("unready")).get("state", {})
         and read_pod("unready")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import typing as t
 
 from ..model.fields import Json, mapping, objects, text
@@ -98,7 +99,11 @@ class History:
     @classmethod
     def read(cls, state: Json) -> History:
         """Read the history from the state of the loop."""
-        return cls([Event.from_json(event) for event in objects(state, "events")])
+        return cls([Event.from_json(event) for event in json.loads(text(state, "events") or "[]")])
+
+    def as_text(self) -> str:
+        """Return the events as JSON: Ansible would copy and check each element of a list."""
+        return json.dumps([event.as_json() for event in self.events])
 
     def with_purpose(self, *purposes: str) -> list[Event]:
         """Return the events with any of the purposes."""

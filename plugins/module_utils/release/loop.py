@@ -46,7 +46,7 @@ def decide(request: Request, state: Json, done: Json, failure: Json, now: str,
     turn = next_turn(release)
     began = text(state, "began") or now
     new_state = {"turn": dataclasses.asdict(turn), "at": now, "began": began,
-                 "events": [event.as_json() for event in history.events],
+                 "events": history.as_text(),
                  "file": f"{turn.do}.yml",
                  "message": release.ending.error or release.ending.message}
     return {"state": new_state, "facts": _facts(release, turn, began, caller)}

@@ -135,8 +135,8 @@ def test_make_test_all_resumes_while_only_prose_changes(two_tiers, tmp_path, mon
     assert tiers_run(FRESH="1") == [("unit", "passed"), ("node-sample", "passed")]
 
 
-def test_make_test_all_repeats_a_tier_that_reads_the_changed_part(two_tiers, tmp_path, monkeypatch,
-                                                                 capsys):
+def test_make_test_all_repeats_the_tiers_that_read_the_changed_part(two_tiers, tmp_path,
+                                                                    monkeypatch, capsys):
     monkeypatch.setattr(two_tiers, "ALL", ("unit", "node-sample"))
     monkeypatch.setitem(two_tiers.TIERS, "unit", two_tiers.Tier(["true"], reads_comments=True))
 

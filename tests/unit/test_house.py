@@ -14,9 +14,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 
 MODULE_UTILS = Path(__file__).parents[2] / "plugins" / "module_utils"
 FILES = {str(path.relative_to(MODULE_UTILS)): path for path in sorted(MODULE_UTILS.rglob("*.py"))}
-#: The files that may compare a kind or a state: the flows, the kinds themselves, and the
-#: explanation of a behavior that only StatefulSets have.
-MAY_COMPARE = ("flows/", "model/kinds.py", "explain/old_pods.py")
+#: The files that may compare a kind or a state: the flows, and the kinds themselves.
+MAY_COMPARE = ("flows/", "model/kinds.py")
 #: The classes of the kinds.
 KIND_CLASSES = {"Deployment", "StatefulSet", "DaemonSet", "DeploymentConfig", "RevisionDriven",
                 "ServerDriven"}

@@ -13,6 +13,7 @@ regardless of readiness.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing as t
 
 from ..model import object_meta
@@ -50,26 +51,38 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
     For a rollback, return the result of diagnosis.causes() for all pods, because the task itself
     deletes the pods that block a rollback.
     """
-    if request.state.undoes or not isinstance(controller, StatefulSet):
-        return diagnosis.causes(request, controller, pods, events)
-    kinds = _kinds(controller, pods)
-    old_pod_causes = [cause for pod in pods if _name(pod) in kinds
-                      for cause in _old_pod_causes(request, controller, pod, events, kinds)]
-    other_pods = [pod for pod in pods if _name(pod) not in kinds]
+    old_pods = {} if request.state.undoes else _unready_old_pods(controller, pods)
+    old_pod_causes = [cause for pod in pods if _name(pod) in old_pods
+                      for cause in _old_pod_causes(request, pod, events, old_pods)]
+    other_pods = [pod for pod in pods if _name(pod) not in old_pods]
+    kinds = [old_pod.kind for old_pod in old_pods.values()]
     examples = [min((cause for cause in old_pod_causes if cause.kind == kind),
                     key=lambda cause: not cause.is_fatal)
-                for kind in KINDS if kind in kinds.values()]
-    counted_examples = [dataclasses.replace(cause, pods=list(kinds.values()).count(cause.kind))
+                for kind in KINDS if kind in kinds]
+    counted_examples = [dataclasses.replace(cause, pods=kinds.count(cause.kind))
                         for cause in examples]
     return [*counted_examples, *diagnosis.causes(request, controller, other_pods, events)]
 
 
-def _kinds(controller: StatefulSet, pods: t.Iterable[Json]) -> dict[str, str]:
-    """Return OLD, HELD or STUCK for each old pod that is not ready.
+class _OldPod(t.NamedTuple):
+    """An old pod that is not ready."""
 
-    The keys are the names of the pods, in the order of their ordinals.
-    """
-    kinds = {}
+    #: OLD, HELD or STUCK.
+    kind: str
+    #: Whether the update cannot continue until the pod is ready or deleted.
+    blocks_update: bool
+
+
+@functools.singledispatch
+def _unready_old_pods(controller: Controller, pods: t.Iterable[Json]) -> dict[str, _OldPod]:
+    """Return the old pods that are not ready, by name; {} if the controller replaces such pods."""
+    return {}
+
+
+@_unready_old_pods.register(StatefulSet)
+def _of_stateful_set(controller: StatefulSet, pods: t.Iterable[Json]) -> dict[str, _OldPod]:
+    """Return the old pods that are not ready, by name, in the order of their ordinals."""
+    old_pods = {}
     for pod in sorted(pods, key=lambda pod: pod_ordinal(_name(pod))):
         revision, name = object_meta.pod_revision(labels_of(pod)), _name(pod)
         is_ready = any(text(condition, "type") == "Ready" and text(condition, "status") == "True"
@@ -78,28 +91,28 @@ def _kinds(controller: StatefulSet, pods: t.Iterable[Json]) -> dict[str, str]:
                 or revision in ("", controller.update_revision)):
             continue
         has_previous_template = revision == controller.current_revision
-        kinds[name] = (STUCK if not has_previous_template
-                       else HELD if controller.uses_previous_template(name) else OLD)
-    return kinds
+        kind = (STUCK if not has_previous_template
+                else HELD if controller.uses_previous_template(name) else OLD)
+        # With podManagementPolicy Parallel, the controller replaces unready pods, too.
+        old_pods[name] = _OldPod(kind, controller.is_ordered or kind == HELD)
+    return old_pods
 
 
-def _old_pod_causes(request: Request, controller: StatefulSet, pod: Json,
-                    events: t.Iterable[Json], kinds: t.Mapping[str, str]) -> list[Cause]:
+def _old_pod_causes(request: Request, pod: Json, events: t.Iterable[Json],
+                    old_pods: t.Mapping[str, _OldPod]) -> list[Cause]:
     """Return the causes of an unready old pod, with the suggestion for its kind of cause.
 
-    kinds: the kind of cause of each unready old pod, by the name of the pod.
+    old_pods: all unready old pods, by name.
     """
     name, uid = _name(pod), text(pod["metadata"], "uid")
-    kind = kinds[name]
+    kind, blocks_update = old_pods[name]
     pod_events = [event for event in events
                   if uid and text(mapping(event, "involvedObject"), "uid") == uid]
     unknown_cause = Cause(kind, "", "it is not ready", "", is_fatal=False, place=f"pod {name}",
                           pod=name)
     pods = " ".join(diagnosis.name_or_placeholder("pod", old_pod)
-                    for old_pod, old_kind in kinds.items() if old_kind == kind)
+                    for old_pod, (old_kind, _blocks) in old_pods.items() if old_kind == kind)
     suggestion = _SUGGESTIONS[kind].format(pods=pods, kubectl=request.kubectl)
-    # With podManagementPolicy Parallel, the controller replaces unready pods, too.
-    blocks_update = controller.is_ordered or kind == HELD
     return [dataclasses.replace(cause, kind=kind, place=f"old {cause.place}", suggestion=suggestion,
                                 is_fatal=cause.is_fatal and blocks_update)
             for cause in diagnosis.pod_causes(request, pod, pod_events) or [unknown_cause]]

@@ -7,8 +7,7 @@
 A Rollout may own a ReplicaSet. Argo Rollouts then undoes every change of the ReplicaSet's size.
 
 A Rollout may also use the template of a Deployment or ReplicaSet (spec.workloadRef). After each
-change of this template, Argo Rollouts updates the pods of the Rollout. If workloadRef.scaleDown is
-set, Argo Rollouts also scales the Deployment to 0.
+change of this template, Argo Rollouts updates the pods of the Rollout.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from ..model.request import Request
 from ..model.template import images_of
 from .flow import Rule
 
-#: API group of Rollouts.
 GROUP = "argoproj.io"
 #: Permission to find the Rollouts that use a template.
 RULE: Rule = (GROUP, "rollouts", ("list",))
@@ -42,8 +40,7 @@ class _Update(t.NamedTuple):
     rollout: str
     #: The requested images that differ from the current images, by container.
     images: t.Mapping[str, str]
-    #: The object that stores the Rollout's template: "rollouts.argoproj.io NAME" or
-    #: "deployment NAME".
+    #: The object with the Rollout's template: "rollouts.argoproj.io NAME" or "deployment NAME".
     template_object: str
 
     @property
@@ -55,17 +52,15 @@ class _Update(t.NamedTuple):
 class Row(t.NamedTuple):
     """A row of the table: the next command after a refusal."""
 
-    #: The condition, as shown in the documentation.
+    #: The condition, for the documentation.
     condition: str
-    #: The command, as shown in the documentation.
+    #: The command, for the documentation.
     example: str
-    #: Whether the row applies to the update.
     applies: t.Callable[[_Update], bool]
-    #: The commands to suggest for the update.
     commands: t.Callable[[_Update], list[str]]
 
 
-#: The table. The first row that applies to the update gives the next commands.
+#: The first row that applies to the update gives the next commands.
 ROWS = (
     Row("`state: restarted`", "`kubectl argo rollouts restart ROLLOUT`",
         lambda update: update.request.state.restarts,
@@ -87,10 +82,7 @@ ROWS = (
 
 
 def owner_commands(request: Request, primary: Controller, desired: Json | None) -> tuple[str, ...]:
-    """Return the next commands for a controller that a Rollout owns.
-
-    Returns () if the owner is not a Rollout.
-    """
+    """Return the next commands for a controller that a Rollout owns; () for another owner."""
     kind, _slash, name = primary.owner.partition("/")
     if primary.owner_group != GROUP or kind != "Rollout" or not is_name(name):
         return ()
@@ -98,7 +90,7 @@ def owner_commands(request: Request, primary: Controller, desired: Json | None) 
 
 
 def may_be_referenced(request: Request) -> bool:
-    """Return whether the controller is of a kind whose template a Rollout can use."""
+    """Return whether a Rollout can use the template of this kind."""
     return request.kind in _WORKLOAD_REF_KINDS
 
 
@@ -106,8 +98,7 @@ def refuse_referenced(request: Request, observed: Observed,
                       rollouts: t.Iterable[Json] | None) -> None:
     """Raise RolloutError if a Rollout uses the template of the primary.
 
-    rollouts: the Rollouts of the namespace; None if they were not listed. An update in progress is
-    not refused.
+    An update in progress is not refused. rollouts: None if they were not listed.
     """
     primary = observed.primary
     if primary is None or observed.in_progress:
@@ -130,7 +121,6 @@ def _uses_template(rollout: Json, primary: Controller) -> bool:
 
 def _commands(request: Request, primary: Controller, rollout: str, desired: Json | None,
               template_object: str) -> tuple[str, ...]:
-    """Return the commands of the first row in ROWS that applies to the refused update."""
     images = {container: image for container, image in images_of(desired).items()
               if primary.images.get(container) != image} if desired else {}
     update = _Update(request, rollout, images, template_object)

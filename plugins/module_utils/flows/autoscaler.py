@@ -6,7 +6,7 @@
 
 While the update scales down the primary, the autoscaler would scale it up again. The update
 therefore freezes the autoscaler, and stores its settings in an annotation. Before the step that
-ends the update, a step restores the settings. A task that resumes the update restores them, too.
+ends the update, a step restores the settings.
 
 selectPolicy: Disabled stops scaling by metrics, but minReplicas still applies (reconcileAutoscaler
 in pkg/controller/podautoscaler/horizontal.go). A frozen autoscaler therefore has minReplicas: 1, so
@@ -28,17 +28,16 @@ from ..model.steps import AUTOSCALER, Action, Decision, Done, Patch, Step, annot
 
 #: spec.behavior of a frozen autoscaler.
 _DISABLED = {"scaleUp": {"selectPolicy": "Disabled"}, "scaleDown": {"selectPolicy": "Disabled"}}
-#: The actions that scale a controller, or after which the controller manager may scale a controller
-#: (for example, a ReplicaSet of a Deployment).
+#: The actions that scale a controller, or let the controller manager scale one (for example, a
+#: ReplicaSet of a Deployment).
 _SCALING = (Action.SCALE, Action.RENAME, Action.UPDATE, Action.PACE)
 
 
 def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision]) -> Decision:
     """Return the planned decision, or a step for the autoscaler that must come first.
 
-    A step freezes the autoscaler before the first step that changes a size. Another step restores
-    the autoscaler before the step that ends the update. Raises RolloutError as plan() does. With
-    autoscaler=refuse, raises RolloutError instead of returning a step of the update.
+    Raises RolloutError as plan() does. With autoscaler=refuse, raises RolloutError instead of
+    returning a step of the update.
     """
     scaler = observed.autoscaler
     if scaler is None:
@@ -78,9 +77,8 @@ def _restore_before_end(request: Request, scaler: Json, step: Step,
                         restore_step: Step | None) -> Step:
     """Return the next step while the autoscaler is frozen.
 
-    This is the planned step `step`, unless `step` ends the update: restore_step then comes first.
-    If restore_step is None, the settings in the annotation cannot be restored. The planned step is
-    then returned with a warning.
+    If restore_step is None, the settings in the annotation cannot be restored. The planned step
+    `step` then gets a warning.
     """
     if not step.is_end:
         return step
@@ -100,8 +98,8 @@ def autoscalers_of(request: Request, autoscalers: t.Iterable[Json] | None) -> li
 
     If there are several, Kubernetes lets none of them scale the primary.
     """
-    targets = [(scaler, mapping(scaler, "spec", "scaleTargetRef")) for scaler in autoscalers or ()]
-    return [scaler for scaler, target in targets
+    pairs = [(scaler, mapping(scaler, "spec", "scaleTargetRef")) for scaler in autoscalers or ()]
+    return [scaler for scaler, target in pairs
             if target.get("kind") == request.kind and target.get("name") == request.name
             and text(target, "apiVersion").rpartition("/")[0] == request.kind.group]
 
@@ -122,11 +120,11 @@ def freeze(scaler: Json) -> Step:
     metadata, spec = scaler["metadata"], scaler["spec"]
     original: object_meta.Frozen = {
         "behavior": spec.get("behavior"), "minReplicas": spec.get("minReplicas")}
-    create_annotations = () if metadata.get("annotations") else (put("/metadata/annotations", {}),)
+    creation_operations = () if metadata.get("annotations") else (put("/metadata/annotations", {}),)
     write = Patch(metadata["name"], (
         test("/metadata/uid", metadata["uid"]),
         *(test(f"/spec/{field}", value) for field, value in original.items()),
-        *create_annotations,
+        *creation_operations,
         put(annotation(object_meta.FROZEN), canonical(original)),
         put("/spec/behavior", _DISABLED),
         put("/spec/minReplicas", 1),
@@ -156,7 +154,6 @@ def restore(scaler: Json) -> Step | None:
 
 
 def _not_restored_warning(request: Request, scaler: Json) -> str:
-    """Return the warning that the autoscaler is still frozen after the update."""
     name = scaler["metadata"]["name"]
     return (f"the {AUTOSCALER} {name} still does nothing: its annotation {object_meta.FROZEN} is "
             f"not readable, or has invalid settings. Set its minReplicas and behavior by "

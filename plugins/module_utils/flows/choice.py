@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Choose the flow for the kind and the state of a request. No other module chooses a flow.
+"""Choose the flow for the kind and the state of a request.
 
 A flow is imported only if it is chosen, since Ansible compiles every imported file again for each
-task. A task that changes nothing spends most of its run time on compiling.
+task.
 """
 
 from __future__ import annotations

@@ -4,10 +4,9 @@
 
 """The commands with which a user resumes or rolls back an update that another task began. No I/O.
 
-The cluster stores the template of an update, but not the options of its task. A command with only
-the template could finish the update, but would ignore pause_at, soak and on_failure of that task.
-To resume the update, the user is therefore advised to run the task again. A rollback does not need
-these options, so there is a command for it.
+The cluster does not store the options pause_at, soak and on_failure of that task. To resume the
+update, the user is therefore advised to run the task again. A rollback does not need these options,
+so there is a command for it.
 """
 
 from __future__ import annotations
@@ -18,15 +17,12 @@ from ..model.kinds import State
 from ..model.object_meta import Rollout
 from ..model.request import Request
 
-#: The advice that replaces a command, since only the user knows the options of the task.
+#: The advice that replaces a command.
 RERUN = "run the task that began it"
 
 
 def advise_rerun(is_paused: bool) -> str:
-    """Return the advice to run the task again.
-
-    If the update is paused, the advice also says how to change pause_at.
-    """
+    """Return the advice to run the task again."""
     return f"{RERUN}, with a higher pause_at or without pause_at" if is_paused else RERUN
 
 
@@ -34,8 +30,7 @@ def resume_and_rollback(request: Request, *, is_paused: bool,
                         is_rolling_back: bool) -> tuple[str, str]:
     """Return how to resume the update in progress, and the command that rolls it back.
 
-    The first value is the advice to run the task again. A rollback in progress, however, is resumed
-    by the rollback command, so both values are then equal.
+    A rollback in progress is resumed by the rollback command, so both values are then equal.
     """
     rollback = request.command(State.ROLLED_BACK)
     return rollback if is_rolling_back else advise_rerun(is_paused), rollback
@@ -45,12 +40,10 @@ def finish(request: Request, record: Rollout, has_task_template: bool,
            images: t.Mapping[str, str]) -> list[str]:
     """Return the advice or the command to finish a server-driven update that another task began.
 
-    The list has one item, or none during a rollback. The item is the advice to run that task again.
-    If another client has changed the template since, the item is instead a command that updates to
-    the current images.
+    The list has one item, or none during a rollback.
 
-    record: the record of the update. has_task_template: whether the task has set the current
-    template. images: the current images, by container.
+    has_task_template: whether that task has set the current template; False if another client has
+    changed the template since. images: the current images, by container.
     """
     if record.is_rolling_back:
         return []

@@ -20,8 +20,7 @@ def decide(flow: Flow, request: Request, observed: Observed) -> Decision:
     """Return the next decision of an update.
 
     If nothing is left to do, but some pods are unavailable, the decision is to wait for them, as
-    `kubectl rollout status` does. With `wait: false`, the task ends instead. Raises RolloutError as
-    Flow.plan() does.
+    `kubectl rollout status` does. Raises RolloutError as Flow.plan() does.
     """
     decision = compose(flow, request, observed)
     if not request.waits:
@@ -39,8 +38,7 @@ def decide(flow: Flow, request: Request, observed: Observed) -> Decision:
 def compose(flow: Flow, request: Request, observed: Observed) -> Decision:
     """Return the decision that the flow plans, or the soak or step that must come first.
 
-    Each inner function calls the function above it, and may put a soak or a step first. Raises
-    RolloutError as Flow.plan() does.
+    Raises RolloutError as Flow.plan() does.
     """
     def plan() -> Decision:
         return flow.plan(request, observed)

@@ -39,8 +39,7 @@ def desired_template(request: Request, base: Controller, cluster: Cluster, memor
     """Return the desired template. Raises RolloutError.
 
     A partial template in the request needs a dry run, since only the API server merges it
-    correctly. The template from the dry run is cached until the template of the controller changes.
-    dry_run_of: a function that returns the write to send as a dry run.
+    correctly.
     """
     if not request.needs_dry_run:
         return request.apply_to(base.template)
@@ -51,10 +50,7 @@ def desired_template(request: Request, base: Controller, cluster: Cluster, memor
 
 
 def template_patch(request: Request, base: Controller, template: Json) -> Patch:
-    """Return the patch that gives a template to the controller `base`.
-
-    If the controller has a deployment label, the patch adds the label to the template.
-    """
-    value = deployment_label(request, base)
-    labelled_template = with_label(template, request.label_key, value) if value else template
-    return Patch(base.name, (put("/spec/template", labelled_template),), base.kind)
+    """Return the patch that gives a template to the controller `base`."""
+    label = deployment_label(request, base)
+    labeled_template = with_label(template, request.label_key, label) if label else template
+    return Patch(base.name, (put("/spec/template", labeled_template),), base.kind)

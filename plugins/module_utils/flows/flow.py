@@ -2,11 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The interface of a flow, through which the other packages work with every kind of controller.
+"""The interface of a flow: a way to update a controller, for example a StatefulSet.
 
-A flow is a way to update a controller, for example a StatefulSet. Each flow is a package under
-flows/, and choice.py chooses the flow for a request. A flow decides only from observations of the
-cluster.
+Each flow is a package under flows/, and choice.py chooses the flow for a request. A flow decides
+only from observations of the cluster.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from ..model.steps import Create, Decision, Done, Merge, Patch, Step, Write
 #: Minimum seconds between two requests to list the pods during a handover.
 POD_LIST_INTERVAL = 0.5
 Anything = t.TypeVar("Anything")
-#: The class of a flow's observations.
 ObservedT = t.TypeVar("ObservedT", bound=Observed)
 #: A rule of a Role: API group, resource, verbs.
 Rule: t.TypeAlias = "tuple[str, str, tuple[str, ...]]"
@@ -36,13 +34,13 @@ def full_access(kind: Kind) -> Rule:
 
 
 class Cluster(t.Protocol):
-    """The methods of the Gateway with which a flow reads the cluster."""
+    """The methods of the Gateway with which a flow reads the cluster.
+
+    Only controllers() and troubled_pods() return data of a watch.
+    """
 
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
-        """Return the controllers of a kind by name, as of the last event of the watch.
-
-        kind: None stands for the kind named by the user.
-        """
+        """Return the controllers of a kind (None: the kind named by the user) by name."""
 
     def look_up(self, name: str) -> None:
         """Read a controller from the API server, so that controllers() returns its present state.
@@ -51,13 +49,10 @@ class Cluster(t.Protocol):
         """
 
     def find(self, kind: str, name: str) -> Json | None:
-        """Return an object of any kind, read from the API server; None if the object is missing."""
+        """Return an object of any kind; None if missing."""
 
     def config_object(self, kind: str, name: str) -> Json | None:
-        """Return a ConfigMap or a Secret, read from the API server; None if it does not exist.
-
-        Raises RolloutError.
-        """
+        """Return a ConfigMap or a Secret; None if missing. Raises RolloutError."""
 
     def migrations(self) -> list[Json] | None:
         """Return the ControllerRevisions that store migrations in progress; None if not permitted.
@@ -66,17 +61,14 @@ class Cluster(t.Protocol):
         """
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
-        """Return the live pods matching a selector, read from the API server.
+        """Return the live pods matching a selector.
 
         Ended pods (with the phase Succeeded or Failed) and terminating pods (with a
         deletionTimestamp) are not live.
         """
 
     def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
-        """Return the terminating pods matching a selector, read from the API server.
-
-        Leaves out the ended pods.
-        """
+        """Return the terminating pods matching a selector, except ended pods."""
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         """Return the ControllerRevisions of the controllers in `uids`; None if not permitted."""
@@ -85,7 +77,7 @@ class Cluster(t.Protocol):
         """Return the unready, restarted and terminating pods of a controller."""
 
     def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
-        """Return all pods of a controller, read from the API server; None if not permitted.
+        """Return all pods of a controller; None if not permitted.
 
         Leaves out the pods with the value excluded_revision in the label controller-revision-hash.
         """
@@ -106,7 +98,7 @@ class Cluster(t.Protocol):
                             ) -> concurrent.futures.Future[Anything] | None:
         """Call `work`, which sends a request, in the background if the connection is slow.
 
-        Returns the future result. On a fast connection, returns None, and does not call `work`.
+        On a fast connection, returns None, and does not call `work`.
         """
 
 
@@ -114,21 +106,17 @@ class RealCluster(Cluster, t.Protocol):
     """The methods of the RealGateway with which a flow builds a simulated cluster."""
 
     def items(self, kind: Kind | None = None) -> list[Json]:
-        """Return the controllers of a kind as unparsed objects of the API."""
+        """Return the controllers of a kind as objects of the API."""
 
 
 class Model(t.Protocol):
-    """The simulated cluster of check mode.
-
-    By default, the cluster has no pods, no history and no nodes. To simulate any of these, a flow
-    overrides the methods for them.
-    """
+    """The simulated cluster of check mode, by default without pods, history and nodes."""
 
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
-        """Return the controllers of a kind by name; None for the kind named by the user."""
+        """Return the controllers of a kind (None: the kind named by the user) by name."""
 
     def find(self, kind: str, name: str) -> Json | None:
-        """Return an object of any kind."""
+        """Return an object of any kind; None if missing."""
         return None
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
@@ -140,7 +128,7 @@ class Model(t.Protocol):
         return ()
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        """Return ControllerRevisions, at least of the controllers in `uids`."""
+        """Return ControllerRevisions, at least those of `uids`."""
         return None
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
@@ -176,14 +164,13 @@ class Memory:
     """The facts that a run keeps between observations, to save requests to the API server.
 
     A task that resumes an update starts with an empty Memory. The task takes the same decisions as
-    the earlier task, or fails with an error. The error asks the user for the facts that only the
-    earlier task knew: the settings, the size or the successor of the update. See
-    docs/internals/design.md, which compares a run with and without the Memory, field by field.
+    the earlier task, or fails with an error that asks for the missing facts (see
+    docs/internals/design.md).
     """
 
-    #: The current time in RFC 3339, for records.
+    #: The current time, in RFC 3339.
     now: str = ""
-    #: The user who runs the task, for records.
+    #: The user who runs the task.
     who: str = ""
     #: The current time in seconds, by the monotonic clock.
     seconds: float = 0.0
@@ -195,25 +182,23 @@ class Memory:
     autoscalers: t.Sequence[Json] | None = None
     #: The PodDisruptionBudgets of the namespace; None before they are read.
     budgets: t.Sequence[Json] | None = None
-    #: The last observation.
     observed: Observed = Observed(None, None)
-    #: The cached desired template: (cache key, template in the form stored by the API server).
+    #: (cache key, desired template in the form stored by the API server).
     desired: tuple[str, Json] | None = None
-    #: The cached result of provenance.is_confirmed(): (cache key, result).
+    #: (cache key, result of provenance.is_confirmed()).
     confirmed: tuple[str, bool] | None = None
     #: The ControllerRevisions of the history; None if they must be listed before their next use.
     revisions: list[Json] | None = None
-    #: Whether the task may store and read the history; False without the permissions.
+    #: Whether the task has the permissions for the history.
     keeps_history: bool = True
-    #: The earliest time of the next request to list the pods, by the same clock as `seconds`.
+    #: The earliest time to list the pods again, by the same clock as `seconds`.
     next_pod_list: float = 0.0
-    #: The warnings in the task's result.
     warnings: list[str] = dataclasses.field(default_factory=list)
     #: Additional caches, of a class defined by the flow; None before the first use.
     _caches: object = None
 
     def caches(self, caches_type: type[Anything]) -> Anything:
-        """Return the additional caches of the flow. The first call creates them."""
+        """Return the caches of the flow. The first call creates them."""
         if not isinstance(self._caches, caches_type):
             self._caches = caches_type()
         return self._caches
@@ -221,8 +206,8 @@ class Memory:
     def note_handover(self, seconds: float, is_complete: bool) -> None:
         """Delay the next list of pods after a handover step.
 
-        seconds: the time of the step, by the monotonic clock. If some pods were not reparented
-        (is_complete=False), the pods can be listed again at once.
+        seconds: the time of the step, by the monotonic clock. is_complete: whether all pods were
+        reparented; if not, they can be listed again at once.
         """
         self.next_pod_list = seconds + (POD_LIST_INTERVAL if is_complete else 0)
 
@@ -244,7 +229,7 @@ class Side:
 
 
 def own_live_pods(cluster: Cluster, controller: Controller) -> list[Pod]:
-    """Return the live pods of a controller, read from the API server. Raises RolloutError."""
+    """Return the live pods of a controller. Raises RolloutError."""
     return [pod for pod in cluster.live_pods(controller.selector) if pod.owner == controller.uid]
 
 
@@ -262,12 +247,12 @@ class Holder(t.NamedTuple):
     new_labels: Json | None
 
     def is_new(self, pod_labels: t.Mapping[str, t.Any]) -> bool:
-        """Return whether a pod of this controller with the labels `pod_labels` is new."""
+        """Return whether a pod of this controller is new."""
         return self.new_labels is not None and self.new_labels.items() <= pod_labels.items()
 
     @property
     def has_known_labels(self) -> bool:
-        """Whether the values of the labels are known, so that is_new() is reliable."""
+        """Whether is_new() is reliable."""
         return self.new_labels is None or all(self.new_labels.values())
 
 
@@ -281,23 +266,20 @@ class RolloutStatus:
     phase: str = "complete"
     #: forward or back; None if complete.
     direction: str | None = None
-    #: The old pods, or None.
     old: Side | None = None
-    #: The new pods, or None.
     new: Side | None = None
-    #: The number of replicas at the end of the update; None if the controller does not exist.
+    #: The replicas at the end of the update; None if the controller does not exist.
     goal: int | None = None
-    #: The number of pods allowed beyond the goal.
+    #: The pods allowed beyond the goal.
     surge: int = 0
-    #: The number of pods allowed to be unavailable.
+    #: The pods allowed to be unavailable.
     unavailable: int = 0
-    #: The time when the update in progress began or was reversed, in RFC 3339.
+    #: When the update in progress began or was reversed, in RFC 3339.
     since: str | None = None
     #: The images before the update, by container.
     before: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: The current images, by container.
     after: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
-    #: The current pod template.
     template: Json | None = None
     #: The number of new pods at which the update is paused, or None.
     paused: int | None = None
@@ -305,14 +287,11 @@ class RolloutStatus:
     grows: Controller | None = None
     #: The controllers that lose pods.
     shrinks: tuple[Controller, ...] = ()
-    #: The controllers with pods.
     holders: tuple[Holder, ...] = ()
-    #: A number that each replaced pod increases. If it stays the same, the update is stalled. The
-    #: number is valid only if is_observed.
+    #: A number that each replaced pod increases; valid only if is_observed.
     progress: int = 0
-    #: Whether a rollback is no longer possible.
     is_irreversible: bool = False
-    #: Commands and hints. If pods do not become available, the error shows them as an alternative.
+    #: Commands and hints for the error, as an alternative if pods do not become available.
     way_out: tuple[str, ...] = ()
 
     @property
@@ -333,7 +312,6 @@ class Flow(t.Protocol[ObservedT]):
     is_scalable: bool = True
     #: Whether the update creates a successor: a controller without a manifest from the user.
     creates_successor: bool = False
-    #: Whether each node runs one pod.
     has_pod_per_node: bool = False
     #: Whether a migration may create, change or delete controllers of the kind named by the user.
     takes_part_in_migrations: bool = True
@@ -348,10 +326,7 @@ class Flow(t.Protocol[ObservedT]):
         return ()
 
     def disable_optional_features(self, memory: Memory, why: str) -> None:
-        """Disable the features that need the optional permissions, and add a warning.
-
-        why: the reason, for the warning.
-        """
+        """Disable the features that need the optional permissions, and add a warning."""
         return
 
     def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
@@ -363,7 +338,7 @@ class Flow(t.Protocol[ObservedT]):
 
     def find(self, request: Request, cluster: Cluster,
              revisions: t.Sequence[Json] | None = None) -> ObservedT:
-        """Return an observation from the data of the watch alone, without requests.
+        """Return an observation from the data of the watch, without requests.
 
         revisions: the ControllerRevisions of the history if the caller has read them, else None.
         """
@@ -376,7 +351,7 @@ class Flow(t.Protocol[ObservedT]):
         return None
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> ObservedT:
-        """Send all necessary requests. Return an observation for plan(). Raises RolloutError."""
+        """Return an observation for plan(), after all necessary requests. Raises RolloutError."""
 
     def plan(self, request: Request, observed: ObservedT) -> Decision:
         """Return the next step, a wait, or the end of the task. Raises RolloutError."""
@@ -389,8 +364,8 @@ class Flow(t.Protocol[ObservedT]):
         """Return whether the new pods must pass a soak before the decision is applied.
 
         A soak comes before a pause, and before an irreversible step. By default, it comes before
-        the last step on the primary. If the update is paused already, it comes before the end of
-        the task.
+        the last step on the primary or, if the update is paused already, before the end of the
+        task.
         """
         if not isinstance(decision, Step):
             return isinstance(decision, Done) and observed.in_progress
@@ -406,7 +381,7 @@ class Flow(t.Protocol[ObservedT]):
     def commands(self, request: Request, observed: ObservedT) -> tuple[str | None, str | None]:
         """Return two commands for the update in progress: to resume it, and to roll it back.
 
-        The first may be advice instead of a command. None stands for a command that does not apply.
+        The first may be advice instead. None stands for a command that does not apply.
         """
         return None, None
 
@@ -421,14 +396,14 @@ class Flow(t.Protocol[ObservedT]):
     def handover_source(self, request: Request, observed: ObservedT) -> Controller | None:
         """Return the controller whose pods the update will reparent, or None.
 
-        Before the update, a dry run on a pod of this controller checks if reparenting is allowed.
+        Before the update, a dry run on one of these pods checks if this is allowed.
         """
         return None
 
     def lookup_names(self, observed: ObservedT) -> tuple[str, ...]:
-        """Return the names of the controllers to read again after a rejected write.
+        """Return the names of the controllers to read again after a rejected write, in this order.
 
-        The caller reads them in this order, and then the controller named by the user.
+        The caller reads the controller named by the user after them.
         """
         return ()
 
@@ -439,7 +414,7 @@ class Flow(t.Protocol[ObservedT]):
     def halt_step(self, observed: ObservedT) -> Step | None:
         """Return the step that stops the controller manager from creating more failing pods.
 
-        Returns None if no step is necessary, or if only a rollback can stop the controller manager.
+        Returns None if no step is necessary, or if only a rollback helps.
         """
         return None
 

@@ -9,15 +9,13 @@ primary. A single patch per pod replaces the owner reference. Every pod therefor
 controller at any time, and no other controller can adopt the pod.
 
 The controller manager learns about controllers and about pods from separate informers, so either
-informer may lag behind the other. During a handover, the controller manager could then create
-unwanted pods. It could replace pods that the successor has lost, or miss pods that the primary has
-gained. To prevent both, the two templates are *closed* first. A closed template names a nonexistent
-priority class, so the API server rejects every pod with this template.
+informer may lag behind the other. The controller manager could then replace pods that the successor
+has lost, or miss pods that the primary has gained. To prevent both, the two templates are *closed*
+first: they name a nonexistent priority class, so the API server rejects their pods.
 
 To resume after a kill, a task decides from the two controllers, the takeover annotation, and the
 owners of the pods. Comments of the form `| ... |` are the rows of the table in
-docs/concepts/handover.md: primary, successor, condition, step. The migration to a Deployment
-reparents pods with the same functions.
+docs/concepts/handover.md: primary, successor, condition, step.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ from . import provenance
 
 #: The priority class of a closed template. No cluster has this class.
 CLOSED = "baton-kubernetes-takeover-in-progress"
-#: The permissions for a handover. An update with next_name does not need them.
+#: The permissions for a handover.
 NEEDS = (("", "pods", ("list", "patch")),)
 #: The JSON pointer to the priority class of a template.
 PRIORITY = "/spec/template/spec/priorityClassName"
@@ -70,8 +68,8 @@ PRIORITY = "/spec/template/spec/priorityClassName"
 def is_under_way(observed: Observed) -> bool:
     """Return whether the handover has begun. From then on, a rollback is impossible.
 
-    If another client has replaced the primary, the primary lacks the takeover annotation. The
-    handover has begun nevertheless if the successor is closed, and has a copy of the annotation.
+    If another client has replaced the primary, only the closed successor has the takeover
+    annotation.
     """
     primary, successor = observed.primary, observed.successor
     return bool(primary and (primary.has_takeover
@@ -80,7 +78,7 @@ def is_under_way(observed: Observed) -> bool:
 
 
 def needs_pods(observed: Observed) -> bool:
-    """Return whether the next decision depends on the owners of the pods."""
+    """Return whether the next decision depends on the owners of pods."""
     primary, successor = observed.primary, observed.successor
     if primary is None or not is_under_way(observed):
         return False
@@ -91,7 +89,7 @@ def needs_pods(observed: Observed) -> bool:
 
 
 def is_closed(controller: Controller) -> bool:
-    """Return whether the template is closed: no pod can be created from a closed template."""
+    """Return whether the template is closed."""
     return controller.template["spec"].get("priorityClassName") == CLOSED
 
 
@@ -101,17 +99,15 @@ def is_closed(controller: Controller) -> bool:
 def rename(request: Request, primary: Controller, successor: Controller, desired: int) -> Step:
     """Return the step that gives the primary a closed copy of the successor's template.
 
-    The primary also gets the successor's selector, the size `desired` and the takeover annotation.
-    The effect is as if the successor were renamed. Since the template is closed, the controller
-    manager creates no pods for the primary. The step overwrites the old template, so a rollback is
-    impossible afterwards. The annotation keeps the old images.
+    The effect is as if the successor were renamed. The step overwrites the old template, so a
+    rollback is impossible afterwards.
     """
     # | 0 pods | all pods | no `next_name` | rename: the successor's template, closed |
-    value = deployment_label(request, successor)
-    label_operations = [put(f"/metadata/labels/{pointer(request.label_key)}", value)]
+    label = deployment_label(request, successor)
+    label_operations = [put(f"/metadata/labels/{pointer(request.label_key)}", label)]
     if not primary.labels:
         label_operations = [test("/metadata/labels", None),
-                            put("/metadata/labels", {request.label_key: value})]
+                            put("/metadata/labels", {request.label_key: label})]
     operations = (
         test("/spec/replicas", 0),
         *annotate(primary,
@@ -130,7 +126,7 @@ def rename(request: Request, primary: Controller, successor: Controller, desired
 def recreate(request: Request, successor: Controller, desired: int) -> Step:
     """Return the step that creates the deleted primary again, in the state after rename()."""
     # | deleted | all pods | another client deleted the primary | create: as after the rename |
-    value = deployment_label(request, successor) or ""
+    label = deployment_label(request, successor) or ""
     annotations = {key: text
                    for key, text in successor.annotations.items() if key not in NOT_COPIED}
     takeover = takeover_annotation(request, successor, desired,
@@ -141,7 +137,7 @@ def recreate(request: Request, successor: Controller, desired: int) -> Step:
         "metadata": {
             "name": request.name,
             "namespace": request.namespace,
-            "labels": {**successor.labels, request.label_key: value},
+            "labels": {**successor.labels, request.label_key: label},
             "annotations": {**annotations, PARTNER: successor.name,
                             TAKEOVER: identity.canonical(takeover)},
         },
@@ -283,10 +279,7 @@ def wait(sizes: str, observed: Observed) -> Wait:
 
 
 def _exceeds_surge(request: Request, observed: Observed, controller: Controller) -> bool:
-    """Return whether an opened controller would create pods beyond the surge.
-
-    This is so if the controller lacks pods, and more pods are terminating than the surge allows.
-    """
+    """Return whether an opened controller would create pods beyond the surge."""
     surge, _unavailable = budgets.surge_and_unavailable(
         request, observed.budgets, controller.replicas)
     return controller.current < controller.replicas and observed.terminating.count > surge
@@ -312,9 +305,8 @@ def _undo(request: Request, observed: Observed, primary: Controller, successor: 
           takeover: Takeover) -> Decision:
     """Return the next decision that undoes a handover after another client opened the primary.
 
-    An open primary creates pods of its own. If the primary also kept the successor's pods, it would
-    have too many, and the controller manager would delete some. The successor therefore gets its
-    pods back, and the update continues with pods in both controllers.
+    An open primary creates pods of its own. If the primary also kept the successor's pods, the
+    controller manager would delete some. The successor therefore gets its pods back.
     """
     if not successor.is_observed or observed.pods is None:
         return Wait(f"the controller manager observes {successor.name}", is_condition=True)
@@ -343,9 +335,9 @@ def _undo(request: Request, observed: Observed, primary: Controller, successor: 
 def _end(request: Request, observed: Observed, primary: Controller, takeover: Takeover) -> Decision:
     """Return the next step after the deletion of the successor.
 
-    One step opens the primary. When all pods are available, another step removes the annotations. A
-    task that resumes after a kill sees the annotations, and therefore also waits for the pods. If
-    all pods are available already, a single patch opens the primary and removes the annotations.
+    One step opens the primary. When all pods are available, another step removes the annotations:
+    until then, a task that resumes after a kill also waits for the pods. If all pods are available
+    already, a single patch does both.
     """
     is_open = not is_closed(primary)
     operations = () if is_open else opening_operations(takeover["priorityClassName"])
@@ -396,17 +388,17 @@ def _end(request: Request, observed: Observed, primary: Controller, takeover: Ta
 
 
 def takeover_annotation(request: Request, successor: Controller, desired: int,
-                        before: Json) -> Takeover:
+                        old_images: Json) -> Takeover:
     """Return the value of the takeover annotation.
 
     The annotation alone suffices to finish the handover, even after the deletion of the successor.
-    desired: the final size. before: the images before the update, by container.
+    desired: the final size.
     """
     return {"next": successor.name, "uid": successor.uid, "label": request.label_key,
-            "replicas": desired, "from": before,
+            "replicas": desired, "from": old_images,
             "request": request.fingerprint,
             "template": provenance.digest(successor.template, request.label_key),
-            # A closed successor has the original priority class only in its takeover annotation.
+            # A closed successor has the original class only in its takeover annotation.
             "priorityClassName": (successor.takeover
                                   or successor.template["spec"]).get("priorityClassName")}
 

@@ -16,9 +16,9 @@ PREVIOUS if the update was a rollback to `previous`, and with a hash for any oth
 | no | rolled back, and the previous template is unchanged since | done, unchanged |
 | no | any other, or by the same request and rolled back | roll back to the newest other template |
 
-The record also stores the revision number at the end of the update. If another client has updated
-the controller since, even back to the same template, the controller manager has given this template
-a new number. The numbers then differ, and the record no longer counts.
+The record also stores the revision number at the end of the update. If the current number differs,
+another client has updated the controller since (even back to the same template), and the record no
+longer counts.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def requested_revision(request: Request, controller: Controller,
     """Return the revision to roll back to if no update is in progress.
 
     Returns the current revision if this request has led to it already, and None if the last update
-    has been rolled back already. history: sorted, the newest revision first. Raises RolloutError if
-    there is no other revision.
+    has been rolled back already. Raises RolloutError if there is no other revision. history: newest
+    first.
     """
     current = _current_revision(request, controller, history)
     recorded_number = controller.last_rollout.get("revision")
@@ -66,12 +66,11 @@ def requested_number(request: Request, controller: Controller, history: t.Sequen
     is no record. former_numbers: the earlier revision numbers of the current template.
     """
     current = _current_revision(request, controller, history)
-    # The recorded update itself has given the current template the number record.revision + 1.
+    # The recorded update has given the current template the number record.revision + 1.
     is_renumbered = bool(record and record.revision and current
                          and current.number > record.revision + 1)
     if record and not in_progress and (record.after != controller.images or is_renumbered):
-        # The task was killed, the controller manager finished the update, and another client has
-        # begun a further update since.
+        # The task was killed, and another client has begun a further update since.
         record = None
     if record and record.request == PREVIOUS:
         # If no revision has the recorded number any more, use the newest other revision.
@@ -100,20 +99,21 @@ def newest_other(request: Request, controller: Controller,
 
 def _current_revision(request: Request, controller: Controller,
                       history: t.Sequence[Revision]) -> Revision | None:
-    """Return the newest revision with the current template, or None."""
     return next((revision for revision in history
                  if same_template(revision.template, controller.template, request.label_key)), None)
 
 
 def _is_last_update_undone(controller: Controller) -> bool:
-    """Return whether the last update was rolled back, and the template is unchanged since then."""
+    """Return whether the last update was rolled back, and the template is unchanged since."""
     last = controller.last_rollout
-    current = identity.digest(without_label(controller.template, controller.kind.server_label))
+    template_hash = identity.digest(
+        without_label(controller.template, controller.kind.server_label))
     return (last.get("outcome") == "rolled_back" and "to_revision" not in last
-            and last.get("request") != PREVIOUS and last.get("template", current) == current)
+            and last.get("request") != PREVIOUS
+            and last.get("template", template_hash) == template_hash)
 
 
 def _recorded_to_revision(controller: Controller) -> int:
-    """Return the revision number to which the last update rolled back; 0 if it is not recorded."""
+    """Return the number of the revision to which the last update rolled back; 0 if unknown."""
     number = controller.last_rollout.get("to_revision")
     return number if isinstance(number, int) else 0

@@ -5,9 +5,9 @@
 """Decide whether a pod template is the result of a request. No I/O, except in is_confirmed().
 
 Admission may change the desired template before the API server stores it, for instance the registry
-of an image. A rerun must recognize the stored template nevertheless. The annotation last-rollout
-records the request that led to a template. Since any user with annotate permission can write the
-annotation, is_confirmed() checks it by a dry run on the API server.
+of an image. A rerun recognizes the stored template by the annotation last-rollout, which records
+the request. Since any user with annotate permission can write the annotation, is_confirmed() checks
+it by a dry run on the API server.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ class Match(enum.Enum):
     #: The record says that the template is the result of the request, and other evidence (such as a
     #: dry run) confirms this. Admission has changed the desired template.
     ADMITTED = "admitted"
-    #: The record says that the template is the result of the request, but nothing confirms this.
+    #: The record says so, but nothing confirms this.
     RECORDED = "recorded"
-    #: The template is not the result of the request.
     NO = "no"
 
     @property
@@ -48,8 +47,8 @@ def match(request: Request, template: Json, desired: Json, *, is_recorded: bool 
           is_confirmed: bool = False) -> Match:
     """Return how a pod template matches the desired template of a request.
 
-    No other function decides whether a template is the result of a request. Each flow collects the
-    evidence (see client_driven/evidence.py, and Rules.match() in server_driven/rules.py).
+    The flows collect the evidence (client_driven/evidence.py, and Rules.match() in
+    server_driven/rules.py).
 
     is_recorded: annotations or labels name the request; another client may have written them.
     is_confirmed: a dry run confirms the record, or this task has written it.
@@ -81,29 +80,19 @@ def has_ended(request: Request, controller: Controller) -> bool:
 
 
 def records_result(request: Request, controller: Controller) -> bool:
-    """Return whether the record says that the request led to the present template.
-
-    The outcome of that update does not matter.
-    """
+    """Return whether the record says that the request led to the present template."""
     entry = record_entry(request.fingerprint, controller, request.label_key)
     return controller.last_rollout.get("request") == entry
 
 
-def record_entry(fingerprint: str, controller: Controller, key: str) -> str:
-    """Return the value of the field `request` in the record of an ended update.
-
-    The value consists of the request's fingerprint, a slash, and a hash of the present template,
-    which is the result of the request. key: the key of the deployment label.
-    """
-    return f"{fingerprint}/{digest(controller.template, key)}"
+def record_entry(fingerprint: str, controller: Controller, label_key: str) -> str:
+    """Return the value of the field `request` in the record of an ended update."""
+    return f"{fingerprint}/{digest(controller.template, label_key)}"
 
 
-def digest(template: Json, key: str) -> str:
-    """Return a hash of a template, without the label `key` and without the priority class.
-
-    A handover changes the priority class.
-    """
-    return identity.digest(without_label(without_priority(template), key))
+def digest(template: Json, label_key: str) -> str:
+    """Return a hash of a template without the deployment label and the priority class."""
+    return identity.digest(without_label(without_priority(template), label_key))
 
 
 def without_priority(template: Json) -> Json:
@@ -117,9 +106,8 @@ def is_confirmed(request: Request, base: Controller, desired: Json, cluster: Clu
                  memory: Memory, *trials: t.Callable[[Json], Patch | Create]) -> bool:
     """Return whether the API server turns the desired template into the present template.
 
-    trials: functions that take a template, and return a write of this template. The writes are sent
-    as dry runs. It is enough if one dry run returns the present template. The result is cached for
-    this pair of templates (present and desired). Raises RolloutError.
+    trials: functions that return a write of a template. It is enough if the dry run of one write
+    returns the present template. Raises RolloutError.
     """
     key = base.uid + identity.digest([base.template, desired])
     if memory.confirmed is None or memory.confirmed[0] != key:
@@ -133,8 +121,8 @@ def _leads_to(request: Request, present: Json, desired: Json, cluster: Cluster,
               trial: t.Callable[[Json], Patch | Create]) -> bool:
     """Return whether admission turns the desired template into the present template.
 
-    Admission may change a field at every write (for example, a timestamp). The dry run of the
-    present template changes this field, too. Such differences are therefore ignored.
+    Admission may change a field at every write, for example a timestamp. Fields that the dry run of
+    the present template changes as well are therefore ignored.
     """
 
     def differences_when_stored(template: Json) -> set[tuple[t.Any, ...]]:

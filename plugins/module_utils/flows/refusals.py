@@ -36,7 +36,7 @@ def refuse_owned(request: Request, primary: Controller, desired: Json | None) ->
 def refuse_deleting(request: Request, controller: Controller, then: str = "") -> None:
     """Raise RolloutError if the controller is being deleted.
 
-    then: the command that the error suggests to run after the deletion, or "".
+    then: the command to run after the deletion, or "".
     """
     if controller.is_deleting:
         subject = ("it" if (controller.kind, controller.name) == (request.kind, request.name)
@@ -67,13 +67,12 @@ def refuse_finalizers(request: Request, *controllers: Controller) -> None:
 
 
 def _finalizer_reason(controller: Controller) -> str:
-    """Return the reason why a deletion is blocked, or ""."""
     names = ", ".join(controller.finalizers)
     return f"finalizers of {controller.kind} {controller.name}: {names}" if names else ""
 
 
 def _unblock_commands(request: Request, controller: Controller) -> tuple[str, ...]:
-    """Return the commands with which a user can let a blocked deletion continue.
+    """Return the commands to continue a deletion that finalizers block.
 
     The finalizers in GARBAGE_COLLECTOR must not be removed by hand.
     """
@@ -93,8 +92,7 @@ def refuse_without_room(request: Request, primary: Controller, annotations: t.Ma
                         reserve: int = 0, why: str = "") -> None:
     """Raise RolloutError if the annotations exceed the limit of the API server.
 
-    reserve: the number of bytes for annotations that the update adds later. why: the reason that
-    the error gives, or "".
+    reserve: the number of bytes for annotations that the update adds later.
     """
     size = reserve + sum(len(text.encode()) for pair in annotations.items() for text in pair)
     if size > MAX_ANNOTATIONS_SIZE:
@@ -111,40 +109,35 @@ def nothing_to_roll_back(request: Request, before: Revision | None,
                          finish: t.Sequence[str] = ()) -> RolloutError:
     """Return the error for a rollback if no update is in progress, or the old template is unknown.
 
-    before: the newest revision with another template, or None. finish: the commands that finish the
-    update in progress, if any.
-
-    The error suggests a rollback to `before`, as an alternative to `finish`. Without `before`, it
-    suggests an update to an earlier image. That update is possible only after `finish`.
+    before: the newest revision with another template, or None. Without it, the error suggests an
+    update to an earlier image, which is possible only after `finish`. finish: the commands that
+    finish the update in progress, if any.
     """
-    last = (f"; the previous revision is {before.number} "
-            f"({image_names(images_of(before.template))})" if before else "")
-    return RolloutError(f"{message}{last}", where=request.where,
+    previous = (f"; the previous revision is {before.number} "
+                f"({image_names(images_of(before.template))})" if before else "")
+    return RolloutError(f"{message}{previous}", where=request.where,
                         next_command=list_alternatives(*finish, way_back(request, before)) if before
                         or not finish else
                         (*finish, "then:", way_back(request, before)))
 
 
-def template_lost(request: Request, is_paused: bool, newest: Revision | None) -> RolloutError:
-    """Return the error for the rollback of an update whose old template no longer exists.
-
-    newest: the newest revision with another template, which the error suggests, or None.
-    """
+def template_lost(request: Request, is_paused: bool,
+                  newest_other: Revision | None) -> RolloutError:
+    """Return the error for the rollback of an update whose old template no longer exists."""
     return RolloutError("the update in progress cannot be rolled back: the previous template no "
                         "longer exists",
                         where=request.where,
                         why="no ControllerRevision has the template; with a revisionHistoryLimit "
                         "of 0, the cluster deletes the template",
                         next_command=list_alternatives(advise_rerun(is_paused),
-                                                       way_back(request, newest)))
+                                                       way_back(request, newest_other)))
 
 
 def way_back(request: Request, before: Revision | None) -> str:
     """Return the command that rolls back to the revision `before`.
 
-    If `before` is None, the command updates to an earlier image, and the user has to fill in the
-    name of this image. The images in the record are not used, since any user with annotate
-    permission can write the record.
+    If `before` is None, the command updates to an earlier image, which the user has to fill in: any
+    user with annotate permission can write the images in the record.
     """
     if before is None:
         return request.command(State.UPDATED, images={"": "THE-EARLIER-IMAGE"}, next_name=None)
@@ -187,14 +180,12 @@ def unreadable_history(request: Request) -> RolloutError:
                                      "docs/reference/permissions.md)")
 
 
-def no_such_revision(request: Request, history: t.Sequence[Revision], example: int) -> RolloutError:
-    """Return the error for a to_revision that is not in the history.
-
-    example: the number of an existing revision, for the suggested command.
-    """
-    numbers = ", ".join(f"{revision.number} ({image_names(images_of(revision.template))})"
-                        for revision in history)
+def no_such_revision(request: Request, history: t.Sequence[Revision],
+                     example_number: int) -> RolloutError:
+    """Return the error for a to_revision that is not in the history."""
+    revisions = ", ".join(f"{revision.number} ({image_names(images_of(revision.template))})"
+                          for revision in history)
     return RolloutError(f"it has no revision {request.to_revision}", where=request.where,
-                        why=f"it has: {numbers}" if numbers else "",
-                        next_command=(request.command(to_revision=example),
+                        why=f"it has: {revisions}" if revisions else "",
+                        next_command=(request.command(to_revision=example_number),
                                       "or another of these revisions"))

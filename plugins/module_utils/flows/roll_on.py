@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The checksums of ConfigMaps and Secrets in the pod template (roll_on).
+"""Write checksums of ConfigMaps and Secrets into the pod template (option roll_on).
 
 I/O only through Cluster. A run reads the objects before its first observation, and again after it
 has acquired the Lease. The checksums are constant for the rest of the run, so that all new pods
@@ -33,8 +33,7 @@ def needs(request: Request) -> tuple[Rule, ...]:
 def resolved(flow: Flow, request: Request, cluster: Cluster, memory: Memory) -> Request:
     """Return the request with the checksums of the objects in roll_on. Raises RolloutError.
 
-    A rollback and a handover have no desired template. The request is then returned unchanged, and
-    no object is read.
+    A rollback and a handover have no desired template, so the request is returned unchanged.
     """
     if not request.roll_on or request.checksums is not None:
         return request
@@ -43,7 +42,7 @@ def resolved(flow: Flow, request: Request, cluster: Cluster, memory: Memory) -> 
         return request
     references = _references(request, template)
     checksums = _read_checksums(request, references, cluster)
-    stored = _checksums_in_progress(flow, request, references, cluster)
+    stored = _stored_checksums(flow, request, references, cluster)
     if changed := [name for name in stored if stored[name] != checksums.get(name)]:
         warning = (f"the data of {', '.join(changed)} has changed since the update in progress "
                    "began: this task finishes the update, and the next task with roll_on replaces "
@@ -58,7 +57,7 @@ def _read_checksums(request: Request, references: t.Mapping[Reference, bool],
     """Return the checksums by object, such as {"configmap/foo": "7d9c..."}.
 
     references: the objects; each value says whether the object is required. Raises RolloutError if
-    a required object does not exist.
+    such an object is missing.
     """
     checksums = {}
     for reference, is_required in references.items():
@@ -70,30 +69,30 @@ def _read_checksums(request: Request, references: t.Mapping[Reference, bool],
     return checksums
 
 
-def _checksums_in_progress(flow: Flow, request: Request, references: t.Mapping[Reference, bool],
-                           cluster: Cluster) -> dict[str, str]:
+def _stored_checksums(flow: Flow, request: Request, references: t.Mapping[Reference, bool],
+                      cluster: Cluster) -> dict[str, str]:
     """Return the checksums that an update in progress has stored in its template.
 
-    Returns {} if no update is in progress, or if its checksums are for objects other than
-    `references`.
+    Returns {} if no update is in progress, or if its checksums are for other objects.
 
-    The task continues with the stored checksums. If a Secret has changed since, a template with the
-    new checksums would differ from the update's template, and the task could not finish the update.
+    If a Secret has changed since, a template with its new checksum would differ from the template
+    of the update, and the task could not finish the update.
     """
     observed = flow.find(request, cluster)
     controller = flow.controller_of_new_pods(observed)
     direction = flow.status(request, observed).direction
-    # During a rollback, only the successor of a client-driven update has the new template.
+    # A rollback restores the old template, except that a successor keeps the new one until its
+    # deletion.
     if controller is None or direction not in ("forward", flow.creates_successor and "back"):
         return {}
     stored = object_meta.checksums(controller.template)
     required = {str(reference) for reference, is_required in references.items() if is_required}
-    is_same = required <= stored.keys() <= set(map(str, references))
-    return stored if is_same else {}
+    covers_references = required <= stored.keys() <= set(map(str, references))
+    return stored if covers_references else {}
 
 
 def _references(request: Request, template: Json) -> dict[Reference, bool]:
-    """Return the objects of roll_on; each value says whether the object has to exist."""
+    """Return the objects of roll_on; each value says whether the object is required."""
     references = references_of(template) if AUTO in request.roll_on else {}
     references |= {reference: True for reference in request.roll_on
                    if isinstance(reference, Reference)}
@@ -105,7 +104,6 @@ def _references(request: Request, template: Json) -> dict[Reference, bool]:
 
 
 def _missing(request: Request, reference: Reference) -> RolloutError:
-    """Return the error for an object that does not exist."""
     is_listed = reference in request.roll_on
     return RolloutError(f"there is no {reference.kind} {reference.name}, which "
                         f"{'roll_on names' if is_listed else 'its pods need'}",

@@ -4,10 +4,8 @@
 
 """Simulated ReplicationControllers and ReplicaSets, for check mode.
 
-ControllerRevisions are read from the real cluster on first use. settle() acts as the controller
-manager, the garbage collector and the nodes, until the cluster is stable. Objects are never changed
-in place, so that a copy of the cluster can share them. tests/unit/cluster_models.py extends the
-simulation for tests: single steps, and a controller manager that lags behind the API server.
+Objects are never changed in place, so that a copy of the cluster can share them.
+tests/unit/cluster_models.py extends the simulation for tests.
 """
 
 from __future__ import annotations
@@ -30,8 +28,7 @@ from .flow import Model
 MAX_PODS = 20_000
 
 
-#: A function that takes the uids of controllers, and returns the ControllerRevisions of these
-#: controllers. It returns None if the task may not list ControllerRevisions.
+#: Takes the uids of controllers, and returns their ControllerRevisions; None if not permitted.
 LookUpRevisions: t.TypeAlias = "t.Callable[[t.Sequence[str]], list[Json] | None]"
 
 
@@ -49,11 +46,9 @@ class SimulatedCluster(Model):
 
     def __init__(self, items: t.Iterable[Json] = (), kind: Kind = Kind.REPLICATION_CONTROLLER,
                  look_up_revisions: LookUpRevisions | None = None) -> None:
-        """Create a simulated cluster from the objects of a real cluster."""
         self.kind = kind
         self.items: dict[str, Json] = {item["metadata"]["name"]: item for item in items}
         self.pods: list[Pod] = []
-        #: The ControllerRevisions by name.
         self.stored_revisions: dict[str, Json] = {}
         self._look_up_revisions = look_up_revisions
         self._initial_uids = [_uid(item) for item in self.items.values()]
@@ -115,7 +110,7 @@ class SimulatedCluster(Model):
         return is_accepted
 
     def _hand_over(self, write: Handover) -> bool:
-        """Reparent pods; return whether any pod has a new owner.
+        """Reparent pods; return whether any has a new owner.
 
         Pods with the same owner and labels are interchangeable, so only their number matters.
         """
@@ -129,7 +124,6 @@ class SimulatedCluster(Model):
         return after != before
 
     def _new_uid(self, name: str) -> str:
-        """Return a uid that no object has."""
         used = self._used_uids()
         return next(uid for uid in (f"uid {number} of {name}" for number in itertools.count())
                     if uid not in used)
@@ -190,8 +184,7 @@ class SimulatedCluster(Model):
                          ) -> tuple[list[t.Any], list[t.Any], Json]:
         """Return three values: the pods after one sync, the deleted pods, and the new status.
 
-        pods: the pods of the controller before the sync. The new status counts these pods. Unready
-        pods are deleted first.
+        pods: the pods before the sync, which the new status counts. Unready pods are deleted first.
         """
         ready = sum(pod.ready for pod in pods)
         status = {"observedGeneration": controller.generation or 1, "replicas": len(pods),
@@ -214,7 +207,7 @@ class SimulatedCluster(Model):
         return bool(terminating)
 
     def _collect_garbage(self) -> bool:
-        """Delete the pods whose owner no longer exists; return whether any was deleted."""
+        """Delete the pods whose owner no longer exists."""
         uids = {"", *map(_uid, self.items.values())}
         before, self.pods = self.pods, [pod for pod in self.pods if pod.owner in uids]
         return len(self.pods) < len(before)
@@ -230,7 +223,7 @@ class SimulatedCluster(Model):
 
 
 def _claim_pods(controller: Controller, pods: t.Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
-    """Adopt and release pods. Return two lists: the pods of the controller, and all other pods."""
+    """Adopt and release pods. Return the pods of the controller, and all other pods."""
     claimed, other_pods = [], []
     for pod in pods:
         matches = controller.selector.items() <= dict(pod.labels).items()
@@ -259,8 +252,7 @@ def after_patch(write: Write, item: Json | None,
                 generation_fields: t.Callable[[Json], t.Any] = _spec) -> Json | None:
     """Return the object after a patch, or None if the object is missing or a precondition fails.
 
-    generation_fields: a function that returns a part of an object. A change of this part increments
-    metadata.generation.
+    generation_fields: returns the part of an object whose change increments metadata.generation.
     """
     if item is None or not isinstance(write, Patch):
         return None
@@ -274,10 +266,7 @@ def after_patch(write: Write, item: Json | None,
 
 
 def after_deletion(item: Json) -> Json | None:
-    """Return the object after a deletion: None or, if it has finalizers, a terminating object.
-
-    The deletion of an object with finalizers increments its metadata.generation.
-    """
+    """Return the object after a deletion: None or, if it has finalizers, a terminating object."""
     metadata = item["metadata"]
     if not metadata.get("finalizers"):
         return None
@@ -293,7 +282,6 @@ def is_terminating(item: Json) -> bool:
 
 
 def _size(item: Json) -> int:
-    """Return the current or the desired number of pods, whichever is greater."""
     return max(item["spec"].get("replicas", 1), (item.get("status") or {}).get("replicas", 0))
 
 

@@ -4,9 +4,8 @@
 
 """Insert a soak before a pause, and before the first step that cannot be undone. No I/O.
 
-During a soak, the task watches the new pods for some time. Flow.is_soak_due() decides from the
-planned step whether a soak comes first, so the planners contain no code about soaks.
-explain/pod_health decides whether a pod is healthy, and run/soaking measures the duration.
+During a soak, the task watches the new pods for some time. explain/pod_health decides whether a pod
+is healthy, and run/soaking measures the duration.
 """
 
 from __future__ import annotations
@@ -33,14 +32,12 @@ from ..model.steps import (
 )
 from .flow import Flow, Rule
 
-#: The permissions that a soak requires.
 NEEDS: tuple[Rule, ...] = (("", "pods", ("list", "watch")),)
-#: The permissions that a soak uses if the task has them.
 OPTIONAL_PERMISSIONS: tuple[Rule, ...] = (("", "events", ("list", "watch")),)
 
 
 def is_requested(request: Request) -> bool:
-    """Return whether the task has to watch the new pods. A rollback never watches them."""
+    """Return whether the task has to watch the new pods."""
     return request.soak > 0 and not request.state.undoes
 
 
@@ -48,8 +45,8 @@ def decide(flow: Flow, request: Request, observed: Observed,
            plan: t.Callable[[], Decision]) -> Decision:
     """Return the planned decision, or a WatchPods if a soak comes first.
 
-    After a passed soak, the step that pauses the update also writes the annotation of the soak. The
-    step that ends the update also removes the annotation.
+    The step that pauses the update after a soak also writes the annotation of the soak, and the
+    step that ends the update removes it.
     """
     decision, primary = plan(), observed.primary
     if primary is None:
@@ -80,21 +77,16 @@ def template_hash(controller_of_new_pods: Controller | None) -> str:
 
 
 def annotate_soak(primary: Controller, text: str, after: str) -> Step:
-    """Return the step that sets the annotation of the soak to `text`.
-
-    after: the description of the new state, for the report.
-    """
+    """Return the step that sets the annotation of the soak to `text`."""
     write = patch(primary, *annotate(primary, {object_meta.SOAK: text}))
     return Step(Action.ANNOTATE, primary.name, write, after=after)
 
 
 def _removal_operations(primary: Controller) -> list[Json]:
-    """Return the operations that remove the annotation of the soak; [] if it does not exist."""
     text, path = primary.annotations.get(object_meta.SOAK), annotation(object_meta.SOAK)
     return [] if text is None else [test(path, text), {"op": "remove", "path": path}]
 
 
 def _add_operations(step: Step, write: Patch, operations: list[Json]) -> Step:
-    """Return the step with more operations in its patch `write`."""
     operations = [*write.operations, *operations]
     return dataclasses.replace(step, write=dataclasses.replace(write, operations=tuple(operations)))

@@ -5,11 +5,11 @@
 """Exclude the controller from Flux during an update (suspend_gitops), and include it again. No I/O.
 
 Flux ignores an object with one of the annotations in TOOLS. The first patch of the primary in an
-update also sets the annotation, and the last patch of the update also removes it. This needs no
-additional requests, and the annotation never outlives the update, even if a task is killed.
+update sets the annotation, and the last patch removes it. This needs no additional requests, and
+the annotation never outlives the update, even if a task is killed.
 
-The annotation object_meta.SUSPENDED_GITOPS lists the annotations that the update has set. An
-annotation that the user has set is therefore not removed.
+The annotation object_meta.SUSPENDED_GITOPS lists the annotations that the update has set, so that
+those of the user are not removed.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ DISABLED = "disabled"
 class Tool(t.NamedTuple):
     """A controller of Flux. The fields are about the objects that this controller applies."""
 
-    #: The annotation with which the tool ignores an object of the cluster.
+    #: With this annotation, the tool ignores an object.
     annotation: str
-    #: The label that holds the name of the Kustomization or the HelmRelease.
+    #: The label with the name of the Kustomization or the HelmRelease.
     label: str
     #: The field manager in metadata.managedFields.
     manager: str
@@ -71,10 +71,9 @@ def is_suspended(tool: Tool, controller: Controller) -> bool:
 def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision]) -> Decision:
     """Return the planned decision, with a patch that also changes the annotations for Flux.
 
-    If the planned decision patches neither the primary nor the successor, another step may have to
-    come first. This step sets the annotations if the update began without suspend_gitops. After the
-    update, it removes the annotations if another client has restored them. Raises RolloutError as
-    plan() does.
+    If the planned decision has no such patch, another step may have to come first. This step sets
+    the annotations if the update began without suspend_gitops. After the update, it removes the
+    annotations if another client has restored them. Raises RolloutError as plan() does.
     """
     decision, primary = plan(), observed.primary
     if request.migrates:
@@ -106,8 +105,8 @@ def _patched_controller(step: Step, observed: Observed) -> Controller | None:
 def _suspension_operations(request: Request, primary: Controller) -> tuple[t.Any, ...]:
     """Return the operations that exclude the primary from the tools that apply it.
 
-    An annotation that exists already was set by the user, and is left alone. An annotation that
-    another client has removed during the update is not set again.
+    Leaves out an annotation that the user has set, or that another client has removed during the
+    update.
     """
     if not request.suspends_gitops or SUSPENDED_GITOPS in primary.annotations:
         return ()
@@ -134,7 +133,6 @@ def _removal_operations(controller: Controller) -> tuple[t.Any, ...]:
 
 
 def _with_operations(step: Step, operations: tuple[t.Any, ...]) -> Step:
-    """Return the step with more operations in its patch."""
     if not (operations and isinstance(step.write, Patch)):
         return step
     write = dataclasses.replace(step.write, operations=(*step.write.operations, *operations))
@@ -143,7 +141,7 @@ def _with_operations(step: Step, operations: tuple[t.Any, ...]) -> Step:
 
 def _annotation_step(primary: Controller, operations: tuple[t.Any, ...], after: str,
                      is_end: bool = False) -> Step | None:
-    """Return the step that changes only the annotations for Flux; None if there is no operation."""
+    """Return the step that changes only the annotations for Flux; None without operations."""
     if not operations:
         return None
     write = patch(primary, *annotate(primary, {}), *operations)

@@ -4,8 +4,7 @@
 
 """Collect the evidence that a template is the result of a request. No I/O.
 
-flows/provenance.py decides from the evidence. docs/internals/forged-annotations.md lists the
-evidence for each controller.
+docs/internals/forged-annotations.md lists the evidence for each controller.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ def _match_with_primary(request: Request, observed: ClientDrivenObserved, primar
                         successor: Controller) -> Match:
     """Return how the template of a successor matches the request while the primary exists.
 
-    The deployment label of the successor records a hash of the request. A user who can create
-    controllers can compute the hash in advance, or edit the template afterwards. One of these facts
-    must therefore confirm the template:
+    The deployment label of the successor records a hash of the request. Since a user who can create
+    controllers can compute this hash, or edit the template afterwards, one of these facts must
+    confirm the template:
 
     - The successor has pods, and the primary records the hash of the successor's template.
     - This task has created the successor.
@@ -49,22 +48,22 @@ def _match_with_primary(request: Request, observed: ClientDrivenObserved, primar
     present_hash = handover.stored_template_hash(successor.template)
     recorded_hash = primary.successor_spec if primary.partner_uid == successor.uid else None
     has_pods_as_recorded = recorded_hash == present_hash and bool(successor.current)
-    is_own = recorded_hash in (None, present_hash) and observed.is_created_here
+    is_created_as_recorded = recorded_hash in (None, present_hash) and observed.is_created_here
     dry_run_hash = (observed.dry_run_template
                     and handover.stored_template_hash(observed.dry_run_template))
     return provenance.match(
         request, successor.template, observed.desired or {},
         is_recorded=deployment_label(request, successor) == expected_successor(request, primary)[1],
-        is_confirmed=has_pods_as_recorded or is_own or dry_run_hash == present_hash)
+        is_confirmed=(has_pods_as_recorded or is_created_as_recorded
+                      or dry_run_hash == present_hash))
 
 
 def _match_without_primary(request: Request, observed: ClientDrivenObserved,
                            successor: Controller) -> Match:
     """Return how the template of a successor matches the request after the primary's deletion.
 
-    If the template is closed, this confirms the record. If the template has the annotation RESTART,
-    it is the result of a restart. A user who may only annotate the controller can change neither,
-    since both are in the template.
+    A closed template confirms the record, and the annotation RESTART shows a restart. A user who
+    may only annotate the controller can change neither, since both are in the template.
     """
     has_begun, restarts = provenance.has_begun(request, successor), request.state.restarts
     is_restarted = RESTART in (successor.template["metadata"].get("annotations") or {})

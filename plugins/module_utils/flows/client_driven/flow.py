@@ -4,7 +4,7 @@
 
 """The flow of ReplicationControllers and ReplicaSets: observation and status.
 
-I/O only through Cluster. The task itself scales the primary and the successor, step by step.
+I/O only through Cluster.
 """
 
 from __future__ import annotations
@@ -57,10 +57,9 @@ from .observed import ClientDrivenObserved, expected_successor, find
 from .planner import UNKNOWN_TERMINATING, depends_on_terminating, plan
 from .status import goal_of, phase_of, status_of_pods
 
-#: The permission to count terminating pods.
 COUNT_NEEDS: Rule = ("", "pods", ("list",))
-#: Minimum seconds between two counts of terminating pods. With 200 pods, the minimum is twice as
-#: long, with 300 pods three times, and so on.
+#: Minimum seconds between two counts of terminating pods, with up to 100 pods; with more pods, the
+#: minimum is proportionally longer.
 COUNT_INTERVAL = 0.5
 
 
@@ -72,13 +71,11 @@ class Caches:
     dry_run_template: tuple[str, Json] | None = None
     #: The name of the successor that this run has created, or "".
     created: str = ""
-    #: The last applied step.
     step: Step | None = None
-    #: The size before the update. The annotations of a deleted controller no longer show this size.
+    #: The size before the update, which the annotations of a deleted controller no longer show.
     size: int | None = None
     #: Whether the run has read the successor of a handover from the API server.
     is_successor_looked_up: bool = False
-    #: The last count of terminating pods.
     terminating: Terminating = NONE_TERMINATING
     #: The earliest time of the next count, by the monotonic clock.
     next_terminating_count: float = 0.0
@@ -116,8 +113,8 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         revisions = _history(request, cluster, memory, observed)
         if request.is_previous:
             return history.resolved_previous(request, observed, revisions)
-        # If the primary was deleted, the garbage collector deletes its history, so the revision may
-        # be missing. The planner then reports the update in progress.
+        # The garbage collector deletes the history of a deleted primary. If the revision is
+        # missing, the planner reports the update in progress.
         if not observed.primary and revisions is not None and not any(
                 revision.number == request.to_revision for revision in revisions):
             return request
@@ -162,7 +159,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
                 memory, "not allowed: list on controllerrevisions (apps)")
         if (request.undoes and observed.primary and not observed.in_progress
                 and observed.primary.last_rollout.get("outcome") != "rolled_back"):
-            # The error for a rollback with no update in progress shows the previous revision.
+            # The error for a rollback without an update shows the previous revision.
             revisions = _history(request, cluster, memory, observed) or ()
             return dataclasses.replace(observed, history=revisions)
         return observed
@@ -180,7 +177,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         if not isinstance(decision, Step) or decision.is_last:
             return super().is_soak_due(observed, decision)
         discards_template = decision.action is Action.RENAME or isinstance(decision.write, Delete)
-        # The steps that store this template come right before the step that discards the template.
+        # The steps that store the template come right before the step that discards it.
         return (decision.write.kind == REVISION
                 or (decision.name == primary.name and discards_template))
 
@@ -220,15 +217,15 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
                        if takeover["from"].get(container) != image}
             request = dataclasses.replace(request, name=primary.name, label_key=takeover["label"])
             return request.command(State.UPDATED, otherwise=RERUN, images=changed), None
-        key, next_name = DEPLOYMENT_LABEL, None
+        label_key, next_name = DEPLOYMENT_LABEL, None
         if successor:
             differing = [label for label, value in successor.selector.items()
                          if primary.selector.get(label) != value]
             # The task of the update may have used another deployment_label_key.
-            key = key if key in differing or not differing else differing[0]
+            label_key = label_key if label_key in differing or not differing else differing[0]
             next_name = None if successor.is_named_for(primary.name) else successor.name
         request = dataclasses.replace(request, name=primary.name, next_name=next_name,
-                                      label_key=key)
+                                      label_key=label_key)
         return resume_and_rollback(request, is_paused=phase == "paused",
                                    is_rolling_back=direction == "back")
 
@@ -284,7 +281,6 @@ def _desired_template(request: Request, observed: ClientDrivenObserved, cluster:
 
 
 def _hands_over(request: Request) -> bool:
-    """Return whether the requested update ends with a handover of pods."""
     return request.next_name is None and not request.undoes
 
 
@@ -300,7 +296,7 @@ def _with_dry_run_template(request: Request, observed: ClientDrivenObserved, clu
                            caches: Caches) -> ClientDrivenObserved:
     """Return the observation with the template that a dry run returns for a new successor.
 
-    The dry run is sent only if nothing else shows that the successor is the result of the request.
+    The dry run is sent only without other evidence.
     """
     primary, successor = observed.primary, observed.successor
     if not primary or not successor or observed.desired is None or handover.is_under_way(observed):
@@ -343,9 +339,6 @@ def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster:
                       memory: Memory) -> tuple[Pod, ...] | None:
     """Return the pods that may be reparented; None if they are not needed, or not listed now.
 
-    Once all pods are patched, the pods are not listed again for POD_LIST_INTERVAL, since the status
-    of the controllers will report the change.
-
     The first list is requested early, before the controllers are closed. A list waits until the API
     server's cache of pods is up to date, and this may take longer than all patches of a handover.
     """
@@ -358,8 +351,8 @@ def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster:
         return None
     prefetched, caches.prefetched_pods = caches.prefetched_pods, None
     if prefetched and successor and any(pod.owner == successor.uid for pod in prefetched.result()):
-        # If this list is outdated, the patch of a changed pod fails, and the next list shows the
-        # change. A list without any pod of the successor, however, is useless.
+        # If this list is outdated, the patch of a changed pod fails, and the pods are listed again.
+        # A list without any pod of the successor is useless.
         return prefetched.result()
     is_successor_empty = successor is not None and successor.current == 0
     controller = successor or observed.primary
@@ -372,7 +365,7 @@ def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster:
 
 def _start_list(cluster: Cluster, list_pods: t.Callable[[], tuple[Pod, ...]],
                 ) -> concurrent.futures.Future[tuple[Pod, ...]]:
-    """Call list_pods(), in the background if the connection is slow. Return the future result."""
+    """Call list_pods(), in the background if the connection is slow."""
     if future := cluster.start_in_background(list_pods):
         return future
     future = concurrent.futures.Future()
@@ -384,8 +377,8 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
                       memory: Memory) -> ClientDrivenObserved:
     """Return the observation with the terminating pods, if the next step depends on them.
 
-    The terminating pods are read after the status. A pod that the status no longer counts is
-    therefore among them, or already deleted.
+    They are read after the status, so a pod that the status no longer counts is among them, or
+    already deleted.
     """
     if not request.waits_for_termination or not depends_on_terminating(request, observed):
         return observed
@@ -421,8 +414,8 @@ def _unreported_successor(observed: ClientDrivenObserved, memory: Memory) -> str
         return None if is_looked_up else primary.partner
     has_just_annotated = caches.step and (
         (caches.step.action, caches.step.name) == (Action.ANNOTATE, primary.name))
-    # This task has just written the name, and creates the successor next. The creation fails if the
-    # name is in use, so no look-up is necessary.
+    # This task has just written the name. The creation of the successor fails if the name is in
+    # use, so no look-up is necessary.
     return primary.partner if primary.partner_uid or not has_just_annotated else None
 
 
@@ -444,7 +437,7 @@ def _history(request: Request, cluster: Cluster, memory: Memory,
 
 
 def quota_names(kind: Kind) -> tuple[str, ...]:
-    """Return the names by which a ResourceQuota counts a kind: two for a kind of the core group."""
+    """Return the names by which a ResourceQuota counts a kind."""
     if kind.group:
         return (f"count/{kind.resource}.{kind.group}",)
     return kind.resource, f"count/{kind.resource}"

@@ -5,18 +5,16 @@
 """The history of a client-driven controller: a ControllerRevision for each old template. No I/O.
 
 As in the history of a DaemonSet (pkg/controller/daemon/update.go), equal templates share a
-single ControllerRevision, with the highest number. Unlike the ControllerRevisions of a DaemonSet,
-a ControllerRevision of this history is never changed.
+single ControllerRevision, with the highest number. Unlike there, a ControllerRevision is never
+changed.
 
 The data of a ControllerRevision is a single string, since the API server compares the immutable
 data byte by byte. Another version of the API server might serialize a structured template
-differently, and then reject every patch of the ControllerRevision. A deletion of the controller
-with --cascade=orphan would then never end, since the garbage collector has to patch the owner
-reference of the ControllerRevision.
+differently, and then reject every patch. A deletion of the controller with --cascade=orphan would
+then never end, since the garbage collector patches the owner reference of the ControllerRevision.
 
-The handover, or the deletion of the primary, discards the old template. The update stores the old
-template before this step. The current template is not stored. The revision number of the current
-template is the highest stored number plus 1.
+The update stores the old template before the step that discards it. The current template is not
+stored. Its revision number is the highest stored number plus 1.
 """
 
 from __future__ import annotations
@@ -34,10 +32,8 @@ from ...model.template import image_names, images_of, without_label
 from .. import previous, refusals
 from .observed import ClientDrivenObserved, expected_successor
 
-#: The maximum number of stored previous templates. This is the default of a Deployment, too
-#: (spec.revisionHistoryLimit).
+#: The maximum number of stored templates: the default of a Deployment (spec.revisionHistoryLimit).
 LIMIT = 10
-#: Permissions for the history.
 NEEDS = (("apps", "controllerrevisions", ("list", "create", "delete")),)
 
 
@@ -45,8 +41,7 @@ def revisions(controller: Controller, stored: t.Iterable[Json], label_key: str,
               *other_controllers: Controller) -> tuple[Revision, ...]:
     """Return the revisions of a controller: the current template, then the previous templates.
 
-    stored: the ControllerRevisions. The revisions in contested_revisions() are left out. Revisions
-    that belong to the other_controllers are included.
+    Leaves out contested revisions. Includes the revisions that belong to other_controllers.
     """
     all_revisions = proven_revisions(stored, controller, *other_controllers)
     contested = contested_revisions(all_revisions)
@@ -64,8 +59,7 @@ def revisions(controller: Controller, stored: t.Iterable[Json], label_key: str,
 def proven_revisions(stored: t.Iterable[Json], *controllers: Controller) -> list[Revision]:
     """Return the ControllerRevisions that the collection has certainly created, newest first.
 
-    The proof is the name of the ControllerRevision: the name ends with a hash of owner, number and
-    template.
+    The proof is the name, which ends with a hash of owner, number and template.
     """
     uids = {controller.uid for controller in controllers}
     return sorted((revision for revision in map(object_meta.stored_revision, stored)
@@ -77,7 +71,7 @@ def proven_revisions(stored: t.Iterable[Json], *controllers: Controller) -> list
 def contested_revisions(stored: t.Sequence[Revision]) -> list[Revision]:
     """Return the revisions that share their number with a revision of a different template.
 
-    At most one revision of each number is genuine, and nothing identifies the genuine revision.
+    At most one of them is genuine, and nothing shows which.
     """
     return [revision for revision in stored
             if any(revision.number == duplicate.number and revision.template != duplicate.template
@@ -88,9 +82,9 @@ def resolved(request: Request, history: t.Sequence[Revision] | None,
              stored: t.Sequence[Revision]) -> Request:
     """Return the request with the template of the revision named by to_revision.
 
-    history: the revisions to choose from; None if the task may not list ControllerRevisions.
-    stored: the proven revisions, including contested revisions. Raises RolloutError if no revision
-    has the number, or if several revisions with different templates share the number.
+    Raises RolloutError if no revision has the number, or if several revisions with different
+    templates share the number. history: None if not permitted. stored: the proven revisions,
+    including contested ones.
     """
     refusals.refuse_contested(request, [revision for revision in stored
                                         if revision.number == request.to_revision])
@@ -108,8 +102,7 @@ def resolved_previous(request: Request, observed: ClientDrivenObserved,
     """Return the request with the number and the template of the revision that `previous` means.
 
     Returns the request unchanged if the update in progress must be rolled back, or if nothing is
-    left to roll back. history: None if the task may not list ControllerRevisions. Raises
-    RolloutError.
+    left to roll back. Raises RolloutError. history: None if not permitted.
     """
     primary, successor = observed.primary, observed.successor
     controller = primary or successor
@@ -124,8 +117,8 @@ def resolved_previous(request: Request, observed: ClientDrivenObserved,
         dataclasses.replace(request, to_revision=revision.number, revision=revision.template)
         for revision in history]
     if primary and in_progress:
-        # Admission may have changed the successor's template. Therefore compare the deployment
-        # label or the name: both contain a hash of the request.
+        # Admission may have changed the successor's template, so compare the deployment label or
+        # the name: both contain a hash of the request.
         if successor:
             matching = [
                 candidate for candidate in candidates
@@ -141,10 +134,7 @@ def resolved_previous(request: Request, observed: ClientDrivenObserved,
 
 
 def stored_after(stored: list[Json] | None, write: Write) -> list[Json] | None:
-    """Return the ControllerRevisions stored after a write of this task.
-
-    stored: the ControllerRevisions before the write; None if they are not known.
-    """
+    """Return the ControllerRevisions stored after a write of this task; None if unknown."""
     if stored is None or write.kind != REVISION:
         return stored
     remaining = [item for item in stored if item["metadata"]["name"] != write.name]
@@ -152,13 +142,13 @@ def stored_after(stored: list[Json] | None, write: Write) -> list[Json] | None:
 
 
 def not_stored_warning(why: str) -> str:
-    """Return the warning that the old template is not stored."""
+    """Return the warning that no old template is stored."""
     return (f"the previous template is not stored, so to_revision cannot restore the template: "
             f"{why} (see docs/reference/permissions.md)")
 
 
 def is_due(observed: ClientDrivenObserved) -> bool:
-    """Return whether the primary's template must be stored now, before a step discards it."""
+    """Return whether the primary's template must be stored now."""
     primary, successor = observed.primary, observed.successor
     return bool(primary and successor and not primary.has_takeover and primary.is_empty
                 and successor.is_settled)
@@ -166,14 +156,11 @@ def is_due(observed: ClientDrivenObserved) -> bool:
 
 def store_step(request: Request, observed: ClientDrivenObserved, primary: Controller,
                successor: Controller) -> Step | None:
-    """Return the next step that changes the history; None if no change is left.
-
-    The step stores a revision, or deletes an old revision.
-    """
+    """Return the next step that changes the history; None if no change is left."""
     if not observed.keeps_history:
         return None
-    # With next_name, the primary is deleted, and the garbage collector deletes the history owned by
-    # the primary. The revisions are therefore copied to the successor.
+    # With next_name, the primary is deleted together with the history that it owns. The revisions
+    # are therefore copied to the successor.
     survivor = successor if request.next_name else primary
     successor_template = without_label(successor.template, request.label_key)
     newest_by_template: dict[str, Revision] = {}
@@ -183,8 +170,7 @@ def store_step(request: Request, observed: ClientDrivenObserved, primary: Contro
         newest_by_template.setdefault(identity.canonical(revision.template), revision)
     earlier = [revision for revision in newest_by_template.values()
                if revision.template != successor_template][:LIMIT]
-    # If this update returns to an old revision, also retain the old revision: a task resuming after
-    # a kill has to read the old revision again.
+    # If this update returns to an old revision, a task resuming after a kill has to read it again.
     retained = [*earlier, *(revision for revision in newest_by_template.values()
                             if revision.template == successor_template)]
     for revision in retained:
@@ -202,8 +188,7 @@ def store_step(request: Request, observed: ClientDrivenObserved, primary: Contro
 def _manifest(request: Request, survivor: Controller, revision: Revision) -> Json:
     """Return the ControllerRevision that stores a revision for the surviving controller.
 
-    The name ends with a hash of owner, number and template. A task that resumes after a kill would
-    use the same name, so no second copy can be created.
+    A task that resumes after a kill would use the same name, so it cannot create a second copy.
     """
     name = identity.successor_name(request.name,
                                    _hash(dataclasses.replace(revision, owner_uid=survivor.uid)))

@@ -16,8 +16,8 @@ from ...model.template import labels_of, with_label
 from ..desired import merge_write
 from .observed import ClientDrivenObserved, expected_successor
 
-#: A generated name begins with the name of a controller, cut to this number of characters. With its
-#: suffix, the generated name may have at most 253 characters.
+#: The maximum length of a controller's name at the beginning of a generated name, which may have at
+#: most 253 characters.
 MAX_PREFIX = 200
 
 
@@ -25,11 +25,10 @@ def successor_manifest(request: Request, observed: ClientDrivenObserved, primary
                        desired: int) -> Json:
     """Return the manifest of the successor, with the desired template and 0 replicas.
 
-    The labels and annotations are copied from the definition in the request. If the request has no
-    definition, they are copied from the primary. desired: the size at the end of the update.
+    desired: the size at the end of the update.
     """
-    name, value = expected_successor(request, primary)
-    template = with_label(observed.desired or {}, request.label_key, value)
+    name, label_value = expected_successor(request, primary)
+    template = with_label(observed.desired or {}, request.label_key, label_value)
     labels, annotations = primary.labels, primary.annotations
     selector, min_ready_seconds = primary.selector, primary.min_ready_seconds
     if request.definition is not None:
@@ -57,12 +56,12 @@ def successor_manifest(request: Request, observed: ClientDrivenObserved, primary
         "metadata": {
             "name": name,
             "namespace": request.namespace,
-            "labels": {**labels, request.label_key: value},
+            "labels": {**labels, request.label_key: label_value},
             "annotations": {**copied, **update_annotations},
         },
         "spec": {
             "replicas": 0,
-            "selector": request.kind.selector({**selector, request.label_key: value}),
+            "selector": request.kind.selector({**selector, request.label_key: label_value}),
             "template": template,
             "minReadySeconds": min_ready_seconds,
         },
@@ -70,7 +69,7 @@ def successor_manifest(request: Request, observed: ClientDrivenObserved, primary
 
 
 def defined_selector(request: Request) -> Json | None:
-    """Return the labels of the selector in the definition; None if it has no selector."""
+    """Return the labels of the selector in the definition, or None."""
     selector = request.definition["spec"].get("selector") if request.definition else None
     return selector and request.kind.labels(selector)
 
@@ -79,7 +78,7 @@ def rollout_record(outcome: str, before: Controller, after: Controller, now: str
                    **more_fields: str) -> str:
     """Return the value of the annotation last-rollout.
 
-    before, after: controllers with the old and with the new images. more_fields: fields to add.
+    before, after: controllers with the old and with the new images.
     """
     return identity.canonical({"outcome": outcome, "from": before.images, "to": after.images,
                                "time": now, **more_fields})
@@ -88,7 +87,7 @@ def rollout_record(outcome: str, before: Controller, after: Controller, now: str
 def dry_run_of(request: Request, base: Controller) -> Merge | Create:
     """Return the write for a dry run that returns the desired template.
 
-    With a definition, the write creates a controller with a generated name and without pods.
+    With a definition, the write creates a controller with a generated name.
     """
     if request.definition is None:
         return merge_write(request, base)

@@ -20,13 +20,13 @@ from ...model.request import Request
 class ClientDrivenObserved(Observed):
     """The observation of a client-driven update."""
 
-    #: Successors without pods that were created in vain, since another update began concurrently.
+    #: Successors without pods, created in vain since another update began concurrently.
     displaced: tuple[Controller, ...] = ()
     #: The other controllers of an interrupted `kubectl rolling-update` of the primary.
     kubectl_controllers: tuple[Controller, ...] = ()
-    #: Whether the update has to store the template of the primary before it discards the template.
+    #: Whether the update has to store the template of the primary.
     keeps_history: bool = False
-    #: If the primary is itself the successor of another primary, the name of that primary.
+    #: The name of another primary, if the primary is itself the successor of that one.
     other_primary: str | None = None
     #: Whether this task has created the successor.
     is_created_here: bool = False
@@ -42,8 +42,7 @@ class ClientDrivenObserved(Observed):
 def find(controllers: t.Mapping[str, Controller], request: Request) -> ClientDrivenObserved:
     """Find the primary and the successor among the controllers of the namespace."""
     primary = controllers.get(request.name)
-    # Any user with annotate permission can name a partner. The name of the controller must
-    # therefore match as well.
+    # Any user with annotate permission can name a partner, so the controller's name must match too.
     partners = sorted((controller for controller in partners_of(controllers, request.name)
                        if not controller.owner and controller.is_named_for(request.name)),
                       key=lambda controller: controller.name)
@@ -96,7 +95,6 @@ def mismatch(request: Request, primary: Controller, controller: Controller) -> s
 
 def _pick_successor(controllers: t.Mapping[str, Controller], request: Request,
                     primary: Controller | None, partners: list[Controller]) -> Controller | None:
-    """Return the successor that the primary, the request, or a partner annotation names."""
     return next((controllers[name] for name in _names_of_successor(request, primary, partners)
                  if name and name in controllers and name != request.name), None)
 
@@ -116,9 +114,8 @@ def _names_of_successor(request: Request, primary: Controller | None,
 def _displaced(primary: Controller | None, partners: list[Controller]) -> tuple[Controller, ...]:
     """Return the successors that were created in vain, and never had pods.
 
-    If several clients begin an update at the same time, each may create a successor. Only the
-    successor that the primary names gets pods. Any other successor still has generation 1, so it
-    was never scaled up.
+    If several clients begin an update at the same time, each may create a successor. A successor
+    with generation 1 was never scaled up.
     """
     if primary is None or primary.partner is None:
         return ()
@@ -129,21 +126,21 @@ def _displaced(primary: Controller | None, partners: list[Controller]) -> tuple[
 
 
 def _kubectl_controllers(controllers: t.Mapping[str, Controller],
-                         name: str) -> tuple[Controller, ...]:
+                         primary_name: str) -> tuple[Controller, ...]:
     """Return the other controllers of an interrupted `kubectl rolling-update` of the primary.
 
-    name: the name of the primary. If the primary exists, it must also have annotations of kubectl.
+    If the primary exists, it must also have annotations of kubectl.
     """
-    primary = controllers.get(name)
+    primary = controllers.get(primary_name)
     if primary is None:
         return tuple(sorted(
             (controller for controller in controllers.values()
-             if object_meta.kubectl_source(controller.annotations)[0] == name),
+             if object_meta.kubectl_source(controller.annotations)[0] == primary_name),
             key=lambda controller: controller.name))
     names = {object_meta.kubectl_next(primary.annotations)}
     if object_meta.kubectl_original(primary.annotations) is not None:
-        source = (name, primary.uid)
+        source = (primary_name, primary.uid)
         names |= {controller.name for controller in controllers.values()
                   if object_meta.kubectl_source(controller.annotations) == source}
-    return tuple(controllers[key] for key in sorted(filter(None, names - {name}))
-                 if key in controllers)
+    return tuple(controllers[name] for name in sorted(filter(None, names - {primary_name}))
+                 if name in controllers)

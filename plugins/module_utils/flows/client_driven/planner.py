@@ -4,11 +4,11 @@
 
 """The state table of a client-driven update: the next step for an observation. No I/O.
 
-All transitions are in this module and in handover.py. The functions keep no state between two
-calls, so a task that resumes after a kill plans the same steps.
+The functions keep no state between two calls, so a task that resumes after a kill plans the same
+steps.
 
 Comments of the form `| ... |` are the rows of the table in docs/concepts/how-it-works.md, in the
-same order. The columns are primary, successor, condition and step.
+same order.
 """
 
 from __future__ import annotations
@@ -50,16 +50,12 @@ from . import evidence, history, refusals, size
 from .manifest import rollout_record, successor_manifest
 from .observed import ClientDrivenObserved, expected_successor
 
-#: Stands for an unknown number of terminating pods. The number is so high that no surge allows
-#: another pod.
+#: An unknown number of terminating pods: so high that no surge allows another pod.
 UNKNOWN_TERMINATING = Terminating(2**31)
 
 
 def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
-    """Return the next step, a wait, or the end of the task.
-
-    Raises RolloutError for a row of the table with an error as the step.
-    """
+    """Return the next step, a wait, or the end of the task. Raises RolloutError."""
     primary, successor = observed.primary, observed.successor
     if primary:
         refuse_owned(request, primary, observed.desired)
@@ -67,8 +63,7 @@ def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
             if request.undoes:
                 refuse_deleting(request, primary, refusals.finish_command(request, successor))
             # After the deletion, the rows without a primary apply. With next_name, the update
-            # itself deletes the empty primary. The deletion is then planned, and the wait gives no
-            # reason for it.
+            # itself deletes the empty primary.
             is_planned = not primary.replicas and not successor.is_named_for(request.name)
             return wait_for_deletion(primary, "" if is_planned else "another client deletes it")
         refusals.refuse_deleting_or_closed(request, primary, successor)
@@ -84,10 +79,7 @@ def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
 
 
 def depends_on_terminating(request: Request, observed: ClientDrivenObserved) -> bool:
-    """Return whether the next step depends on the number of terminating pods.
-
-    Only then does the flow list the pods.
-    """
+    """Return whether the next step depends on the number of terminating pods."""
     try:
         plans = [plan(request, dataclasses.replace(observed, terminating=terminating))
                  for terminating in (NONE_TERMINATING, UNKNOWN_TERMINATING)]
@@ -204,7 +196,6 @@ def _roll_back(request: Request, observed: ClientDrivenObserved) -> Decision:
     refusals.refuse_mismatch(request, primary, successor)
     if successor.is_deleting:
         return wait_for_deletion(successor)
-    # Scale in the opposite direction, then delete the successor.
     desired = size.final_size(request, observed, primary, successor)
     return (_annotate(observed, primary, successor, desired, forward=False, paused=None)
             or _roll(request, observed, grows=primary, shrinks=successor, desired=desired,
@@ -220,7 +211,6 @@ def pause_at(request: Request, desired: int) -> int:
 
 
 def _pause(primary: Controller, successor: Controller, target: int, desired: int) -> Decision:
-    """Return the step that annotates the primary as paused, or the end if already paused."""
     if primary.paused != target:
         return Step(Action.ANNOTATE, primary.name,
                     patch(primary, *annotate(primary, {PAUSED: str(target)})),
@@ -232,8 +222,8 @@ def _pause(primary: Controller, successor: Controller, target: int, desired: int
 def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller) -> Step:
     """Return the step that annotates the primary or, if it is annotated, creates the successor.
 
-    The patch of the primary tests that the annotations are unchanged. If two clients begin an
-    update at the same time, the API server therefore rejects the patch of one client.
+    The patch tests that the annotations are unchanged. If two clients begin an update at the same
+    time, the API server therefore rejects one patch.
     """
     refusals.refuse_matching_selector(request, primary.selector)
     name, label = expected_successor(request, primary)
@@ -241,8 +231,7 @@ def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller
     if request.next_name is None:
         template = with_label(observed.desired or {}, request.label_key, label)
         refusals.refuse_selector_mismatch(request, primary, template, name)
-    # If another client has deleted a successor, the primary may be scaled down already: final_size
-    # then returns the original size from the annotations of the primary.
+    # If another client has deleted a successor, the primary may be scaled down already.
     desired = max(primary.replicas, size.final_size(request, observed, primary))
     manifest = successor_manifest(request, observed, primary, desired)
     refusals.refuse_without_room(request, primary, Controller.from_api(manifest), desired)
@@ -259,13 +248,11 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
               desired: int, *, forward: bool, paused: int | None) -> Step | None:
     """Return the step that writes the direction and the sizes into annotations of a controller.
 
-    Returns None if both controllers have these annotations. A step is due at the start of an
-    update, at a reversal, and after another client has removed annotations. The step also
-    removes the annotation of an earlier pause.
+    Returns None if both controllers have these annotations.
 
-    The primary is annotated first. The successor therefore never has the new direction while the
-    primary still has the old direction. Every later write tests these annotations, so of two
-    clients with opposite requests, only one can change sizes.
+    The primary is annotated first, so the successor never has the new direction while the primary
+    still has the old one. Every later write tests these annotations, so of two clients with
+    opposite requests, only one can change sizes.
     """
     outcome = "updating" if forward else "rolling back"
     grows = successor if forward else primary
@@ -293,32 +280,31 @@ def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller
           shrinks: Controller, desired: int, target: int, minimum: int) -> Decision | None:
     """Return the next scale step, or a wait; None if both controllers have their final size.
 
-    The growing controller is scaled up to `target`, the shrinking controller down to `minimum`. The
-    status of a controller is used only if the controller manager has updated it since the last
-    scale step. With pod_replacement_policy=TerminationComplete, terminating pods count towards the
-    ceiling (desired size plus surge), and the update is complete only after their deletion
-    (KEP-5882).
+    target: the final size of the growing controller. minimum: that of the shrinking controller.
+
+    With pod_replacement_policy=TerminationComplete, terminating pods count towards the ceiling
+    (desired size plus surge), and the update is complete only after their deletion (KEP-5882).
     """
     surge, unavailable = budgets.surge_and_unavailable(request, observed.budgets, desired)
     budgets.refuse_blocking_budgets(request, observed.budgets, desired, surge, unavailable)
     pending_deletions = _pending_deletions(request, grows)
 
     def allowed_size(terminating: int) -> int:
-        """Return the size to which the growing controller may be scaled up now."""
         pods = shrinks.max_pods + pending_deletions + terminating
         return min(target, grow_to(desired=desired, surge=surge, shrinking_pods=pods))
 
     if grows.replicas > desired:
         return scale(grows, desired)
     if shrinks.is_observed and grows.replicas < (
-            size := allowed_size(observed.terminating.count)):
-        return scale(grows, size)
+            grown_size := allowed_size(observed.terminating.count)):
+        return scale(grows, grown_size)
     if grows.is_observed:
-        size = shrink_to(desired=desired, unavailable=unavailable, shrinking=shrinks.replicas,
-                         growing_available=min(grows.available, grows.replicas))
-        size = max(size, minimum)
-        if size < shrinks.replicas:
-            return scale(shrinks, size)
+        shrunk_size = shrink_to(
+            desired=desired, unavailable=unavailable, shrinking=shrinks.replicas,
+            growing_available=min(grows.available, grows.replicas))
+        shrunk_size = max(shrunk_size, minimum)
+        if shrunk_size < shrinks.replicas:
+            return scale(shrinks, shrunk_size)
     has_final_sizes = (grows.is_settled and grows.replicas == target
                        and shrinks.has_at_most(minimum))
     if has_final_sizes and not observed.terminating.count:
@@ -332,8 +318,7 @@ def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller
 def _pending_deletions(request: Request, controller: Controller) -> int:
     """Return the number of pods that the controller manager has yet to delete after a scale-down.
 
-    Like terminating pods, they count towards the ceiling of _roll(): the list of terminating pods
-    may not contain them yet.
+    They count like terminating pods, whose list may not contain them yet.
     """
     if not request.waits_for_termination:
         return 0
@@ -341,23 +326,22 @@ def _pending_deletions(request: Request, controller: Controller) -> int:
             else UNKNOWN_TERMINATING.count)
 
 
-def _grow_alone(request: Request, observed: ClientDrivenObserved, controller: Controller, size: int,
-                action: Action) -> Decision | None:
+def _grow_alone(request: Request, observed: ClientDrivenObserved, controller: Controller,
+                desired: int, action: Action) -> Decision | None:
     """Return the step that scales up a controller after the deletion of the partner, or a wait.
 
-    Returns None if the controller has the desired size, `size`.
+    Returns None if the controller has the desired size.
     """
-    surge, _unavailable = budgets.surge_and_unavailable(request, observed.budgets, size)
+    surge, _unavailable = budgets.surge_and_unavailable(request, observed.budgets, desired)
     pods = _pending_deletions(request, controller) + observed.terminating.count
-    if controller.replicas < (limit := grow_to(desired=size, surge=surge, shrinking_pods=pods)):
+    if controller.replicas < (limit := grow_to(desired=desired, surge=surge, shrinking_pods=pods)):
         return scale(controller, limit, action)
-    if controller.replicas >= size:
+    if controller.replicas >= desired:
         return None
-    return handover.wait(f"{controller.name} {controller.available}/{size} available", observed)
+    return handover.wait(f"{controller.name} {controller.available}/{desired} available", observed)
 
 
 def _delete(controller: Controller) -> Step:
-    """Return the step that deletes an empty controller, unless another client has changed it."""
     preconditions = {"uid": controller.uid, "resourceVersion": controller.resource_version}
     write = Delete(controller.name, preconditions, controller.kind)
     return Step(Action.DELETE, controller.name, write, before=controller.replicas)
@@ -365,13 +349,10 @@ def _delete(controller: Controller) -> Step:
 
 def _finish_successor(request: Request, observed: ClientDrivenObserved,
                       successor: Controller) -> Decision:
-    """Return the next step of an update with next_name, after the deletion of the primary.
-
-    The steps scale up the successor, and remove its annotations when all pods are available.
-    """
+    """Return the next step of an update with next_name, after the deletion of the primary."""
     desired = size.final_size(request, observed, successor)
-    if growth := _grow_alone(request, observed, successor, desired, Action.SCALE):
-        return growth
+    if decision := _grow_alone(request, observed, successor, desired, Action.SCALE):
+        return decision
     if not successor.is_settled:
         return Wait(f"{successor.name} {successor.available}/{successor.replicas} available")
     record = {**successor.last_rollout, "outcome": "updated", "to": successor.images,
@@ -384,15 +365,14 @@ def _restore_primary(request: Request, observed: ClientDrivenObserved, primary: 
                      outcome: str | None) -> Decision | None:
     """Return the next step that restores the primary after the deletion of the successor.
 
-    The steps restore the size, and then remove the annotations. Returns None if the primary has no
-    annotations of an update. outcome: the outcome in the new record; with None, no record is
-    written.
+    Returns None if the primary has no annotations of an update. outcome: the outcome in the new
+    record; with None, no record is written.
     """
     if not primary.is_updating:
         return None
     desired = size.final_size(request, observed, primary)
-    if growth := _grow_alone(request, observed, primary, desired, Action.RESTORE):
-        return growth
+    if decision := _grow_alone(request, observed, primary, desired, Action.RESTORE):
+        return decision
     if not primary.is_settled:
         return Wait(f"{primary.name} {primary.available}/{primary.replicas} available")
     if outcome is None:
@@ -405,16 +385,12 @@ def _restore_primary(request: Request, observed: ClientDrivenObserved, primary: 
 
 
 def _request_field(controller: Controller) -> dict[str, str]:
-    """Return the field `request` for a new record, or {}.
-
-    Only the value PREVIOUS is copied from the last record. It stands for a rollback to `previous`.
-    """
+    """Return the field `request` for the record of a rollback to `previous`, else {}."""
     return {"request": PREVIOUS} if controller.last_rollout.get("request") == PREVIOUS else {}
 
 
 def _remove_annotations(controller: Controller, record: str | None, after: str,
                         is_last: bool = False) -> Step:
-    """Return the step that removes the annotations of the update, and writes `record`, if any."""
     changes: dict[str, str | None] = {
         key: None for key in UPDATE_ANNOTATIONS if key in controller.annotations}
     if record is not None:

@@ -59,11 +59,10 @@ def refuse_deleting_or_closed(request: Request, primary: Controller,
 
 
 def refuse_selector_mismatch(request: Request, primary: Controller, template: Json,
-                             name: str) -> None:
+                             next_name: str) -> None:
     """Refuse an immutable selector that does not match the new pods.
 
-    After the handover, the controller manager would release these pods from the primary. name: the
-    next_name in the suggested command.
+    After the handover, the controller manager would release these pods.
     """
     labels = template["metadata"].get("labels") or {}
     if (not primary.kind.may_change_selector
@@ -72,7 +71,7 @@ def refuse_selector_mismatch(request: Request, primary: Controller, template: Js
             "its selector is immutable and does not match the new pods: set next_name to replace "
             "it with another controller or, if only the deployment label differs, set another "
             "deployment_label_key",
-            where=request.where, next_command=request.command(next_name=name))
+            where=request.where, next_command=request.command(next_name=next_name))
 
 
 def refuse_another_request(request: Request, observed: ClientDrivenObserved,
@@ -93,8 +92,8 @@ def refuse_without_room(request: Request, primary: Controller, successor: Contro
                         desired: int) -> None:
     """Refuse a primary without room for the annotations of the handover.
 
-    These are the longest annotations of an update. Without this check, the API server would reject
-    them during the handover, when a rollback is no longer possible.
+    Without this check, the API server would reject these annotations when a rollback is no longer
+    possible.
     """
     takeover = handover.takeover_annotation(request, successor, desired, primary.images)
     uid = "x" * 36  # The uid of the successor is not known yet, and no other value is longer.
@@ -118,10 +117,7 @@ def refuse_label_in_use(request: Request, primary: Controller) -> None:
 
 
 def refuse_successor(request: Request, primary_name: str | None) -> None:
-    """Refuse a controller that is itself the successor of another controller, `primary_name`.
-
-    If primary_name is None, the controller is not refused.
-    """
+    """Refuse a controller that is itself the successor of another controller, `primary_name`."""
     if primary_name:
         raise RolloutError(
             f"it is the temporary successor of {primary_name}: use name={primary_name}",
@@ -147,13 +143,13 @@ def refuse_mismatch(request: Request, primary: Controller, successor: Controller
     reason = mismatch(request, primary, successor)
     if not reason:
         return
-    get = f"{request.kubectl} get {request.kind.short}"
+    get_command = f"{request.kubectl} get {request.kind.short}"
     advice: tuple[str, ...] = (
-        "inspect it:", f"{get} {successor.name} -o yaml",
+        "inspect it:", f"{get_command} {successor.name} -o yaml",
         "delete it only if its pods are not needed, or set another next_name")
     is_named = successor.name == request.next_name or successor.is_named_for(primary.name)
     if primary.partner == successor.name and not is_named:  # Only annotations name the successor.
-        advice = ("inspect both:", f"{get} {primary.name} {successor.name} -o yaml",
+        advice = ("inspect both:", f"{get_command} {primary.name} {successor.name} -o yaml",
                   "if it was the next_name of this update:",
                   request.command(next_name=successor.name),
                   "if not, remove the annotations that name it:",
@@ -167,10 +163,7 @@ def refuse_mismatch(request: Request, primary: Controller, successor: Controller
 
 def another_update(request: Request, successor: Controller,
                    primary: Controller | None = None) -> RolloutError:
-    """Return the error for a request while the update of another request is in progress.
-
-    Without a primary, the update in progress cannot be rolled back. It can only be finished.
-    """
+    """Return the error for a request while the update of another request is in progress."""
     message = (f"another update is in progress: to {image_names(successor.images)} "
                f"({successor.name}, {successor.available} of {successor.replicas} available); "
                "finish it")
@@ -191,7 +184,7 @@ def finish_command(request: Request, successor: Controller) -> str:
 
 
 def _next_name(request: Request, successor: Controller) -> str | None:
-    """Return the next_name of the update to the successor; None for a generated name."""
+    """Return the name of the successor; None for a generated name."""
     return None if successor.is_named_for(request.name) else successor.name
 
 
@@ -205,7 +198,7 @@ def nothing_to_roll_back(request: Request, observed: ClientDrivenObserved,
 
 
 def interrupted_kubectl(request: Request, observed: ClientDrivenObserved) -> RolloutError:
-    """Return the error for an interrupted `kubectl rolling-update`, which a task cannot resume."""
+    """Return the error for an interrupted `kubectl rolling-update`."""
     controllers, primary = observed.kubectl_controllers, observed.primary
     names, arguments = (separator.join(controller.name for controller in controllers)
                         for separator in (", ", " "))

@@ -24,8 +24,7 @@ from ...model.request import Request
 def final_size(request: Request, observed: Observed, *controllers: Controller) -> int:
     """Return the size at the end of the update. Raises RolloutError if the size is uncertain.
 
-    The annotations record the original size or, if that is missing, the desired size. If both are
-    missing, the size is the sum of the controllers' replicas.
+    Without annotations, the size is the sum of the controllers' replicas.
     """
     requested = sum(controller.replicas for controller in controllers)
     recorded = _recorded_sizes(*controllers)
@@ -60,7 +59,7 @@ def final_size_or_none(request: Request, observed: Observed,
 
 
 def _recorded_sizes(*controllers: Controller) -> list[tuple[Controller, int]]:
-    """Return pairs (controller, size), where the size is from the controller's annotations.
+    """Return pairs (controller, size in its annotations).
 
     These are the original sizes or, if no controller records one, the desired sizes except 0.
     """

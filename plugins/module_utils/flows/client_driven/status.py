@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The status of a client-driven update: phase, direction, old and new pods, size. No I/O."""
+"""The status of a client-driven update. No I/O."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ from .observed import ClientDrivenObserved
 
 def phase_of(primary: Controller | None,
              successor: Controller | None) -> tuple[str, str | None]:
-    """Return the phase and the direction of the update, according to the annotations.
-
-    The values are those of the fields RolloutStatus.phase and RolloutStatus.direction.
-    """
+    """Return the phase and the direction of the update (see RolloutStatus)."""
     if primary and primary.has_takeover:
         return "taking_over", "forward"
     if primary and (primary.is_updating or (successor and successor.partner == primary.name)):
@@ -31,7 +28,7 @@ def phase_of(primary: Controller | None,
 
 
 def status_of_pods(observed: ClientDrivenObserved, phase: str) -> RolloutStatus:
-    """Return a status in which only the fields about pods are set: old, new, grows and so on."""
+    """Return a status with only the fields about pods."""
     primary, successor, controllers = observed.primary, observed.successor, observed.controllers
     growing = next((controller for controller in reversed(controllers) if controller.desired), None)
     grows = primary if handover.is_under_way(observed) else growing or primary or successor

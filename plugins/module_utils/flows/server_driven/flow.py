@@ -35,10 +35,9 @@ class ServerDrivenFlow(Flow[ObservedT]):
     # Defined by each kind
 
     def status_of_pods(self, observed: ObservedT, direction: str | None) -> RolloutStatus:
-        """Return a status with the fields about pods; status() sets the other fields.
+        """Return a status with survivor, old, new, grows, shrinks, holders and progress.
 
-        The fields about pods are survivor, old, new, grows, shrinks, holders and progress.
-        direction: as in RolloutStatus.
+        status() sets the other fields.
         """
         raise NotImplementedError
 
@@ -47,7 +46,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
                      memory: Memory) -> ObservedT:
         """Return the observation, with the history and the pods if the next decision needs them.
 
-        Raises RolloutError if the decision needs them, but the user may not read them.
+        Raises RolloutError if the user may not read them.
         """
         return observed
 
@@ -116,10 +115,6 @@ class ServerDrivenFlow(Flow[ObservedT]):
 
     def _is_confirmed(self, request: Request, observed: ObservedT, primary: Controller,
                       desired: Json | None, cluster: Cluster, memory: Memory) -> bool:
-        """Return whether a dry run turns the desired template into the current template.
-
-        The dry run is sent only if the record names the request (Match.RECORDED).
-        """
         if desired is None or self.match(request, observed, desired) is not Match.RECORDED:
             return False
         return provenance.is_confirmed(request, primary, desired, cluster, memory,

@@ -4,8 +4,8 @@
 
 """The observation of a server-driven update: the object, its history and its record. No I/O.
 
-Every user who may annotate the object can write the record (object_meta.Rollout). Each kind has
-a module observed.py, which lists the evidence that each claim of the record needs.
+Every user who may annotate the object can write the record (object_meta.Rollout). The observed.py
+of each kind lists the evidence that each claim of the record needs.
 """
 
 from __future__ import annotations
@@ -61,23 +61,17 @@ class ServerDrivenObserved(Observed):
 
     @property
     def former_numbers(self) -> t.Collection[int]:
-        """The earlier revision numbers of the current template.
-
-        A template gets a new number if a rollback returns to it.
-        """
+        """The earlier revision numbers of the current template: a rollback gives it a new one."""
         raise NotImplementedError
 
     @property
     def trusted_record(self) -> Rollout | None:
-        """The record, if the previous settings in the record can be trusted; else None."""
+        """The record, if its previous settings can be trusted; else None."""
         return self.record
 
     @property
     def is_rolled_out(self) -> bool:
-        """Whether all requested pods have the current template.
-
-        By default, they must also be available.
-        """
+        """Whether all requested pods have the current template and, by default, are available."""
         return self.is_all_new
 
     @property

@@ -4,14 +4,11 @@
 
 """The state table of server-driven updates: Deployments, StatefulSets and DaemonSets. No I/O.
 
-One patch begins an update. It writes the template, the record and the settings. The settings are
-the fields that control how the controller manager replaces the pods, such as maxSurge or partition.
-The planner keeps no state between two calls. The state is in the annotation with the record of the
-update (recorded.py), and in the object's status.
+One patch begins an update: it writes the template, the record (recorded.py) and the settings
+(rules.py). The planner keeps no state between two calls.
 
-Comments of the form `| ... |` are the rows of the table in docs/concepts/server-driven.md, with the
-columns "record" (the state of the update in progress), "condition" and "step". A row applies only
-if no earlier row applies. A kind overrides some of the rows.
+Comments of the form `| ... |` are the rows of the table in docs/concepts/server-driven.md. A row
+applies only if no earlier row applies. A kind overrides some of the rows.
 """
 
 from __future__ import annotations
@@ -43,7 +40,6 @@ class Planner(Rules[ObservedT]):
         return self._roll_back() if self.request.undoes else self._roll_forward()
 
     def _roll_forward(self) -> Decision:
-        """Return the decision of a task that requests a template, or a revision (to_revision)."""
         desired, record = self.observed.desired or {}, self.observed.record
         has_template = self.match(desired).is_result
         if record is None or not (self.observed.is_proven or has_template):
@@ -80,7 +76,6 @@ class Planner(Rules[ObservedT]):
         raise self._another_update(record)
 
     def _roll_back(self) -> Decision:
-        """Return the decision of a task that requests the template before the update."""
         observed, primary, record = self.observed, self.primary, self.observed.record
         # | any | `rolled_back`, and the last change is not observed | wait |
         if self.is_behind:
@@ -99,7 +94,7 @@ class Planner(Rules[ObservedT]):
         if record is None and observed.is_stuck:
             return self.begin(primary.template, Rollout.ROLLING_BACK)
         # | any | `rolled_back`, any client has begun an update | **update**: previous template |
-        # This includes an update whose task was killed, and which the cluster finished without it.
+        # This includes an update that the cluster finished after its task was killed.
         if observed.before and (observed.is_rolling or record):
             return self.begin(observed.before.template, Rollout.ROLLING_BACK)
         # | any | `rolled_back`, and the previous template no longer exists | error |
@@ -117,8 +112,7 @@ class Planner(Rules[ObservedT]):
     def begin(self, desired: Json, outcome: str) -> Decision:
         """Return the step that begins an update or a rollback, or a decision that must come first.
 
-        The step writes the template, the settings and the record. outcome: Rollout.UPDATING or
-        Rollout.ROLLING_BACK.
+        outcome: Rollout.UPDATING or Rollout.ROLLING_BACK.
         """
         request, observed, primary = self.request, self.observed, self.primary
         if not self.may_begin:
@@ -126,9 +120,9 @@ class Planner(Rules[ObservedT]):
                         is_condition=True)
         settings = self.settings.of_update(desired)
         is_rollback, images = outcome == Rollout.ROLLING_BACK, images_of(desired)
-        # The record of a rollback keeps the fingerprint of the update that is rolled back. If there
-        # is no record, another client began that update. The new record then gets the fingerprint
-        # of a plain state=rolled_back, even if the task has to_revision=previous.
+        # The record of a rollback keeps the fingerprint of the update that is rolled back. Without
+        # a record, another client began that update. The new record then gets the fingerprint of a
+        # plain state=rolled_back, even if the task has to_revision=previous.
         requested = request.rollback_request().fingerprint if is_rollback else request.fingerprint
         fingerprint = observed.record.request if is_rollback and observed.record else requested
         if step := self.preparation(desired, fingerprint):
@@ -162,7 +156,6 @@ class Planner(Rules[ObservedT]):
         return decision
 
     def _end(self, record: Rollout) -> Step:
-        """Return the step that ends the update: restored settings, and the final record."""
         # | updating, rolling back | all pods are new and available | **annotate**: the end |
         request, observed, primary = self.request, self.observed, self.primary
         is_rollback = record.is_rolling_back or record.to_revision is not None
@@ -179,18 +172,18 @@ class Planner(Rules[ObservedT]):
                     warning=self.settings.warning_at_end)
 
     def _another_update(self, record: Rollout) -> RolloutError:
-        """Return the error for a task that requests another update than the one in progress."""
         request, images = self.request, self.primary.images
         state = "is being rolled back" if record.is_rolling_back else "is in progress"
         has_task_template = self.has_task_template(record)
         origin = "" if has_task_template else (
             f" Another client began it during an update to {image_names(record.after)}")
-        rollback = [request.command(State.ROLLED_BACK)] if self.observed.can_roll_back else []
+        rollback_commands = (
+            [request.command(State.ROLLED_BACK)] if self.observed.can_roll_back else [])
         return RolloutError(
             f"another update {state}: to {image_names(images)} ({self.progress_text}); finish it"
-            f"{' or roll it back' if rollback else ''} first.{origin}".rstrip("."),
+            f"{' or roll it back' if rollback_commands else ''} first.{origin}".rstrip("."),
             where=request.where, next_command=list_alternatives(
-                *commands.finish(request, record, has_task_template, images), *rollback))
+                *commands.finish(request, record, has_task_template, images), *rollback_commands))
 
 
 def plan(planner: type[Planner[ObservedT]], request: Request, observed: ObservedT) -> Decision:
@@ -205,9 +198,9 @@ def plan(planner: type[Planner[ObservedT]], request: Request, observed: Observed
 def resolved(request: Request, observed: ServerDrivenObserved, primary: ServerDriven) -> Request:
     """Return the request with `revision` set to the template of the revision `to_revision`.
 
-    During an update, to_revision=previous can mean to roll back that update. The request is then
-    returned unchanged. Raises RolloutError if no revision has the number, or if revisions with
-    different templates share the number.
+    If to_revision=previous means to roll back the update in progress, the request is returned
+    unchanged. Raises RolloutError if no revision has the number, or if revisions with different
+    templates share the number.
     """
     if request.is_previous:
         number = previous.requested_number(request, primary, observed.history, observed.record,

@@ -4,10 +4,9 @@
 
 """The record of a server-driven update, and the patches that write record and settings. No I/O.
 
-Every patch tests whether metadata.generation and the record (the annotation LAST_ROLLOUT) are still
-as observed. A patch therefore fails if another client has changed the spec or begun another update.
-A patch does not test the template, because the API server can return an equal template in another
-form.
+Every patch tests metadata.generation and the record (the annotation LAST_ROLLOUT), so it fails if
+another client has changed the spec or begun another update. It does not test the template, because
+the API server can return an equal template in another form.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from ...model.steps import Patch, annotation, put, test
 from ...model.template import without_label
 from .. import provenance, refusals
 
-#: The number of bytes by which a record can grow during an update.
+#: The bytes by which a record can grow during an update.
 _GROWTH = 512
-#: The number of bytes of the annotations that the Deployment controller itself adds to a
-#: ReplicaSet: revision, desired-replicas and max-replicas.
+#: The bytes of the annotations that the Deployment controller adds to a ReplicaSet: revision,
+#: desired-replicas and max-replicas.
 _REPLICA_SET_BYTES = 150
 
 
@@ -36,15 +35,12 @@ def pauses(request: Request, primary: ServerDriven) -> bool:
     return request.pause_at is not None and not request.undoes and primary.may_pause
 
 
-def unchanged_message(request: Request, primary: ServerDriven, number: int | None) -> str:
-    """Return the message of a task that changes nothing.
-
-    number: the number of the current revision; None if unknown.
-    """
+def unchanged_message(request: Request, primary: ServerDriven, present_number: int | None) -> str:
+    """Return the message of a task that changes nothing."""
     if request.revision is None:
         return f"{primary.name} already has the desired template"
     return (f"{primary.name} already has the template of revision {request.to_revision}"
-            if number == request.to_revision else
+            if present_number == request.to_revision else
             f"{primary.name} is already rolled back to revision {request.to_revision}")
 
 
@@ -55,14 +51,11 @@ def digest(primary: ServerDriven, template: Json | None = None) -> str:
 
 
 def rollback_fields(request: Request, primary: ServerDriven, record: Rollout,
-                    number: int | None) -> Json:
-    """Return fields for the final record, by which later tasks see that the rollback has ended.
-
-    number: the revision number of the current template; None if unknown.
-    """
+                    present_number: int | None) -> Json:
+    """Return fields for the final record, by which later tasks see that the rollback has ended."""
     fields: Json = {"template": digest(primary),
                     **({"to_revision": record.to_revision} if record.to_revision else {}),
-                    **({"revision": number} if number else {})}
+                    **({"revision": present_number} if present_number else {})}
     if record.request == PREVIOUS:
         fields["request"] = (record.request if record.is_rolling_back else
                              provenance.record_entry(record.request, primary, request.label_key))
@@ -75,7 +68,6 @@ def refuse_without_room(request: Request, primary: ServerDriven, record: Rollout
 
     The Deployment controller copies the annotations of a Deployment to its ReplicaSet. It can
     neither create nor scale a ReplicaSet whose annotations exceed the limit.
-    replica_set_annotations: the annotations that the ReplicaSet already has.
     """
     growth = 0 if record.is_rolling_back else _GROWTH
     annotations = {**primary.annotations, object_meta.LAST_ROLLOUT: record.text}
@@ -96,7 +88,7 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
     """Return the settings to restore at the end of the update.
 
     These are the settings before the update, with the changes that other clients have made since.
-    record: the record of the update; None without an update, or if the record is not to be trusted.
+    record: None without an update, or if the record is not to be trusted.
     """
     settings = dict(primary.settings)
     originals, overrides = (record.original, record.overrides) if record else ({}, {})
@@ -104,8 +96,7 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
         original = originals.get(field)
         restored = _restored_value(settings[field], override, original)
         if restored != settings[field]:
-            # The restored parts may not fit together: another client may have set numbers that are
-            # valid only with OnDelete.
+            # The parts may not fit together, since some numbers are valid only with OnDelete.
             settings[field] = restored if are_settings({field: restored}) else original
     if request.min_ready_seconds is not None:
         settings["minReadySeconds"] = request.min_ready_seconds or None
@@ -113,28 +104,26 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
 
 
 def _restored_value(current: t.Any, override: t.Any, original: t.Any) -> t.Any:
-    """Return the value that a field gets at the end of the update.
+    """Return the original value or, if another client has changed the field, the current value.
 
-    This is the original value or, if another client has changed the field during the update, the
-    current value. override: the value that the update has set.
-
-    In a strategy, `type` and `partition` are each restored on their own. The other fields are
-    restored together, since maxSurge and maxUnavailable depend on each other.
+    override: the value that the update has set. In a strategy, `type` and `partition` are each
+    restored on their own. The other fields are restored together, since maxSurge and maxUnavailable
+    depend on each other.
     """
     if are_equal(current, override):
         return original
     if not (isinstance(current, dict) and isinstance(override, dict)
             and isinstance(original, dict)):
         return current
-    if not override.keys() & _INDEPENDENT:
+    if not override.keys() & _INDEPENDENT_KEYS:
         return current
     parts = {field: _restored_value(current.get(field), override.get(field), original.get(field))
              for field in current | override | original}
     return {field: value for field, value in parts.items() if value is not None}
 
 
-#: Keys of updateStrategy or strategy whose values are restored independently of other keys.
-_INDEPENDENT = frozenset({"type", "partition"})
+#: Keys of updateStrategy or strategy.
+_INDEPENDENT_KEYS = frozenset({"type", "partition"})
 
 
 def with_history(settings: Json) -> Json:
@@ -157,7 +146,7 @@ def history_warnings(primary: ServerDriven) -> list[str]:
 
 
 def changed_fields(baseline: Json, settings: Json) -> tuple[Json, Json]:
-    """Return two dicts with the fields that an update changes: the baseline and the new values.
+    """Return two dicts with the fields that an update changes: baseline and new values.
 
     Only the new values may contain `paused`, since the end of an update never restores a pause.
     """
@@ -170,10 +159,7 @@ def changed_fields(baseline: Json, settings: Json) -> tuple[Json, Json]:
 
 def patch(primary: ServerDriven, record: str, settings: Json,
           template: Json | None = None) -> Patch:
-    """Return the patch that writes the record and the settings, and the template if given.
-
-    record: the text of the annotation.
-    """
+    """Return the patch that writes the record and the settings, and the template if given."""
     operations = [test("/metadata/uid", primary.uid),
                   test("/metadata/generation", primary.generation)]
     if primary.annotations:

@@ -2,11 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The parts of the state table in planner.py that differ between kinds. No I/O.
-
-Settings is about the fields of spec that an update changes temporarily, such as maxSurge. Rules is
-about all other differences between the kinds.
-"""
+"""The parts of the state table in planner.py that differ between kinds. No I/O."""
 
 from __future__ import annotations
 
@@ -28,7 +24,7 @@ ObservedT = t.TypeVar("ObservedT", bound=ServerDrivenObserved)
 
 
 class Settings(t.Generic[ObservedT]):
-    """The fields of spec that control how the controller manager replaces pods.
+    """The fields of spec that control how the controller manager replaces pods, such as maxSurge.
 
     An update changes some of them, and restores them at its end. The methods take and return the
     fields as a dict, such as {"minReadySeconds": 10, ...}.
@@ -40,21 +36,21 @@ class Settings(t.Generic[ObservedT]):
 
     @functools.cached_property
     def baseline(self) -> Json:
-        """The settings to restore at the end of the update (see recorded.baseline_settings)."""
+        """The settings to restore at the end of the update."""
         return recorded.baseline_settings(self.request, self.primary, self.observed.trusted_record)
 
     # Defined by each kind
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Two numbers of pods for the update: the surge, and how many may be unavailable."""
+        """The surge, and the number of pods that may be unavailable."""
         raise NotImplementedError
 
     def of_update(self, desired: Json | None = None) -> Json:
         """Return the settings that the update needs from now on.
 
-        Raises RolloutError if no pod may be replaced. desired: the template that the update is
-        about to set; None if the controller already has the desired template.
+        Raises RolloutError if no pod may be replaced. desired: the template to set; None if the
+        controller already has it.
         """
         raise NotImplementedError
 
@@ -80,17 +76,13 @@ class Rules(t.Generic[ObservedT]):
     # Without a default
 
     def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
-        """Return the name of the ReplicaSet or ControllerRevision with the template to replace.
-
-        desired: the template that the update sets. is_rolling_back: whether the update is itself a
-        rollback.
-        """
+        """Return the name of the ReplicaSet or ControllerRevision with the template to replace."""
         raise NotImplementedError
 
     def proceed(self, record: Rollout) -> Decision | None:
         """Return the next decision before the end of the update; None if all pods are new.
 
-        record: the record that the patch must contain, if the decision is to patch the controller.
+        record: the record for a patch of the controller.
         """
         raise NotImplementedError
 
@@ -123,7 +115,7 @@ class Rules(t.Generic[ObservedT]):
 
     @property
     def is_replacing(self) -> bool:
-        """Whether the controller manager replaces all old pods by itself, so no write is needed."""
+        """Whether the controller manager replaces all old pods by itself."""
         return True
 
     def match(self, desired: Json) -> Match:
@@ -149,7 +141,7 @@ class Rules(t.Generic[ObservedT]):
     def has_recorded_template(self, record: Rollout) -> bool:
         """Return whether the hash of the current template is the hash in the record.
 
-        By default, the hashes are compared only for a restart. For other requests, returns True.
+        By default, the hashes are compared only for a restart.
         """
         return (not self.request.state.restarts
                 or record.template == recorded.digest(self.primary))
@@ -173,10 +165,7 @@ class Rules(t.Generic[ObservedT]):
         """Raise RolloutError if the annotations would be too large with the record."""
 
     def preparation(self, desired: Json, fingerprint: str) -> Step | None:
-        """Return a step that must come before the first patch of an update, or None.
-
-        fingerprint: the hash of the request, for the record.
-        """
+        """Return a step that must come before the first patch of an update, or None."""
         return None
 
     def digest_at_begin(self, desired: Json) -> str:

@@ -3,8 +3,7 @@
 
 """Set a random hash seed for the processes of all tests, and show the seed of a failed test.
 
-The seed determines the order of sets. tests/run.py draws a seed for all tiers; otherwise, this file
-draws a seed for Ansible and all other processes that a test starts.
+The seed determines the order of sets in Ansible and in all other processes that a test starts.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import pytest
 
 
 def pytest_configure() -> None:
-    """Set PYTHONHASHSEED to a random seed, unless the environment already has a seed.
+    """Set PYTHONHASHSEED to a random seed, unless the environment has a seed of tests/run.py.
 
     The workers of xdist inherit the variable.
     """

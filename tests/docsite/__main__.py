@@ -6,7 +6,7 @@
 Usage: python tests/docsite
 
 The site has the pages of the repository, and the documentation that antsibull-docs creates from
-modules, filters, lookups and roles. Sphinx has a separate environment in the user's cache.
+modules, filters, lookups and roles.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from workspace import ClusterError, say  # noqa: E402
 
 LOCK = ROOT / "docs/requirements.lock"
 SITE = ROOT / "build/docs"
-#: The sections of the navigation, with the pages of each.
+#: The pages of each section of the navigation.
 SECTIONS = {
     "Learn": ["docs/tutorial/*.md"],
     "Do": ["docs/how-to/*.md", "examples/README.md"],
@@ -62,11 +62,7 @@ def main() -> int:
 
 
 def copy_pages(source: Path) -> None:
-    """Copy all files of the repository.
-
-    The site has no pages for folders. In Markdown, a link to a folder becomes a link to the folder
-    at the repository's address.
-    """
+    """Copy all files of the repository. The site has no pages for folders."""
     names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others",
                             "--exclude-standard"], cwd=ROOT, check=True, capture_output=True)
     repository = yaml.safe_load((ROOT / "galaxy.yml").read_text("utf-8"))["repository"]

@@ -30,8 +30,8 @@ html_copy_source = False
 html_use_index = False
 
 ANSIBLE = "https://docs.ansible.com/projects/ansible/latest/"
-#: By the label of a section, the page of Ansible's documentation that has this section. Sphinx's
-#: own list of labels (intersphinx) would need the network.
+#: Pages of Ansible's documentation, by the label of a section. Sphinx's own list (intersphinx)
+#: would need the network.
 LABELS = {
     "action_plugins": "plugins/action.html",
     "ansible_configuration_settings": "reference_appendices/config.html",

@@ -30,7 +30,6 @@ class PageParser(html.parser.HTMLParser):
         self.page = Page(set(), set())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Store the element's address, id and name."""
         attributes = dict(attrs)
         if address := attributes.get(ADDRESS.get(tag, "")):
             self.page.addresses.add(address)
@@ -38,7 +37,6 @@ class PageParser(html.parser.HTMLParser):
 
 
 def parse(file: Path) -> Page:
-    """Return the addresses and the anchors of a page."""
     parser = PageParser()
     parser.feed(file.read_text("utf-8"))
     return parser.page

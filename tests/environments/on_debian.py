@@ -3,9 +3,8 @@
 
 """Build the environments of examples/ with ansible-builder, on an image that needs no registry.
 
-Two things differ from examples/. The base image is Debian, which debootstrap installs, instead of
-UBI; therefore, the package manager is apt-get. The collection is the built archive instead of a
-release.
+Instead of UBI, the base image is Debian, which debootstrap installs. Instead of a release, the
+collection is the built archive.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def definition(name: str, archive: str) -> dict[str, t.Any]:
 
 
 def base_image() -> Path:
-    """Return a tar file with Debian's root file system. Only the first use builds the file.
+    """Return a tar file with Debian's root file system.
 
     Raises ClusterError.
     """

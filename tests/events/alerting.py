@@ -77,7 +77,7 @@ def running(log: Path, command: t.Sequence[str], url: str, ready_status: int,
 def prefix_with_templates(program: str) -> list[str]:
     """Return a prefix that runs a program of an unpacked package with the package's /usr/share.
 
-    Debian's Alertmanager opens its templates there. The mount is private to the program.
+    Debian's Alertmanager opens its templates there.
     """
     share = Path(program).parents[1] / "share"
     if share == Path("/usr/share"):
@@ -89,10 +89,7 @@ def prefix_with_templates(program: str) -> list[str]:
 
 @contextlib.contextmanager
 def alertmanager(program: str, folder: Path, receiver: str) -> t.Iterator[t.Callable[..., None]]:
-    """Run Alertmanager with the configuration of examples/, and yield a function.
-
-    The function sends an alert with the given labels, as Prometheus does.
-    """
+    """Run Alertmanager with the configuration of examples/; yield a function that sends alerts."""
     port = free_port()
     (folder / "token").write_text(TOKEN)
     config = (EXAMPLES / "monitoring/alertmanager.yml").read_text()
@@ -132,8 +129,7 @@ def rulebook(programs: Path, folder: Path, name: str, *options: str,
 class Controller(http.server.ThreadingHTTPServer):
     """A stand-in for automation controller, with the part of its API that ansible-rulebook uses.
 
-    The API is below PATH, where the gateway of the platform provides it. A job runs a playbook of
-    examples/ with the variables of the request that launched the job.
+    The API is below PATH, where the gateway of the platform provides it.
     """
 
     daemon_threads = True

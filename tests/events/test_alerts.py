@@ -39,8 +39,8 @@ def environment(namespace, programs, tmp_path):
             "K8S_AUTH_KUBECONFIG": namespace.kubeconfig}
 
 
-def pause(namespace, *names):
-    """Create controllers of version 1, and update half of the pods to version 2."""
+def start_paused_updates(namespace, *names):
+    """Create controllers of version 1, and update half of their pods to version 2."""
     for name in names:
         namespace.make_primary(4, name=name)
         namespace.roll(name=name, image="myimage:v2", pause_at=2)
@@ -63,7 +63,7 @@ def body(**labels):
 
 def test_an_alert_rolls_an_update_back(
         namespace, programs, alertmanager_program, environment, tmp_path):
-    pause(namespace, "shop", "cart")
+    start_paused_updates(namespace, "shop", "cart")
     with (alerting.rulebook(programs, tmp_path, "baton.kubernetes.rollback",
                             environment=environment) as url,
           alerting.alertmanager(alertmanager_program, tmp_path, url) as alert):
@@ -84,7 +84,7 @@ def test_an_alert_rolls_an_update_back(
 def test_an_alert_launches_the_job_template(
         namespace, programs, alertmanager_program, environment, tmp_path):
     """A stand-in for automation controller runs the playbook of the job template."""
-    pause(namespace, "foo")
+    start_paused_updates(namespace, "foo")
     questions = json.loads((EXAMPLES / "awx/rollback.survey.json").read_text())["spec"]
     with (alerting.Controller("rollback.yml", environment).serving() as controller,
           alerting.rulebook(programs, tmp_path, str(EXAMPLES / "rulebooks/rollback.yml"),
@@ -106,7 +106,7 @@ def test_refused_alerts_change_nothing(namespace, programs, environment, tmp_pat
 
     As soon as the controller `last` is rolled back, all alerts before it have been refused.
     """
-    pause(namespace, "foo", "last")
+    start_paused_updates(namespace, "foo", "last")
     trace = tmp_path / "trace"
     template = TEMPLATE_IN_A_LABEL % trace
     valid_labels = {"rollback": "controller", "controller": "foo", "namespace": namespace.name}

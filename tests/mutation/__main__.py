@@ -35,10 +35,10 @@ LOCK = HERE / "requirements.lock"
 #: Mutants that no test can kill, since their behavior is the same.
 EQUIVALENT = HERE / "equivalent.txt"
 MODULES = "plugins/module_utils"
-#: Maximum number of mutants per file, and maximum duration of one mutant's tests in seconds.
+#: Limits per file, and for the tests of one mutant.
 MAX_MUTANTS, MAX_SECONDS = 40, 300
-#: Operators of cosmic-ray whose mutants are useless. One replaces `|` in type annotations, which
-#: are not executed. The other removes decorators, which are part of a definition.
+#: Operators of cosmic-ray whose mutants are useless. `|` occurs in type annotations, which are not
+#: executed.
 MEANINGLESS = ["core/RemoveDecorator", "core/ReplaceBinaryOperator_BitOr_.*"]
 PYTEST = "pytest -q -x -p no:cacheprovider -m 'not full and not long and not browser'"
 
@@ -98,7 +98,6 @@ def commit_of_yesterday() -> str:
 
 
 def changed_files(base: str) -> list[str]:
-    """Return the files below MODULES that differ from a commit."""
     names = subprocess.run(["git", "diff", "-z", "--name-only", "--diff-filter=AM", base, "--",
                             f"{MODULES}/*.py"],
                            cwd=ROOT, check=True, capture_output=True, text=True).stdout
@@ -116,11 +115,7 @@ def copy_of_repository(folder: Path) -> Path:
 
 
 def tests_of(file: str, copy: Path) -> list[str]:
-    """Return the paths of the unit tests of a file.
-
-    First comes its own test file test_NAME.py, if any; then the folder with the tests of its
-    package.
-    """
+    """Return the paths of a file's unit tests: test_NAME.py, if any, then those of its package."""
     part = Path(file).relative_to(MODULES)
     package = Path("tests/unit", *part.parts[:2 if part.parts[0] == "flows" else 1])
     candidates = [Path("tests/unit", part.parent, f"test_{part.name}"),

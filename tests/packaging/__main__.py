@@ -7,8 +7,8 @@
     python tests/packaging release  build, if the last commit can be released
     python tests/packaging          also check with galaxy-importer, ansible-builder and reuse
 
-galaxy-importer, ansible-builder and reuse are installed in a separate virtual environment in the
-user's cache, since galaxy-importer needs other versions of ansible-core and ansible-lint.
+These tools have a separate virtual environment, since galaxy-importer needs other versions of
+ansible-core and ansible-lint.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ LOCK = HERE / "requirements.lock"
 PLACEHOLDER = "https://git.example.com/baton.kubernetes"
 #: The file with the address of the pages about errors.
 ERROR_PAGES = "plugins/module_utils/model/error_pages.py"
-#: Host of a public address: a domain name, but neither an IP address nor a name of a local network.
+#: Matches a domain name, but neither an IP address nor a name of a local network.
 PUBLIC_HOST = re.compile(r"(?:[a-z0-9-]+\.)+(?!internal$|intranet$|lan$|local$|localdomain$)[a-z]+")
-#: Maximum size of the archive in bytes; developer files would triple the size.
+#: Developer files would triple the size of the archive.
 MAX_BYTES = 700_000
-#: All files and folders of the archive. Most are for users. Galaxy runs ansible-lint and
-#: ansible-test, which read the others.
+#: The files and folders of the archive: those for users, and those that ansible-lint and
+#: ansible-test read on Galaxy.
 CONTENT = {".ansible-lint", "CHANGELOG.rst", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md",
            "FILES.json", "LICENSE", "MANIFEST.json", "README.md", "SECURITY.md", "changelogs",
            "docs", "examples", "extensions/eda", "meta", "playbooks", "plugins", "roles",
@@ -55,10 +55,7 @@ CONTENT = {".ansible-lint", "CHANGELOG.rst", "CODE_OF_CONDUCT.md", "CONTRIBUTING
 
 
 def git(*arguments: str) -> str:
-    """Run git in this checkout, and return its output without white space around it.
-
-    After an error, the output is usually "".
-    """
+    """Run git in this checkout, and return its output (usually "" after an error)."""
     return subprocess.run(["git", *arguments], cwd=ROOT, check=False, capture_output=True,
                           text=True).stdout.strip()
 
@@ -69,10 +66,7 @@ def galaxy() -> dict:
 
 
 def address() -> str:
-    """Return the URL of the git remote, without credentials.
-
-    Return "" if the URL is not https, or if its host is not public.
-    """
+    """Return the git remote's URL without credentials, or "" if it is not https or not public."""
     url = urllib.parse.urlsplit(git("remote", "get-url", "origin"))
     host = url.hostname or ""
     return (urllib.parse.urlunsplit(("https", host, url.path.removesuffix(".git"), "", ""))
@@ -82,10 +76,9 @@ def address() -> str:
 def build(folder: Path) -> Path:
     """Build the archive from all files that git does not ignore, with release notes.
 
-    Return the path of the archive. Its bytes depend only on the files and on the time of the
-    last commit.
+    Its bytes depend only on the files and on the time of the last commit.
     """
-    seconds = int(git("log", "-1", "--format=%ct") or 0)
+    commit_time = int(git("log", "-1", "--format=%ct") or 0)
     with tempfile.TemporaryDirectory(prefix="baton-build-") as collections:
         tree = Path(collections) / "ansible_collections" / "baton" / "kubernetes"
         for name in filter(None, git("ls-files", "-z", "--cached", "--others",
@@ -96,22 +89,18 @@ def build(folder: Path) -> Path:
         fill_in_address(tree)
         if (tree / "changelogs/fragments").is_dir():  # else the release notes are committed
             environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": collections}
-            date = time.strftime("%Y-%m-%d", time.gmtime(seconds))
+            date = time.strftime("%Y-%m-%d", time.gmtime(commit_time))
             subprocess.run(["antsibull-changelog", "release", "--update-existing", "--date", date],
                            cwd=tree, env=environment, check=True, stdout=subprocess.DEVNULL)
         subprocess.run(["ansible-galaxy", "collection", "build", "--force", "--output-path",
                         str(folder)], cwd=tree, check=True)
     file = folder / "{namespace}-{name}-{version}.tar.gz".format(**galaxy())
-    archives.make_reproducible(file, seconds)
+    archives.make_reproducible(file, commit_time)
     return file
 
 
 def fill_in_address(tree: Path) -> None:
-    """Write the address of the repository into the files of the archive.
-
-    It replaces the placeholder in galaxy.yml, and makes the links in each README.md absolute. If
-    the address is known, the code gets the address of the pages about errors.
-    """
+    """Write the address of the repository into galaxy.yml, the README files and the code."""
     metadata = tree / "galaxy.yml"
     if galaxy()["repository"] == PLACEHOLDER:
         metadata.write_text(metadata.read_text("utf-8").replace(PLACEHOLDER,
@@ -142,11 +131,10 @@ def release_faults() -> list[str]:
 
 
 def error_address(metadata: dict) -> str:
-    """Return the address of the pages about errors, with PAGE in place of a page's name.
+    """Return the address of the pages about errors with PAGE as the name, or "" if unknown.
 
-    Return "" if the address is unknown. metadata: the content of galaxy.yml. Its field
-    `documentation` is the address of a folder in the repository (with Markdown pages), or of a site
-    with the HTML pages of `make docs`.
+    The field `documentation` of galaxy.yml (metadata) is the address of a folder in the repository,
+    or of a site with the HTML pages of `make docs`.
     """
     repository, docs = metadata["repository"].removesuffix(".git"), metadata["documentation"]
     if PLACEHOLDER in docs:
@@ -159,8 +147,7 @@ def error_address(metadata: dict) -> str:
 def absolute_links(text: str, repository: str, folder: str = ".") -> str:
     """Make the relative links in the text of a README absolute.
 
-    Galaxy and Automation Hub show a README without the other files. folder: the path of the README
-    in the repository.
+    Galaxy and Automation Hub show a README without the other files. folder: that of the README.
     """
     base = repository.removesuffix(".git")
 
@@ -173,7 +160,6 @@ def absolute_links(text: str, repository: str, folder: str = ".") -> str:
 
 
 def content_faults(file: Path) -> list[str]:
-    """Return the faults of the archive's content."""
     with tarfile.open(file) as archive:
         names = [member.name for member in archive if member.isfile()]
     unexpected = {name
@@ -190,10 +176,7 @@ def content_faults(file: Path) -> list[str]:
 
 
 def relative_links(file: Path) -> list[str]:
-    """Return a fault for each relative link in the README files of the archive.
-
-    Such links do not work on Galaxy.
-    """
+    """Return a fault for each relative link in the README files of the archive."""
     faults = []
     with tarfile.open(file) as archive:
         for name in archive.getnames():
@@ -237,10 +220,7 @@ def importer_findings(python: Path, file: Path) -> list[str]:
 
 
 def main(command: str) -> int:
-    """Run the command (see the docstring of this file), and return the exit code.
-
-    The command "" builds and checks the archive; "build" and "release" do not check it.
-    """
+    """Run a command (see the docstring of this file), and return the exit code."""
     if command == "release" and (faults := release_faults()):
         return report(faults)
     file = build(ROOT / "build")

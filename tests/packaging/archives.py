@@ -18,10 +18,7 @@ from pathlib import Path
 
 
 def make_reproducible(file: Path, seconds: int) -> None:
-    """Rewrite the archive with its files sorted by name.
-
-    All modification times become `seconds` since the epoch.
-    """
+    """Sort the files of the archive by name, and set their times to `seconds` since the epoch."""
     with tarfile.open(file) as archive:
         contents = {member: archive.extractfile(member).read() if member.isfile() else b""
                     for member in archive}

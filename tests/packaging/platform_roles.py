@@ -3,9 +3,7 @@
 
 """Compare examples/awx/controller.yml with the roles of infra.aap_configuration.
 
-A role ignores keys that it does not read, and fails if a mandatory key is missing. To install
-infra.aap_configuration from elsewhere than Galaxy, such as from a folder, set the environment
-variable BATON_AAP_CONFIGURATION to this source.
+A role ignores keys that it does not read, and fails if a mandatory key is missing.
 """
 
 from __future__ import annotations
@@ -22,10 +20,9 @@ from workspace import say
 
 CONFIGURATION = Path(__file__).resolve().parents[2] / "examples/awx/controller.yml"
 COLLECTION = "infra.aap_configuration"
-#: The environment variable that names another source of infra.aap_configuration.
+#: Environment variable with another source of infra.aap_configuration than Galaxy (a folder).
 SOURCE = "BATON_AAP_CONFIGURATION"
-#: Matches the places where the tasks of a role read a key of an object, such as `__item.name`. The
-#: groups are the loop variable (`__item`) and the key (`name`).
+#: Matches a loop variable and a key where the tasks of a role read the key, as in `__item.name`.
 KEY = re.compile(r"\b(__\w*item)\.(\w+)")
 #: The key of a workflow template with the list of its nodes.
 NODES = "simplified_workflow_nodes"
@@ -58,10 +55,7 @@ def faults(bin_folder: Path, folder: Path) -> Iterator[str]:
 
 
 def differences(configuration: dict[str, Any], roles: Path) -> Iterator[str]:
-    """Yield a line for each variable that no role reads, and for each fault of a key.
-
-    A fault is a key that the role ignores, or a mandatory key that is missing.
-    """
+    """Yield a line for each variable that no role reads, and for each fault of a key."""
     dispatched = {entry["var"]: entry["role"] for entry in dispatched_roles(roles)}
     for variable, objects in configuration.items():
         if variable not in dispatched:
@@ -80,8 +74,7 @@ def differences(configuration: dict[str, Any], roles: Path) -> Iterator[str]:
 def key_faults(item: dict[str, Any], tasks: str, *, is_node: bool) -> Iterator[str]:
     """Yield a fault for each ignored key of an object, and for each mandatory key that is missing.
 
-    tasks: the text of the role's task files. is_node: whether the object is a node of a workflow
-    template. Loop variables of nodes have "node" in their names.
+    tasks: the text of the role's task files. Loop variables of nodes have "node" in their names.
     """
     keys, mandatory = set(), set()
     for line in tasks.splitlines():
@@ -94,11 +87,7 @@ def key_faults(item: dict[str, Any], tasks: str, *, is_node: bool) -> Iterator[s
 
 
 def dispatched_roles(roles: Path) -> Iterator[dict[str, str]]:
-    """Yield the entries that the role `dispatch` has in its defaults.
-
-    An entry has the keys `role` (the name of another role) and `var` (the variable with the objects
-    of this role).
-    """
+    """Yield the entries of the role `dispatch`: `role`, and `var` with the objects of the role."""
     defaults = yaml.safe_load((roles / "dispatch/defaults/main.yml").read_text("utf-8"))
     for name, entries in defaults.items():
         if name.endswith("_dispatcher_roles") and isinstance(entries, list):

@@ -3,9 +3,8 @@
 
 """Define the permissions of each feature.
 
-Before its first write, a task checks whether it has the permissions of most features. These
-features take their rules from the code that checks them. For the other features, such as causes,
-the rules are in this file.
+Most rules come from the code that checks the permissions before the first write. The others are in
+this file.
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ HEADER = """\
 #
 #     kubectl -n NAMESPACE apply -f docs/reference/permissions/{name}.yaml
 """
-#: Line in the header of a file with a ClusterRoleBinding. Such a binding has to name the namespace
-#: of the ServiceAccount.
+#: Header line for a ClusterRoleBinding, which has to name the namespace of the ServiceAccount.
 IN_CLUSTER = "# Change the namespace of the subject to that of your ServiceAccount.\n"
 
 

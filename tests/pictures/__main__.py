@@ -3,8 +3,7 @@
 
 """Run `make pictures`: record an update on the embedded cluster, and draw the pictures of README.
 
-The output and the data of the report are stored in recorded/. With --draw, nothing is recorded: the
-pictures are drawn from the stored files.
+With --draw, nothing is recorded: the pictures are drawn from the files in recorded/.
 """
 
 from __future__ import annotations
@@ -26,10 +25,8 @@ import draw  # noqa: E402
 
 RECORDED, PICTURES = Path(__file__).parent / "recorded", ROOT / "docs/pictures"
 COMMAND = "ansible localhost -m baton.kubernetes.rolling_update -a 'name=foo image=myimage:v2'"
-#: Progress line at which the first run is interrupted.
 INTERRUPT_AT = re.compile(r"scale foo-\w+: 1 -> 2 replicas")
-#: Matches the lines of the result, which are the last lines of the output.
-CLOSING = re.compile(r'^localhost \| CHANGED => \{$|^    "msg": ')
+RESULT_LINE = re.compile(r'^localhost \| CHANGED => \{$|^    "msg": ')
 
 
 def main() -> None:
@@ -101,7 +98,7 @@ def run(environment: dict[str, str], until: re.Pattern[str] | None = None) -> li
                           stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, start_new_session=True) as process:
         for line in process.stdout or ():
-            if CLOSING.match(line) or (line.startswith("localhost | ") and "=>" not in line):
+            if RESULT_LINE.match(line) or (line.startswith("localhost | ") and "=>" not in line):
                 lines.append(line.rstrip())
                 if until and until.search(line):
                     os.killpg(process.pid, signal.SIGINT)

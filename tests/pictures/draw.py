@@ -23,7 +23,7 @@ SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-se
 WIDTH, MARGIN = 860, 24
 #: Width of a character and height of a line of the terminal in pixels.
 LETTER, LINE = 7.6, 19
-#: The beginning of each progress line. The picture shows it in a muted color.
+#: The beginning of each progress line.
 MUTED_PREFIX = "localhost | default | "
 
 

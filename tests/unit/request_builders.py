@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build the requests that a module parses from its options.
-
-A test gives only the options it needs.
-"""
+"""Build the requests that a module parses from its options."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ PATCH = {"spec": {"hostNetwork": True}}
 
 
 def build_request(**params):
-    """Return the request for these options. Each option that is not given has its default."""
+    """Return the request for these options, with the defaults of the others."""
     defaults = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
     return parse_request({**defaults, "name": "foo", **params})
 
@@ -35,20 +32,15 @@ def refusal(**params):
 
 
 def definition_with(**spec):
-    """Return a definition with the given spec fields."""
     return {**DEFINITION, "spec": {**DEFINITION["spec"], **spec}}
 
 
 def pod_template(*containers, **spec):
-    """Return a pod template. Each of `containers` is a text `name=image`.
-
-    `spec` has other fields of the pod's spec.
-    """
+    """Return a pod template. Each of `containers` is a text `name=image`."""
     pairs = [container.partition("=") for container in containers]
     return {"spec": {**spec,
                      "containers": [{"name": name, "image": image}
                                     for name, _equals, image in pairs]}}
 
 
-#: Options of a task that sets the image to v2.
 V2 = {"image": "myimage:v2"}

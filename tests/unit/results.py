@@ -58,10 +58,7 @@ def failed(name: str = "shop") -> Json:
 
 
 def single(entry: Json) -> Json:
-    """Return the result of a task for one controller.
-
-    The keys of the only entry in `results` are also at the top level.
-    """
+    """Return the result of a task for one controller."""
     entry = {"failed": False, "skipped": False, **entry}
     return entry | {"results": [entry]}
 
@@ -80,10 +77,7 @@ def step(action: str, name: str, before: t.Any, after: t.Any, second: int = 0) -
 
 def size(second: int, replicas: int, successor: tuple[int, int] | None = None,
          phase: str = "progressing") -> Json:
-    """Return a sample of the sizes.
-
-    `successor` is a pair of its replicas and its available replicas; None if no successor exists.
-    """
+    """Return a sample of the sizes. successor: its replicas, and how many are available."""
     return {"at": at(second), "phase": phase,
             "controller": {"replicas": replicas, "available": replicas},
             "successor": ({"replicas": successor[0], "available": successor[1]} if successor
@@ -97,7 +91,7 @@ def at(second: int) -> str:
 def analysis(name: str = "shop", begin: int = 0, outcome: str = "passed") -> Json:
     """Return an analysis that measures each of two metrics twice.
 
-    `outcome` is the outcome of the analysis and of its last measurement.
+    outcome: that of the analysis and of its last measurement.
     """
     def measurement(metric: str, number: int, **fields: t.Any) -> Json:
         return {"metric": metric, "number": number, "at": f"2026-11-21T10:00:{begin + number:02}Z",

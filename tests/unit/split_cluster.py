@@ -43,7 +43,6 @@ KEEP_OLD = {"image": "myimage:v2", "pause_at": "100%", "keep_old": True}
 KINDS = ["ReplicationController", "Deployment", "StatefulSet"]
 #: More writes than a task needs.
 MAX_WRITES = 60
-#: The kinds that allow keep_old.
 KEEP_OLD_KINDS = ["ReplicationController", "ReplicaSet", "Deployment"]
 #: Moments when a task is killed: before or after the API server has applied its write.
 MOMENTS = [pytest.param(False, id="before"),
@@ -75,8 +74,7 @@ class SplitCluster(CheckedCluster):
         #: Whether the Gateway observes changes of the route.
         self.is_observing = True
         self.requests = []
-        #: The name of the only Service that may get requests; "" if every Service may. In a
-        #: SwitchCluster, it is a version of the pods instead of a Service.
+        #: The only Service that may get requests, or "". In a SwitchCluster, a version of the pods.
         self.only_receiver = ""
 
     def copy(self):
@@ -143,7 +141,7 @@ class SplitCluster(CheckedCluster):
     # The pods
 
     def labeled_pods(self):
-        """Return a pair for each pod: the pod, and whether it is ready."""
+        """Return each pod, and whether it is ready."""
         if self.kind in BY_NAME:
             uid = self.cluster.items["foo"]["metadata"]["uid"]
             return [(Pod(pod.name, pod.uid,
@@ -160,7 +158,7 @@ class SplitCluster(CheckedCluster):
         return True
 
     def endpoints(self, service):
-        """Return a bool for each endpoint of the Service: whether it is ready."""
+        """Return for each endpoint of the Service whether it is ready."""
         selector = service["spec"]["selector"]
         return [ready for pod, ready in self.labeled_pods()
                 if selector.items() <= pod.labels.items()]
@@ -218,7 +216,6 @@ class SplitCluster(CheckedCluster):
         return self._outcome(split.run, death)
 
     def target(self, restores, share, label_key):
-        """Return the request for the route."""
         return TrafficRequest("foo", "default", "edge", restores=restores, share=share)
 
     def _outcome(self, work, death):
@@ -236,10 +233,7 @@ class SplitCluster(CheckedCluster):
 
     @property
     def weights(self):
-        """The weights of the split's Services, first of the old pods, then of the new pods.
-
-        The result is None if the route has no split.
-        """
+        """The weights of the old and of the new pods, or None if the route has no split."""
         weights = [item["weight"] for item in self.world.rules[0]["backendRefs"]
                    if item["name"] != "foo"]
         return weights or None
@@ -264,7 +258,7 @@ class SplitCluster(CheckedCluster):
 
 @functools.cache
 def _cached_paused_cluster(kind, splits):
-    """Return the cached cluster of paused(). Tests change only copies of this cluster."""
+    """Return the cached cluster of paused(). Tests must change only copies."""
     cluster = SplitCluster(kind)
     for result in (cluster.roll(**PAUSE), *([cluster.split()] if splits else [])):
         assert isinstance(result, dict), result
@@ -281,7 +275,7 @@ def paused(kind, splits=True):
 
 @functools.cache
 def _cached_held_cluster(kind):
-    """Return the cached cluster of held(). Tests change only copies of this cluster."""
+    """Return the cached cluster of held(). Tests must change only copies."""
     cluster = SplitCluster(kind)
     result = cluster.split("0%")
     assert isinstance(result, dict), result
@@ -289,10 +283,7 @@ def _cached_held_cluster(kind):
 
 
 def held(kind):
-    """Return a cluster before an update.
-
-    All requests already go to the Service of the old pods, and none to other pods.
-    """
+    """Return a cluster before an update, whose requests go only to the Service of the old pods."""
     cluster = _cached_held_cluster(kind).copy()
     assert cluster.weights == [100] and cluster.annotation == "HTTPRoute/edge"
     cluster.only_receiver = cluster.world.rules[0]["backendRefs"][1]["name"]

@@ -25,8 +25,7 @@ def with_real_wording(planned):
     return json.loads(text.replace(" would be ", " is "))
 
 
-#: Modules other than rolling_update, by name.
-MODULES = {"migrate_to_deployment": migrate_to_deployment}
+OTHER_MODULES = {"migrate_to_deployment": migrate_to_deployment}
 
 
 class TaskRunner:
@@ -37,7 +36,7 @@ class TaskRunner:
 
     def module(self, module=rolling_update, check_mode=False, **arguments):
         """Run a module, and return the result that it prints."""
-        module = MODULES.get(module, module)
+        module = OTHER_MODULES.get(module, module)
         arguments = {"ANSIBLE_MODULE_ARGS": {**arguments, "_ansible_check_mode": check_mode}}
         self._monkeypatch.setattr(basic, "_ANSIBLE_ARGS", json.dumps(arguments).encode())
         self._monkeypatch.setattr(basic, "_ANSIBLE_PROFILE", "legacy", raising=False)
@@ -57,7 +56,7 @@ class TaskRunner:
 
     def in_process(self, **arguments):
         """Return the result of the action plugin, or None if the plugin has to run the module."""
-        function = "migrate" if arguments.pop("module", None) in MODULES else "update"
+        function = "migrate" if arguments.pop("module", None) in OTHER_MODULES else "update"
         params = in_process.parameters(function, arguments, ".")
         result = (in_process.read(function, params, ".", {}, diff=False, is_read_only=True)
                   if params else None)

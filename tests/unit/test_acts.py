@@ -21,8 +21,7 @@ PARTS = 5
 @pytest.mark.parametrize("kind, row", [pytest.param(kind, row, id=f"{kind}: {row.title}")
                                        for kind, row in series(on_api_server=False)])
 def test_next_task_completes_after_a_kill_at_each_write(kind, row, part):
-    # The first kill of part 0 is before or after the first or the second write, and differs between
-    # rows.
+    # The first kill differs between rows.
     first = (part + len(f"{kind}{row.title}") % 4) % PARTS
 
     kills = play(kind, row, tuple(ACTIONS), SimulatedWorld, first, PARTS)

@@ -20,18 +20,14 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import co
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 AWX = EXAMPLES / "awx"
-#: By the type of a question, the type of its default (SURVEY_TYPE_MAPPING in
-#: awx/main/models/mixins.py).
+#: Types of defaults, by type of question (SURVEY_TYPE_MAPPING in awx/main/models/mixins.py).
 TYPES = {"text": str, "textarea": str, "password": str, "multiplechoice": str, "multiselect": str,
          "integer": int}
 
 
 @pytest.fixture(params=["image_bump", "rollback"])
 def survey(request):
-    """Return a survey, and a text with all variables that its playbook accepts.
-
-    The text is the playbook, with the short names of the role's options at its end.
-    """
+    """Return a survey, and a text with all variables that its playbook accepts."""
     files = [ROOT / "playbooks" / f"{request.param}.yml",
              ROOT / "playbooks" / "tasks" / f"{request.param}.yml"]
     playbook = "".join(file.read_text() for file in files if file.exists())
@@ -89,9 +85,8 @@ class UnsafeLoader(yaml.SafeLoader):
 
 
 UnsafeLoader.add_constructor("!unsafe", UnsafeLoader.construct_scalar)
-#: By variable of the roles in infra.aap_configuration, the keys that its objects may have.
-#: tests/packaging/platform_roles.py compares the configuration with the roles themselves, if Galaxy
-#: can be reached.
+#: The keys of objects, by variable of infra.aap_configuration. tests/packaging/platform_roles.py
+#: compares the configuration with the roles themselves.
 KEYS = {
     "controller_execution_environments": {"name", "image"},
     "controller_projects": {"name", "organization", "scm_type", "scm_url", "scm_update_on_launch",
@@ -119,13 +114,13 @@ def test_the_configuration_has_only_keys_of_infra_aap_configuration(configuratio
 
     assert "kubeconfig.credential_type.json" in credential_type
     assert configuration.keys() == KEYS.keys()
-    assert {kind: {key for item in items for key in item} - KEYS[kind]
-            for kind, items in configuration.items()} == {kind: set() for kind in KEYS}
+    assert {variable: {key for item in items for key in item} - KEYS[variable]
+            for variable, items in configuration.items()} == {variable: set() for variable in KEYS}
 
 
 def test_the_configuration_refers_to_its_own_objects(configuration):
-    names = {kind: {item["name"] for item in items} for kind, items in configuration.items()
-             if kind != "controller_credential_types"}
+    names = {variable: {item["name"] for item in items} for variable, items in configuration.items()
+             if variable != "controller_credential_types"}
 
     for template in configuration["controller_templates"]:
         assert (EXAMPLES / template["playbook"]).is_file()
@@ -154,7 +149,8 @@ def test_a_notification_is_json_with_the_outcome(configuration, event, artifacts
 
 def test_the_approval_workflow_runs_existing_playbooks_and_rolls_back_without_approval(
         configuration):
-    playbooks = {node["name"]: node["playbook"] for node in configuration["controller_templates"]}
+    playbooks = {template["name"]: template["playbook"]
+                 for template in configuration["controller_templates"]}
     (workflow,) = configuration["controller_workflows"]
     nodes = {node["identifier"]: node for node in workflow["simplified_workflow_nodes"]}
 
@@ -197,7 +193,6 @@ def test_an_environment_has_the_tested_versions(name, pinned_by):
 
 
 def test_project_and_environments_get_the_collection_from_one_place():
-    """tests/integration/test_awx.py installs the collection from this file."""
     requirements = "collections/requirements.yml"  # AWX reads only this path in a project
 
     for name in ("execution", "decision"):
@@ -217,7 +212,6 @@ def ruleset_of(path):
 
 @pytest.mark.parametrize("action", RULEBOOKS)
 def test_the_rulebook_passes_known_variables_and_no_templates(action):
-    """tests/events runs both rulebooks."""
     (rule,) = ruleset_of(RULEBOOKS[action])["rules"]
     arguments = rule["action"][action]
     extra_vars = arguments.get("job_args", arguments)["extra_vars"]

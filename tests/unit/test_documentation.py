@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the docs with the code: errors, tables of decisions, probabilities and examples.
-
-The tests also check the links of the docs.
-"""
+"""Compare the docs with the code: errors, tables of decisions, probabilities and examples."""
 
 from __future__ import annotations
 
@@ -36,22 +33,18 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.fleet import 
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import causes, warnings
 
 ROOT = Path(__file__).parents[2]
-#: The text of each page about errors, by the page's name.
-ERRORS = {page.stem: " ".join(page.read_text(encoding="utf-8").split())
-          for page in sorted((ROOT / "docs" / "reference" / "errors").glob("*.md"))}
+ERROR_PAGES = {page.stem: " ".join(page.read_text(encoding="utf-8").split())
+               for page in sorted((ROOT / "docs" / "reference" / "errors").glob("*.md"))}
 #: Functions that create errors, each with the position of the argument that says what failed.
 ERROR_FUNCTIONS = {"RolloutError": 0, "RolloutFailed": 0, "NoSuchController": 0, "failed": 2,
                    "as_error": 1}
-#: By the name of a class of errors, the page about its errors.
+#: The page of each class of errors.
 CLASS_PAGES = {error_class.__name__: error_class.page
                for error_class in (RolloutFailed, NoSuchController)}
 
 
 def fixed_texts(node):
-    """Return the constant parts of a message.
-
-    The list is empty if `node` is not the text of the message but, for example, a variable.
-    """
+    """Return the constant parts of a message (none if `node` is, for example, a variable)."""
     if isinstance(node, ast.BinOp):
         return fixed_texts(node.left) + fixed_texts(node.right)
     parts = node.values if isinstance(node, ast.JoinedStr) else [node]
@@ -84,13 +77,13 @@ def page_of_error(path, function, node):
 
 @pytest.mark.parametrize("text, page", list(messages()))
 def test_each_error_is_on_its_page(text, page):
-    assert text in ERRORS[page]
+    assert text in ERROR_PAGES[page]
 
 
 def test_each_page_of_errors_has_a_module_or_a_class():
     pages = {page for _prefix, page in error_pages.PAGES} | {
         RolloutFailed.page, InternalError.page}
-    assert pages == ERRORS.keys()
+    assert pages == ERROR_PAGES.keys()
 
 
 def test_rows_of_the_client_driven_planner_are_documented():
@@ -175,7 +168,7 @@ def test_warnings_and_causes_of_a_traffic_split_are_documented():
             ("When requests do not arrive",
              [(row.case, row.sentence, f"`{row.command}`") for row in causes.ROWS])):
         section = page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-        documented = [[cell.strip("| ") for cell in row] for row in lines_of(section)]
+        documented = [[cell.strip("| ") for cell in row] for row in rows_of(section)]
         assert documented == [list(map(as_documented, row)) for row in rows] and len(rows) > 7
 
 
@@ -202,7 +195,7 @@ def test_decision_tables_of_the_roles_are_documented(decision, page):
     assert len(rows) >= 5 and "\n".join(rows) in "\n".join(documented)
 
 
-def lines_of(table):
+def rows_of(table):
     """Return the cells of each row of a Markdown table, without the header."""
     return [[cell.strip() for cell in line.split(" | ")] for line in table.splitlines()
             if line.startswith("| ")][1:]
@@ -211,17 +204,18 @@ def lines_of(table):
 def test_comparison_names_existing_tests():
     page = (ROOT / "docs/concepts/compared.md").read_text(encoding="utf-8")
     section = page.partition("\n## Argo Rollouts and Flagger\n")[2]
-    compared_rows, test_rows = (lines_of(part.partition("\n## ")[0])
+    compared_rows, test_rows = (rows_of(part.partition("\n## ")[0])
                                 for part in section.split("\n## Which test runs it\n"))
 
-    features = [line.strip("| ") for line, answer, *_cells in compared_rows if answer != "no"]
-    assert [line.strip("| ") for line, _tests in test_rows] == features and len(features) > 15
-    for line, cell in test_rows:
+    features = [feature.strip("| ")
+                for feature, answer, *_cells in compared_rows if answer != "no"]
+    assert [feature.strip("| ") for feature, _tests in test_rows] == features and len(features) > 15
+    for feature, cell in test_rows:
         tests = re.findall(r"`(\S+)::(\w+)`", cell)
-        assert tests, line
+        assert tests, feature
         for file, name in tests:
             assert f"\ndef {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), (
-                f"{line}: {name}")
+                f"{feature}: {name}")
 
 
 def test_error_messages_are_collected():
@@ -229,11 +223,7 @@ def test_error_messages_are_collected():
 
 
 def test_documented_error_probabilities_of_samples_are_exact():
-    """The number of failed samples has a binomial distribution.
-
-    In the table, the limit is 1% of the samples. Its three probabilities are for versions with
-    different error rates.
-    """
+    """The number of failed samples has a binomial distribution."""
     page = (ROOT / "docs" / "how-to" / "analysis.md").read_text(encoding="utf-8")
     slow, typical = (sum(math.comb(600, misses) * share**misses * (1 - share)**(600 - misses)
                          for misses in counts)
@@ -269,10 +259,7 @@ def ad_hoc_examples():
 
 @pytest.mark.parametrize("module, options", list(ad_hoc_examples()))
 def test_module_accepts_the_options_of_an_example(module, options):
-    """Validate the options, but do not run the module.
-
-    `make test-all` also runs all examples; `make test` runs those of README.
-    """
+    """`make test-all` also runs the examples."""
     errors = ArgumentSpecValidator(OPTIONS[module]).validate(parse_kv(options)).error_messages
 
     assert not errors, shlex.quote(options)
@@ -308,10 +295,7 @@ def test_each_module_has_examples():
 
 
 def role_examples():
-    """Yield each use of a role in the example playbooks, with its variables.
-
-    The examples are in the pages and in the argument specs of the roles.
-    """
+    """Yield each use of a role in the example playbooks, with its variables."""
     specs = sorted((ROOT / "roles").glob("*/meta/argument_specs.yml"))
     for page in [*PAGES, *specs]:
         text = page.read_text("utf-8")
@@ -335,8 +319,8 @@ def test_role_accepts_the_variables_of_an_example(role):
     assert variables and variables <= set(specs["argument_specs"]["main"]["options"])
 
 
-LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md",
-          *sorted((ROOT / "tests").glob("*/README.md"))]
+PAGES_WITH_LINKS = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md",
+                    *sorted((ROOT / "tests").glob("*/README.md"))]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -347,7 +331,7 @@ def anchors_of(page):
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES_WITH_LINKS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_of_a_page_resolve(page):
     for link in LINK.findall(page.read_text("utf-8")):
         if re.match(r"[a-z]+:", link):

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that all files name the same oldest versions, and that older versions are refused."""
+"""Check that all files name the same minimum versions, and that older versions are refused."""
 
 from __future__ import annotations
 

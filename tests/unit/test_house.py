@@ -14,12 +14,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 
 MODULE_UTILS = Path(__file__).parents[2] / "plugins" / "module_utils"
 FILES = {str(path.relative_to(MODULE_UTILS)): path for path in sorted(MODULE_UTILS.rglob("*.py"))}
-#: The files that may compare a kind or a state: the flows, and the kinds themselves.
-MAY_COMPARE = ("flows/", "model/kinds.py")
-#: The classes of the kinds.
+MAY_COMPARE_KINDS = ("flows/", "model/kinds.py")
 KIND_CLASSES = {"Deployment", "StatefulSet", "DaemonSet", "DeploymentConfig", "RevisionDriven",
                 "ServerDriven"}
-#: Maximum number of lines of a file, and of a class.
 MAX_FILE_LINES, MAX_CLASS_LINES = 450, 200
 
 
@@ -42,13 +39,13 @@ def comparisons(tree):
             yield node.lineno
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if not name.startswith(MAY_COMPARE)])
+@pytest.mark.parametrize("name", [name for name in FILES if not name.startswith(MAY_COMPARE_KINDS)])
 def test_only_flows_compare_kinds_and_states(name):
     assert list(comparisons(ast.parse(FILES[name].read_text("utf-8")))) == []
 
 
-#: The files that may compare two templates. Only provenance.py compares a template with a request.
-#: The others look up a template in a history, or compare two writes of a migration.
+#: Only provenance.py compares a template with a request. The others look up a template in a
+#: history, or compare two writes of a migration.
 COMPARES_TEMPLATES = {
     "model/template.py", "flows/provenance.py", "flows/previous.py", "flows/deployment/observed.py",
     "flows/deployment/planner.py", "flows/daemonset/observed.py",
@@ -61,9 +58,8 @@ def test_only_provenance_compares_a_template_with_a_request():
             if "same_template(" in path.read_text("utf-8")} == COMPARES_TEMPLATES
 
 
-#: The properties of Kind that are true or false.
-FLAGS = {name for name, member in vars(Kind).items()
-         if isinstance(member, property) and member.fget.__annotations__["return"] == "bool"}
+KIND_FLAGS = {name for name, member in vars(Kind).items()
+              if isinstance(member, property) and member.fget.__annotations__["return"] == "bool"}
 
 
 @pytest.mark.parametrize("name", [name for name in FILES
@@ -71,9 +67,9 @@ FLAGS = {name for name, member in vars(Kind).items()
 def test_only_flows_and_the_model_read_flags_of_a_kind(name):
     tree = ast.parse(FILES[name].read_text("utf-8"))
 
-    assert "replaces_in_place" in FLAGS
+    assert "replaces_in_place" in KIND_FLAGS
     assert [node.lineno for node in ast.walk(tree)
-            if isinstance(node, ast.Attribute) and node.attr in FLAGS] == []
+            if isinstance(node, ast.Attribute) and node.attr in KIND_FLAGS] == []
 
 
 @pytest.mark.parametrize("code",

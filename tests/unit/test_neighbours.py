@@ -3,8 +3,7 @@
 
 """Check the table of neighbours in docs/reference/versions.md: their versions and tests.
 
-A neighbour is another program in the cluster (for example Argo Rollouts) that tests run beside the
-collection.
+A neighbour is another program in the cluster, for example Argo Rollouts.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def model(kind):
 
 
 class World(Cluster):
-    """Gateway to the simulated cluster. Its pods have the labels that the API server sets."""
+    """Gateway to the simulated cluster."""
 
     http = None
 
@@ -120,7 +120,7 @@ def make_world(monkeypatch):
     return make
 
 
-#: Functions that return two sets: the names of the new pods, and the names of the old pods.
+#: Functions that return the names of the new pods, and of the old pods.
 SOURCES = (pods_of_info, pods_of_analysis, pods_of_soak)
 
 

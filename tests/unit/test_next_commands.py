@@ -3,8 +3,7 @@
 
 """Check that an integration test runs each command that an error suggests.
 
-next_commands.SITES lists the functions that build such commands. For each, it names the test, or
-the reason why no test runs the command.
+For each function that builds a command, next_commands.SITES names the test, or a reason.
 """
 
 from __future__ import annotations

@@ -83,8 +83,7 @@ def test_only_a_public_remote_is_an_address(packaging, monkeypatch, remote, addr
     assert packaging.address() == address
 
 
-#: Tasks of a role `hosts`. A key of an object is required if the tasks read it with the filter
-#: `mandatory`.
+#: Tasks of a role `hosts`. The filter `mandatory` makes a key required.
 TASKS = """
 - name: Manage hosts
   host:

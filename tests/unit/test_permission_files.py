@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the files of docs/reference/permissions with the code, and with permissions.md.
-
-tests/integration/test_permission_files.py uses each file on a real API server.
-"""
+"""Compare the files of docs/reference/permissions with the code, and with permissions.md."""
 
 from __future__ import annotations
 

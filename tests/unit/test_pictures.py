@@ -28,10 +28,7 @@ HISTORY_STEP = "keep foo-HASH: myimage:v1 as revision 1"
 
 
 def steps(lines):
-    """Return the set of the steps in these lines, with HASH instead of the hash in a name.
-
-    Lines about waits and warnings are left out.
-    """
+    """Return the steps in these lines, with HASH instead of the hash in a name."""
     return {HASH.sub("foo-HASH", line) for line in lines
             if not line.startswith(("waiting: ", "waiting until ", "warning: "))}
 

@@ -54,10 +54,7 @@ def test_lock_files_have_the_same_versions():
 
 
 def test_lock_file_of_the_tests_has_the_required_extras():
-    """A lock file without a required extra fails as soon as the package has a newer release.
-
-    With hashes, pip then selects the newer release for the extra, and refuses it as not pinned.
-    """
+    """Without the extra, pip selects a newer release for it, and refuses this as not pinned."""
     text = re.sub(r"#.*", "", (ROOT / "tests/requirements.lock").read_text()).replace("\\\n", " ")
     locked = {canonicalize_name(requirement.name): requirement.extras
               for requirement in (Requirement(line.partition("--hash")[0])

@@ -24,10 +24,7 @@ VERSIONS = sorted(path.name for path in RECORDED.iterdir())
 
 
 def moments(names):
-    """Return the parameters of a test: version, name and moment of each recording.
-
-    The moment is, for example, "handover".
-    """
+    """Return version, name and moment (for example "handover") of each recording."""
     return [pytest.param(version, name, moment, id=f"{version}-{name}-{moment}")
             for version in VERSIONS for name in names for moment in _read(version, name)]
 
@@ -37,10 +34,7 @@ def _read(version, name):
 
 
 def settings(cluster):
-    """Return the settings of foo that an update must not change.
-
-    These are its spec without the template, and the spec and the annotations of its autoscaler.
-    """
+    """Return the settings of foo and of its autoscaler that an update must not change."""
     spec = {"minReadySeconds": 0, **cluster.cluster.items["foo"]["spec"]}
     selector = json.loads(json.dumps(spec["selector"]))
     selector.pop(object_meta.DEPLOYMENT_LABEL, None)

@@ -25,10 +25,7 @@ TABLE = re.compile(r"^\| `test_(?P<file>\w+)` \| (?P<all>\d+) \| (?P<sample>\d+)
 
 
 def points(**axes):
-    """Return all combinations of the values, as sampling.mark() passes them.
-
-    A combination is a set of pairs (axis, value).
-    """
+    """Return all combinations of the values, each as a set of pairs (axis, value)."""
     return [{*zip(axes, map(str, values), strict=True)}
             for values in itertools.product(*axes.values())]
 

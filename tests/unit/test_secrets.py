@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that no output contains a secret, for every kind of credentials and every failure.
-
-tests/integration/test_credentials.py checks successful tasks.
-"""
+"""Check that no output contains a secret, for every kind of credentials and every failure."""
 
 from __future__ import annotations
 

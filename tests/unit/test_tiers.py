@@ -197,7 +197,6 @@ def test_a_hanging_command_is_ended_with_all_children(runner, monkeypatch, tmp_p
                "the end of the child", seconds=30)
 
 
-#: A failing command that prints the hash seed of its process.
 PRINT_SEED_AND_FAIL = (
     """python -c "import os; print('seed', os.environ['PYTHONHASHSEED']); raise SystemExit(1)" """)
 
@@ -268,15 +267,12 @@ def test_tiers_run_in_pairs_without_mixed_output(pairs, capfd):
 
 
 def test_ctrl_c_ends_the_tiers_that_run_in_pairs(tmp_path):
-    """No command starts after Ctrl-C.
-
-    The tiers run in a separate process: Ctrl-C would end a pytest-xdist worker.
-    """
-    begin = (f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r}); import run; "
-             f"hang = run.Tier(['touch {tmp_path}/1', 'sleep 600', 'touch {tmp_path}/2'], "
-             "takes_one_processor=True); "
-             "run.TIERS = {'lint': hang, 'sanity': hang}; run.main(['lint', 'sanity'])")
-    with subprocess.Popen([sys.executable, "-c", begin], cwd=ROOT, stderr=subprocess.PIPE,
+    """The tiers run in a separate process: Ctrl-C would end a pytest-xdist worker."""
+    script = (f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r}); import run; "
+              f"hang = run.Tier(['touch {tmp_path}/1', 'sleep 600', 'touch {tmp_path}/2'], "
+              "takes_one_processor=True); "
+              "run.TIERS = {'lint': hang, 'sanity': hang}; run.main(['lint', 'sanity'])")
+    with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stderr=subprocess.PIPE,
                           text=True) as process:
         while not (tmp_path / "1").exists() and process.poll() is None:
             time.sleep(0.05)

@@ -50,8 +50,7 @@ VERSIONS = Versions(KEY, "aaa", "bbb", (), LABELS)
 BEFORE_UPDATE = Versions(KEY, "aaa", "", (), LABELS[:1])
 MATCH = ({"headers": [{"name": "x-tester", "type": "Exact", "value": "yes"}]},)
 OPTIONS = {"name": "foo", "route": "edge"}
-#: The requests of tasks: for a share of 1%, for matching requests, for a mirror, for a hold (no
-#: requests for the new pods), and for a restoration of the route.
+#: The requests of tasks. HOLD keeps all requests from the new pods.
 SPLIT = TrafficRequest("foo", NAMESPACE, "edge", share=Share(1, 100), options=OPTIONS)
 MATCHING = dataclasses.replace(SPLIT, share=Share(10, 100), match=MATCH)
 MIRRORING = dataclasses.replace(SPLIT, share=Share(0, 100), mirror=Share(10, 100))
@@ -114,20 +113,17 @@ class World:
         self.stores_mirror = True
         #: The controller; None after its deletion.
         self.controller = rc("foo")
-        #: The number of writes. It makes new uids and resourceVersions unique.
+        #: The number of writes, which makes new uids and resourceVersions unique.
         self.writes = 1
 
     def copy(self):
-        """Return a copy. It may share objects, since no method changes an object in place."""
+        """Return a copy. It shares objects, since no method changes an object in place."""
         world = copy.copy(self)
         world.services, world.ready = dict(self.services), set(self.ready)
         return world
 
     def key(self):
-        """Return the state as text.
-
-        The text contains no resourceVersion, except the one in the record of a split.
-        """
+        """Return the state as text, without resourceVersions (except in the record of a split)."""
         metadata = {**self.route["metadata"], "resourceVersion": ""}
         uids = {name: item["metadata"]["uid"] for name, item in self.services.items()}
         return json.dumps([{**self.route, "metadata": metadata}, uids, sorted(self.ready),
@@ -135,7 +131,7 @@ class World:
 
     @property
     def annotation(self):
-        """The routes in the annotation of the controller, or None."""
+        """The routes in the controller's annotation, or None."""
         return self.controller and self.controller["metadata"]["annotations"].get(TRAFFIC_ROUTES)
 
     def read(self, restores=False):
@@ -224,7 +220,6 @@ class World:
         self.ready |= {item["metadata"]["uid"] for item in self.services.values()}
 
     def observe_route(self):
-        """Let the Gateway observe the route."""
         generation = self.route["metadata"]["generation"]
         self.route = {**self.route, "status": {"parents": [parent(generation)]}}
 

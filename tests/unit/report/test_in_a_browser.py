@@ -3,8 +3,7 @@
 
 """Check in Chromium that no part of the page is cut off, and that colors are distinguishable.
 
-The layout tests need Chromium (`make test-browser` installs Debian's). They start it only once, and
-it renders all pages at all widths.
+The layout tests start Chromium (`make test-browser` installs Debian's) once for all pages.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from results import FAILURE, analysis, failed, paused, updated
 from ansible_collections.baton.kubernetes.plugins.filter.rollout_report import rollout_report
 
 CSS = Path(__file__).parents[3] / "roles" / "image_bump" / "templates" / "report.css.j2"
-#: Widths in pixels. WIDTHS are a phone, a tablet and a desktop screen; PAPER is A4 paper without
-#: its margins.
+#: In pixels: a phone, a tablet and a desktop screen, and A4 paper without its margins.
 WIDTHS, PAPER = (390, 768, 1280), 680
 NAME, WORD = "n" * 253, "w" * 400
 TEXT = "\n".join(f"line {number}: <b>{WORD}</b> 日本語のとても長い名前です" for number in range(50))
@@ -32,7 +30,6 @@ TEXT = "\n".join(f"line {number}: <b>{WORD}</b> 日本語のとても長い名�
 def bloat(item):
     """Return a copy of the data with the longest possible names and with long texts.
 
-    Each name has 253 characters. Each other text has fifty lines with a word of 400 characters.
     Times and texts from a fixed set (such as the phase) stay as they are.
     """
     if isinstance(item, dict):
@@ -71,9 +68,8 @@ PAGES = {"typical": TYPICAL, "bloated": bloat(TYPICAL), "fleet": FLEET,
          "clusters": CLUSTERS,
          "bloated clusters": bloat(CLUSTERS), "nothing": {}}
 
-#: JavaScript that measures each frame. A measurement is a list of three: the number of pixels by
-#: which the page is wider than the frame, the number of characters, and the first five elements
-#: that are too wide. Tables that scroll and charts do not count as too wide.
+#: JavaScript that measures each frame: by how many pixels the page is too wide, the number of
+#: characters, and the first elements that are too wide (except charts, and tables that scroll).
 MEASURE = """
 onload = () => {
   const measurements = {};

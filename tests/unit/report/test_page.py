@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that the page is well-formed, readable and complete.
-
-Text from the cluster must not become markup.
-"""
+"""Check that the page is well-formed, readable and complete."""
 
 from __future__ import annotations
 
@@ -273,10 +270,7 @@ def test_page_is_accessible_and_self_contained(data):
 
 
 def with_attack(item):
-    """Return a copy of the data with ATTACK in each text that the cluster or a user can set.
-
-    The names of regions are keys, and get ATTACK as well.
-    """
+    """Return a copy of the data with ATTACK in each text that the cluster or a user can set."""
     if isinstance(item, dict):
         trusted_keys = ("at", "phase", "started", "ended", "action",
                         *(["outcome"] if "metric" in item else []))
@@ -299,7 +293,7 @@ def test_data_of_the_cluster_is_escaped(data):
     assert ATTACK in "".join(tree.itertext())
 
 
-def variants_without_a_part(item):
+def damaged_copies(item):
     """Yield copies of the data: in each, one part is missing or has another type."""
     for key in item if isinstance(item, dict) else range(len(item[:1])) if isinstance(
             item, list) else ():
@@ -309,7 +303,7 @@ def variants_without_a_part(item):
             yield changed
         if isinstance(item, dict):
             yield {name: element for name, element in item.items() if name != key}
-        for changed in variants_without_a_part(item[key]):
+        for changed in damaged_copies(item[key]):
             yield ({**item, key: changed} if isinstance(item, dict)
                    else [*item[:key], changed, *item[key + 1:]])
 
@@ -318,7 +312,7 @@ def variants_without_a_part(item):
                          ids=["update", "fleet", "failure", "analysis", "soak", "clusters"])
 def test_missing_or_invalid_data_never_raises(data):
     """Parts are missing after an interrupted run. Another module version may use other types."""
-    for number, changed in enumerate(variants_without_a_part(data)):
+    for number, changed in enumerate(damaged_copies(data)):
         assert "</html>" in rollout_report(changed, str(TEMPLATE)), number
 
 

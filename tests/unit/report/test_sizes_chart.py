@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the positions of the elements in the chart of the sizes.
-
-The markup must be well-formed for any name of a controller.
-"""
+"""Check the positions of the elements in the chart of the sizes."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the variables of the roles: their defaults, their names, and their invalid values.
-
-Each option of the module must reach the module.
-"""
+"""Check the variables of the roles: their defaults, their names, and their invalid values."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.release.request i
 
 ROOT = Path(__file__).resolve().parents[3]
 
-#: By role, the options that only the role has: the module does not have them.
+#: The options that only the role has.
 ROLE_OPTIONS = {
     "image_bump": {"stages", "route", "route_kind", "service", "traffic_match",
                    "verify_tasks", "analysis", "approve_within", "keep_old_for", "before_tasks",
@@ -40,7 +37,6 @@ def role(request) -> str:
 
 
 def read(path: str):
-    """Return the content of a YAML file; `path` is relative to the root of the repository."""
     return yaml.safe_load((ROOT / path).read_text())
 
 
@@ -63,11 +59,8 @@ def module_options(role: str, variables: dict, extra=()) -> dict:
     return release_request.Variables(role, variables, lambda value: value, extra).options()
 
 
-def values(role: str) -> dict:
-    """Return a value for each option that the role shares with the module.
-
-    No value is empty or equal to the default.
-    """
+def non_default_values(role: str) -> dict:
+    """Return a value for each option that the role shares with the module."""
     specs = {name: option for name,
              option in options(role).items() if name not in ROLE_OPTIONS[role]}
     examples = {"bool": "false", "dict": {"web": "7"}}
@@ -78,10 +71,7 @@ def values(role: str) -> dict:
 
 
 def test_defaults_equal_the_documentation(role):
-    """Variables in defaults/ have the documented defaults.
-
-    An option that only the role has needs a variable for its default.
-    """
+    """An option that only the role has needs a variable for its default."""
     documented = {name: option["default"]
                   for name, option in options(role).items() if "default" in option}
     variables = {name.removeprefix(f"{role}_"): value
@@ -97,7 +87,7 @@ def test_defaults_equal_the_documentation(role):
 @pytest.mark.parametrize("has_prefix", [True, False],
                          ids=["name of the role's variable", "short name of a playbook"])
 def test_each_option_reaches_the_module(role, has_prefix):
-    options = values(role)
+    options = non_default_values(role)
     # The playbook rollback passes the images under the names of the role's variables.
     by_long_name = options if has_prefix else IMAGES if role == "rollback" else ()
     variables = {f"{role}_{name}" if name in by_long_name else name: value
@@ -216,12 +206,9 @@ def test_task_file_is_not_stored_in_the_cache_of_ansible(tmp_path):
     assert loads == [(str(file), "none")]
 
 
-def share_request(layer="role", **values):
-    """Return the request of image_bump for a stage of 10% of the pods and 1% of the requests.
-
-    `values` are other options, which may replace the stages.
-    """
-    variables = {"name": "foo", "stages": "10%/1%", "route": "edge", **values}
+def share_request(layer="role", **other_options):
+    """Return the request of image_bump for a stage of 10% of the pods and 1% of the requests."""
+    variables = {"name": "foo", "stages": "10%/1%", "route": "edge", **other_options}
     prefixed = {f"image_bump_{option}": value for option, value in variables.items()}
     short = {"__image_bump_short_names": True} if layer == "playbook" else {}
     return release_request.Variables("image_bump", prefixed | short,
@@ -283,10 +270,7 @@ def test_matches_of_a_survey_are_yaml():
     ({"analysis": "[{prometheus_token: secret}]"}, None, False),
 ])
 def test_only_a_whole_command_is_repeated(monkeypatch, extra, inventory, is_repeatable):
-    """A suggested command repeats the user's options only if these are all that the user gave.
-
-    Other variables, an inventory, or credentials of an analysis prevent this.
-    """
+    """A suggested command repeats the user's options only if these are all that the user gave."""
     monkeypatch.setattr(release_request.context, "CLIARGS",
                         {"inventory": inventory and (inventory,)})
     extra = {"controller": "foo", "stages": "10%,50%", "max_surge": "2", "image": "", **extra}

@@ -3,8 +3,7 @@
 
 """Compare each option in the module, its documentation, the roles, the playbooks and AWX surveys.
 
-docs/reference/options.md lists the differences. The tests fail for a difference without a row, and
-for a row without a difference.
+docs/reference/options.md lists the differences.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ Json = dict[str, t.Any]
 ROOT = Path(__file__).resolve().parents[3]
 ROLES = ("image_bump", "rollback")
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: By a name in docs/reference/options.md, the layers that the name stands for.
+#: The layers, by their name in docs/reference/options.md.
 LAYERS = {"role `image_bump`": ["role image_bump"], "role `rollback`": ["role rollback"],
           "roles": ["role image_bump", "role rollback"],
           "module `migrate_to_deployment`": ["module migrate_to_deployment"],
@@ -61,9 +60,8 @@ LAYERS = {"role `image_bump`": ["role image_bump"], "role `rollback`": ["role ro
           "survey of *Image bump*": ["survey image_bump"],
           "survey of *Rollback*": ["survey rollback"],
           "surveys": ["survey image_bump", "survey rollback"]}
-#: By the type of an option without choices, the type of its question in a survey. For all types
-#: that are not listed here, the question has the type text.
-QUESTIONS = {"list": "textarea", "dict": "textarea", "raw": "textarea"}
+#: Types of questions, by the type of an option without choices. The others have the type text.
+QUESTION_TYPES = {"list": "textarea", "dict": "textarea", "raw": "textarea"}
 
 
 class Difference(t.NamedTuple):
@@ -75,11 +73,7 @@ class Difference(t.NamedTuple):
 
 
 def documented_differences() -> list[Difference]:
-    """Return the differences that docs/reference/options.md lists.
-
-    A row of the page can name several options and layers. The list has a difference for each pair
-    of an option and a layer.
-    """
+    """Return the differences in docs/reference/options.md, one for each option and layer."""
     page = (ROOT / "docs" / "reference" / "options.md").read_text("utf-8")
     lines = page.partition("\n## Options by purpose\n")[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines
@@ -116,10 +110,7 @@ def role_options(role: str) -> dict[str, Json]:
 
 def differences(layer: str, before: dict[str, Json],
                 after: dict[str, Json]) -> t.Iterator[Difference]:
-    """Yield the differences between the options that two layers share.
-
-    Compared are the type, aliases, default, choices and suboptions of each option.
-    """
+    """Yield the differences between the options that two layers share."""
     for option in before.keys() & after.keys():
         first, second = before[option], after[option]
         for aspect in ("type", "elements", "required"):
@@ -137,11 +128,12 @@ def differences(layer: str, before: dict[str, Json],
         if first.get("default") != second.get("default"):
             yield Difference(layer, option, "default", as_text(first.get("default")),
                              as_text(second.get("default")))
-        yield from choices(layer, option, first.get("choices", ()), second.get("choices", ()))
+        yield from choice_differences(layer, option, first.get("choices", ()),
+                                      second.get("choices", ()))
 
 
-def choices(layer: str, option: str, before: t.Collection[str],
-            after: t.Collection[str]) -> t.Iterator[Difference]:
+def choice_differences(layer: str, option: str, before: t.Collection[str],
+                       after: t.Collection[str]) -> t.Iterator[Difference]:
     yield from (Difference(layer, option, "choices", choice, None)
                 for choice in set(before) - set(after))
     yield from (Difference(layer, option, "choices", None, choice)
@@ -175,8 +167,8 @@ def survey_differences(role: str) -> t.Iterator[Difference]:
         spec, layer = options[option], f"survey {role}"
         if spec["type"] == "bool":
             spec = {"choices": ["no", "yes"], "default": "yes" if spec["default"] else "no"}
-        question_type = "multiplechoice" if "choices" in spec else QUESTIONS.get(spec["type"],
-                                                                                 "text")
+        question_type = ("multiplechoice" if "choices" in spec
+                         else QUESTION_TYPES.get(spec["type"], "text"))
         if question["type"] != question_type:
             yield Difference(layer, option, "type", question_type, question["type"])
         default = spec.get("default", "")
@@ -184,8 +176,8 @@ def survey_differences(role: str) -> t.Iterator[Difference]:
             before = ",".join(default) if isinstance(default, list) else as_text(default)
             yield Difference(layer, option, "default", before, question["default"])
         if question["type"] == "multiplechoice":
-            yield from choices(layer, option, set(spec["choices"]) - {""},
-                               question["choices"].splitlines())
+            yield from choice_differences(layer, option, set(spec["choices"]) - {""},
+                                          question["choices"].splitlines())
 
 
 @pytest.mark.parametrize("layer, differences_of",
@@ -308,10 +300,7 @@ def test_each_layer_names_the_unit_of_an_option(role):
 
 
 def requests_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json]:
-    """Yield the parameters of each task of the module that a job with this survey runs.
-
-    A question without an answer keeps its default.
-    """
+    """Yield the parameters of each task of the module that a job with this survey runs."""
     variables = ({question["variable"]: question["default"]
                   for question in questions(role).values()} | answers)
     options = {name: option for option, name in PLAYBOOK_NAMES.items()}
@@ -340,7 +329,6 @@ def requests_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("role", ROLES)
 def test_defaults_of_surveys_are_valid_for_each_kind(role, kind, selection, answers):
-    """The module accepts the defaults, whether the survey gives the kind or the module finds it."""
     answers = selection | {"image": "myimage:v2"} | dict.fromkeys(answers, kind)
     tasks = list(requests_of_a_survey(role, kind, answers))
 

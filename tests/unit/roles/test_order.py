@@ -18,8 +18,5 @@ FILES = sorted(path for folder in ("roles", "playbooks") for path in (ROOT / fol
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_list_becomes_a_set(path):
-    """Python's hash seed decides the order of a set.
-
-    The filters of this collection keep the order of a list instead.
-    """
+    """Python's hash seed decides the order of a set."""
     assert SET_FILTERS.findall(path.read_text(encoding="utf-8")) == []

@@ -1,19 +1,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the results of rolling_update, its check mode and rolling_update_info, for each kind.
-
-The tests also check whether the autoscaler is frozen.
-"""
+"""Compare the results of rolling_update, its check mode and rolling_update_info, for each kind."""
 
 from __future__ import annotations
 
 import pytest
 from every_kind import KINDS, SIZE, Cluster, update_request
 
-#: Pairs of a kind and the type of its updateStrategy. The type "" is the default.
-ROWS = [(kind, "") for kind in KINDS] + [("StatefulSet", "OnDelete"), ("DaemonSet", "OnDelete")]
-#: By a value of pause_at, the number of new pods at the pause.
+#: The strategy "" is the default updateStrategy.
+KINDS_AND_STRATEGIES = [
+    (kind, "") for kind in KINDS] + [("StatefulSet", "OnDelete"), ("DaemonSet", "OnDelete")]
+#: The number of new pods at a pause, by pause_at.
 PAUSES = {"1": 1, "50%": 2, "100%": 4}
 
 
@@ -22,7 +20,7 @@ def actions(result):
 
 
 @pytest.mark.parametrize("pause", PAUSES)
-@pytest.mark.parametrize("kind, strategy", ROWS)
+@pytest.mark.parametrize("kind, strategy", KINDS_AND_STRATEGIES)
 def test_results_agree_at_a_pause(kind, strategy, pause):
     request, cluster = update_request(kind, pause_at=pause), Cluster(kind, strategy)
     preview = cluster.check_mode(request)
@@ -52,7 +50,7 @@ def test_results_agree_at_a_pause(kind, strategy, pause):
 
 @pytest.mark.parametrize("end", ["updated", "rolled_back"])
 @pytest.mark.parametrize("pause", PAUSES)
-@pytest.mark.parametrize("kind, strategy", ROWS)
+@pytest.mark.parametrize("kind, strategy", KINDS_AND_STRATEGIES)
 def test_results_agree_at_the_end_of_a_paused_update(kind, strategy, pause, end):
     cluster = Cluster(kind, strategy)
     cluster.run(update_request(kind, pause_at=pause))

@@ -14,7 +14,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import 
 
 
 def test_simulated_clock_advances_only_in_sleep():
-    """The sleep of the simulated clock returns at once."""
     clock, simulated = Clock(), SimulatedClock()
     before, simulated_before = clock.monotonic(), simulated.monotonic()
 

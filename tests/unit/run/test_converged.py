@@ -26,7 +26,7 @@ OUTCOMES = {"updated": {"image": "myimage:v1"},
 class UnreadyCluster(Cluster):
     """Cluster where foo has the requested template and an unready pod.
 
-    The pod becomes ready after `waits` waits of the task, or never if `waits` is None.
+    waits: the number of the task's waits until the pod becomes ready (None: never).
     """
 
     def __init__(self, kind, outcome="updated", waits=None):

@@ -69,10 +69,7 @@ def test_the_new_pods_are_listed_at_most_three_times(replicas, options, sizes):
 
 
 def test_changed_pods_are_listed_again_at_the_end():
-    """The restart of a container changes the controller's resourceVersion.
-
-    All pods are available before the restart and after it.
-    """
+    """The restart of a container changes the controller's resourceVersion."""
     cluster = DriftingCluster(2, A)
     list_pods = cluster.all_pods
 

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update the controllers of several namespaces in one task.
-
-The tests check the options, the order, the names in messages, and failures.
-"""
+"""Update the controllers of several namespaces in one task."""
 
 from __future__ import annotations
 
@@ -40,7 +37,6 @@ class Cluster(clusters.Cluster):
 
 
 def params(**changes):
-    """Return the module's parameters: the defaults with changes."""
     return {option: spec.get("default") for option, spec in options.ARGUMENT_SPEC.items()} | changes
 
 

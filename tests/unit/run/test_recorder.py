@@ -86,7 +86,6 @@ def test_quick_scale_steps_share_an_event():
 
 
 def test_steps_in_a_fleet_share_an_event():
-    """Steps within the interval share an Event, in the order of the steps."""
     cluster, events = Cluster(rc(replicas=1)), []
     cluster.record = lambda event: events.append((event["reason"], event["message"])) or True
 
@@ -109,11 +108,11 @@ def test_failure_is_an_event():
 
 # Sizes
 
-SIZES = dataclasses.replace(UPDATE, return_sizes=True)
+WITH_SIZES = dataclasses.replace(UPDATE, return_sizes=True)
 
 
 def test_sizes_of_an_update():
-    result = Cluster(rc(replicas=2)).run(SIZES)
+    result = Cluster(rc(replicas=2)).run(WITH_SIZES)
 
     sizes = [(size["phase"],
               *((size[side] or {}).get("replicas") for side in ("controller", "successor")))
@@ -133,16 +132,13 @@ def test_sizes_of_a_failed_update():
 
 
 def test_no_sizes_without_a_change():
-    """A task that has nothing to change returns no sizes.
-
-    Check mode returns none either, since all its times would be equal.
-    """
+    """Check mode returns no sizes either, since all its times would be equal."""
     cluster = Cluster(rc(image="myimage:v2"))
 
-    assert cluster.run(SIZES)["sizes"] == []
+    assert cluster.run(WITH_SIZES)["sizes"] == []
     assert "sizes" not in cluster.run(dataclasses.replace(UPDATE, images={"": "myimage:v3"}))
     cluster.clock.is_real = False
-    assert cluster.run(dataclasses.replace(SIZES, images={"": "myimage:v4"}))["sizes"] == []
+    assert cluster.run(dataclasses.replace(WITH_SIZES, images={"": "myimage:v4"}))["sizes"] == []
 
 
 def test_handover_has_its_own_reason():

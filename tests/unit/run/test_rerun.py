@@ -3,8 +3,8 @@
 
 """Check that a rerun decides as the first run does, at any moment.
 
-At each write and at each wait of a task, a second task with the same request observes a copy of
-the cluster. The second task has no memory of the first, but has to decide the same.
+At each write and at each wait of a task, a second task with the same request, but without memory of
+the first, observes a copy of the cluster.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
-ROWS = [(kind, "") for kind in every_kind.KINDS] + [
+KINDS_AND_STRATEGIES = [(kind, "") for kind in every_kind.KINDS] + [
     ("StatefulSet", "OnDelete"), ("DaemonSet", "OnDelete")]
 WAIT = "wait"
 
@@ -57,10 +57,7 @@ class Rerun(every_kind.Cluster):
         raise DecisionMade(WAIT)
 
     def decision(self, request):
-        """Return what a rerun decides first: a write or WAIT.
-
-        If the rerun ends before, return its error or the message of its result.
-        """
+        """Return the first write or WAIT of a rerun, or its error or message if it ends before."""
         try:
             return driver.run(choose(request), request, self, self.clock)["msg"]
         except DecisionMade as decided:
@@ -99,10 +96,7 @@ class ComparedCluster(every_kind.Cluster):
         return super().wait(seconds)
 
     def run_and_compare(self, request):
-        """Run a task, and return where a rerun decided differently.
-
-        A difference is a pair of the task's decision and the rerun's decision.
-        """
+        """Run a task, and return each pair of different decisions: the task's and the rerun's."""
         self.request, self.differences = request, []
         try:
             self.run(request)
@@ -112,14 +106,14 @@ class ComparedCluster(every_kind.Cluster):
         return self.differences
 
 
-@pytest.mark.parametrize("kind, strategy", ROWS)
+@pytest.mark.parametrize("kind, strategy", KINDS_AND_STRATEGIES)
 def test_rerun_decides_the_same_during_an_update(kind, strategy):
     cluster = ComparedCluster(kind, strategy)
     assert cluster.run_and_compare(every_kind.update_request(kind)) == []
     assert len(cluster.decisions) > 2
 
 
-@pytest.mark.parametrize("kind, strategy", ROWS)
+@pytest.mark.parametrize("kind, strategy", KINDS_AND_STRATEGIES)
 def test_rerun_decides_the_same_during_a_canary_and_a_rollback(kind, strategy):
     cluster = ComparedCluster(kind, strategy)
     for request in (every_kind.update_request(kind, pause_at="1"),
@@ -131,9 +125,9 @@ def test_rerun_decides_the_same_during_a_canary_and_a_rollback(kind, strategy):
 
 
 def test_documentation_lists_the_memory_of_a_run():
-    clock = {"now", "who", "seconds", "server_time"}
+    clock_fields = {"now", "who", "seconds", "server_time"}
     fields = {field.name for cache in (Memory, ClientDrivenCaches, DaemonSetCaches)
-              for field in dataclasses.fields(cache)} - clock - {"_caches"}
+              for field in dataclasses.fields(cache)} - clock_fields - {"_caches"}
     page = (Path(__file__).parents[3] / "docs" / "internals" / "design.md").read_text("utf-8")
     section = page.partition("## What a run knows")[2].partition("\n## ")[0]
     cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| ")]

@@ -63,10 +63,7 @@ def warning(about, count=1, reason="Unhealthy", uid="e", **more):
 
 
 class FakeFlow:
-    """Fake flow and fake cluster in one object, with a soak that watches them.
-
-    The test sets what the soak observes.
-    """
+    """Fake flow and fake cluster in one object, with a soak that watches them."""
 
     def __init__(self, monkeypatch, began=1_000_000.0):
         monkeypatch.setattr(soaking, "decide",
@@ -83,7 +80,7 @@ class FakeFlow:
             object_meta.SOAK: Soak("new template", self.clock.now).text}
         self.observation = Observed(parse(Kind.REPLICATION_CONTROLLER, item), None)
         self.lookups = []
-        #: The pods that the list at the end of the soak contains; if empty, these are `pods`.
+        #: The pods of the list at the end of the soak (if empty, `pods`).
         self.last_pods = []
 
     def watched_pods(self, _controller):
@@ -170,10 +167,7 @@ def test_soak_fails_if_new_pods_keep_appearing(soak_):
 @pytest.mark.parametrize("seconds_until_first_observation", [300, 10],
                          ids=["earlier task", "this task"])
 def test_later_pod_restarts_the_soak(monkeypatch, seconds_until_first_observation):
-    """The seconds before the creation of a pod do not count for this pod.
-
-    With 300 s before the first observation, an earlier task has begun the soak.
-    """
+    """The seconds before the creation of a pod do not count for this pod."""
     soak_ = FakeFlow(monkeypatch, began=seconds(LONG_AGO) + 3600)
     soak_.observe(2, pods("a", "b"), seconds=seconds_until_first_observation)
     soak_.observe(2, pods("a", "b"), seconds=250)
@@ -225,10 +219,7 @@ def test_pods_still_count_as_new_pods_if_the_revision_is_unknown(soak_):
 
 
 def test_other_failures_are_recorded_while_pods_are_missing(soak_):
-    """A scale-down may explain a missing pod, so that the soak waits before it fails.
-
-    An unready pod fails the soak at once.
-    """
+    """A scale-down may explain a missing pod, but an unready pod fails the soak at once."""
     unready_pod = pod("b", ready=False)
     soak_.observe(3, pods("a", "b", "c"))
 
@@ -263,7 +254,6 @@ def test_unchanged_pods_are_not_parsed(soak_, monkeypatch):
 
 
 def test_recreated_controller_restarts_the_soak(soak_):
-    """The soak of the recreated controller starts again; the soak of the deleted one has ended."""
     soak_.observe(2, pods("a", "b"))
     item = rc(uid="another")
     soak_.observation = Observed(parse(Kind.REPLICATION_CONTROLLER, item), None)

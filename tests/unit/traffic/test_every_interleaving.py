@@ -3,9 +3,8 @@
 
 """Explore every interleaving of the moves of tasks, controllers and a user.
 
-The tasks split and restore a route. An observation and the write that follows are two moves, so
-that other clients act in between. A task may be killed before each of its writes; then a new task
-with the same request begins.
+An observation and the write that follows are two moves, so that other clients act in between. A
+task may be killed before each write; then a new task with the same request begins.
 """
 
 from __future__ import annotations
@@ -41,9 +40,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner i
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import TRAFFIC_SPLIT
 
-#: Number of writes after which the explorer goes no further. Two tasks with opposite requests may
-#: write forever, if each always acts before the other ends. A split takes 5 writes, and so does a
-#: restoration.
+#: Two tasks with opposite requests may write forever. A split and a restoration take 5 writes each.
 MAX_WRITES = 15
 #: A field that another client adds to a rule, and that a restoration must keep.
 EDIT = {"timeouts": {"request": "10s"}}
@@ -75,7 +72,6 @@ class Task:
         return [(world, self.after_decision(world))]
 
     def after_decision(self, world):
-        """Return the task after its next decision."""
         try:
             decision = plan(self.request, world.observed(self.request, self.is_drained))
         except RolloutError:
@@ -101,10 +97,7 @@ class Explorer:
         self._edits, self._max_writes = edits, max_writes
 
     def explore(self, world):
-        """Explore all states, and return their number.
-
-        Raises AssertionError for the first state that fails a check.
-        """
+        """Explore all states, and return their number. Raises AssertionError if a check fails."""
         stack = [(world, self._tasks, self._edits)]
         while stack:
             world, tasks, edits = stack.pop()
@@ -119,9 +112,9 @@ class Explorer:
                 for changed, moved in task.moves(world):
                     stack.append((changed, (*tasks[:number], moved, *tasks[number + 1:]), edits))
             for act in (World.become_ready, World.observe_route, begin_update):
-                settled = world.copy()
-                act(settled)
-                stack.append((settled, tasks, edits))
+                next_world = world.copy()
+                act(next_world)
+                stack.append((next_world, tasks, edits))
             if edits:
                 edited = world.copy()
                 edited.put_rules([{**rule_, **EDIT} for rule_ in edited.rules])
@@ -135,10 +128,7 @@ def begin_update(world):
 
 
 def check_ends(world, is_edited):
-    """Check that from this state, a split and a restoration end as they do from the start.
-
-    If another client has edited the rules, each rule keeps the edit until the end.
-    """
+    """Check that from this state, a split and a restoration end as they do from the start."""
     edit = EDIT if is_edited else {}
     assert world.annotation or set(world.named_services()) <= {"foo", "bar"}
     assert all(rule_ == {**rule_, **edit} for rule_ in world.rules)
@@ -150,14 +140,13 @@ def check_ends(world, is_edited):
     assert len(world.rules) == 2 and set(world.named_services()) <= world.services.keys()
     assert not any("filters" in rule_ for rule_ in world.rules)
     run(world, RESTORE)
-    assert world.rules == [{**rule_, **edit} for rule_ in START]
+    assert world.rules == [{**rule_, **edit} for rule_ in RULES_BEFORE_SPLIT]
     assert world.services.keys() == {"foo", "bar"}
     assert TRAFFIC_SPLIT not in world.route["metadata"].get("annotations", {})
     assert world.annotation is None
 
 
-#: The rules before a split: one for the Service foo with the weight 3, and one for another Service.
-START = [rule(backend("foo", 3)), rule(backend("bar"), path="/bar")]
+RULES_BEFORE_SPLIT = [rule(backend("foo", 3)), rule(backend("bar"), path="/bar")]
 
 
 @pytest.mark.parametrize("requests, deaths, edits, max_writes, min_states", [
@@ -174,7 +163,7 @@ def test_route_never_names_a_service_without_ready_pods(requests, deaths, edits,
                                                         min_states):
     explorer = Explorer(*requests, deaths=deaths, edits=edits, max_writes=max_writes)
 
-    assert explorer.explore(World(*START)) >= min_states
+    assert explorer.explore(World(*RULES_BEFORE_SPLIT)) >= min_states
 
 
 @pytest.mark.parametrize("requests, deaths, edits, max_writes, min_states", [
@@ -185,13 +174,13 @@ def test_route_never_names_a_service_without_ready_pods(requests, deaths, edits,
 def test_requests_are_held_while_an_update_begins(requests, deaths, edits, max_writes, min_states):
     explorer = Explorer(*requests, deaths=deaths, edits=edits, max_writes=max_writes)
 
-    assert explorer.explore(World(*START, versions=BEFORE_UPDATE)) >= min_states
+    assert explorer.explore(World(*RULES_BEFORE_SPLIT, versions=BEFORE_UPDATE)) >= min_states
 
 
 @pytest.mark.parametrize("request_", [SPLIT, MATCHING, MIRRORING, HOLD, RESTORE],
                          ids=["split", "match", "mirror", "hold", "restored"])
 def test_another_share_after_held_requests(request_):
-    world = World(*START, versions=BEFORE_UPDATE)
+    world = World(*RULES_BEFORE_SPLIT, versions=BEFORE_UPDATE)
     run(world, HOLD)
     begin_update(world)
     Explorer(request_, deaths=2).explore(world)
@@ -203,7 +192,7 @@ def test_another_share_after_held_requests(request_):
 @pytest.mark.parametrize("first_request", [SPLIT, MATCHING, MIRRORING],
                          ids=["from split", "from match", "from mirror"])
 def test_restoration_and_another_share_after_a_split(first_request, request_):
-    world = World(*START)
+    world = World(*RULES_BEFORE_SPLIT)
     run(world, first_request)
     world.check()
     Explorer(request_, RESTORE, deaths=0).explore(world)

@@ -3,8 +3,8 @@
 
 """Forge the annotations of a split, and edit its route, in each phase of a release.
 
-The next task loses no request: split_cluster.py checks this at each write. The task keeps the edit
-of the other client, and changes no Service of another split. It ends as it would without a forgery.
+The next task ends as it would without a forgery, and keeps the edit. split_cluster.py checks at
+each write that no request is lost.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
     parse_record,
 )
 
-#: By phase, the tasks that lead to it. A task is given by the options of rolling_update, or by the
-#: weight for traffic_split. The task "restoring" is a restoration that is killed.
+#: The tasks that lead to each phase: the options of rolling_update, the weight for traffic_split,
+#: or "restoring" (a restoration that is killed).
 PHASES = {
     "hold": ["0%"],
     "hold, paused": ["0%", PAUSE],
@@ -38,15 +38,15 @@ PHASES = {
     "keep_old, back": [KEEP_OLD, "0%", "100%", "0%"],
     "keep_old, restoring": [KEEP_OLD, "100%", "restoring"],
 }
-#: The tasks after the forgery, each with the image of all pods at its end. A restoration of the
-#: route (None) does not end the update, so that it has no image.
+#: The tasks after the forgery, and the image of all pods at their end. A restoration of the route
+#: (None) does not end the update.
 TASKS = {"update": (RESUME, "myimage:v2"), "rollback": (ROLLBACK, "myimage:v1"),
          "restoration": (None, "")}
 #: A Service of another controller, which a user has annotated like a Service of the split.
 BYSTANDER = service("payments", {"app": "payments"}, metadata={
     "uid": "uid of payments", "ownerReferences": [{"uid": ROUTE_UID}],
     "annotations": {SPLIT_OF: "foo"}})
-#: A forged record. Its weights are those of rules that never existed.
+#: A forged record, with a weight that no rule had.
 RECORD = {"service": "foo", "id": "1", "restoring": True, "weights": [7], "match": []}
 RECORDS = {"removed": None, "restoring": json.dumps(RECORD),
            "not restoring": json.dumps({**RECORD, "restoring": False}),
@@ -82,10 +82,7 @@ def kinds_and_phases():
 
 
 def complete(cluster, name):
-    """Run a task to the end, and return the image of all pods at the end of the task (see TASKS).
-
-    A rollback is refused if no update is in progress. Then a restoration of the route follows.
-    """
+    """Run a task of TASKS to the end, and return its image."""
     task, image = TASKS[name]
     result = cluster.roll(**task) if task else cluster.split(restores=True)
     if not isinstance(result, dict):
@@ -96,7 +93,7 @@ def complete(cluster, name):
 
 
 def check_restored(cluster, image, has_edit, weights):
-    """Check that no split remains, and that the Service foo of the route has one of the weights."""
+    """Check that no split remains, and that foo has one of the weights."""
     (rule,) = cluster.world.rules
     (item,) = rule["backendRefs"]
     assert (item["name"], item["weight"] in weights) == ("foo", True)

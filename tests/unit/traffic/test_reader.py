@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read related objects.
-
-Objects that the user may not read, or that the cluster does not serve, are left out.
-"""
+"""Read related objects; those that are forbidden or not served are left out."""
 
 from __future__ import annotations
 
@@ -31,8 +28,7 @@ GROUPS = {"groups": [{"name": group, "versions": [{"version": "v10"}, {"version"
 class Server:
     """An API server with a list of objects for each path in `lists`.
 
-    All other paths are forbidden. `groups` is the response of the discovery; if it is None, the
-    discovery is forbidden.
+    All other paths are forbidden. groups: the response of the discovery (None: forbidden).
     """
 
     def __init__(self, lists=(), rules=None, gateways=(), groups=GROUPS):

@@ -24,12 +24,11 @@ OTHERS = st.sampled_from(["bar", "foo-1", "foobar"])
 #: A filter of the user that mirrors to another Service.
 FOREIGN_MIRROR = {"type": "RequestMirror", "requestMirror": {
     "backendRef": {"group": "", "kind": "Service", "name": "bar", "port": 80}, "percent": 10}}
-#: Further fields of a rule.
-EXTRA = st.sampled_from([{}, {"filters": [{"type": "URLRewrite"}]}, {"filters": [FOREIGN_MIRROR]},
-                         {"timeouts": {"request": "1s"}}, {"name": "main"}])
+FIELDS = st.sampled_from([{}, {"filters": [{"type": "URLRewrite"}]}, {"filters": [FOREIGN_MIRROR]},
+                          {"timeouts": {"request": "1s"}}, {"name": "main"}])
 RULES = st.lists(st.builds(
     lambda name, weight, path, fields: rule(backend(name, weight), path=path, **fields),
-    st.one_of(st.just("foo"), OTHERS), st.integers(1, 1_000_000), st.sampled_from("ab"), EXTRA),
+    st.one_of(st.just("foo"), OTHERS), st.integers(1, 1_000_000), st.sampled_from("ab"), FIELDS),
     max_size=5)
 ONE_PERCENT = Share(1, 100)
 SHARES = st.builds(Share, st.integers(0, 100), st.just(100))
@@ -39,17 +38,15 @@ MATCHES = st.lists(st.sampled_from([*MATCH, {"queryParams": [
 
 
 def split_rules(plain, share=ONE_PERCENT, match=(), mirror=None):
-    """Return the rules with the requests for foo split between the pair."""
     return rules.split(plain, "foo", NAMESPACE, PAIR, share, match, mirror)
 
 
 def record(plain, match=()):
-    """Return the record of a split of the rules."""
     return Record("foo", "1", weights=rules.weights_of(plain, "foo", NAMESPACE), match=tuple(match))
 
 
 def restored(changed, stored=None):
-    """Return the rules after a restoration. `stored` is the split's record, or None if lost."""
+    """Return the rules after a restoration; `stored` is None if the record is lost."""
     return rules.restored(changed, "foo", NAMESPACE, PAIR, stored)
 
 

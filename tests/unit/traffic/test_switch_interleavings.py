@@ -3,8 +3,8 @@
 
 """Explore every interleaving of the moves of tasks, controllers and a user.
 
-The tasks switch and restore a Service. An observation and the write that follows are two moves, so
-that other clients act in between. A task may be killed before each of its writes.
+An observation and the write that follows are two moves, so that other clients act in between. A
+task may be killed before each write.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ SWITCH = TrafficRequest("foo", NAMESPACE, "foo", "Service", "foo", share=Share(1
                         options={"name": "foo"})
 HOLD = dataclasses.replace(SWITCH, share=Share(0, 100))
 RESTORE = dataclasses.replace(HOLD, restores=True)
-#: Number of writes after which explore() goes no further. Two tasks with opposite requests may
-#: write forever.
+#: Two tasks with opposite requests may write forever.
 MAX_WRITES = 8
 
 
@@ -144,8 +143,7 @@ def explore(world, *requests, deaths=1):
 def moves_of(world, request, deaths, pending, is_done):
     """Return, for each possible move of a task, the world and the task after it.
 
-    A task is a tuple: its request, how often it may still be killed, the write that it has planned,
-    and whether it is done.
+    deaths: how often the task may still be killed. pending: the write that it has planned.
     """
     if is_done:
         return []
@@ -161,10 +159,7 @@ def moves_of(world, request, deaths, pending, is_done):
 
 
 def check_end(world, requests):
-    """Check a state where all tasks are done.
-
-    A single task must have reached the requested state. A restoration must be possible.
-    """
+    """Check a state where all tasks are done, and that a restoration is possible."""
     if len(requests) == 1:
         (request,) = requests
         value = None if request.restores else LABELS[bool(request.share.new)][KEY]

@@ -3,9 +3,8 @@
 
 """Update controllers whose requests are split; kill the task at each write, and run another task.
 
-The tests run the real driver, the real flows and the real loop of a split on a simulated cluster.
-The endpoints of a Service follow from the labels of the simulated pods. After each write and each
-move of the cluster, each backend with a weight must have a ready pod: no request may be lost.
+Only the cluster is simulated. After each write and each move of the cluster, each backend with a
+weight must have a ready pod: no request may be lost.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ def test_killed_task_and_the_next_task_lose_no_request(kind, task, next_task, is
 
 @functools.cache
 def _cached_switched_cluster(kind):
-    """Return the cached cluster of switched(). Tests change only copies of this cluster."""
+    """Return the cached cluster of switched(). Tests must change only copies."""
     cluster = SplitCluster(kind)
     for result in (cluster.roll(**KEEP_OLD), cluster.split("0%"), cluster.split("100%")):
         assert isinstance(result, dict), result
@@ -147,14 +146,14 @@ def refuse_requests_for_old_pods(cluster):
     old = cluster.world.services[cluster.world.rules[0]["backendRefs"][1]["name"]]["spec"]
     check = cluster.check_requests
 
-    def check_versions():
+    def check_old_pods():
         check()
         answering = [cluster.world.services[item["name"]]["spec"]["selector"]
                      for item in cluster.world.rules[0]["backendRefs"] if item["weight"]]
         assert not [pod for pod, _ready in cluster.labeled_pods() for selector in answering
                     if selector.items() | old["selector"].items() <= pod.labels.items()]
 
-    cluster.check_requests = check_versions
+    cluster.check_requests = check_old_pods
 
 
 @pytest.mark.parametrize("kind", KEEP_OLD_KINDS)
@@ -392,7 +391,6 @@ def test_update_to_the_end_or_without_a_change_restores_held_requests(kind):
 @pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "back"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_requests_stay_held_after_a_killed_update(kind, next_task, is_after_write):
-    """The new pods get no requests until another task restores the route."""
     for write_number in range(1, MAX_WRITES):
         cluster = held(kind)
         if cluster.roll(death=(write_number, is_after_write), **PAUSE) is not None:

@@ -3,8 +3,7 @@
 
 """Update controllers whose Service selects one version; kill the task at each write.
 
-These tests are like test_update_with_a_split, but without a route. After each write and each move
-of the cluster, the selector of the Service must select a ready pod.
+After each write and each move of the cluster, the Service must select a ready pod.
 """
 
 from __future__ import annotations
@@ -85,7 +84,6 @@ class SwitchCluster(SplitCluster):
 
     @property
     def selected_pod_count(self):
-        """The number of pods that the Service selects."""
         return len([pod for pod, _ready in self.labeled_pods()
                     if self.selector.items() <= pod.labels.items()])
 
@@ -95,8 +93,7 @@ class SwitchCluster(SplitCluster):
     def change(self, **fields):
         """Change the Service as another client.
 
-        Fields: `record` is the text of the stored selector (None removes it); `selector` is the new
-        selector.
+        Fields: `record` (the stored selector as text; None removes it) and `selector`.
         """
         metadata = {**self.service["metadata"]}
         if "record" in fields:
@@ -115,7 +112,7 @@ class SwitchCluster(SplitCluster):
 
 @functools.cache
 def _cached_cluster(kind, *tasks):
-    """Return the cached cluster of cluster_after(). Tests change only copies of this cluster."""
+    """Return the cached cluster of cluster_after(). Tests must change only copies."""
     cluster = SwitchCluster(kind)
     for name, value in tasks:
         result = cluster.split(value) if name == "split" else cluster.roll(**dict(value))
@@ -124,10 +121,7 @@ def _cached_cluster(kind, *tasks):
 
 
 def cluster_after(kind, *tasks):
-    """Return a cluster after some tasks.
-
-    A text is the weight of a split; a dictionary has the options of an update.
-    """
+    """Return a cluster after tasks: a text is the weight of a split, a dictionary an update."""
     return _cached_cluster(kind, *(("split", task) if isinstance(task, str)
                                    else ("roll", tuple(task.items())) for task in tasks)).copy()
 

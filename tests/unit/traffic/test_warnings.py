@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the warnings before the first change of a split.
-
-Each warning is about an object that exists in the cluster.
-"""
+"""Check the warnings before the first change of a split."""
 
 from __future__ import annotations
 
@@ -93,11 +90,11 @@ def test_tls_policy_has_to_name_the_services_of_the_split():
         for items in (targets, targets[:2], targets[:1]))
     assert len(names) == 2
     assert warnings_of(objects=all_targets) == warnings_of(objects=two_targets) == []
-    refuse(all_targets)
+    refuse_missing_policies(all_targets)
     for objects, missing in ((two_targets, names[1:]), (only_foo, names)):
         with pytest.raises(RolloutError, match="the BackendTLSPolicy tls applies to foo, but not "
                            f"to {' and '.join(missing)}") as refused:
-            refuse(objects)
+            refuse_missing_policies(objects)
         program, *words, patch = shlex.split(refused.value.commands[0])
         assert (program, words[-3:]) == ("kubectl", ["tls", "--type=json", "-p"])
         operations = json.loads(patch)
@@ -111,16 +108,16 @@ def test_policy_for_the_new_pods_is_needed_when_they_get_a_service():
     targets = [{"group": "", "kind": "Service", "name": "foo"}]
     only_foo = related(BackendTLSPolicy=item_named("tls", targetRefs=targets))
     with pytest.raises(RolloutError, match="applies to foo, but not to foo-"):
-        refuse(only_foo, world, HOLD)
+        refuse_missing_policies(only_foo, world, HOLD)
     run(world, HOLD)
-    refuse(only_foo, world, HOLD)
+    refuse_missing_policies(only_foo, world, HOLD)
     world.versions = VERSIONS
-    refuse(only_foo, world, HOLD)
+    refuse_missing_policies(only_foo, world, HOLD)
     with pytest.raises(RolloutError, match="applies to foo, but not to foo-"):
-        refuse(only_foo, world, SPLIT)
+        refuse_missing_policies(only_foo, world, SPLIT)
 
 
-def refuse(objects, world=None, request=SPLIT):
+def refuse_missing_policies(objects, world=None, request=SPLIT):
     warnings.refuse_missing_policies(request, (world or World()).observed(request), objects)
 
 

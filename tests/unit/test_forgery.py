@@ -4,9 +4,7 @@
 """Check that a user who forges a value gains nothing: no task does what the user may not do.
 
 The first tests check that forged.py has forged values for every value that the code reads. The
-others run tasks on the simulated cluster, in every phase of each flow, with forged values on one
-controller.
-tests/integration/test_forgery.py does the same on a real API server.
+others run tasks on the simulated cluster, with forged values on one controller.
 """
 
 from __future__ import annotations
@@ -106,8 +104,7 @@ OWN_DATA_READERS = ("cluster/connection.py", "cluster/kubeconfig.py", "cluster/e
 READERS = [name for path in sorted(MODULE_UTILS.rglob("*.py"))
            if (name := str(path.relative_to(MODULE_UTILS))) not in OWN_DATA_READERS
            and not name.startswith("release/")]
-#: Keys that are not fields of clients' objects. They are in the JSON of a patch or a response, or
-#: in a task's own data.
+#: Keys of patches, responses and a task's own data, which are not fields of clients' objects.
 OWN_KEYS = {"op", "path", "value", "items", "resourceRules", "incomplete", "kind", "apiVersion",
             "container", "previous", "limit", "budgets", "autoscalers",
             "generateName", "resourceVersion", "generation", "metadata", "spec", "status",
@@ -192,7 +189,6 @@ FLOWS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "Da
 WITH_REVISIONS = ("StatefulSet", "DaemonSet")
 #: The image whose pods never become ready.
 BROKEN = "myimage:v3"
-#: Images requested by users.
 REQUESTED_IMAGES = {"myimage:v0", "myimage:v1", "myimage:v2", BROKEN, ""}
 
 
@@ -273,7 +269,7 @@ class Namespace(IdleGateway):
         return self.scalers if resource == "horizontalpodautoscalers" else []
 
     def dry_run(self, write: t.Any) -> Json:
-        """Return the object that a write would store. No admission changes the object."""
+        """Return the object that a write would store."""
         if isinstance(write, Patch):
             return apply_patch(next(item for item in self.stored_items
                                     if item["metadata"]["name"] == write.name), write)
@@ -317,7 +313,6 @@ class World:
             self.model = ClusterModel(self.real.items(), kind, self.real.revisions)
 
     def copy(self) -> World:
-        """Return a copy in the same state."""
         duplicate = World(self.flow, set(self.user_names))
         if isinstance(self.model, SimulatedMigration):
             for field in ("_items", "_pods"):
@@ -353,7 +348,6 @@ class World:
         table[key] = {**item, "metadata": metadata}
 
     def has_baseline_settings(self) -> bool:
-        """Return whether the user's Deployment has its baseline settings."""
         spec = self.entries()["foo"][2]["spec"]
         return (spec["strategy"].get("rollingUpdate")
                 == {"maxSurge": "25%", "maxUnavailable": "25%"}
@@ -421,7 +415,7 @@ class World:
         return copy.deepcopy(state)
 
     def pods(self) -> list[t.Any]:
-        """Return the pods of the user's controllers. The list is empty if the model has no pods."""
+        """Return the pods of the user's controllers."""
         if self.flow in WITH_REVISIONS:
             return [pod for name in self.user_names & self.model.items.keys()
                     for pod in self.model.pods(name)]
@@ -443,7 +437,6 @@ class World:
         return driver.run(choose(request), request, gateway, clock, self.messages.append)
 
     def info(self) -> Json:
-        """Return the info module's result for the namespace."""
         request = parse_request({"name": "any", "kind": self.kind, "state": "rolled_back"})
         gateway = CheckingGateway(self, request, SimulatedClock(), 0)
         return {"rollouts": task._rollouts(choose(request), request, gateway, {"name": None})}
@@ -485,10 +478,7 @@ class CheckingGateway(SimulatedGateway):
         self.judge_pods()
 
     def judge(self, write: t.Any) -> None:
-        """Raise Violation for a write that no forged annotation may cause.
-
-        All other methods judge_*() raise Violation as well.
-        """
+        """Raise Violation for a write that no forged annotation may cause."""
         if isinstance(write, Handover):
             self.judge_hand_over(write)
             return
@@ -636,7 +626,7 @@ def is_valid_for(flow: str, params: Json) -> bool:
 def world_after(flow: str, phase: str, writes: int, is_settled: bool) -> World:
     """Return a cached world after an update of foo and the start of another one.
 
-    Tests change only copies of this world.
+    Tests must change only copies.
     """
     world = World(flow)
     if flow != "migration":
@@ -749,10 +739,7 @@ def property_test(examples: int) -> t.Callable[[t.Any], t.Any]:
 
 
 def outcome(work: t.Callable[[], Json]) -> Json:
-    """Return the result of a task.
-
-    A RolloutError becomes a result. An InternalError, and any other exception, is raised.
-    """
+    """Return the result of a task, even of a failed task. Raises InternalError."""
     try:
         return work()
     except InternalError:

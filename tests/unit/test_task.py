@@ -47,7 +47,6 @@ class Gateway(Cluster):
         self.is_closed = True
 
     def other_kinds(self, name):
-        """Return the other kinds with an object of this name."""
         return []
 
 
@@ -276,7 +275,7 @@ class MeasuredCluster(Gateway):
                      if controller.selector == selector for number in range(controller.replicas))
 
 
-def analysis(**arguments):
+def analysis_params(**arguments):
     metric_options = task.ANALYSIS_OPTIONS["metrics"]["options"]
     metrics = [{option: spec.get("default") for option, spec in metric_options.items()}
                | {"min": 1, "query": "$pods"}]
@@ -303,7 +302,7 @@ def test_an_analysis_selects_new_and_old_pods(simulate_cluster, queries, name, i
                                               old_pods):
     gateways = simulate_cluster(*items, gateway_class=MeasuredCluster)
 
-    result = task.analysis(analysis(name=name if old_pods else "foo"))
+    result = task.analysis(analysis_params(name=name if old_pods else "foo"))
 
     assert ((set(result["new_pods"]), set(result["old_pods"])) == (new_pods, old_pods)
             and result["outcome"] == "passed")
@@ -315,7 +314,7 @@ def test_an_analysis_without_a_controller_fails(simulate_cluster, queries):
     gateways = simulate_cluster(rc("other"), gateway_class=MeasuredCluster)
 
     with pytest.raises(RolloutError, match="there is no such ReplicationController"):
-        task.analysis(analysis())
+        task.analysis(analysis_params())
     assert not queries and all(gateway.is_closed for gateway in gateways)
 
 
@@ -328,7 +327,7 @@ def test_the_default_kind_of_an_analysis_is_that_of_the_only_object_with_the_nam
                             request, kind=Kind.REPLICATION_CONTROLLER)))
 
     with pytest.raises(RolloutError, match="there is no such DaemonSet"):
-        task.analysis(analysis())
+        task.analysis(analysis_params())
 
 
 def test_an_invalid_analysis_is_refused_before_any_request(simulate_cluster):
@@ -337,7 +336,7 @@ def test_an_invalid_analysis_is_refused_before_any_request(simulate_cluster):
     for wrong in ({"metrics": []}, {"prometheus_url": "x"}, {"prometheus_url": None},
                   {"name": "Foo"}):
         with pytest.raises(RolloutError):
-            task.analysis(analysis(**wrong))
+            task.analysis(analysis_params(**wrong))
     assert gateways == []
 
 
@@ -355,9 +354,10 @@ def test_an_analysis_of_logs_needs_permission_to_read_logs_but_no_prometheus(
     monkeypatch.setattr(
         task.Logs, "read",
         lambda self, request, pods: readings.append(pods) or (Reading(0.0), Reading(5.0)))
-    (metric,) = analysis()["metrics"]
+    (metric,) = analysis_params()["metrics"]
     metric |= {"type": "error_lines", "query": None}
-    params = analysis(prometheus_url=None, metrics=[metric], initial_delay=0 if is_allowed else 99)
+    params = analysis_params(prometheus_url=None, metrics=[metric],
+                             initial_delay=0 if is_allowed else 99)
 
     result = task.result_or_error(task.analysis, params, pytest.fail)
 
@@ -371,7 +371,7 @@ def test_an_analysis_of_logs_needs_permission_to_read_logs_but_no_prometheus(
                           "1/s3cret"])
 @pytest.mark.parametrize("scheme", ["http://", ""])
 def test_an_analysis_reveals_no_part_of_a_password(scheme, password):
-    params = analysis(prometheus_url=f"{scheme}u:{password}@prom:9090")
+    params = analysis_params(prometheus_url=f"{scheme}u:{password}@prom:9090")
 
     result = task.result_or_error(task.analysis, params, pytest.fail)
 
@@ -389,7 +389,7 @@ def test_an_analysis_detects_an_update_in_progress(
                         lambda *args: subjects.append(subject(*args)) or subjects[-1])
     simulate_cluster(*items, gateway_class=MeasuredCluster)
 
-    task.analysis(analysis())
+    task.analysis(analysis_params())
 
     assert {subject.in_progress for subject in subjects} == {in_progress}
 

@@ -117,7 +117,8 @@ def test_code_reads_documented_keys_only():
                         "get"):
                 arguments = call.args[:1] if name in ("get", "_bound") else call.args[1:]
                 read_keys |= {argument.value for argument in arguments
-                         if isinstance(argument, ast.Constant) and isinstance(argument.value, str)}
+                              if isinstance(argument, ast.Constant)
+                              and isinstance(argument.value, str)}
     template = (ROOT / "roles" / "image_bump" / "templates" / "report.html.j2").read_text("utf-8")
     read_keys |= set(re.findall(r"(?:\.get|[\[ ])\('(\w+)'", template))
 

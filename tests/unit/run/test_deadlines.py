@@ -74,10 +74,7 @@ def test_progress_deadline_ends_the_task(request_, items, what, next_command):
 
 
 class ClusterWithFinalizers(Cluster):
-    """Cluster that adds a finalizer to each new controller.
-
-    Finalizers are removed only while `removes_finalizers` is true.
-    """
+    """Cluster that adds a finalizer to each new controller."""
 
     removes_finalizers = False
 
@@ -168,7 +165,7 @@ def test_fatal_cause_ends_the_task_after_failure_grace(grace):
 def alternating_cluster(period, first_seconds, first_reason, second_reason):
     """Return a cluster whose pods fail for two reasons in turn.
 
-    Each period of this number of seconds begins with `first_reason` for `first_seconds`.
+    Each period (in seconds) begins with `first_reason`.
     """
     cluster = stalled_cluster(rc())
 
@@ -246,7 +243,6 @@ def test_timeout_ends_the_task():
 
 
 def test_each_available_pod_is_progress():
-    """A pod becomes available every 50 s, with a deadline of 60 s."""
     cluster = Cluster(old(1), new(2, available=0))
     request = dataclasses.replace(UPDATE, progress_deadline=60)
     cluster.ready_at = cluster.clock.now
@@ -315,10 +311,7 @@ def test_repeatedly_rejected_writes_are_an_error():
 
 
 class RejectingCluster(Cluster):
-    """Cluster whose nodes have rejected five pods, and reject one more at each observation.
-
-    `maximum` is the maximum number of rejected pods.
-    """
+    """Cluster whose nodes have rejected five pods, and reject one more at each observation."""
 
     def __init__(self, *items, maximum=1000, reason="SysctlForbidden"):
         super().__init__(*items)
@@ -351,7 +344,7 @@ def test_repeatedly_rejected_pods_are_fatal(reason):
 
 
 class RejectingNodes(IdleGateway):
-    """Gateway to a cluster whose nodes have rejected some pods. `rejected` is their number."""
+    """Gateway to a cluster whose nodes have rejected some pods."""
 
     rejected = 0
 
@@ -365,8 +358,7 @@ class RejectingNodes(IdleGateway):
 def seconds_left(gateway, available, *observations):
     """Wait for the last pods of foo; return the seconds until the deadline at each observation.
 
-    An observation has three numbers: steps so far, rejected pods, and terminating pods.
-    Observations are one second apart.
+    Observations are one second apart: (steps so far, rejected pods, terminating pods).
     """
     controller = Controller.from_api(rc(replicas=3, available=available))
     clock, seconds = FakeClock(), []
@@ -455,7 +447,7 @@ def test_rollback_after_rejected_pods():
 def stateful_set(updated, replicas=2, generation=1):
     """Return a StatefulSet with `updated` pods of the newest template.
 
-    The status describes generation 1, so that it is out of date from generation 2 on.
+    The status is out of date from generation 2 on.
     """
     return StatefulSet.from_api({
         "metadata": {"name": "foo", "uid": "uid of foo", "generation": generation,
@@ -486,7 +478,7 @@ def test_status_before_the_update_is_no_progress():
 
 
 def test_scale_down_by_another_client_restarts_the_deadline_once():
-    """Another client scales down during the update; scaling up repeatedly is no progress."""
+    """Scaling up repeatedly is no progress."""
     clock = FakeClock()
     deadlines = Deadlines(IdleGateway(), clock, Intervals())
 

@@ -309,10 +309,7 @@ def test_list_from_before_the_close_does_not_end_the_handover():
 
 
 class PodByPodCluster(Cluster):
-    """Cluster that hands over one pod after another, and calls may_continue() before each pod.
-
-    If rejects_pod() returns true, the API server rejects the write for this pod.
-    """
+    """Cluster that hands over one pod after another, and calls may_continue() before each pod."""
 
     rejects_pod = staticmethod(lambda: False)
 
@@ -715,10 +712,7 @@ def test_autoscaler_is_restored_after_a_denied_step():
 
 
 def test_autoscaler_is_not_restored_after_a_lost_lease():
-    """Otherwise, two tasks would undo each other's changes of the autoscaler.
-
-    The task reports its first error, which is the loss of the Lease.
-    """
+    """Otherwise, two tasks would undo each other's changes of the autoscaler."""
     cluster = ClusterWithAutoscaler(rc())
     cluster.put_lease = lambda lease: None if cluster.scaler["spec"].get("behavior") else {
         **lease, "metadata": {
@@ -751,7 +745,7 @@ def test_first_failure_is_reported_if_the_restoration_fails():
 class BuggyCluster(ClusterWithAutoscaler):
     """Cluster that raises an unexpected KeyError (a bug) after the autoscaler was frozen.
 
-    `verb` is the method that raises the error: always if `is_lasting`, and otherwise once.
+    verb: the method that raises the error, only once unless `is_lasting`.
     """
 
     def __init__(self, *items, verb, is_lasting=False):

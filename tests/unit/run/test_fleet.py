@@ -28,7 +28,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import (
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import Process
 
-#: The flow of every update in this module.
 FLOW = choose(Request("any"))
 
 
@@ -60,7 +59,6 @@ class Cluster(clusters.Cluster):
 
 
 def params(**changes):
-    """Return the module's parameters: the defaults with changes."""
     return {option: spec.get("default") for option, spec in options.ARGUMENT_SPEC.items()} | changes
 
 
@@ -90,8 +88,9 @@ def run(cluster, **changes):
 
 def ordered_names(cluster, **changes):
     task = params(image="myimage:v2", **changes)
-    place = groups(cluster, task["namespace"] or "default")
-    return [request.name for request in fleet.Fleet.from_params(task).requests(task, place)]
+    groups_by_place = groups(cluster, task["namespace"] or "default")
+    return [request.name
+            for request in fleet.Fleet.from_params(task).requests(task, groups_by_place)]
 
 
 SELECTION = "give exactly one of name, names, or selectors (label_selectors, field_selectors)"
@@ -254,7 +253,7 @@ def test_max_failures_stops_the_fleet(max_failures, names, started):
                if entry["skipped"])
 
 
-#: Functions that return the result for a fleet. The function `look` neither writes nor waits.
+#: look() neither writes nor waits.
 MODES = [fleet.run, fleet.simulate, fleet.look]
 
 
@@ -298,7 +297,7 @@ def test_invalid_name_is_reported_before_the_first_write(mode, problem, names):
 def cluster_during_update(**holder):
     """Return a cluster where an update of foo to v2 is in progress.
 
-    If `holder` has fields of a process, this process holds a Lease.
+    holder: fields of the process that holds the Lease, if any.
     """
 
     class ClusterWithLease(Cluster):
@@ -375,10 +374,7 @@ def test_invalid_name_counts_as_a_failure():
 
 @pytest.mark.parametrize("mode, times", [(fleet.run, 2), (fleet.simulate, 1), (fleet.look, 1)])
 def test_one_dry_run_for_each_template_of_a_controller(mode, times):
-    """The dry run is for the old controller and, at the end of run(), for the new controller.
-
-    The observation needs no further request.
-    """
+    """The dry run is for the old controller and, at the end of run(), for the new controller."""
     cluster = Cluster(*controllers("one", "two"))
     cluster.admission_image = "myimage:v2"
 
@@ -517,10 +513,7 @@ def test_driver_without_events_reads_the_controller(monkeypatch):
 @pytest.mark.parametrize("write, count", [(FREEZE, 2), (SCALE_TO_2, 1)],
                          ids=["autoscaler", "size"])
 def test_autoscalers_are_listed_again_only_after_a_write_to_one(write, count):
-    """A driver has to observe that another driver has frozen an autoscaler.
-
-    This is so even if the write of the other driver ended in an error.
-    """
+    """A driver has to observe that another one froze an autoscaler, even if its write failed."""
     cluster = Cluster()
     view = shared_cluster(cluster).gateway_for("one")
     cluster.refused = {write.name}

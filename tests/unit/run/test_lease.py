@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the Lease, which lets only one task at a time work on a controller.
-
-The tests are about its acquisition, waits, refusals and loss.
-"""
+"""Check the Lease, which lets only one task at a time work on a controller."""
 
 from __future__ import annotations
 
@@ -152,10 +149,7 @@ class Client:
         self.server.now += seconds
 
     def renew_periodically(self):
-        """Let RETRY_PERIOD pass, and renew the Lease if that is due.
-
-        Another client calls this method while it sleeps.
-        """
+        """Let RETRY_PERIOD pass, and renew the Lease if that is due."""
         self.clock += lease.RETRY_PERIOD
         self.lease.renew()
 
@@ -293,16 +287,16 @@ def test_reused_pid_is_another_process():
     assert not own_process._replace(pid="1", start=start_time("1")).has_ended()
 
 
-@pytest.mark.parametrize("answer, has_ended",
+@pytest.mark.parametrize("exception, has_ended",
                          [(None, False), (PermissionError, False), (ProcessLookupError, True)])
-def test_hidden_process_is_checked_by_kill(monkeypatch, answer, has_ended):
+def test_hidden_process_is_checked_by_kill(monkeypatch, exception, has_ended):
     """/proc hides other users' processes if mounted with hidepid."""
     signals = []
 
     def kill(pid, number):
         signals.append((pid, number))
-        if answer:
-            raise answer
+        if exception:
+            raise exception
 
     monkeypatch.setattr(os, "kill", kill)
     monkeypatch.setattr(processes_of_tasks, "start_time", lambda pid: None)
@@ -322,7 +316,7 @@ def test_invalid_holder_annotation_is_ignored(text):
 # Leases written by another client
 
 
-def running_process_of_this_machine():
+def holder_that_runs_on_this_machine():
     """Return a holder annotation that any reader of a Lease from this machine can forge."""
     init = Process.of_new_task()._replace(machine="here", pid="1", start=start_time("1"), task="x")
     return str(init)
@@ -343,15 +337,15 @@ FORGED_SPECS = {
 }
 
 
-@pytest.mark.parametrize("process",
-                         [lambda: None, running_process_of_this_machine, lambda: ["x"],
+@pytest.mark.parametrize("holder",
+                         [lambda: None, holder_that_runs_on_this_machine, lambda: ["x"],
                           lambda: "[" * 10**5],
                          ids=["no holder", "process 1 of this machine", "list", "invalid text"])
 @pytest.mark.parametrize("forged", [{}, *FORGED_SPECS.values()], ids=["unchanged", *FORGED_SPECS])
-def test_forged_lease_expires_after_lease_duration(server, forged, process):
+def test_forged_lease_expires_after_lease_duration(server, forged, holder):
     Client(server).lease.acquire()
     server.leases[NAME]["spec"] |= {"holderIdentity": "jane", **forged}
-    server.leases[NAME]["metadata"]["annotations"] = {object_meta.HOLDER: process()}
+    server.leases[NAME]["metadata"]["annotations"] = {object_meta.HOLDER: holder()}
     server.now += 1 + LEASE_DURATION
 
     client = Client(server, machine="here")
@@ -657,10 +651,7 @@ class EarlierVersion(Client):
 
 @pytest.mark.parametrize("machine", ["", "here"])
 def test_two_kinds_with_one_name_have_separate_leases(server, machine):
-    """A fleet updates both kinds in one process for longer than a Lease lasts.
-
-    A third task for either kind is refused.
-    """
+    """A fleet updates both kinds in one process for longer than a Lease lasts."""
     kinds = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT)
     fleet = [Client(server, machine, kind=kind, renew_interval=7.0) for kind in kinds]
     for client in fleet:
@@ -774,8 +765,7 @@ def test_lease_written_by_another_client_is_reported(server):
     assert client.lease.is_lost
 
 
-#: ENDED has the fields of a process that has ended; another process has its pid now. RUNNING has
-#: the fields of a process that runs.
+#: Fields of a process that has ended (another process has its pid now), and of a running process.
 ENDED, RUNNING = {"pid": "1", "start": "0"}, {"pid": "1", "start": start_time("1")}
 #: Holders of a Lease, and when the task of the test acquires the Lease: at once, later (after
 #: LEASE_DURATION) or never (an error, because the holder is alive).
@@ -792,8 +782,7 @@ HOLDERS = {
     "running task of this process": (dict(machine="here", is_at_work=True, renews=True),
                                      "never"),
 }
-#: Holders of the Lease without a kind in its name, with the kinds of their tasks. An earlier
-#: version names no kind.
+#: The kinds of the tasks that hold the Lease without a kind. An earlier version names no kind.
 SHARED_HOLDERS = {"an earlier version": [""], "another kind": ["Deployment"],
                   "two other kinds": ["Deployment", "DaemonSet"]}
 
@@ -911,10 +900,7 @@ class RandomTask:
             (None, rng.randrange(1, 15)))
 
     def with_delays(self, send):
-        """Return a function that sends a request with random delays before and after it.
-
-        The function kills the task after the request with the number `dies_at`.
-        """
+        """Return a function that sends a request with random delays before and after it."""
         def send_with_delays(item):
             self.requests += 1
             self.scheduler.wait(self.scheduler.rng.choice((0, 0, 0.1, 2)))

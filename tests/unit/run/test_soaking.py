@@ -70,10 +70,7 @@ class ObservedCluster(Cluster):
         self.calls.append(("relist_pods", ""))
 
     def pod(self, controller, number):
-        """Return a pod of a controller.
-
-        If `overrides` has an empty uid for the pod, return "": there is no such pod.
-        """
+        """Return a pod of a controller, or "" if `overrides` has an empty uid for it."""
         name = f"{controller.name}-{number}"
         since = rfc3339(self.created.setdefault(name, self.clock.now))
         fields = {"restarts": 0, "ready": "True", "uid": f"uid of {name}", "since": since,
@@ -106,7 +103,6 @@ class ObservedCluster(Cluster):
         return self.clock.now - began, result
 
     def schedule(self, seconds, act):
-        """Schedule an action `seconds` from now."""
         self.scheduled.append((self.clock.now + seconds, act))
 
     def pod_change(self, number=0, **overrides):
@@ -227,10 +223,7 @@ def test_pod_created_after_the_soak_is_soaked():
                          ids=["at a pause", "before the end"])
 @pytest.mark.parametrize("is_observed_before_deletion", [True, False])
 def test_eviction_by_a_client_restarts_the_soak(request_, is_observed_before_deletion):
-    """The soak may observe the condition DisruptionTarget before the deletion of the pod.
-
-    In the other case, it observes the condition only in the last state of the deleted pod.
-    """
+    """The soak may observe the condition DisruptionTarget only in the last state of the pod."""
     cluster = ObservedCluster(rc())
     evicted_pod = f"{SUCCESSOR}-0"
 
@@ -447,11 +440,11 @@ def test_warning_about_a_deleted_primary():
 
     result = cluster.run()
 
-    warning = ("another client deleted ReplicationController default/foo while its new pods were "
-               "watched: the soak ended after 2")
-    assert ([line for line in result["warnings"] if line.startswith(warning)]
+    sentence = ("another client deleted ReplicationController default/foo while its new pods were "
+                "watched: the soak ended after 2")
+    assert ([line for line in result["warnings"] if line.startswith(sentence)]
             and result["rollout"]["phase"] == "complete")
-    assert len(cluster.lines_with_prefix(f"warning: {warning}")) == 1
+    assert len(cluster.lines_with_prefix(f"warning: {sentence}")) == 1
     assert not cluster.lines_with_prefix("watched: ")
 
 
@@ -499,17 +492,14 @@ def write_annotation(cluster, text):
 
 
 def best_forgery(cluster):
-    """Return the most convincing forgery of the annotation.
-
-    It claims that the soak of the current template began in 1970, and has passed.
-    """
+    """Return an annotation which claims that the soak of the current template has passed."""
     annotations = cluster.cluster.items["foo"]["metadata"]["annotations"]
     return {**json.loads(annotations[object_meta.SOAK]), "began": "1970-01-01T00:00:00Z",
             "passed": 1, "seconds": 10**6}
 
 
 def test_forged_passed_soak_is_checked_against_the_pods():
-    """The pods have been ready for 20 s. Any field of a forged annotation may hold any value."""
+    """The pods have been ready for 20 s."""
     cluster = ObservedCluster(rc())
     cluster.run_and_kill(20, SOAK_AT_PAUSE)
     write_annotation(cluster, json.dumps(best_forgery(cluster)))

@@ -65,10 +65,7 @@ def plan_for(world, request=SPLIT, **options):
 
 
 def actions(world, request):
-    """Run a task to its end; return what it did, in order.
-
-    A step is a pair of its action and the kind of the object, and a wait is its text.
-    """
+    """Run a task to its end; return its steps (action, kind of the object) and waits (texts)."""
     steps = []
     is_drained = False
     while not isinstance(decision := plan_for(world, request, is_drained=is_drained), Done):

@@ -42,7 +42,6 @@ SECTIONS = {
 
 
 def main() -> int:
-    """Build the site, print its faults, and return the exit code."""
     python = tool_environment.python("docs", LOCK)
     source, pages = SITE / "source", SITE / "html"
     shutil.rmtree(SITE, ignore_errors=True)

@@ -16,15 +16,11 @@ ADDRESS = {"a": "href", "img": "src", "object": "data", "script": "src", "link":
 
 
 class Page(NamedTuple):
-    """The addresses and the anchors of a page."""
-
     addresses: set[str]
     anchors: set[str]
 
 
 class PageParser(html.parser.HTMLParser):
-    """Parser that collects addresses and anchors."""
-
     def __init__(self) -> None:
         super().__init__()
         self.page = Page(set(), set())

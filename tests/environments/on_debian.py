@@ -69,8 +69,8 @@ def base_image() -> Path:
 def run(commands: t.Sequence[str], folder: Path, environment: t.Mapping[str, str]) -> int:
     """Run shell commands in a folder, until one of them fails.
 
-    The commands can use a Docker engine that has the base image and the machine's network. Return
-    the exit code of the command that failed, or 0. Raises ClusterError.
+    They can use a Docker engine that has the base image. Return the exit code of the command that
+    failed, or 0. Raises ClusterError.
     """
     engine.install()
     script = "\n".join([f"set -ex; cd '{folder}'", *commands])

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run the programs between an alert and a rollback.
-
-These are Alertmanager, ansible-rulebook, and a stand-in for the API of automation controller.
-"""
+"""Run Alertmanager, ansible-rulebook and a stand-in for the API of automation controller."""
 
 from __future__ import annotations
 

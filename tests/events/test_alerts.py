@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that an alert rolls back an update in progress.
-
-The alert goes through Alertmanager and ansible-rulebook.
-"""
+"""Check that an alert rolls back an update, through Alertmanager and ansible-rulebook."""
 
 from __future__ import annotations
 
@@ -102,10 +99,7 @@ def test_an_alert_launches_the_job_template(
 
 
 def test_refused_alerts_change_nothing(namespace, programs, environment, tmp_path):
-    """The rules handle alerts in order.
-
-    As soon as the controller `last` is rolled back, all alerts before it have been refused.
-    """
+    """Alerts are handled in order: all alerts before that of the controller `last` are refused."""
     start_paused_updates(namespace, "foo", "last")
     trace = tmp_path / "trace"
     template = TEMPLATE_IN_A_LABEL % trace

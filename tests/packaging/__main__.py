@@ -61,7 +61,6 @@ def git(*arguments: str) -> str:
 
 
 def galaxy() -> dict:
-    """Return the content of galaxy.yml."""
     return yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))
 
 
@@ -196,7 +195,6 @@ def unlicensed_files(reuse: Path) -> list[str]:
 
 
 def importer_findings(python: Path, file: Path) -> list[str]:
-    """Return the errors and warnings of galaxy-importer."""
     with tempfile.TemporaryDirectory(prefix="baton-import-") as folder:
         settings = Path(folder) / "galaxy-importer.cfg"
         settings.write_text("[galaxy-importer]\nRUN_ANSIBLE_DOC = True\nRUN_ANSIBLE_LINT = "
@@ -242,7 +240,6 @@ def main(command: str) -> int:
 
 
 def report(faults: list[str]) -> int:
-    """Print the faults, and return the exit code."""
     for line in faults:
         say(f"packaging: {line}")
     return 1 if faults else 0

@@ -94,7 +94,6 @@ class Feature:
 
     @property
     def text(self) -> str:
-        """Return the content of the file."""
         sufficiency = ("Sufficient alone." if self.is_sufficient
                        else f"In addition to {self.base}.")
         header = HEADER.format(title=self.title, sufficiency=sufficiency, name=self.name)

@@ -41,7 +41,6 @@ def main() -> None:
 
 
 def record() -> None:
-    """Update foo on a new cluster, and store the output."""
     import embedded
     import kubernetes
 

@@ -20,7 +20,6 @@ PATCH = {"spec": {"hostNetwork": True}}
 
 
 def build_request(**params):
-    """Return the request for these options, with the defaults of the others."""
     defaults = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
     return parse_request({**defaults, "name": "foo", **params})
 

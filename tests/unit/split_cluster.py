@@ -50,8 +50,6 @@ MOMENTS = [pytest.param(False, id="before"),
 
 
 class SettlingClock(FakeClock):
-    """Clock whose sleeps give the cluster time to act."""
-
     def __init__(self, act):
         super().__init__()
         self._act = act
@@ -78,7 +76,6 @@ class SplitCluster(CheckedCluster):
         self.only_receiver = ""
 
     def copy(self):
-        """Return an independent cluster in the same state."""
         duplicate = copy.copy(self)
         duplicate.cluster, duplicate.world = self.cluster.copy(), self.world.copy()
         duplicate.clock, duplicate.http = SettlingClock(duplicate.act), duplicate
@@ -184,8 +181,7 @@ class SplitCluster(CheckedCluster):
     def roll(self, death=None, **params):
         """Run the module rolling_update; return its result, its error, or None if it was killed.
 
-        death: the number of the write at which the task is killed, and whether it is killed after
-        the write.
+        death: the number of the last write, and whether the task is killed after it.
         """
         request = parse_request({"name": "foo", "kind": str(self.kind), **params})
         flow = choose(request)
@@ -194,7 +190,6 @@ class SplitCluster(CheckedCluster):
             splits=Follower(flow, self)), death)
 
     def plan(self, **params):
-        """Run the module rolling_update in check mode."""
         request = parse_request({"name": "foo", "kind": str(self.kind), **params})
         flow = choose(request)
         return driver.simulate(flow, request, self, Follower(flow, self, is_real=False))

@@ -266,7 +266,6 @@ def test_module_accepts_the_options_of_an_example(module, options):
 
 
 def module_examples():
-    """Yield the module and the options of each task in the examples of the modules."""
     for path in sorted((ROOT / "plugins" / "modules").glob("*.py")):
         source = ast.parse(path.read_text("utf-8"))
         (examples,) = (node.value.value for node in source.body if isinstance(node, ast.Assign)
@@ -295,7 +294,6 @@ def test_each_module_has_examples():
 
 
 def role_examples():
-    """Yield each use of a role in the example playbooks, with its variables."""
     specs = sorted((ROOT / "roles").glob("*/meta/argument_specs.yml"))
     for page in [*PAGES, *specs]:
         text = page.read_text("utf-8")

@@ -281,10 +281,7 @@ class Namespace(IdleGateway):
 
 @dataclasses.dataclass
 class World:
-    """A namespace for several tasks in check mode.
-
-    Each task starts in the state in which the task before it ended.
-    """
+    """A namespace in which several tasks run in check mode, one after another."""
 
     flow: str
     user_names: set[str] = dataclasses.field(default_factory=lambda: {"foo"})
@@ -393,7 +390,6 @@ class World:
         return name in self.user_names or self.is_own_replica_set(name)
 
     def is_own_replica_set(self, name: str) -> bool:
-        """Return whether the controller is a ReplicaSet of a user's Deployment."""
         entry = self.entries().get(name)
         owners = entry[2]["metadata"].get("ownerReferences", ()) if entry else ()
         return any(ref["name"] in self.user_names for ref in owners)
@@ -445,8 +441,7 @@ class World:
 class CheckingGateway(SimulatedGateway):
     """Gateway that checks each write before the model applies it, and the pods afterwards.
 
-    A write with a forged size must not be applied: a billion simulated pods would exhaust the
-    memory.
+    A billion simulated pods would exhaust the memory.
     """
 
     def __init__(self, world: World, request: Request, clock: SimulatedClock,
@@ -732,7 +727,7 @@ def revisions(draw: st.DrawFn, world: World) -> list[Json]:
 
 
 def property_test(examples: int) -> t.Callable[[t.Any], t.Any]:
-    """Return the settings of a property; Hypothesis prints the seed of a failure."""
+    """Return the settings of a property."""
     checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
     return settings(max_examples=EXAMPLES or examples, suppress_health_check=checks,
                     print_blob=True)

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build the programs of tests/cluster with a fake Go.
-
-The fake names its output files as Go does.
-"""
+"""Build the programs of tests/cluster with a fake Go."""
 
 from __future__ import annotations
 

@@ -44,7 +44,6 @@ def settings(cluster):
 
 
 def assert_ended(cluster, kind, image):
-    """Check that only foo remains, with its settings, and that all its pods have the image."""
     assert settings(cluster) == settings(Cluster(kind))
     assert set(cluster.cluster.items) == {"foo"}
     assert cluster.info(update_request(kind))["phase"] == "complete"

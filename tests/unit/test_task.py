@@ -54,7 +54,7 @@ class Gateway(Cluster):
 def simulate_cluster(monkeypatch):
     """Return a function that replaces the real cluster by a simulated one.
 
-    The function takes the controllers, and returns the list of the gateways that tasks create.
+    It takes the controllers, and returns the list of the gateways that tasks create.
     """
     def make(*items, gateway_class=Gateway):
         gateways = []

@@ -216,7 +216,7 @@ class World:
         return self.route["spec"]["rules"]
 
     def become_ready(self):
-        """Give each Service a ready endpoint, as the controllers of the cluster do."""
+        """Give each Service a ready endpoint."""
         self.ready |= {item["metadata"]["uid"] for item in self.services.values()}
 
     def observe_route(self):

@@ -134,7 +134,6 @@ def test_only_tables_of_figures_scroll_on_a_phone(name):
 
 
 def test_size_of_a_page_is_limited():
-    """Long texts are cut, and tables have a maximum number of rows."""
     assert len(rollout_report(bloat(FLEET))) < 3_000_000
     many = [{**updated(), "steps": updated()["steps"] * 10_000}]
     assert len(rollout_report({"message": "x" * 10_000_000, "results": many})) < 500_000

@@ -47,7 +47,7 @@ FAILED = DATA | {"outcome": "failed", "results": [failed()]}
 
 
 def page(data):
-    """Return the parsed page. The parser raises an error if the page is not well-formed."""
+    """Return the parsed page. Raises an error if it is not well-formed."""
     return html5lib.HTMLParser(strict=True).parse(rollout_report(data, str(TEMPLATE)))
 
 

@@ -41,7 +41,6 @@ def points(path):
 
 
 def y_of_line(picture, class_name):
-    """Return the y coordinate of a horizontal line, counted from the top."""
     (line,) = by_class(picture, class_name)
     (y,) = {y for _x, y in points(line)}
     return y

@@ -32,7 +32,6 @@ ROLE_OPTIONS = {
 
 @pytest.fixture(params=["image_bump", "rollback"])
 def role(request) -> str:
-    """Parametrize over the roles that wrap the module."""
     return request.param
 
 
@@ -47,7 +46,6 @@ def options(role: str) -> dict:
 
 
 def tasks(content):
-    """Yield all tasks of a file, including tasks in blocks."""
     for task in content:
         yield task
         for part in ("block", "rescue", "always"):

@@ -157,7 +157,6 @@ def playbook_differences(role: str) -> t.Iterator[Difference]:
 
 
 def other_module_differences(spec: dict[str, Json], layer: str) -> t.Iterator[Difference]:
-    """Compare the options that another module shares with rolling_update."""
     yield from differences(f"module {layer}", task.UPDATE_OPTIONS, spec)
 
 

@@ -18,7 +18,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Patch, put
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
-#: By the outcome of the last update of foo, the options of a task that has nothing to change.
+#: Options of a task with nothing to change, by the outcome of the last update of foo.
 OUTCOMES = {"updated": {"image": "myimage:v1"},
             "rolled_back": {"image": None, "state": "rolled_back"}}
 
@@ -57,7 +57,6 @@ class UnreadyCluster(Cluster):
             self.cluster.make(moves[0])
 
     def set_image(self, image):
-        """Change the image as `kubectl set image` does."""
         item = copy.deepcopy(self.cluster.items["foo"])
         item["spec"]["template"]["spec"]["containers"][0]["image"] = image
         item["metadata"]["generation"] = item["metadata"].get("generation", 1) + 1

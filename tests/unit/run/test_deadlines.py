@@ -47,7 +47,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.deadlines imp
 )
 
 COMMAND = "ansible localhost -m baton.kubernetes.rolling_update -a"
-#: The time at which each test begins.
 START = FakeClock().now
 
 
@@ -282,7 +281,6 @@ def test_flapping_readiness_does_not_extend_the_deadline():
 
 
 def test_repeatedly_reverted_step_is_an_error():
-    """An autoscaler keeps resetting the size of foo."""
     cluster = Cluster(old(3), new(1))
     cluster.on_wait = lambda: (cluster.cluster.settle(), cluster.patch("foo", "/spec/replicas", 3),
                                cluster.cluster.settle())
@@ -344,8 +342,6 @@ def test_repeatedly_rejected_pods_are_fatal(reason):
 
 
 class RejectingNodes(IdleGateway):
-    """Gateway to a cluster whose nodes have rejected some pods."""
-
     rejected = 0
 
     def troubled_pods(self, controller):

@@ -40,7 +40,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.deadlines imp
 )
 
 COMMAND = "ansible localhost -m baton.kubernetes.rolling_update -a"
-#: The time at which each test begins.
 START = FakeClock().now
 
 
@@ -636,7 +635,7 @@ def test_unknown_container_is_refused_before_the_first_write():
 
 
 def stop_after(turns):
-    """Return a function that reports SIGTERM after `turns` calls without a reason to stop."""
+    """Return a function that reports SIGTERM after `turns` calls."""
     calls = []
     return lambda: calls.append(1) or ("SIGTERM" if len(calls) > turns else "")
 

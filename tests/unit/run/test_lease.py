@@ -55,8 +55,6 @@ WITHOUT_KIND = "baton-kubernetes-foo"
 
 
 class Server:
-    """API server with Leases and a clock."""
-
     def __init__(self):
         self.leases, self.now, self.version, self.writes = {}, 1_000_000.0, 0, collections.Counter()
         #: Background requests in flight on a slow connection; None on a fast connection.
@@ -98,10 +96,7 @@ class Server:
 
 
 class InFlight(concurrent.futures.Future):
-    """Request in flight.
-
-    It is answered when a test calls answer(), or when the task waits for the result.
-    """
+    """Request that is answered by answer(), or when the task waits for the result."""
 
     def __init__(self, work, is_sent=True):
         super().__init__()
@@ -767,8 +762,7 @@ def test_lease_written_by_another_client_is_reported(server):
 
 #: Fields of a process that has ended (another process has its pid now), and of a running process.
 ENDED, RUNNING = {"pid": "1", "start": "0"}, {"pid": "1", "start": start_time("1")}
-#: Holders of a Lease, and when the task of the test acquires the Lease: at once, later (after
-#: LEASE_DURATION) or never (an error, because the holder is alive).
+#: Holders of a Lease, and when the task acquires it: at once, after LEASE_DURATION, or never.
 HOLDERS = {
     "no holder": (None, "at once"),
     "ended process on this machine": (dict(machine="here", **ENDED), "at once"),
@@ -900,7 +894,6 @@ class RandomTask:
             (None, rng.randrange(1, 15)))
 
     def with_delays(self, send):
-        """Return a function that sends a request with random delays before and after it."""
         def send_with_delays(item):
             self.requests += 1
             self.scheduler.wait(self.scheduler.rng.choice((0, 0, 0.1, 2)))
@@ -943,7 +936,6 @@ class RandomTask:
                          ids=str)
 def test_random_interleavings_never_let_two_tasks_work(seeds):
     """Tasks of both versions and two kinds may be suspended for long, or die, at any request."""
-    #: Number of seeds by the number of tasks that held the Lease.
     seeds_by_holders = collections.Counter()
     for seed in seeds:
         scheduler, server = Scheduler(random.Random(seed)), Server()

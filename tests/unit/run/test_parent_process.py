@@ -21,7 +21,6 @@ pytestmark = pytest.mark.usefixtures("handlers")
 
 @pytest.fixture
 def path(monkeypatch, tmp_path):
-    """Return the path of the progress file."""
     path = tmp_path / "baton-progress-1234"
     monkeypatch.setenv("BATON_PROGRESS", str(path))
     monkeypatch.delenv("SUDO_UID", raising=False)

@@ -76,8 +76,6 @@ def test_an_invalid_namespace_is_refused_before_any_request():
 
 
 class TwoNamespaces:
-    """Two namespaces with controllers of the same names."""
-
     def __init__(self, names=("foo", "bar"), **changes):
         self.params = params(**{"image": "myimage:v2", "namespaces": NAMESPACES,
                                 "names": list(names), **changes})

@@ -45,7 +45,6 @@ class ObservedCluster(Cluster):
         self.may_read = True
         #: States that the successor's pods have had since the last observation of the soak.
         self.earlier_states = []
-        #: Time and function of each scheduled action.
         self.scheduled = []
 
     def server_time(self):
@@ -97,7 +96,6 @@ class ObservedCluster(Cluster):
             request, print_line=lambda line: self.lines.append((self.clock.now, line)), **more)
 
     def timed_run(self, request=SOAK_AT_END):
-        """Return the seconds that a task takes, and its result."""
         began = self.clock.now
         result = self.run(request)
         return self.clock.now - began, result
@@ -110,7 +108,6 @@ class ObservedCluster(Cluster):
         return lambda: self.overrides.__setitem__(f"{SUCCESSOR}-{number}", overrides)
 
     def run_and_kill(self, seconds, request=SOAK_AT_END):
-        """Run a task whose client dies after `seconds`."""
         def die():
             raise Killed
 

@@ -89,8 +89,6 @@ class Task:
 
 
 class Explorer:
-    """Explore all states that can follow from the state of a world, and check each of them."""
-
     def __init__(self, *requests, deaths=1, edits=0, max_writes=MAX_WRITES):
         self._states = set()
         self._tasks = tuple(Task(request, deaths) for request in requests)

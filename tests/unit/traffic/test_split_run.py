@@ -191,7 +191,6 @@ def test_signal_stops_the_task_before_the_first_change_of_the_rules():
 
 
 def edit_weight(world, write, weight):
-    """Change the weight of the old pods in a split, as another client."""
     entry = world.rules[0]
     if len(entry["backendRefs"]) == 3:
         service, old, new = entry["backendRefs"]

@@ -106,7 +106,7 @@ class World:
     def moves(self):
         """Return three worlds, each after one move.
 
-        The moves are of the controller of the endpoints, of the kubelets, and of another client.
+        They are moves of the endpoint controller, the kubelets and another client.
         """
         settled, all_ready, edited = copy.copy(self), copy.copy(self), copy.copy(self)
         settled.endpoints = self.selected_ready_pods()

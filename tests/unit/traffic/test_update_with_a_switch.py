@@ -58,7 +58,6 @@ class SwitchCluster(SplitCluster):
                                if self.selector.items() <= pod.labels.items()]}], ""
 
     def check_requests(self):
-        """Assert that the Service selects a ready pod, and only the allowed version."""
         selected = [(pod, ready) for pod, ready in self.labeled_pods()
                     if self.selector.items() <= pod.labels.items()]
         assert any(ready for _pod, ready in selected), f"{self.selector} selects no ready pod"
@@ -105,7 +104,6 @@ class SwitchCluster(SplitCluster):
             **self.service, "metadata": metadata, "spec": spec}}
 
     def assert_plain(self):
-        """Assert that neither a split nor an update has left anything."""
         assert self.selector == {"app": "foo"} and self.stored_selector() is None
         assert self.annotation is None and not self.controllers()["foo"].is_updating
 

@@ -169,11 +169,12 @@ def test_the_approval_workflow_runs_existing_playbooks_and_rolls_back_without_ap
 
 
 def test_the_execution_environment_has_the_packages_of_the_documentation():
-    meta = yaml.safe_load((ROOT / "meta" / "execution-environment.yml").read_text())["dependencies"]
-    lines = (ROOT / meta["python"]).read_text().splitlines()
+    dependencies = yaml.safe_load(
+        (ROOT / "meta" / "execution-environment.yml").read_text())["dependencies"]
+    lines = (ROOT / dependencies["python"]).read_text().splitlines()
     packages = {re.split(r"[<>=!]", line)[0] for line in lines if not line.startswith("#")}
 
-    assert packages == {"kubernetes", "PyYAML"} and "system" not in meta
+    assert packages == {"kubernetes", "PyYAML"} and "system" not in dependencies
 
 
 @pytest.mark.parametrize("name, pinned_by", [
@@ -184,12 +185,12 @@ def test_an_environment_has_the_tested_versions(name, pinned_by):
     definition = yaml.safe_load((EXAMPLES / f"{name}-environment.yml").read_text())
     assert re.fullmatch(r"[a-z./\d-]+@sha256:[0-9a-f]{64}",
                         definition["images"]["base_image"]["name"])
-    environment = definition["dependencies"]
+    dependencies = definition["dependencies"]
     pins = {line.split()[0] for path in pinned_by
             for line in (ROOT / path).read_text().splitlines() if not line.startswith("#")}
-    programs = {environment[program]["package_pip"]
+    programs = {dependencies[program]["package_pip"]
                 for program in ("ansible_core", "ansible_runner")}
-    assert {*environment["python"]} | programs <= pins
+    assert {*dependencies["python"]} | programs <= pins
 
 
 def test_project_and_environments_get_the_collection_from_one_place():

@@ -147,9 +147,9 @@ def fields_with_forged_values() -> set[str]:
 
 @pytest.mark.parametrize("name", READERS)
 def test_each_field_read_by_the_code_has_forged_values(name):
-    read = fields_read(ast.parse((MODULE_UTILS / name).read_text("utf-8")))
+    fields = fields_read(ast.parse((MODULE_UTILS / name).read_text("utf-8")))
 
-    assert read - fields_with_forged_values() - OWN_KEYS == set()
+    assert fields - fields_with_forged_values() - OWN_KEYS == set()
 
 
 def test_each_key_of_an_annotation_or_label_has_forged_values():

@@ -86,16 +86,16 @@ def test_no_failure_reveals_a_secret(name, failure, refusing_server, log_message
         monkeypatch.setenv(variable, value)
     invalid_options = {"unknown option": {"nonsense": 1}, "unknown context": {"context": "missing"}}
     options = {**case.options, **invalid_options.get(failure, {})}
-    tasks, outputs = TaskRunner(monkeypatch, capsys), []
+    runner, outputs = TaskRunner(monkeypatch, capsys), []
 
     metrics = {"prometheus_url": f"http://me:{PASSWORD}@127.0.0.1:1", "metrics": [{"min": 1}]}
     for module, arguments in ((rolling_update, {"image": "x:1"}), (rolling_update_info, {}),
                               (rollout_analysis, metrics),
                               (traffic_split, {"route": "edge", "weight": "1"})):
-        result = tasks.module(module, name="foo", **arguments, **options)
-        outputs += [result, tasks.invocation]
+        result = runner.module(module, name="foo", **arguments, **options)
+        outputs += [result, runner.invocation]
         assert result["failed"] and "Traceback" not in json.dumps(result)
-    outputs.append(tasks.in_process(name="foo", image="x:1", **options))
+    outputs.append(runner.in_process(name="foo", image="x:1", **options))
 
     if failure == "unknown context":
         is_kubeconfig = name == "kubeconfig" or name.startswith("kubeconfig-as-")

@@ -81,16 +81,17 @@ def shared_cluster(cluster):
 
 
 def run(cluster, **changes):
-    task = params(image="myimage:v2", **changes)
-    fleet_ = fleet.Fleet.from_params(task)
-    return fleet.run(fleet_, fleet_.requests(task, groups(cluster)), groups(cluster), Clock())
+    task_params = params(image="myimage:v2", **changes)
+    fleet_ = fleet.Fleet.from_params(task_params)
+    return fleet.run(fleet_, fleet_.requests(task_params, groups(cluster)), groups(cluster),
+                     Clock())
 
 
 def ordered_names(cluster, **changes):
-    task = params(image="myimage:v2", **changes)
-    groups_by_place = groups(cluster, task["namespace"] or "default")
-    return [request.name
-            for request in fleet.Fleet.from_params(task).requests(task, groups_by_place)]
+    task_params = params(image="myimage:v2", **changes)
+    groups_by_place = groups(cluster, task_params["namespace"] or "default")
+    return [request.name for request in fleet.Fleet.from_params(task_params).requests(
+        task_params, groups_by_place)]
 
 
 SELECTION = "give exactly one of name, names, or selectors (label_selectors, field_selectors)"
@@ -160,17 +161,17 @@ def test_interrupted_migration_is_selected_by_labels(steps, selector, expected):
     """The labeled ReplicationController may be deleted, so no object with the labels remains."""
     world = World()
     world.run_steps(steps)
-    task = {"image": None, "label_selectors": [selector], "module": "migrate_to_deployment",
-            "state": "migrated"}
-    fleet_, kind = fleet.Fleet.from_params(params(**task)), Kind.REPLICATION_CONTROLLER
+    task_params = {"image": None, "label_selectors": [selector], "module": "migrate_to_deployment",
+                   "state": "migrated"}
+    fleet_, kind = fleet.Fleet.from_params(params(**task_params)), Kind.REPLICATION_CONTROLLER
     flow = choose(MIGRATE)
     gateway = MigrationGateway(world.cluster, kind, flow.watches)
     gateways = {fleet.Place("default", kind): fleet.Group(flow, gateway)}
     if expected is None:
         with pytest.raises(RolloutError, match="no ReplicationController matches app=bar"):
-            fleet_.requests(params(**task), gateways)
+            fleet_.requests(params(**task_params), gateways)
         return
-    (request,) = fleet_.requests(params(**task), gateways)
+    (request,) = fleet_.requests(params(**task_params), gateways)
     assert (request.name == "foo"
             and fleet_.why_skipped(request, gateway.controllers().get("foo"), False)
             == "")
@@ -178,12 +179,12 @@ def test_interrupted_migration_is_selected_by_labels(steps, selector, expected):
 
 
 def test_replica_set_of_a_deployment_is_skipped():
-    task = params(image="myimage:v2", label_selectors=["app=foo"], kind="ReplicaSet")
-    fleet_ = fleet.Fleet.from_params(task)
+    task_params = params(image="myimage:v2", label_selectors=["app=foo"], kind="ReplicaSet")
+    fleet_ = fleet.Fleet.from_params(task_params)
     owner = {"kind": "Deployment", "name": "web", "uid": "d", "controller": True}
     owned, unowned = (Controller.from_api(rs(ownerReferences=owners), Kind.REPLICA_SET)
                       for owners in ([owner], []))
-    request = options.parse_request({**task, "name": "foo", "kind": "ReplicaSet"})
+    request = options.parse_request({**task_params, "name": "foo", "kind": "ReplicaSet"})
     assert fleet_.why_skipped(request, owned, False) == "it belongs to Deployment/web"
     assert fleet_.why_skipped(request, unowned, False) == ""
 
@@ -218,10 +219,10 @@ def test_shared_objects_are_listed_once():
 
 
 def test_second_run_is_unchanged():
-    cluster, task = Cluster(*controllers("one", "two")), params(
+    cluster, task_params = Cluster(*controllers("one", "two")), params(
         image="myimage:v2", names=["one", "two"])
-    fleet_ = fleet.Fleet.from_params(task)
-    requests = fleet_.requests(task, groups(cluster))
+    fleet_ = fleet.Fleet.from_params(task_params)
+    requests = fleet_.requests(task_params, groups(cluster))
 
     assert fleet.look(fleet_, requests, groups(cluster), Clock()) is None
     run(cluster, names=["one", "two"])
@@ -259,10 +260,10 @@ MODES = [fleet.run, fleet.simulate, fleet.look]
 
 def answer(mode, cluster, **changes):
     """Return the result of a task, even of a failed task."""
-    task = params(**{"image": "myimage:v2", **changes})
-    fleet_ = fleet.Fleet.from_params(task)
+    task_params = params(**{"image": "myimage:v2", **changes})
+    fleet_ = fleet.Fleet.from_params(task_params)
     try:
-        return mode(fleet_, fleet_.requests(task, groups(cluster)), groups(cluster), Clock())
+        return mode(fleet_, fleet_.requests(task_params, groups(cluster)), groups(cluster), Clock())
     except RolloutError as error:
         return error.as_result() | {"failed": True}
 
@@ -430,10 +431,11 @@ def test_selected_init_container_with_the_repository_is_updated():
 
 def test_selected_controllers_without_an_update_are_not_rolled_back():
     cluster = Cluster(old(2), new(1), *controllers("another"), selected=["another", "foo"])
-    task = params(state="rolled_back", label_selectors=["app"])
-    fleet_ = fleet.Fleet.from_params(task)
+    task_params = params(state="rolled_back", label_selectors=["app"])
+    fleet_ = fleet.Fleet.from_params(task_params)
 
-    result = fleet.run(fleet_, fleet_.requests(task, groups(cluster)), groups(cluster), Clock())
+    result = fleet.run(fleet_, fleet_.requests(task_params, groups(cluster)), groups(cluster),
+                       Clock())
 
     assert [(entry["name"], entry["msg"]) for entry in result["results"] if entry["skipped"]] == [
         ("another", "no update is in progress")]
@@ -441,11 +443,11 @@ def test_selected_controllers_without_an_update_are_not_rolled_back():
 
 
 def test_check_mode_of_a_fleet():
-    cluster, task = Cluster(*controllers("one", "two")), params(
+    cluster, task_params = Cluster(*controllers("one", "two")), params(
         image="myimage:v2", names=["one", "two"])
-    fleet_ = fleet.Fleet.from_params(task)
+    fleet_ = fleet.Fleet.from_params(task_params)
 
-    planned = fleet.simulate(fleet_, fleet_.requests(task, groups(cluster)), groups(cluster),
+    planned = fleet.simulate(fleet_, fleet_.requests(task_params, groups(cluster)), groups(cluster),
                              Clock())
     assert {controller.images["web"]
             for controller in cluster.controllers().values()} == {"myimage:v1"}
@@ -557,10 +559,10 @@ def test_event_wakes_a_driver_and_a_failed_watch_fails_each_driver():
 
 def test_every_line_names_its_namespace_and_controller():
     cluster, lines = Cluster(*controllers("one", "two")), []
-    task = params(image="myimage:v2", names=["one", "two"])
-    fleet_ = fleet.Fleet.from_params(task)
+    task_params = params(image="myimage:v2", names=["one", "two"])
+    fleet_ = fleet.Fleet.from_params(task_params)
 
-    fleet.run(fleet_, fleet_.requests(task, groups(cluster)), groups(cluster), Clock(),
+    fleet.run(fleet_, fleet_.requests(task_params, groups(cluster)), groups(cluster), Clock(),
               lines.append)
 
     assert {line.partition(": ")[0] for line in lines} == {"default | one", "default | two"}
@@ -625,11 +627,11 @@ KEEP_OLD = {"names": ["one", "two"], "pause_at": "100%", "keep_old": True}
 def test_quota_is_compared_with_the_new_pods_of_all_controllers():
     """Two of seven pods are used: three more pods of one controller fit, but not six of both."""
     cluster = LimitedCluster("7", *controllers("one", "two"))
-    task = params(image="myimage:v2", **KEEP_OLD)
-    fleet_ = fleet.Fleet.from_params(task)
+    task_params = params(image="myimage:v2", **KEEP_OLD)
+    fleet_ = fleet.Fleet.from_params(task_params)
     for mode in MODES:
         with pytest.raises(RolloutError) as error:
-            mode(fleet_, fleet_.requests(task, groups(cluster)), groups(cluster), Clock())
+            mode(fleet_, fleet_.requests(task_params, groups(cluster)), groups(cluster), Clock())
         assert not cluster.writes
         assert error.value.where == "namespace default"
         assert error.value.what == (
@@ -645,7 +647,7 @@ def test_quota_is_compared_with_the_new_pods_of_all_controllers():
     ids=["enough", "without keep_old", "one controller"])
 def test_quota_that_admits_the_new_pods_is_accepted(hard, changes):
     cluster = LimitedCluster(hard, *controllers("one", "two"))
-    task = params(image="myimage:v2", **KEEP_OLD | changes)
-    fleet_ = fleet.Fleet.from_params(task)
-    assert fleet.look(fleet_, fleet_.requests(task, groups(cluster)), groups(cluster),
+    task_params = params(image="myimage:v2", **KEEP_OLD | changes)
+    fleet_ = fleet.Fleet.from_params(task_params)
+    assert fleet.look(fleet_, fleet_.requests(task_params, groups(cluster)), groups(cluster),
                       Clock()) is None

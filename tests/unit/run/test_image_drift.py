@@ -17,7 +17,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
     RolloutFailed,
 )
 
-A, B = "a" * 64, "b" * 64
+DIGEST_A, DIGEST_B = "a" * 64, "b" * 64
 
 
 class DriftingCluster(Cluster):
@@ -61,7 +61,7 @@ def request(**options):
     (10, {"image_drift": "ignore"}, []), (100, {"max_surge": "100%"}, [100]),
 ])
 def test_the_new_pods_are_listed_at_most_three_times(replicas, options, sizes):
-    cluster = DriftingCluster(replicas, A)
+    cluster = DriftingCluster(replicas, DIGEST_A)
 
     cluster.run(request(**options))
 
@@ -70,7 +70,7 @@ def test_the_new_pods_are_listed_at_most_three_times(replicas, options, sizes):
 
 def test_changed_pods_are_listed_again_at_the_end():
     """The restart of a container changes the controller's resourceVersion."""
-    cluster = DriftingCluster(2, A)
+    cluster = DriftingCluster(2, DIGEST_A)
     list_pods = cluster.all_pods
 
     def all_pods(controller, excluded_revision=""):
@@ -112,7 +112,7 @@ class SlowDriftingCluster(DriftingCluster):
 
 
 def test_only_the_last_list_delays_the_update_on_a_slow_connection():
-    cluster = SlowDriftingCluster(10, A)
+    cluster = SlowDriftingCluster(10, DIGEST_A)
 
     cluster.run(request())
 
@@ -120,7 +120,7 @@ def test_only_the_last_list_delays_the_update_on_a_slow_connection():
 
 
 def test_image_drift_fail_stops_the_update_at_the_end_on_a_slow_connection():
-    cluster = SlowDriftingCluster(10, A, B)
+    cluster = SlowDriftingCluster(10, DIGEST_A, DIGEST_B)
 
     error = cluster.error(request(image_drift="fail"))
 
@@ -129,18 +129,18 @@ def test_image_drift_fail_stops_the_update_at_the_end_on_a_slow_connection():
 
 
 def test_a_warning_is_given_once():
-    lines, cluster = [], DriftingCluster(10, A, B)
+    lines, cluster = [], DriftingCluster(10, DIGEST_A, DIGEST_B)
 
     result = cluster.run(request(), print_line=lines.append)
 
-    warning = (f"a tag has moved: container web: myimage:v2 is {A} in 1 pod (new-0), "
-               f"{B} in 1 pod (new-1)")
+    warning = (f"a tag has moved: container web: myimage:v2 is {DIGEST_A} in 1 pod (new-0), "
+               f"{DIGEST_B} in 1 pod (new-1)")
     assert result["warnings"] == [warning] and lines.count(f"warning: {warning}") == 1
     assert result["rollout"]["phase"] == "complete"
 
 
 def test_image_drift_fail_stops_the_update_at_the_second_pod():
-    cluster = DriftingCluster(10, A, B)
+    cluster = DriftingCluster(10, DIGEST_A, DIGEST_B)
 
     error = cluster.error(request(image_drift="fail"))
 
@@ -151,7 +151,7 @@ def test_image_drift_fail_stops_the_update_at_the_second_pod():
 
 
 def test_image_drift_fail_rolls_back_with_on_failure_rollback():
-    cluster = DriftingCluster(4, A, A, A, B)
+    cluster = DriftingCluster(4, DIGEST_A, DIGEST_A, DIGEST_A, DIGEST_B)
 
     error = cluster.error(request(image_drift="fail", on_failure="rollback"))
 
@@ -161,7 +161,7 @@ def test_image_drift_fail_rolls_back_with_on_failure_rollback():
 
 
 def test_a_pod_of_the_canary_counts_in_the_next_run():
-    cluster = DriftingCluster(4, A, B)
+    cluster = DriftingCluster(4, DIGEST_A, DIGEST_B)
     cluster.run(request(image_drift="fail", pause_at="1"))
 
     with pytest.raises(RolloutFailed):
@@ -169,13 +169,13 @@ def test_a_pod_of_the_canary_counts_in_the_next_run():
 
 
 def test_a_deleted_pod_still_counts_in_the_same_run():
-    cluster = DriftingCluster(4, A)
+    cluster = DriftingCluster(4, DIGEST_A)
     list_pods = cluster.all_pods
 
     def all_pods(controller, excluded_revision=""):
         pods = list_pods(controller)
         if len(cluster.listed_sizes) > 1:
-            cluster.digests = (B,)
+            cluster.digests = (DIGEST_B,)
             return [{**pod, "metadata": {**pod["metadata"], "uid": f"later {number}"}}
                     for number, pod in enumerate(list_pods(controller))]
         return pods
@@ -186,11 +186,11 @@ def test_a_deleted_pod_still_counts_in_the_same_run():
 
 
 def test_without_permission_only_image_drift_fail_is_an_error():
-    cluster = DriftingCluster(2, A)
+    cluster = DriftingCluster(2, DIGEST_A)
     cluster.refuses_lists = True
     assert cluster.run(request())["warnings"] == []
 
-    cluster = DriftingCluster(2, A)
+    cluster = DriftingCluster(2, DIGEST_A)
     cluster.refuses_lists = True
     with pytest.raises(RolloutError) as error:
         cluster.run(request(image_drift="fail"))
@@ -199,7 +199,7 @@ def test_without_permission_only_image_drift_fail_is_an_error():
 
 
 def test_a_rollback_compares_nothing():
-    cluster = DriftingCluster(4, A, B)
+    cluster = DriftingCluster(4, DIGEST_A, DIGEST_B)
     cluster.run(request(pause_at="2", image_drift="ignore"))
 
     cluster.run(build_request(state="rolled_back", image_drift="fail"))

@@ -61,9 +61,9 @@ def test_an_invalid_combination_is_refused(changes, sentence):
 
 
 def test_each_namespace_and_kind_has_a_placeholder_request_in_the_order_of_the_task():
-    task = params(namespaces=NAMESPACES, image="myimage:v2", label_selectors=["a=b"])
+    task_params = params(namespaces=NAMESPACES, image="myimage:v2", label_selectors=["a=b"])
 
-    requests = places.placeholder_requests(task, ["Deployment", "StatefulSet"])
+    requests = places.placeholder_requests(task_params, ["Deployment", "StatefulSet"])
 
     assert list(map(places.Place.of, requests)) == [
         ("b", Kind.DEPLOYMENT), ("b", Kind.STATEFUL_SET),

@@ -235,15 +235,15 @@ def test_headless_service_has_headless_services():
 
 
 def test_name_of_a_service_is_a_valid_label():
-    long = "f" * 63
-    world = World(rule(backend(long)), services=[service(long)])
+    long_name = "f" * 63
+    world = World(rule(backend(long_name)), services=[service(long_name)])
     run(world, SPLIT)
 
     assert len({item["name"] for item in world.rules[0]["backendRefs"]}) == 3
     assert all(len(item["name"]) == 63 for item in world.rules[0]["backendRefs"])
     assert actions(world, RESTORE)[-2:] == [("restore", "HTTPRoute"),
                                             ("restore", "ReplicationController")]
-    assert world.rules == [rule(backend(long))]
+    assert world.rules == [rule(backend(long_name))]
 
 
 @pytest.mark.parametrize("first", [SPLIT, MATCHING])

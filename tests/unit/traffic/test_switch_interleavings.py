@@ -118,7 +118,7 @@ class World:
 
 def explore(world, *requests, deaths=1):
     """Check each reachable state, and return the number of states."""
-    states, ends = set(), 0
+    states, end_count = set(), 0
     stack = [(world, tuple((request, deaths, None, False) for request in requests))]
     while stack:
         world, tasks = stack.pop()
@@ -130,13 +130,13 @@ def explore(world, *requests, deaths=1):
         assert {"app": "foo"}.items() <= world.selector.items() <= {
             "app": "foo", KEY: world.selector.get(KEY)}.items()
         if all(is_done for *_task, is_done in tasks):
-            ends += 1
+            end_count += 1
             check_end(world, requests)
         for number, task in enumerate(tasks):
             for changed, moved in moves_of(world, *task):
                 stack.append((changed, (*tasks[:number], moved, *tasks[number + 1:])))
         stack += [(moved, tasks) for moved in world.moves()]
-    assert ends
+    assert end_count
     return len(states)
 
 
@@ -148,8 +148,8 @@ def moves_of(world, request, deaths, pending, is_done):
     if is_done:
         return []
     if pending is not None:
-        dead = [(world, (request, deaths - 1, None, False))] if deaths else []
-        return [(world.write(pending), (request, deaths, None, False)), *dead]
+        kill_moves = [(world, (request, deaths - 1, None, False))] if deaths else []
+        return [(world.write(pending), (request, deaths, None, False)), *kill_moves]
     try:
         decision = plan(request, world.observed(request))
     except RolloutError:

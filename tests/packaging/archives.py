@@ -3,8 +3,7 @@
 
 """Make the archive of a collection reproducible.
 
-ansible-galaxy stores the files in the order of the file system, with their modification times. Both
-differ between machines.
+Otherwise, the order of the files and their modification times differ between machines.
 """
 
 from __future__ import annotations

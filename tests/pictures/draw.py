@@ -3,7 +3,7 @@
 
 """Draw the pictures of README from the recording: a terminal, and the summary of a report.
 
-The SVG files use the color scheme and the fonts of the reader's system. They load no other files.
+The SVG files use the color scheme and the fonts of the reader's system.
 """
 
 from __future__ import annotations

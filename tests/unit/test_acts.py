@@ -12,7 +12,7 @@ import pytest
 from acts import ACTIONS, play, series
 from simulated import SimulatedWorld
 
-#: The kills of each row are divided into this number of parts; `make test` plays one of them.
+#: Number of parts of the kills of each row; `make test` plays one of them.
 PARTS = 5
 
 

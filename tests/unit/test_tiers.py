@@ -89,7 +89,7 @@ def test_a_scenario_names_its_cluster_after_the_checkout(path):
 
 
 @pytest.fixture
-def two_tiers(runner, monkeypatch, tmp_path):
+def two_tier_runner(runner, monkeypatch, tmp_path):
     """Return the runner with two tiers: one always runs, one only after a change of node.py."""
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     (tmp_path / "node.py").write_text("1\n", encoding="utf-8")
@@ -103,9 +103,9 @@ def two_tiers(runner, monkeypatch, tmp_path):
     return runner
 
 
-def test_a_tier_runs_again_only_when_its_own_files_have_changed(two_tiers, tmp_path, capsys):
+def test_a_tier_runs_again_only_when_its_own_files_have_changed(two_tier_runner, tmp_path, capsys):
     def tiers_run():
-        assert two_tiers.main(["--change"]) == 0
+        assert two_tier_runner.main(["--change"]) == 0
         return re.findall(r"^([a-z-]+) +(passed|NOT RUN)", capsys.readouterr().out, re.MULTILINE)
 
     assert tiers_run() == [("unit", "passed"), ("node-sample", "passed")]
@@ -114,15 +114,16 @@ def test_a_tier_runs_again_only_when_its_own_files_have_changed(two_tiers, tmp_p
     assert tiers_run() == [("unit", "passed"), ("node-sample", "passed")]
 
 
-def test_make_test_all_resumes_while_only_prose_changes(two_tiers, tmp_path, monkeypatch,
+def test_make_test_all_resumes_while_only_prose_changes(two_tier_runner, tmp_path, monkeypatch,
                                                         capsys):
-    monkeypatch.setattr(two_tiers, "ALL", ("unit", "node-sample"))
-    monkeypatch.setitem(two_tiers.TIERS, "node-sample", two_tiers.Tier(["test -e second"]))
+    monkeypatch.setattr(two_tier_runner, "ALL", ("unit", "node-sample"))
+    monkeypatch.setitem(two_tier_runner.TIERS, "node-sample",
+                        two_tier_runner.Tier(["test -e second"]))
 
     def tiers_run(**environment):
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        two_tiers.main(["--all"])
+        two_tier_runner.main(["--all"])
         return re.findall(r"^([a-z-]+) +(passed|FAILED|PASSED BEFORE)", capsys.readouterr().out,
                           re.MULTILINE)
 
@@ -135,14 +136,15 @@ def test_make_test_all_resumes_while_only_prose_changes(two_tiers, tmp_path, mon
     assert tiers_run(FRESH="1") == [("unit", "passed"), ("node-sample", "passed")]
 
 
-def test_make_test_all_repeats_the_tiers_that_read_the_changed_part(two_tiers, tmp_path,
+def test_make_test_all_repeats_the_tiers_that_read_the_changed_part(two_tier_runner, tmp_path,
                                                                     monkeypatch, capsys):
-    monkeypatch.setattr(two_tiers, "ALL", ("unit", "node-sample"))
-    monkeypatch.setitem(two_tiers.TIERS, "unit", two_tiers.Tier(["true"], reads_comments=True))
+    monkeypatch.setattr(two_tier_runner, "ALL", ("unit", "node-sample"))
+    monkeypatch.setitem(two_tier_runner.TIERS, "unit",
+                        two_tier_runner.Tier(["true"], reads_comments=True))
 
     def tiers_run(node):
         (tmp_path / "node.py").write_text(node, encoding="utf-8")
-        two_tiers.main(["--all"])
+        two_tier_runner.main(["--all"])
         return re.findall(r"^([a-z-]+) +passed", capsys.readouterr().out, re.MULTILINE)
 
     assert tiers_run('def node():\n    """A node."""\n') == ["unit", "node-sample"]
@@ -154,11 +156,11 @@ def test_make_test_all_repeats_the_tiers_that_read_the_changed_part(two_tiers, t
     assert tiers_run('def node():\n    """Return the node."""\n    return 2\n') == ["unit"]
 
 
-def test_a_failed_tier_runs_again(two_tiers, tmp_path, monkeypatch):
-    monkeypatch.setitem(two_tiers.TIERS, "node-sample",
-                        two_tiers.Tier(["false"], files=("node.py",)))
+def test_a_failed_tier_runs_again(two_tier_runner, tmp_path, monkeypatch):
+    monkeypatch.setitem(two_tier_runner.TIERS, "node-sample",
+                        two_tier_runner.Tier(["false"], files=("node.py",)))
 
-    assert two_tiers.main(["--change"]) == two_tiers.main(["--change"]) == 1
+    assert two_tier_runner.main(["--change"]) == two_tier_runner.main(["--change"]) == 1
 
 
 def test_the_files_of_each_tier_exist(runner):
@@ -219,7 +221,7 @@ def test_a_failing_tier_is_printed_with_the_hash_seed(runner, monkeypatch, capfd
 
 @pytest.mark.parametrize("provided", [None, "random", "17"])
 def test_a_failing_test_is_printed_with_the_hash_seed_of_the_processes(tmp_path, provided):
-    """Even without tests/run.py, pytest draws a seed for child processes, for example Ansible."""
+    """Even without tests/run.py, pytest draws a seed for child processes."""
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (tmp_path
      / "test_it.py").write_text(
@@ -237,7 +239,7 @@ def test_a_failing_test_is_printed_with_the_hash_seed_of_the_processes(tmp_path,
 
 
 @pytest.fixture(params=["takes_one_processor", "waits"])
-def pairs(runner, monkeypatch, tmp_path, request):
+def pair_runner(runner, monkeypatch, tmp_path, request):
     """Return the runner with the tier unit, and with three tiers that run two at a time.
 
     Each of lint and sanity waits until the other one runs.
@@ -256,8 +258,8 @@ def pairs(runner, monkeypatch, tmp_path, request):
     return runner
 
 
-def test_tiers_run_in_pairs_without_mixed_output(pairs, capfd):
-    assert pairs.main(["unit", "lint", "sanity", "packaging"]) == 1
+def test_tiers_run_in_pairs_without_mixed_output(pair_runner, capfd):
+    assert pair_runner.main(["unit", "lint", "sanity", "packaging"]) == 1
 
     output = capfd.readouterr().out
     assert all(f"== {name}\n$ timeout 60" in output for name in ("lint", "sanity"))

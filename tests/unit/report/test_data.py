@@ -96,9 +96,9 @@ def test_types_equal_the_documented_return_values():
     update, analyzed = (yaml.safe_load(module.RETURN)
                         for module in (rolling_update, rollout_analysis))
 
-    # `sizes` is not documented, since only a role that writes a report gets it.
+    # Only a role that writes a report gets `sizes`.
     missing = ["Result.sizes"]
-    # Each entry of `results` also has these keys, which RETURN documents at the top level only.
+    # RETURN documents these keys of each entry at the top level only.
     shared = {key: update[key] for key in ("steps", "rollout", "failure")}
     assert undocumented_keys(update["results"]["contains"] | shared, data.Result) == missing
     assert sorted(undocumented_keys(update, data.Result)) == sorted(

@@ -126,7 +126,7 @@ def test_no_element_is_cut_off(measured, name, width):
 
 @pytest.mark.parametrize("name", ["typical", "fleet", "clusters"])
 def test_only_tables_of_figures_scroll_on_a_phone(name):
-    """In all other tables, a row becomes a block, so that a long text does not widen the table."""
+    """In other tables, a row becomes a block, so a long text does not widen the table."""
     tables = re.findall(r"<table.*?</table>", rollout_report(PAGES[name]), re.DOTALL)
 
     assert {"stacked" in table.partition(">")[0] for table in tables

@@ -181,10 +181,7 @@ def test_task_file_must_be_a_list_of_tasks(tmp_path, content, is_file):
 
 
 def test_task_file_is_not_stored_in_the_cache_of_ansible(tmp_path):
-    """Ansible 2.19 would include the tasks from its cache, and not evaluate their templates.
-
-    It trusts only the content that it loads for the include itself.
-    """
+    """Ansible 2.19 does not evaluate the templates of tasks that it includes from its cache."""
     loads = []
 
     class Loader:

@@ -284,7 +284,7 @@ def first_words(option: Json) -> str:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_each_layer_names_the_unit_of_an_option(role):
-    """A number without a unit is ambiguous: seconds, pods, or a percentage."""
+    """A number may mean seconds, pods or a percentage."""
     module, options, survey = yaml.safe_load(rolling_update.DOCUMENTATION)["options"], role_options(
         role), questions(role)
     texts = {option: [first_words(spec)] for option, spec in options.items()}

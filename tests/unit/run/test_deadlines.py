@@ -405,7 +405,7 @@ def test_limit_of_rejected_pods_grows_with_missing_pods():
 
 @pytest.mark.parametrize("kinds", [["refused-by-node", "crash"], ["crash", "refused-by-node"]])
 def test_failure_with_an_endless_cause_is_endless(kinds):
-    """A controller keeps replacing the pods that nodes reject, without an end."""
+    """A controller endlessly replaces the pods that nodes reject."""
     causes = [Cause(kind, "reason", "message", "wait", is_fatal=True) for kind in kinds]
 
     assert failure(UPDATE, IdleGateway(), "what", "how far", causes).is_endless

@@ -224,7 +224,7 @@ def test_clock_skew_does_not_expire_a_lease(server, minutes):
 
 @pytest.mark.parametrize("seconds", [-3600, -12, 12, 3600])
 def test_lease_of_a_fleet_with_clock_skew_stays(server, seconds):
-    """A task for a fleet renews its Lease every 7 s, and keeps it even if renewTime looks old."""
+    """A task for a fleet renews its Lease only every 7 s."""
     class ClientWithOtherClock(Client):
         def renew_periodically(self):
             server_time = server.server_time
@@ -868,10 +868,7 @@ class Scheduler:
 
 
 class RandomTask:
-    """Task that acquires the Lease, works several times and releases the Lease.
-
-    Any request may kill or suspend the task.
-    """
+    """Task that holds the Lease for several steps. Any request may kill or suspend the task."""
 
     def __init__(self, scheduler, server):
         rng, self.scheduler = scheduler.rng, scheduler
@@ -935,7 +932,6 @@ class RandomTask:
 @pytest.mark.parametrize("seeds", [range(first, first + 50) for first in range(0, 500, 50)],
                          ids=str)
 def test_random_interleavings_never_let_two_tasks_work(seeds):
-    """Tasks of both versions and two kinds may be suspended for long, or die, at any request."""
     seeds_by_holders = collections.Counter()
     for seed in seeds:
         scheduler, server = Scheduler(random.Random(seed)), Server()

@@ -39,7 +39,7 @@ def faults(builder: Path, archive: Path) -> Iterator[str]:
 
 
 def stage_faults(containerfile: str) -> Iterator[str]:
-    """Yield the faults of the build stages, of which only `galaxy` may contain git."""
+    """Yield the faults of the build stages: only `galaxy` needs git, not the final image."""
     stages = re.split(r"^FROM .* AS ", containerfile, flags=re.MULTILINE)[1:]
     lines = {stage.split()[0]: stage.splitlines() for stage in stages}
     installs = [number for number, line in enumerate(lines["galaxy"])

@@ -54,7 +54,7 @@ def test_lock_files_have_the_same_versions():
 
 
 def test_lock_file_of_the_tests_has_the_required_extras():
-    """Without the extra, pip selects a newer release for it, and refuses this as not pinned."""
+    """Pip selects a newer release for a missing extra, and refuses it as not pinned."""
     text = re.sub(r"#.*", "", (ROOT / "tests/requirements.lock").read_text()).replace("\\\n", " ")
     locked = {canonicalize_name(requirement.name): requirement.extras
               for requirement in (Requirement(line.partition("--hash")[0])

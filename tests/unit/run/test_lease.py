@@ -762,7 +762,8 @@ def test_lease_written_by_another_client_is_reported(server):
 
 #: Fields of a process that has ended (another process has its pid now), and of a running process.
 ENDED, RUNNING = {"pid": "1", "start": "0"}, {"pid": "1", "start": start_time("1")}
-#: Holders of a Lease, and when the task acquires it: at once, after LEASE_DURATION, or never.
+#: Holders of a Lease, and when the task acquires it: at once, later (after LEASE_DURATION) or
+#: never.
 HOLDERS = {
     "no holder": (None, "at once"),
     "ended process on this machine": (dict(machine="here", **ENDED), "at once"),

@@ -49,7 +49,7 @@ class Api(http.server.ThreadingHTTPServer):
         return [(method, path) for method, path, _headers, _body in self.requests]
 
     def handle_error(self, request, client_address):
-        """Ignore the error of a connection that a test has cut."""
+        """Ignore connections that a test cuts."""
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -77,10 +77,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def answer(content, code=200, **headers):
-    """Return a response: a function that sends the content.
+    """Return a response: a function that sends bytes, or other content as JSON.
 
-    Bytes are sent unchanged, other content as JSON. An object without a namespace gets the
-    namespace default.
+    An object without a namespace gets the namespace default.
     """
     if isinstance(content, dict) and "name" in content.get("metadata", {}):
         content = {**content, "metadata": {"namespace": "default", **content["metadata"]}}

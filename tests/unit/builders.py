@@ -102,7 +102,6 @@ def rs(name: str = "foo", label: str | None = None, **more: t.Any) -> Json:
 UPDATE = parse_request({"name": "foo", "image": "myimage:v2"})
 ROLLBACK = dataclasses.replace(UPDATE, state=State.ROLLED_BACK)
 SUCCESSOR, LABEL = expected_successor(UPDATE, Controller.from_api(rc()))
-#: Time of all tests.
 NOW = "2026-11-21T10:00:00Z"
 
 
@@ -111,8 +110,7 @@ def old(replicas: int = 3, goal: int = 0, original: int = 3,
     """Return foo during an update of three pods.
 
     replicas: the current size of foo. goal: its size at the end, 0 for an update and 3 for a
-    rollback. original: its size before the update. annotate: annotations to change. The value None
-    removes an annotation.
+    rollback. original: its size before the update. annotate: annotations to change (None: remove).
     """
     return rc("foo", replicas,
               **{"annotations": _annotations(SUCCESSOR, goal, original, annotate or {}), **changes})
@@ -154,12 +152,10 @@ def observe(request: Request, *items: Json, **facts: t.Any) -> Observed:
 
 
 def plan(request: Request, observed: Observed) -> Decision:
-    """Return the decision of the flow for this request."""
     return compose(choose(request), request, observed)
 
 
 def rollout_status(request: Request, observed: Observed) -> RolloutStatus:
-    """Return the rollout status of the flow for this request."""
     return choose(request).status(request, observed)
 
 
@@ -224,25 +220,21 @@ def make_status_stale(items: dict[t.Any, Json | None]) -> None:
 
 
 def run_past_waits(world: t.Any, max_steps: int, **request: Request) -> list[str]:
-    """Run at most max_steps steps of a simulated migration, and return them.
-
-    Where the migration waits, the cluster settles.
-    """
-    done: list[str] = world.run_steps(max_steps, **request)
-    while len(done) < max_steps and isinstance(world.decide(**request), Wait):
+    """Run at most max_steps steps of a simulated migration, past its waits. Return the steps."""
+    steps: list[str] = world.run_steps(max_steps, **request)
+    while len(steps) < max_steps and isinstance(world.decide(**request), Wait):
         world.cluster.settle()
-        more = world.run_steps(max_steps - len(done), **request)
-        assert more, f"waits without end: {world.decide(**request)}"
-        done += more
-    return done
+        next_steps = world.run_steps(max_steps - len(steps), **request)
+        assert next_steps, f"waits without end: {world.decide(**request)}"
+        steps += next_steps
+    return steps
 
 
 def assert_stale_status_changes_no_rollback(settled: t.Any, stale: t.Any, steps: int,
                                             request: Request) -> None:
     """Check that an outdated status does not change the steps of a rollback.
 
-    settled, stale: two equal simulated migrations, which are rolled back after `steps` steps. The
-    status of `stale` is outdated then.
+    settled, stale: two equal simulated migrations, which are rolled back after `steps` steps.
     """
     for world in (settled, stale):
         world.run_steps(steps)

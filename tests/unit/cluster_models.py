@@ -3,10 +3,9 @@
 
 """Extend the models of check mode, so that a test can make each move and copy the state.
 
-A model lists the possible next moves, for example that the controller manager syncs an object or
-that a pod becomes ready. A test makes the moves in any order. In ClusterModel, the controller
-manager also lags behind the API server, and pods may take time to terminate. tests/integration
-compares the models with real clusters.
+A model lists the possible next moves, for example that a pod becomes ready. A test makes the moves
+in any order. tests/integration compares the models with real clusters.
+
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ MAX_LAG = 1
 
 
 class Pod(t.NamedTuple):
-    """Pod with the owner in the API server, and the owner in the controller manager's cache."""
+    """Pod of a ClusterModel."""
 
     owner: str
     labels: tuple[tuple[str, str], ...]
@@ -76,7 +75,7 @@ class Moves:
     """Model that can make all of its moves."""
 
     def settle(self) -> bool:
-        """Make the first possible move until none remains. Return whether any move was made."""
+        """Make moves until none remains. Return whether any move was made."""
         has_changed = False
         while moves := self.moves():
             self.make(moves[0])
@@ -116,8 +115,8 @@ class ClusterModel(Moves, SimulatedCluster):
                      if selector.items() <= dict(pod.labels).items())
 
     def _used_uids(self) -> set[str]:
-        lagging = {item["metadata"].get("uid", "") for item in self.cached.values()}
-        return {pod.owner for pod in self.pods} | lagging
+        cached_uids = {item["metadata"].get("uid", "") for item in self.cached.values()}
+        return {pod.owner for pod in self.pods} | cached_uids
 
     def _store(self, name: str, item: Json | None) -> None:
         super()._store(name, item)
@@ -134,7 +133,7 @@ class ClusterModel(Moves, SimulatedCluster):
             self.cached[name] = item
 
     def moves(self) -> list[Move]:
-        """Return all possible next moves. The list is empty when the cluster is stable."""
+        """Return all possible next moves."""
         moves = [Move("deliver", name) for name, _item in self.undelivered[:1]]
         moves += [Move("deliver-owner", pod.owner) for pod in self.pods
                   if pod.owner != pod.cached_owner][:1]
@@ -151,12 +150,11 @@ class ClusterModel(Moves, SimulatedCluster):
         return moves
 
     def make(self, move: Move) -> None:
-        """Make a move that moves() has returned."""
-        make = {"deliver": self._make_deliver, "deliver-owner": self._make_deliver_owner,
-                "sync": self._make_sync,
-                "finalize": self._make_finalize, "collect": self._make_collect,
-                "ready": self._make_ready, "end": self._make_end}
-        make[move.verb](move.name)
+        methods = {"deliver": self._make_deliver, "deliver-owner": self._make_deliver_owner,
+                   "sync": self._make_sync,
+                   "finalize": self._make_finalize, "collect": self._make_collect,
+                   "ready": self._make_ready, "end": self._make_end}
+        methods[move.verb](move.name)
 
     def _make_deliver(self, _name: str) -> None:
         self._deliver()
@@ -192,10 +190,7 @@ class ClusterModel(Moves, SimulatedCluster):
         self.pods[index] = change(self.pods[index])
 
     def _terminate(self, pods: list[Pod]) -> None:
-        """Begin to terminate pods.
-
-        Terminating pods are unready, and all terminating pods of an owner are equal.
-        """
+        """Begin to terminate pods. All terminating pods of an owner are equal."""
         if self.terminates_slowly:
             unready = [pod._replace(ready=False, cached_owner="") for pod in pods]
             self.terminating = sorted([*self.terminating, *unready])
@@ -264,7 +259,7 @@ class DeploymentModel(Moves, SimulatedDeployments):
         return duplicate
 
     def moves(self) -> list[Move]:
-        """Return all possible next moves. The list is empty when the cluster is stable."""
+        """Return all possible next moves."""
         return self.sets.moves() + [Move("roll", name) for name in self._unsynced()]
 
     def _change(self, name: str) -> Write | None:
@@ -291,7 +286,6 @@ class DeploymentModel(Moves, SimulatedDeployments):
         return Patch(largest.name, (put("/spec/replicas", max(0, largest.replicas + difference)),))
 
     def make(self, move: Move) -> None:
-        """Make a move that moves() has returned."""
         if move.verb == "roll":
             self._sync(move.name)
         else:
@@ -301,7 +295,6 @@ class DeploymentModel(Moves, SimulatedDeployments):
 class RevisionMoves:
     """Moves of StatefulSets and DaemonSets. Pods with a broken image never become ready."""
 
-    #: The broken images.
     broken_images: frozenset[str] = frozenset()
 
     def copy(self) -> t.Self:
@@ -313,7 +306,7 @@ class RevisionMoves:
         return duplicate
 
     def moves(self) -> list[Move]:
-        """Return all possible next moves. The list is empty when the cluster is stable."""
+        """Return all possible next moves."""
         moves = [Move("sync", name) for name in sorted(self.items)
                  if self._state_after_sync(name) != self._state(name)]
         moves += [Move("ready", pod.name) for name in sorted(self.items)
@@ -321,7 +314,6 @@ class RevisionMoves:
         return moves
 
     def make(self, move: Move) -> None:
-        """Make a move that moves() has returned."""
         if move.verb == "sync":
             self._set_state(move.name, self._state_after_sync(move.name))
         else:

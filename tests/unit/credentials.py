@@ -23,8 +23,7 @@ PUBLIC = {"context", "username", "ca_cert", "validate_certs", "no_proxy", "persi
           "impersonate_user",
           "impersonate_groups"}
 
-#: Credential plugin, a shell script. It reveals its arguments and the token on stderr. Then it
-#: prints the token on stdout, or fails if FAILS is set.
+#: Credential plugin that reveals its arguments and the token on stderr. It fails if FAILS is set.
 PLUGIN = """#!/bin/sh
 echo "I was given $* and $TOKEN" >&2
 [ -z "$FAILS" ] || exit 1
@@ -68,8 +67,8 @@ def credential_cases(host: str, ca_cert: str | None, token: str,
         "apiVersion": "client.authentication.k8s.io/v1", "command": "sh",
         "args": [write("plugin", PLUGIN), ARGUMENT],
         "interactiveMode": "Never", "env": [{"name": "TOKEN", "value": token}]}})
-    address = f"http://me:{PASSWORD}@{proxy}"
-    proxied = kubeconfig(server, {"token": token}, **{"proxy-url": address})
+    proxy_url = f"http://me:{PASSWORD}@{proxy}"
+    proxied = kubeconfig(server, {"token": token}, **{"proxy-url": proxy_url})
     not_a_path = "neither the path|must be the path|not valid YAML|there is no kubeconfig"
     environment = {"K8S_AUTH_HOST": host, **({"K8S_AUTH_SSL_CA_CERT": ca_cert} if ca_cert else {})}
     cases = {
@@ -119,7 +118,8 @@ def credential_cases(host: str, ca_cert: str | None, token: str,
     }
     if proxy:
         cases |= {
-            "proxy": Case([*password_texts, token], {**server, "api_key": token, "proxy": address}),
+            "proxy": Case([*password_texts, token],
+                          {**server, "api_key": token, "proxy": proxy_url}),
             "proxy-headers": Case([*password_texts, token],
                                   {**server, "api_key": token, "proxy": f"http://{proxy}",
                                    "proxy_headers": {
@@ -130,10 +130,10 @@ def credential_cases(host: str, ca_cert: str | None, token: str,
                 "K8S_AUTH_PROXY_HEADERS_PROXY_BASIC_AUTH": f"me:{PASSWORD}"}),
             "proxy-variable": Case([PASSWORD, token], {},
                                    {**environment, "K8S_AUTH_API_KEY": token,
-                                    "K8S_AUTH_PROXY": address}),
+                                    "K8S_AUTH_PROXY": proxy_url}),
             "proxy-environment": Case([PASSWORD, token], {},
                                       {**environment, "K8S_AUTH_API_KEY": token,
-                                       "HTTPS_PROXY": address, "HTTP_PROXY": address}),
+                                       "HTTPS_PROXY": proxy_url, "HTTP_PROXY": proxy_url}),
             "kubeconfig-with-proxy": Case([PASSWORD, token], {"kubeconfig": proxied}),
             "file-with-proxy": Case([PASSWORD, token], {},
                                     {"KUBECONFIG": write("with-proxy", json.dumps(proxied))}),
@@ -156,11 +156,11 @@ def self_signed_certificate() -> tuple[str, str]:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "me")])
     now = datetime.datetime.now(datetime.UTC)
-    signed = (x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(
+    certificate = (x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(
         key.public_key()).serial_number(1)
         .not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1)).sign(
         key, hashes.SHA256()))
-    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption())
-    return signed.public_bytes(serialization.Encoding.PEM).decode(), key.private_bytes(
-        *form).decode()
+    key_format = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+                  serialization.NoEncryption())
+    return certificate.public_bytes(serialization.Encoding.PEM).decode(), key.private_bytes(
+        *key_format).decode()

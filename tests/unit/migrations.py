@@ -194,10 +194,10 @@ class MigrationGateway(IdleGateway):
                 if label_selectors.matches(selectors, controller.labels)]
 
     def migrations(self):
-        items = (item
-                 for (kind, _name), item in self.cluster._items.items() if item
-                 and kind == REVISION)
-        return ([item for item in items if object_meta.MIGRATION in item["metadata"]["labels"]]
+        revisions = (item
+                     for (kind, _name), item in self.cluster._items.items() if item
+                     and kind == REVISION)
+        return ([item for item in revisions if object_meta.MIGRATION in item["metadata"]["labels"]]
                 if self.may_read else None)
 
     def other_kinds(self, name):

@@ -30,8 +30,8 @@ LATENCY = Metric("latency", "latency($pods)", "count($pods)", {"max_ratio_to_old
                  OnEmpty.INCONCLUSIVE)
 MEMORY = Metric("memory", "memory($new_pods)/memory($old_pods)", "", {"max": 1}, 0,
                 OnEmpty.INCONCLUSIVE)
-LINES = Metric("error_lines", "lines", "", {"max": 1}, 0, OnEmpty.INCONCLUSIVE,
-               ErrorLines("ERROR", Per.MINUTE, ()))
+ERROR_LINES = Metric("error_lines", "lines", "", {"max": 1}, 0, OnEmpty.INCONCLUSIVE,
+                     ErrorLines("ERROR", Per.MINUTE, ()))
 NO_ANSWER = Reading(None, "nobody answers", is_answer=False)
 ROLLBACK_COMMAND = ("ansible localhost -m baton.kubernetes.rolling_update "
                     "-a 'name=foo state=rolled_back'")
@@ -46,12 +46,11 @@ IN_PROGRESS = subject()
 
 
 class Run:
-    """Run of an analysis. It records the queries and the progress lines.
+    """Run of an analysis that records the queries and the progress lines.
 
-    answers: the prepared values. The key is the name in front of the parenthesis of a query (for
-    example errors), or the pattern of error lines. A list has a value for each request, and its
-    last value repeats. A dict has the value of the new pods (n1, ...) under True and the value of
-    the old pods (o1, ...) under False.
+    answers: the prepared values, by the name in front of the parenthesis of a query (for example
+    errors) or by the pattern of error lines. A list has a value for each request, and its last
+    value repeats. A dict has the value of the new pods under True, of the old pods under False.
     """
 
     def __init__(self, answers, *metrics, subjects=(IN_PROGRESS,), stop=lambda: "", **options):
@@ -163,9 +162,9 @@ def test_analysis_with_on_inconclusive_pass_takes_all_measurements():
 
 
 def test_no_queries_for_missing_old_pods():
-    new_pods_only = [subject(old=())]
+    subjects_without_old_pods = [subject(old=())]
     run = Run({"errors": 1, "latency": 1, "count": 10}, ERRORS, LATENCY, MEMORY,
-              subjects=new_pods_only,
+              subjects=subjects_without_old_pods,
               passes_without_old_pods=True)
 
     result = run.result()
@@ -175,7 +174,7 @@ def test_no_queries_for_missing_old_pods():
     assert [measurement["reason"] for measurement in result["measurements"]] == [
         "", *["there are no old pods to compare with"] * 2]
     assert Run({"errors": 1, "latency": 1, "count": 10}, ERRORS, LATENCY,
-               subjects=new_pods_only).error().what == (
+               subjects=subjects_without_old_pods).error().what == (
         "the analysis is inconclusive: latency: there are no old pods to compare with")
 
 
@@ -210,7 +209,7 @@ def test_query_names_only_a_sample_of_many_pods():
 
 def test_failure_of_error_lines_names_the_pod():
     reading = Reading(6.0, note="6 of 40 lines, 5 of them in pod n2")
-    run = Run({"ERROR": {True: reading, False: 0.5}}, LINES)
+    run = Run({"ERROR": {True: reading, False: 0.5}}, ERROR_LINES)
 
     error = run.error()
 
@@ -225,19 +224,19 @@ def test_failure_of_error_lines_names_the_pod():
 
 
 def test_unreadable_logs_and_few_lines_are_inconclusive():
-    new_pods_only = Run({"ERROR": NO_ANSWER}, LINES, subjects=[subject(old=())])
-    needs_41_lines = dataclasses.replace(LINES, min_samples=41)
+    run_without_old_pods = Run({"ERROR": NO_ANSWER}, ERROR_LINES, subjects=[subject(old=())])
+    needs_41_lines = dataclasses.replace(ERROR_LINES, min_samples=41)
 
-    assert new_pods_only.error().next_command.splitlines()[0] == (
+    assert run_without_old_pods.error().next_command.splitlines()[0] == (
         "check that the new pods get requests, that they write logs, and run the same task again")
-    assert len(new_pods_only.requests) == 1
+    assert len(run_without_old_pods.requests) == 1
     assert Run({"ERROR": 0.0}, needs_41_lines).error().what.endswith(
         "40 samples of the new pods, fewer than 41 (min_samples)")
-    assert Run({"ERROR": 0.0}, LINES).result()["outcome"] == "passed"
+    assert Run({"ERROR": 0.0}, ERROR_LINES).result()["outcome"] == "passed"
 
 
 def test_only_the_logs_of_a_sample_of_many_pods_are_read():
-    run = Run({"ERROR": 0.0, "errors": 1}, LINES, ERRORS,
+    run = Run({"ERROR": 0.0, "errors": 1}, ERROR_LINES, ERRORS,
               subjects=[subject(new=[f"n{number:04}" for number in range(1200)])])
 
     result = run.result()

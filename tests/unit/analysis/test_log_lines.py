@@ -28,14 +28,11 @@ def at(time):
 
 
 def running(name="web", since="08:00:00", previous_run=None):
-    """Return the status of a running container.
-
-    since: its start. previous_run: the start and the end of its run before a restart.
-    """
-    last = ({"terminated": dict(zip(("startedAt", "finishedAt"), map(at, previous_run),
-                                    strict=True))}
-            if previous_run else {})
-    return {"name": name, "state": {"running": {"startedAt": at(since)}}, "lastState": last,
+    """Return the status of a running container. previous_run: start and end of an earlier run."""
+    last_state = ({"terminated": dict(zip(("startedAt", "finishedAt"), map(at, previous_run),
+                                          strict=True))}
+                  if previous_run else {})
+    return {"name": name, "state": {"running": {"startedAt": at(since)}}, "lastState": last_state,
             "restartCount": 1 if previous_run else 0}
 
 
@@ -53,8 +50,7 @@ TERMINATED = {"name": "web", "state": {"terminated": {"startedAt": at("08:09:30"
 CRASHING = {"name": "web", "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "restartCount": 3,
             "lastState": {"terminated": {"startedAt": at("08:09:40"),
                                          "finishedAt": at("08:09:45")}}}
-#: Pods, each with its readable logs. A log is given as (container, whether the log is of the
-#: previous run, seconds that the log covers).
+#: Pods, each with its readable logs: (container, is_previous, seconds that the log covers).
 LOGS = {
     "old": (pod(running()), [("web", False, 60)]),
     "started 10 seconds ago": (pod(running(since="08:09:50")), [("web", False, 10)]),

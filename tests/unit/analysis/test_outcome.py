@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evaluate measurements and metrics: a violated threshold fails.
-
-An unknown value passes only if an option says so.
-"""
+"""Evaluate measurements and metrics."""
 
 from __future__ import annotations
 
@@ -163,10 +160,6 @@ def test_limits_of_a_metric(letters, limits, outcome):
 
 
 def test_decided_outcome_is_final():
-    """Check that later measurements do not change a decided outcome.
-
-    Without passes_inconclusive, they may change failed to inconclusive, or inconclusive to failed.
-    """
     for failure_limit, inconclusive_limit, passes_inconclusive in itertools.product(
             (0, 1), (0, 1), (True, False)):
         spec = analysis(count=4, failure_limit=failure_limit,
@@ -180,7 +173,7 @@ def test_decided_outcome_is_final():
             decided = metric_outcome(outcomes[:number_at_decision], spec)
             if passes_inconclusive:
                 assert decided is final
-            else:
+            else:  # failed may become inconclusive, or inconclusive failed
                 assert (decided is PASSED) is (final is PASSED)
 
 

@@ -107,11 +107,11 @@ def test_failed_requests_are_repeated(logs, api, answers):
 def test_unreadable_logs_have_an_unknown_value(logs, api, answers, why):
     api.answers += [pod(), *answers]
 
-    for value in logs.read(ERROR_LINES, ["foo-a"]):
-        assert not value.is_answer and value.value is None and why in value.why
-        assert (value.why.startswith("the log of pod foo-a, container web, cannot be read: ")
-                and "\x1b" not in value.why)
-        assert SECRET not in value.why
+    for reading in logs.read(ERROR_LINES, ["foo-a"]):
+        assert not reading.is_answer and reading.value is None and why in reading.why
+        assert (reading.why.startswith("the log of pod foo-a, container web, cannot be read: ")
+                and "\x1b" not in reading.why)
+        assert SECRET not in reading.why
     assert not api.answers
 
 

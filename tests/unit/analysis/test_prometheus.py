@@ -77,8 +77,8 @@ def vector(*values):
         for number, value in enumerate(values)]}})
 
 
-def failure(code, kind, error):
-    return answer({"status": "error", "errorType": kind, "error": error}, code)
+def failure(code, error_type, error):
+    return answer({"status": "error", "errorType": error_type, "error": error}, code)
 
 
 def test_request_of_a_query(server):
@@ -110,7 +110,7 @@ def test_basic_authentication(server, url, options, credentials):
 @pytest.mark.parametrize("seconds, timeout",
                          [(2.5, "2500ms"), (1 / 3, "334ms"), (0.0001, "1ms"), (3599, "3599000ms")])
 def test_timeout_in_the_syntax_of_prometheus(server, monkeypatch, seconds, timeout):
-    monkeypatch.setattr(prometheus, "read_body", lambda answer, *_limits: answer.data)
+    monkeypatch.setattr(prometheus, "read_body", lambda response, *_limits: response.data)
     monkeypatch.setattr(urllib3, "Timeout", lambda **_seconds: None)
     server.answers.append(vector("1"))
 
@@ -149,8 +149,7 @@ def test_warnings_are_part_of_the_reading(server):
 HTML = answer(b"<html><title>Log in</title></html>")
 HISTOGRAM = {"metric": {}, "histogram": [1, {}]}
 NOT_PROMETHEUS = "{url} does not respond like Prometheus"
-#: Responses after which a retry is useless, each with the fields `what` and `why` of the error.
-#: None as `why` stands for any reason.
+#: (response, `what` and `why` of the error). None stands for any `why`.
 PERMANENT_FAILURES = {
     "login page": (HTML, NOT_PROMETHEUS, "status 200: <html><title>Log in</title></html>"),
     "redirect": (answer(b"", 302, Location="http://127.0.0.1:1/"), NOT_PROMETHEUS,
@@ -203,7 +202,7 @@ def test_permanent_failure_is_not_retried(server, response, what, why):
             or all(line.isprintable() for line in error.value.message.splitlines()))
 
 
-#: Responses after which a retry may succeed, each with a part of the reported reason.
+#: (response, part of the reported reason).
 TEMPORARY_FAILURES = {
     "server starts": (answer(b"Service Unavailable", 503),
                       "answers with status 503: Service Unavailable"),
@@ -267,9 +266,8 @@ def test_endless_response_ends_at_the_timeout(server):
 
 #: Passwords that are not escaped as a URL requires. An error message of urllib would quote a part
 #: of some of them.
-UNESCAPED = ["s3cret/b", "s3cret#b", "s3cret?b", "s3cret:/b", "s3cret://b", "s3cret[b", "s3cret]b",
-             "1/s3cret", "s3cret@/b",
-             "s3cret/b@c", "s3cret\u2100"]
+UNESCAPED_PASSWORDS = ["s3cret/b", "s3cret#b", "s3cret?b", "s3cret:/b", "s3cret://b", "s3cret[b",
+                       "s3cret]b", "1/s3cret", "s3cret@/b", "s3cret/b@c", "s3cret\u2100"]
 
 
 @pytest.mark.parametrize("url, options, message", [
@@ -280,7 +278,7 @@ UNESCAPED = ["s3cret/b", "s3cret#b", "s3cret?b", "s3cret:/b", "s3cret://b", "s3c
     ("http://me:s3cret@x?a=b", {}, "prometheus_url 'http://x?a=b' is not a valid address"),
     ("http://[x", {}, "is not a valid address"),
     *((f"http://me:{password}@x:9090", {}, "prometheus_url 'http://x:9090' is not a valid address")
-      for password in UNESCAPED),
+      for password in UNESCAPED_PASSWORDS),
     ("me:s3cret://b@x:9090", {}, "prometheus_url 'x:9090' is not a valid address"),
     ("http://x", {"username": "me"}, "must be used together"),
     ("http://x", {"password": "s3cret"}, "must be used together"),

@@ -19,9 +19,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernete
 
 @pytest.fixture
 def pauses(monkeypatch):
-    """Return the list of pauses between attempts, in seconds.
+    """Record the pauses between attempts, in seconds, instead of pausing.
 
-    These pauses are only recorded, so that a test takes no time. Other sleeps are real.
+    Other sleeps are real.
     """
     seconds = []
     monkeypatch.setattr(http, "time",
@@ -31,10 +31,7 @@ def pauses(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def no_background_requests(monkeypatch):
-    """Make sure that no connection counts as slow, even on a busy machine.
-
-    On a slow connection, a gateway sends requests in the background, which no test expects.
-    """
+    """Prevent the background requests of slow connections, even on a busy machine."""
     monkeypatch.setattr(http, "HIGH_LATENCY", float("inf"))
 
 

@@ -113,8 +113,8 @@ ANNOTATED_PRIMARY = Controller.from_api(item(annotations={"note": "x"}))
 ANNOTATE = patch(PRIMARY, *annotate(PRIMARY, {"a/b": "c"}))
 REMOVE_ANNOTATION = patch(ANNOTATED_PRIMARY, *annotate(ANNOTATED_PRIMARY, {"note": None}))
 DELETE_EMPTY = Delete("foo", {"uid": "uid of foo", "resourceVersion": "1"})
-#: Writes whose response is lost. The key says what a lookup then finds. The value is (write,
-#: response to the lookup, whether the server has stored the write).
+#: Writes whose response is lost, by what a lookup then finds: (write, response to the lookup,
+#: whether the server has stored the write).
 WRITES_WITH_LOOKUP = {
     "size as written": (SCALE_TO_2, rc_answer("2", replicas=2), True),
     "size as before": (SCALE_TO_2, rc_answer("1", replicas=3), False),

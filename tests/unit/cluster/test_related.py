@@ -61,10 +61,7 @@ def test_history_with_and_without_permission(gateway, api, uids, selector):
     ("v1.24.17-eks-1", False), ("v1.25.0", True), ("v2.0.0", True), ("v1.\u0664.0", True),
     ("", True), (None, True)])
 def test_change_times_since_version_1_25(gateway, api, version, expected):
-    """Since Kubernetes 1.25, a changed value also updates the time in managedFields.
-
-    A server without a readable version counts as recent. The version is requested only once.
-    """
+    """Since Kubernetes 1.25, a changed value also updates the time in managedFields."""
     api.answers.append(status(403) if version is None else answer({"gitVersion": version}))
 
     assert [gateway.has_change_times(), gateway.has_change_times()] == [expected] * 2

@@ -22,10 +22,10 @@ def item(name, color, version, uid):
 def test_index_finds_the_stored_objects_by_color(operations):
     store = Store(lambda stored: stored, is_bounded=False, has_history=False,
                   index=lambda stored: stored["color"])
-    uids = dict.fromkeys(NAMES, 0)
+    recreations = dict.fromkeys(NAMES, 0)
     for version, (operation, name, color, is_recreated) in enumerate(operations, start=1):
-        uids[name] += is_recreated
-        uid = f"{name}-{uids[name]}"
+        recreations[name] += is_recreated
+        uid = f"{name}-{recreations[name]}"
         if operation == "put":
             store.put(item(name, color, version, uid))
         elif operation == "apply":
@@ -36,6 +36,7 @@ def test_index_finds_the_stored_objects_by_color(operations):
             remaining = [stored for key, stored in store.objects().items() if key != name]
             store.replace(remaining, str(version), is_partial=False)
 
-        for value in filter(None, COLORS):
-            assert sorted(stored["metadata"]["name"] for stored in store.by_index(value)) == sorted(
-                key for key, stored in store.objects().items() if stored["color"] == value)
+        for indexed_color in filter(None, COLORS):
+            assert sorted(stored["metadata"]["name"]
+                          for stored in store.by_index(indexed_color)) == sorted(
+                key for key, stored in store.objects().items() if stored["color"] == indexed_color)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""List and watch controllers. The list and the watch fail in every way."""
+"""Test lists and watches of controllers, and their failures."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_wait_collects_changes_on_a_slow_connection(gateway, monkeypatch, is_slo
                                                     expected):
     """The pods of a step become available one after the other.
 
-    If each of these changes led to a step of its own, the update would take longer.
+    A step for each of them would take longer.
     """
     monkeypatch.setattr(http.Http, "is_slow", is_slow)
     monkeypatch.setattr(kubernetes, "BATCH_SECONDS", 0)
@@ -250,7 +250,7 @@ def test_endless_event_is_cut(gateway, api, monkeypatch):
     monkeypatch.setattr(watch, "MAX_EVENT_BYTES", 10**5)
     sent = []
 
-    def endless(handler, query):
+    def send_endlessly(handler, query):
         handler.send_response(200)
         handler.end_headers()
         with contextlib.suppress(OSError):
@@ -258,7 +258,7 @@ def test_endless_event_is_cut(gateway, api, monkeypatch):
                 handler.wfile.write(b"x" * 65536)
                 sent.append(1)
 
-    api.watches += [endless, stream(event("MODIFIED", "2", replicas=2))]
+    api.watches += [send_endlessly, stream(event("MODIFIED", "2", replicas=2))]
     wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 2)
 
     assert len(sent) < 10**3
@@ -267,8 +267,8 @@ def test_endless_event_is_cut(gateway, api, monkeypatch):
 # Several threads
 
 
-class SlowLists:
-    """Server with a slow list. In `during_list`, a test handles responses to other threads."""
+class SlowListServer:
+    """Server that calls `during_list` before it returns a list."""
 
     def __init__(self, *items, version="10"):
         self.items, self.version, self.during_list = list(items), version, lambda: None
@@ -296,7 +296,7 @@ def listed_controllers(monkeypatch):
     """Return (cache, server). The cache of controllers sends a new list at each update()."""
     monkeypatch.setattr(informer, "MAX_SILENCE", -1)
     monkeypatch.setattr(informer.Informer, "_open_watch", lambda _informer, version: SilentWatch())
-    server = SlowLists(item("5"))
+    server = SlowListServer(item("5"))
     cache = controllers.Controllers(server, Kind.REPLICATION_CONTROLLER, "default")
     cache.fill()
     return cache, server
@@ -364,18 +364,18 @@ def test_concurrent_responses_do_not_disturb_a_list(listed_controllers):
     """During updates of a fleet, threads write while another thread waits for events."""
     cache, server = listed_controllers
     server.items = [item_named(f"foo-{number}", "9") for number in range(300)]
-    interval = sys.getswitchinterval()
+    switch_interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         with concurrent.futures.ThreadPoolExecutor(3) as executor:
-            threads = [executor.submit(
+            futures = [executor.submit(
                 lambda first: [cache.put(item_named(f"bar-{first + 3 * number}", str(20 + number)))
                                for number in range(400)], first) for first in range(3)]
-            while not all(thread.done() for thread in threads):
+            while not all(future.done() for future in futures):
                 cache.update(0)
-            for thread in threads:
-                thread.result()
+            for future in futures:
+                future.result()
     finally:
-        sys.setswitchinterval(interval)
+        sys.setswitchinterval(switch_interval)
 
     assert len(cache.controllers()) == 1500

@@ -77,10 +77,10 @@ def warnings_of(request: Request = REQUEST, labels: Json | None = None,
         "managed by Flux", "HelmRelease", "Helm"])
 def test_warning_names_the_tool_and_the_command_to_suspend_it(
         labels, annotations, managers, tool, command):
-    (sentence,) = warnings_of(REQUEST, labels, annotations, *managers)
+    (warning,) = warnings_of(REQUEST, labels, annotations, *managers)
 
-    assert (sentence.startswith(f"{tool} manages foo: at ") and "to its manifest" in sentence
-            and command in sentence)
+    assert (warning.startswith(f"{tool} manages foo: at ") and "to its manifest" in warning
+            and command in warning)
 
 
 @pytest.mark.parametrize("labels, annotations, managers", [
@@ -109,20 +109,20 @@ MIGRATION = {"module": Module.MIGRATION, "state": State.MIGRATED}
 ], ids=["label", "annotation", "next_name", "Deployment", "migration"])
 def test_warning_about_pruning_of_the_successor(
         changes, labels, annotations, is_warned):
-    (sentence,) = warnings_of(dataclasses.replace(REQUEST, **changes), labels, annotations)
+    (warning,) = warnings_of(dataclasses.replace(REQUEST, **changes), labels, annotations)
 
-    assert ("With automatic pruning, Argo CD deletes the successor" in sentence) == is_warned
+    assert ("With automatic pruning, Argo CD deletes the successor" in warning) == is_warned
 
 
 @pytest.mark.parametrize("changes", [{"next_name": "bar"}, MIGRATION],
                          ids=["next_name", "migration"])
 def test_kustomization_is_suspended_if_the_update_deletes_the_controller(changes):
     """Flux would create the controller again, without the annotation that excludes it."""
-    (sentence,) = warnings_of(dataclasses.replace(REQUEST, **changes), KUSTOMIZATION_LABELS,
-                              {gitops.FLUX_RECONCILE: "disabled"})
+    (warning,) = warnings_of(dataclasses.replace(REQUEST, **changes), KUSTOMIZATION_LABELS,
+                             {gitops.FLUX_RECONCILE: "disabled"})
 
     assert ("suspend it before the update: kubectl -n flux-system patch "
-            f"kustomizations.kustomize.toolkit.fluxcd.io apps {SUSPEND}") in sentence
+            f"kustomizations.kustomize.toolkit.fluxcd.io apps {SUSPEND}") in warning
 
 
 @pytest.mark.parametrize("value, is_warned", [("disabled", False), ("Disabled", False),
@@ -144,29 +144,29 @@ SUSPENDING = dataclasses.replace(REQUEST, suspends_gitops=True)
 ], ids=["no option", "option", "annotation of the user", "suspended by an earlier task"])
 def test_warning_says_that_the_manifest_must_change_before_a_suspension_ends(
         request_, labels, annotations, is_suspended):
-    (sentence,) = warnings_of(request_, labels, annotations)
+    (warning,) = warnings_of(request_, labels, annotations)
 
     assert ("suspend_gitops excludes foo from it until the update ends; at its next "
-            "reconciliation after that, it resets foo" in sentence) == is_suspended
-    assert sentence.endswith("Make the same change in git before the update ends") == is_suspended
+            "reconciliation after that, it resets foo" in warning) == is_suspended
+    assert warning.endswith("Make the same change in git before the update ends") == is_suspended
     assert (f"or set suspend_gitops=true, or exclude foo from it before the update: kubectl -n "
-            f"shop annotate replicationcontroller foo {EXCLUDE}" in sentence) != is_suspended
+            f"shop annotate replicationcontroller foo {EXCLUDE}" in warning) != is_suspended
 
 
 def test_option_suspends_only_the_drift_detection_of_a_helm_release():
-    (before,), (sentence,) = (warnings_of(request, HELM_RELEASE_LABELS)
-                              for request in (REQUEST, SUSPENDING))
+    (without_option,), (with_option,) = (warnings_of(request, HELM_RELEASE_LABELS)
+                                         for request in (REQUEST, SUSPENDING))
 
-    assert "(with drift detection, within minutes)" in before
-    assert "at the release's next upgrade, or by drift detection after the update," in sentence
-    assert sentence.endswith(SUSPEND)
+    assert "(with drift detection, within minutes)" in without_option
+    assert "at the release's next upgrade, or by drift detection after the update," in with_option
+    assert with_option.endswith(SUSPEND)
 
 
 def test_option_does_not_suspend_argo_cd():
-    (sentence,) = warnings_of(SUSPENDING, annotations=ARGO_ANNOTATION)
+    (warning,) = warnings_of(SUSPENDING, annotations=ARGO_ANNOTATION)
 
     assert ("stop automatic syncs (suspend_gitops suspends only Flux) before the update: "
-            "argocd app set web" in sentence)
+            "argocd app set web" in warning)
 
 
 def test_two_tools_give_two_warnings():
@@ -185,9 +185,9 @@ def test_two_tools_give_two_warnings():
      "creates the ReplicationController foo again, in addition to the Deployment"),
 ])
 def test_warning_names_the_effect_on_the_update(changes, effect):
-    (sentence,) = warnings_of(dataclasses.replace(REQUEST, **changes), annotations=ARGO_ANNOTATION)
+    (warning,) = warnings_of(dataclasses.replace(REQUEST, **changes), annotations=ARGO_ANNOTATION)
 
-    assert effect in sentence
+    assert effect in warning
 
 
 def test_no_warning_for_the_restart_of_a_deployment():
@@ -218,11 +218,11 @@ def test_invalid_names_are_in_no_warning(key):
     for value in dict.fromkeys((*KEYS[key], *HOSTILE)):
         labels = {**(HELM_LABEL if key in gitops.HELM_RELEASE else labels_of_all_tools),
                   **({key: value} if key in LABELS else {})}
-        for sentence in warnings_of(REQUEST, labels,
-                                    {**HELM_ANNOTATIONS,
-                                     **({key: value} if key not in LABELS else {})},
-                                    "argocd-controller"):
-            words = shlex.split(re.search(r"(argocd|kubectl|helm) (app|-n) .*", sentence)[0])
-            assert sentence.isprintable() and len(sentence) < 1000
+        for warning in warnings_of(REQUEST, labels,
+                                   {**HELM_ANNOTATIONS,
+                                    **({key: value} if key not in LABELS else {})},
+                                   "argocd-controller"):
+            words = shlex.split(re.search(r"(argocd|kubectl|helm) (app|-n) .*", warning)[0])
+            assert warning.isprintable() and len(warning) < 1000
             assert [word for word in words
                     if word not in FIXED_WORDS and not all(map(is_name, word.split("/")))] == []

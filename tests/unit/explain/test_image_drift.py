@@ -19,12 +19,13 @@ A, B, C = (f"sha256:{letter * 64}" for letter in "abc")
 
 def pod(name, *ids, image="shop:v2", is_init=False, containers=("web",)):
     """Return a pod whose containers have these imageIDs. Its status has them in reverse."""
-    spec, status = ("initContainers", "initContainerStatuses") if is_init else (
+    spec_field, status_field = ("initContainers", "initContainerStatuses") if is_init else (
         "containers", "containerStatuses")
     return {"metadata": {"name": name},
-            "spec": {spec: [{"name": container, "image": image} for container in containers]},
-            "status": {status: [{"name": container, "imageID": image_id} for container, image_id
-                                in reversed(list(zip(containers, ids, strict=False)))]}}
+            "spec": {spec_field: [{"name": container, "image": image} for container in containers]},
+            "status": {status_field: [
+                {"name": container, "imageID": image_id}
+                for container, image_id in reversed(list(zip(containers, ids, strict=False)))]}}
 
 
 def sentences(*pods):
@@ -45,7 +46,6 @@ def sentences(*pods):
     [pod("a", f"r/shop@{A}", image=f"shop@{C}"), pod("b", f"r/shop@{B}", image=f"shop@{C}")],
     # Another image in one pod, set by admission, is not a moved tag
     [pod("a", f"r/shop@{A}"), pod("b", f"r/shop@{B}", image="mirror/shop:v2")],
-    # Two containers
     [pod("a", f"r@{A}", f"r@{B}", containers=("web", "proxy"))],
 ])
 def test_no_drift(pods):

@@ -45,7 +45,7 @@ def error_of(rules, request=UPDATE):
                          [ROLE_RULES, [CONTROLLERS_RULE, PODS_RULE, LEASES_RULE],
                           [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]],
                          ids=["documented Role", "minimum", "everything"])
-def test_sufficient_rules(rules):
+def test_sufficient_rules_are_accepted(rules):
     refuse_missing(rules, UPDATE)
 
 

@@ -63,8 +63,8 @@ DISRUPTION = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionB
               "message": "Eviction API: evicting"}
 SIDECAR = {"name": "proxy", "restartCount": 0, "state": {"running": {}}}
 
-#: Failures, each as (pod now, or None if it is deleted; kind of the cause; sentence of the cause).
-CASES: dict[str, tuple[Json | None, str, str]] = {
+#: (pod now, or None if it is deleted; kind and sentence of the cause).
+FAILURES: dict[str, tuple[Json | None, str, str]] = {
     "out of memory": (
         pod(restarts=1, last=OOM_KILLED), "memory",
         "pod foo-1, container web: OOMKilled: exit code 137 (SIGKILL), restarted once"),
@@ -103,10 +103,10 @@ CASES: dict[str, tuple[Json | None, str, str]] = {
     "deleted": (None, "gone", "pod foo-1: Deleted: another client deleted it"),
 }
 # The kubelet sent this status before its node was lost, when the container was ready.
-CASES["node lost"][0]["status"]["containerStatuses"][0]["ready"] = True
+FAILURES["node lost"][0]["status"]["containerStatuses"][0]["ready"] = True
 
 
-@pytest.mark.parametrize("now, kind, sentence", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("now, kind, sentence", FAILURES.values(), ids=FAILURES)
 def test_cause_and_sentence_of_each_failure(now, kind, sentence):
     assert causes_of(pod(init=[SIDECAR]), now) == [(kind, sentence)]
 
@@ -134,11 +134,11 @@ def test_scale_down_is_not_reported_as_a_failure():
 
 
 def test_each_cause_is_fatal_and_has_a_suggestion():
-    causes = [cause for now, _kind, _sentence in CASES.values()
+    causes = [cause for now, _kind, _sentence in FAILURES.values()
               for cause in pod_health.causes(REQUEST, vitals(pod(init=[SIDECAR])),
                                              by_uid(now) if now else {})]
 
-    assert len(causes) == len(CASES)
+    assert len(causes) == len(FAILURES)
     assert all(cause.is_fatal and cause.suggestion for cause in causes)
 
 
@@ -270,16 +270,16 @@ def paths_in(value: t.Any, *path: t.Any) -> t.Iterator[tuple]:
 
 @given(st.data())
 def test_malformed_objects_never_raise(data):
-    now = data.draw(st.sampled_from([now for now, _kind, _sentence in CASES.values() if now]))
-    values: list[Json] = [copy.deepcopy(now), warning("foo-1", 2, lastTimestamp=LATER)]
+    now = data.draw(st.sampled_from([now for now, _kind, _sentence in FAILURES.values() if now]))
+    objects: list[Json] = [copy.deepcopy(now), warning("foo-1", 2, lastTimestamp=LATER)]
     for _time in range(data.draw(st.integers(1, 4))):
-        *path, last = data.draw(st.sampled_from([path for path in paths_in(values)
-                                                 if len(path) > 1 and path[-1] != "uid"]))
-        inner: t.Any = values
+        *path, last_key = data.draw(st.sampled_from([path for path in paths_in(objects)
+                                                     if len(path) > 1 and path[-1] != "uid"]))
+        parent: t.Any = objects
         for key in path:
-            inner = inner[key]
-        inner[last] = data.draw(ANY_VALUE)
-    changed, event = values
+            parent = parent[key]
+        parent[last_key] = data.draw(ANY_VALUE)
+    changed, event = objects
 
     causes = pod_health.causes(REQUEST, vitals(pod()), {"uid of foo-1": changed})
     causes += pod_health.excess_warnings(REQUEST, {"uid of foo-1": changed}, {}, [event], {})
@@ -295,5 +295,5 @@ def test_malformed_objects_never_raise(data):
     ({"count": -5}, 1), ({"count": 10**9}, pod_health.MAX_EVENT_COUNT),
     ({"count": pod_health.MAX_EVENT_COUNT - 1}, pod_health.MAX_EVENT_COUNT - 1)])
 def test_event_counts(event, expected):
-    """Both Event APIs are read. A forged count is clamped to the range 1 to MAX_EVENT_COUNT."""
+    """Both Event APIs are read. A forged count is clamped."""
     assert pod_health.event_counts([{"metadata": {"uid": "e"}, **event}]) == {"e": expected}

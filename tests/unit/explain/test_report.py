@@ -82,7 +82,7 @@ def in_handover():
 PRIMARY_ENTRY = controller_entry("foo", 2, 1, "myimage:v1")
 SUCCESSOR_ENTRY = controller_entry(SUCCESSOR, 1, 1, "myimage:v2")
 IN_PROGRESS = [old(2, available=1), new(1)]
-#: For each case, the controllers and the values of the status, in the order of the test's `keys`.
+#: (controllers, values of the status in the order of the test's `keys`).
 STATUSES = {
     "no controller":
         ([], ("complete", None, None, None, None, None, None)),
@@ -116,9 +116,9 @@ def test_status_of_the_rollout(items, expected):
 
 
 def test_ended_update_with_next_name_is_complete():
-    last = rc("bar", 3, "myimage:v2", annotations={object_meta.LAST_ROLLOUT: record("updated")})
+    bar = rc("bar", 3, "myimage:v2", annotations={object_meta.LAST_ROLLOUT: record("updated")})
 
-    result = report.rollout(status_of(WITH_NEXT_NAME, last))
+    result = report.rollout(status_of(WITH_NEXT_NAME, bar))
 
     assert (result["phase"], result["controller"], result["successor"], result["desired"]) == (
         "complete", None, None, 3)
@@ -128,7 +128,7 @@ def test_ended_update_with_next_name_is_complete():
 RESUME_COMMAND = f"{COMMAND} 'name=foo image=myimage:v2 container=web'"
 RUN_AGAIN = "run the task that began it"
 ROLLBACK_COMMAND = f"{COMMAND} 'name=foo state=rolled_back'"
-#: For each case, the controllers and two commands: to resume the update, and to roll it back.
+#: (controllers, command to resume the update, command to roll it back).
 COMMANDS = {
     "no update": ([rc()], None, None),
     "no controller": ([], None, None),
@@ -182,7 +182,6 @@ def test_handover_without_changed_images_is_resumed_by_the_same_task():
 
 
 def test_resume_command_continues_the_update():
-    """The planner accepts the options of the command and continues with the successor."""
     request = parse_request({"name": "foo", "image": "myimage:v2", "container": "web"})
 
     assert plan(request, observe(request, *IN_PROGRESS)).name == SUCCESSOR
@@ -226,28 +225,28 @@ def test_bounds(items, budgets, expected):
 
 
 def test_samples_of_changed_sizes_and_of_the_end():
-    sizes = []
+    samples = []
     for at, items, is_end in (("1", [rc()], False), ("2", [rc()], False), ("3", IN_PROGRESS, False),
                               ("4", IN_PROGRESS, True)):
-        report.add_sample(sizes, status_of(UPDATE, *items), at, is_end)
+        report.add_sample(samples, status_of(UPDATE, *items), at, is_end)
 
     during_update = {"phase": "progressing", "is_watched": False,
                      "controller": {"replicas": 2, "available": 1},
                      "successor": {"replicas": 1, "available": 1}}
     before_update = {"phase": "complete", "is_watched": False,
                      "controller": {"replicas": 3, "available": 3}, "successor": None}
-    assert sizes == [{"at": "1", **before_update}, {"at": "3", **during_update},
-                     {"at": "4", **during_update}]
+    assert samples == [{"at": "1", **before_update}, {"at": "3", **during_update},
+                       {"at": "4", **during_update}]
 
 
 def test_limited_number_of_samples_includes_the_first_and_the_last():
-    sizes = []
+    samples = []
     for number in range(10 * report.MAX_SAMPLES):
-        report.add_sample(sizes, status_of(UPDATE, rc(replicas=number)), f"{number}")
-        assert (len(sizes) <= report.MAX_SAMPLES and sizes[0]["at"] == "0"
-                and sizes[-1]["at"] == f"{number}")
+        report.add_sample(samples, status_of(UPDATE, rc(replicas=number)), f"{number}")
+        assert (len(samples) <= report.MAX_SAMPLES and samples[0]["at"] == "0"
+                and samples[-1]["at"] == f"{number}")
 
-    times = [int(sample["at"]) for sample in sizes]
+    times = [int(sample["at"]) for sample in samples]
     assert len(times) > report.MAX_SAMPLES / 3 and times == sorted(times)
 
 
@@ -334,7 +333,7 @@ def test_final_message_of_check_mode(request_, items, expected):
 
 
 def test_reports_contain_no_environment_variables():
-    """A template contains environment variables, so that only a requested diff shows it."""
+    """Only a requested diff shows the template, which contains environment variables."""
     primary, successor = old(2), new(1)
     for item in (primary, successor):
         item["spec"]["template"]["spec"]["containers"][0]["env"] = [
@@ -344,10 +343,10 @@ def test_reports_contain_no_environment_variables():
 
     status = rollout_status(ROLLBACK, observed)
 
-    texts = [report.rollout(status), commands(ROLLBACK, primary, successor),
-             report.images(status, status),
-             report.line(decision),
-             report.entry(decision, NOW), report.sentence(ROLLBACK, status),
-             Controller.from_api(primary).images]
+    reports = [report.rollout(status), commands(ROLLBACK, primary, successor),
+               report.images(status, status),
+               report.line(decision),
+               report.entry(decision, NOW), report.sentence(ROLLBACK, status),
+               Controller.from_api(primary).images]
 
-    assert "hunter2" not in repr(texts)
+    assert "hunter2" not in repr(reports)

@@ -27,7 +27,7 @@ FILTERS = release.FilterModule().filters()
     (["a\nb"], False, ["a", "b"]), (3, True, ["3"]),
 ], ids=["empty text", "empty list", "None", "commas", "lines", "list", "commas in a list",
         "lines in a list", "number"])
-def test_list_as_text(value, splits_at_commas, entries):
+def test_entries_of_a_list_or_a_text(value, splits_at_commas, entries):
     assert release.entries(value, splits_at_commas) == entries
 
 

@@ -136,10 +136,10 @@ def hpa_with_target(hpa_name="web", **target):
     ({"name": "bar"}, False),
 ])
 def test_autoscaler_of_a_controller_is_found_by_its_target(target, is_target):
-    target_hpa, other_hpa = hpa_with_target(**target), hpa_with_target("other", kind="ReplicaSet")
+    hpa, other_hpa = hpa_with_target(**target), hpa_with_target("other", kind="ReplicaSet")
 
-    expected = target_hpa if is_target else None
-    assert autoscaler.autoscaler_of(Request(name="foo"), [other_hpa, target_hpa]) == expected
+    expected = hpa if is_target else None
+    assert autoscaler.autoscaler_of(Request(name="foo"), [other_hpa, hpa]) == expected
 
 
 def test_no_autoscaler_is_found_without_permission_to_list():

@@ -132,7 +132,7 @@ def to_mirror_with_time(write, written, time=itertools.count()):  # noqa: B008 -
 ], ids=["mirror", "mirror and time", "mirror at creation", "forged", "forged, mirror",
         "forged, mirror and time"])
 def test_recorded_result_is_confirmed_by_a_dry_run(mutate, current_image, expected):
-    """A user who may annotate foo could forge the record. A dry run detects a forged record."""
+    """A user who may annotate foo could forge the record."""
     item = rc(image=current_image,
               annotations={object_meta.LAST_ROLLOUT: final_record(UPDATE, after=current_image)})
     cluster, memory = Admission(item, mutate), Memory()

@@ -82,7 +82,7 @@ class World:
         raise AssertionError(decision)
 
     def restore_previous(self, max_writes=100):
-        """Run a task with to_revision=previous. Return the number of its writes."""
+        """Return the number of writes."""
         return self.run(max_writes, state="rolled_back", to_revision="previous")
 
     @property
@@ -263,7 +263,7 @@ def test_later_update_by_another_client_counts_as_the_last_update(kind, interrup
     (lambda world: (world.update("v2"), world.restore_previous(1)), "v1"),
 ], ids=["previous", "rolled back", "killed"])
 def test_updates_of_other_clients_to_the_same_template(kind, run_last_task, expected):
-    """Other clients update foo to v5 and back. Only its revision number shows these updates."""
+    """Only the revision number of foo shows the updates to v5 and back."""
     world = World(kind)
     run_last_task(world)
     world.cluster.settle()
@@ -281,7 +281,7 @@ def test_fingerprint_is_independent_of_the_revision():
 
     assert (request.is_unresolved and not resolved.is_unresolved
             and request.fingerprint == resolved.fingerprint == "previous")
-    for task in (request, resolved):
-        assert task.command().endswith("'name=foo state=rolled_back to_revision=previous'")
+    for request_ in (request, resolved):
+        assert request_.command().endswith("'name=foo state=rolled_back to_revision=previous'")
     assert (resolved.rollback_request().fingerprint != "previous"
             and not resolved.rollback_request().is_unresolved)

@@ -17,12 +17,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.config_obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta import CHECKSUMS
 
-#: The existing ConfigMaps and Secrets that foo's pods read. (An optional ConfigMap is absent.)
 EXISTING_OBJECTS = ["configmap/shop", "secret/shop-db"]
 
 
 class ClusterWithConfig(Cluster):
-    """Cluster where foo reads a ConfigMap, a Secret and an optional ConfigMap."""
+    """Cluster where foo reads a ConfigMap, a Secret and an optional ConfigMap that is absent."""
 
     def __init__(self, kind):
         super().__init__(kind)
@@ -84,11 +83,11 @@ def test_check_mode_plans_the_same_and_writes_nothing(cluster):
 
 def test_the_result_has_neither_the_data_nor_an_unkeyed_hash(cluster):
     result = json.dumps(cluster.update())
-    secret = {"kind": "ConfigMap", "data": cluster.data["Secret", "shop-db"]}
+    secret_as_config_map = {"kind": "ConfigMap", "data": cluster.data["Secret", "shop-db"]}
 
     assert "aHVudGVyMg" not in result and "hunter2" not in result
-    # This is a checksum without a key: `secret` has the data of the Secret as a ConfigMap.
-    assert checksum(secret) not in result + json.dumps(cluster.checksums)
+    # the checksum of a ConfigMap has no key
+    assert checksum(secret_as_config_map) not in result + json.dumps(cluster.checksums)
 
 
 def test_data_changed_during_a_pause_is_rolled_out_by_a_later_task(cluster):

@@ -36,7 +36,6 @@ def plan(request, *items, **facts):
 
 
 def controller_of_new_pods(*items):
-    """Return the controller with the template of the new pods."""
     return choose(UPDATE).controller_of_new_pods(observe(UPDATE, *items))
 
 
@@ -72,8 +71,8 @@ def test_next_step_after_a_passed_soak():
 
 
 def test_passed_soak_of_an_existing_pause_is_written_once():
-    def paused(text):
-        return (old(2, annotate={PAUSED: "1", object_meta.SOAK: text}), new(1))
+    def paused(soak_text):
+        return (old(2, annotate={PAUSED: "1", object_meta.SOAK: soak_text}), new(1))
 
     step = plan(PAUSE_WITH_SOAK, *paused("{}"), passed_soak=PASSED_SOAK)
 

@@ -26,15 +26,15 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
 #: The annotation that can exclude an object from Flux.
 RECONCILE = KUSTOMIZATION.annotation
 LABELS = {KUSTOMIZATION.label: "apps", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
-#: Annotations of foo during an update. SUSPENDED_GITOPS names the annotation that the task has set.
+#: Annotations of foo during an update. SUSPENDED_GITOPS names those that a task has set.
 EXCLUDED = {RECONCILE: "disabled", SUSPENDED_GITOPS: RECONCILE}
 
 
 class FluxCluster(Cluster):
     """Cluster in which a Kustomization of Flux manages foo.
 
-    After each write, the annotations of foo are checked, unless a test gives other labels or
-    annotations.
+    Each write is followed by a check of the annotations, unless a test gives labels or annotations.
+
     """
 
     def __init__(self, kind, labels=None, annotations=None):
@@ -93,10 +93,7 @@ def test_foo_is_excluded_from_the_first_to_the_last_write_without_additional_wri
     pytest.param(kind, marks=[pytest.mark.full] if kind == "ReplicaSet" else []) for kind in KINDS])
 @pytest.mark.parametrize("next_task", [FluxCluster.update, FluxCluster.roll_back])
 def test_next_task_removes_the_annotations_after_a_kill_at_each_write(kind, next_task):
-    """The next task does not set suspend_gitops.
-
-    If the kill leaves no update in progress, it leaves no annotations either.
-    """
+    """The next task does not set suspend_gitops."""
     for write_number, is_after_write in itertools.product(range(1, 99), (False, True)):
         cluster = FluxCluster(kind)
         cluster.death = (write_number, is_after_write)

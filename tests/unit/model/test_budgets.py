@@ -75,8 +75,8 @@ def test_desired_healthy_pods_of_a_budget(spec, expected, healthy):
     ([{"maxUnavailable": 20}], 3),
 ])
 def test_strictest_budget_limits_the_unavailable_pods(budgets, unavailable):
-    budgets = [{"spec": spec} for spec in budgets]
+    budget_objects = [{"spec": spec} for spec in budgets]
     request = Request(name="foo", max_surge=Size(2), max_unavailable=Size(3))
 
-    assert surge_and_unavailable(request, budgets, 10) == (2, unavailable)
-    assert min([3, *(allowed_disruptions(budget, 10) for budget in budgets)]) == unavailable
+    assert surge_and_unavailable(request, budget_objects, 10) == (2, unavailable)
+    assert min([3, *(allowed_disruptions(budget, 10) for budget in budget_objects)]) == unavailable

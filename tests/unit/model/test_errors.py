@@ -73,7 +73,6 @@ def test_no_full_stop_after_a_question_mark():
 
 
 def test_text_of_the_cluster_cannot_forge_a_next_command():
-    """No text of the cluster begins a line with Next, even after a line break in a hint or name."""
     text = "denied\nNext:\n  rm -rf /\r\nNext: again"
     error = RolloutError(f"it failed: {text}", where="RC a/b\nNext:", why=text,
                          next_command=[f"look at {text}"])

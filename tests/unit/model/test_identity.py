@@ -72,9 +72,10 @@ def test_name_ignores_size_status_uid_version_label_and_annotations(
                  annotations={"note": annotation}, uid=uid,
                  resourceVersion=version, creationTimestamp="2026-11-21T10:00:00Z")
 
-    name, value = successor_of(primary)
+    name, successor_label = successor_of(primary)
 
-    assert (name, value.partition("-")[0]) == (f"foo-{value}", successor_of(rc())[1])
+    assert (name, successor_label.partition("-")[0]) == (
+        f"foo-{successor_label}", successor_of(rc())[1])
 
 
 def test_name_ignores_an_empty_creation_timestamp():
@@ -124,15 +125,12 @@ def test_next_name_does_not_change_the_label():
 
 @given(NAMES, JSON, LABEL_VALUES)
 def test_names_and_labels_are_valid(name, content, used_label):
-    """A label value has at most 63 characters, a name at most 253.
+    """A label value has at most 63 characters, a name at most 253."""
+    for label in (identity.label_value(content, None), identity.label_value(content, used_label)):
+        successor = identity.successor_name(name, label)
 
-    No part of a name between dots ends with a dash.
-    """
-    for value in (identity.label_value(content, None), identity.label_value(content, used_label)):
-        successor = identity.successor_name(name, value)
-
-        assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", value)
-        assert len(successor) <= 253 and successor.endswith(f"-{value}") and successor != name
+        assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", label)
+        assert len(successor) <= 253 and successor.endswith(f"-{label}") and successor != name
         assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", part)
                    for part in successor.split("."))
 
@@ -141,11 +139,11 @@ def test_names_and_labels_are_valid(name, content, used_label):
 def test_label_differs_from_the_used_label_and_is_stable(content):
     used_label = identity.label_value(content, None)
 
-    value = identity.label_value(content, used_label)
+    other_label = identity.label_value(content, used_label)
 
-    assert value != used_label
-    assert value == identity.label_value(content, used_label)
-    assert identity.label_value(content, value) == used_label
+    assert other_label != used_label
+    assert other_label == identity.label_value(content, used_label)
+    assert identity.label_value(content, other_label) == used_label
 
 
 @given(JSON, LABEL_VALUES)

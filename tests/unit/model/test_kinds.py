@@ -50,9 +50,9 @@ def test_kinds_of_parameters_are_normalized():
 
 
 def test_a_module_accepts_several_kinds_as_kubectl_does():
-    valid = ArgumentSpecValidator(ARGUMENT_SPEC).validate({"kind": "deploy, sts"})
+    validation = ArgumentSpecValidator(ARGUMENT_SPEC).validate({"kind": "deploy, sts"})
 
-    assert with_kinds(valid.validated_parameters)["kinds"] == ["Deployment", "StatefulSet"]
+    assert with_kinds(validation.validated_parameters)["kinds"] == ["Deployment", "StatefulSet"]
 
 
 @pytest.mark.parametrize("params", [

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Match label selectors like the API server.
-
-tests/integration/test_migration.py compares this code with a real API server.
-"""
+"""Match label selectors like the API server."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def test_takeover_with_an_invalid_label_key_is_ignored(label):
 
 @pytest.mark.parametrize("text", ["x" * 1000, "\x1b[2J", "\u202eabc", "line\nbreak"])
 def test_invalid_uid_of_a_partner_does_not_count_as_missing(text):
-    """An update adds only a missing uid. Errors show an invalid uid as "not readable"."""
+    """An update adds only a missing uid."""
     assert object_meta.partner_uid({object_meta.PARTNER_UID: text}) == "not readable"
     assert (object_meta.partner_uid({}) is None
             and object_meta.partner_uid({object_meta.PARTNER_UID: "a-b"}) == "a-b")

@@ -232,22 +232,22 @@ def test_deployment_label_is_in_selector_or_template(in_selector, in_template, e
 
 # The choice of the successor
 
-V3_NAME = expected_successor(UPDATE_TO_V3, controller())[0]
+V3_SUCCESSOR = expected_successor(UPDATE_TO_V3, controller())[0]
 FOO_IN_HANDOVER = old(0,
                       annotate={object_meta.TAKEOVER: identity.canonical(TAKEOVER),
                                 object_meta.PARTNER: None})
 
 
-def successor_with_hash(value, **changes):
+def successor_with_hash(template_hash, **changes):
     """Return the successor that an update with this hash creates."""
-    return new(**{"name": f"foo-{value}", "label": value, **changes})
+    return new(**{"name": f"foo-{template_hash}", "label": template_hash, **changes})
 
 
-#: For each case: the request, the controllers, and the name of the chosen successor.
+#: (request, controllers, name of the chosen successor).
 SUCCESSORS = {
     "none": (UPDATE, [rc(), rc("other")], None),
     "named by the takeover annotation": (
-        UPDATE_TO_V3, [FOO_IN_HANDOVER, new(3), new(name=V3_NAME)], SUCCESSOR),
+        UPDATE_TO_V3, [FOO_IN_HANDOVER, new(3), new(name=V3_SUCCESSOR)], SUCCESSOR),
     "foo's partner before any other": (WITH_NEXT_NAME, [old(), rc("bar"), new()], SUCCESSOR),
     "next_name": (WITH_NEXT_NAME, [rc(), rc("bar"), new(name="foo-x")], "bar"),
     "name derived from the request": (UPDATE, [rc(), rc(SUCCESSOR), new(name="foo-x")],

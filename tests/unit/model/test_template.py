@@ -109,7 +109,7 @@ def test_containers_precede_init_containers():
     assert images_after(two_containers, image="a:2") == {"prepare": "a:1", "web": "a:2"}
 
 
-def test_several_images():
+def test_several_containers_get_their_images():
     before = pod_template("web=a:1", "log=b:1", "mesh=c:1")
 
     assert images_after(before, images={"web": "a:2", "log": "b:2"}) == {
@@ -175,11 +175,11 @@ def test_same_template_ignores_empty_metadata(metadata):
     assert same_template({**metadata, "spec": {}}, {"spec": {}}, object_meta.DEPLOYMENT_LABEL)
 
 
-def template_of(containers, init_containers):
+def template_of(images, init_images):
     return {"spec": {"containers": [{"name": f"c{number}", "image": image}
-                                    for number, image in enumerate(containers)],
+                                    for number, image in enumerate(images)],
                      "initContainers": [{"name": f"i{number}", "image": image}
-                                        for number, image in enumerate(init_containers)]}}
+                                        for number, image in enumerate(init_images)]}}
 
 
 @pytest.mark.parametrize("containers, init_containers, matching_containers, expected_container", [

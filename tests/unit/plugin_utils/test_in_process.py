@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run module code in a separate process.
-
-tests/integration kills this process while Ansible runs.
-"""
+"""Run module code in a separate process."""
 
 from __future__ import annotations
 
@@ -106,13 +103,13 @@ def test_process_ends_after_an_interrupted_wait(install_task, tmp_path):
 
     install_task(work)
     process = in_process.Process("update", {}, str(tmp_path), {}, diff=False)
-    previous = signal.signal(signal.SIGALRM, interrupt)
+    previous_handler = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     try:
         with pytest.raises(TimeoutError):
             process.result()
     finally:
-        signal.signal(signal.SIGALRM, previous)
+        signal.signal(signal.SIGALRM, previous_handler)
     deadline = time.monotonic() + 10
     while os.waitpid(process._pid, os.WNOHANG) == (0, 0):
         assert time.monotonic() < deadline
@@ -133,21 +130,18 @@ def test_read_only_tasks_run_in_process(install_task, tmp_path):
     install_task(lambda params, is_read_only: {"pid": os.getpid(), "folder": os.getcwd(),
                                                "template": os.environ.get("BATON_JOB_TEMPLATE")}
                  if is_read_only else {}["no"])
-    previous = os.getcwd()
+    folder_before = os.getcwd()
     variables = {"BATON_JOB_TEMPLATE": "x"}
     result = in_process.read("update", {}, str(tmp_path), variables, is_read_only=True)
     assert result["template"] == "x" and "BATON_JOB_TEMPLATE" not in os.environ
     assert (result is not None and (result["pid"], result["folder"]) == (os.getpid(), str(tmp_path))
             and result["warnings"] == ["beware"])
     assert (in_process.read("update", {}, str(tmp_path), {}, is_read_only=False) is None
-            and os.getcwd() == previous)
+            and os.getcwd() == folder_before)
 
 
 def test_output_of_libraries_is_discarded(install_task, tmp_path, caplog, capsys):
-    """Output of a library, perhaps with secrets, reaches neither Ansible's log nor the terminal.
-
-    Credential plugins have no terminal.
-    """
+    """The output may contain secrets. Credential plugins have no terminal."""
     def work(params, is_read_only):
         logging.getLogger().error("s3cret")
         print("s3cret")
@@ -155,11 +149,11 @@ def test_output_of_libraries_is_discarded(install_task, tmp_path, caplog, capsys
         return {"interactive": sys.stdout.isatty()}
 
     install_task(work)
-    previous = logging.getLogger().handlers[:]
+    handlers_before = logging.getLogger().handlers[:]
     result = in_process.read("update", {}, str(tmp_path), {}, is_read_only=True)
     assert result["interactive"] is False
     assert (caplog.text == "" and capsys.readouterr() == ("", "")
-            and logging.getLogger().handlers == previous)
+            and logging.getLogger().handlers == handlers_before)
 
 
 @pytest.mark.parametrize("change, is_in_process", [

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read progress lines from a local file or by the real shell command, and print them.
-
-tests/integration reads and prints progress lines inside Ansible.
-"""
+"""Read progress lines from a local file or by the real shell command, and print them."""
 
 from __future__ import annotations
 
@@ -35,10 +32,10 @@ class Action:
 
     def _low_level_execute_command(self, command, sudoable):
         assert self._connection.become is None and sudoable is False
-        answer = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False,
-                                timeout=60)
-        assert answer.stderr == ""
-        return {"stdout": answer.stdout}
+        completed = subprocess.run(["sh", "-c", command], capture_output=True, text=True,
+                                   check=False, timeout=60)
+        assert completed.stderr == ""
+        return {"stdout": completed.stdout}
 
 
 @pytest.fixture(params=["local", "remote"])

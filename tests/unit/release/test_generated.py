@@ -71,7 +71,7 @@ def requests(draw):
     return request, cluster
 
 
-#: Events while a file of the user runs: the file fails, or another client makes a change.
+#: Events while a file of the user runs: it fails, or another client makes a change.
 EVENTS = ("nothing", "fails", "delete", "lock", "unlock", "finish", "undo", "other update",
           "delete route")
 
@@ -140,9 +140,9 @@ def test_stages_run_in_order_and_stop_at_a_failure(history):
     assert pauses == [stage.pods for stage in run.request.pauses[:len(pauses)]]
     failure_number = next((number for number, event in enumerate(run_events) if event.has_failed),
                           len(run_events))
-    after = [event.turn.purpose for event in run_events[failure_number + 1:]]
-    begun = {"before", "update", "traffic", "check", "ask", "approval", "after"} & set(after)
-    assert not begun, after
+    purposes = [event.turn.purpose for event in run_events[failure_number + 1:]]
+    begun = {"before", "update", "traffic", "check", "ask", "approval", "after"} & set(purposes)
+    assert not begun, purposes
     for earlier, later in itertools.pairwise(updates):
         between = run_events[run_events.index(earlier) + 1:run_events.index(later)]
         files_ = [event.turn.file for event in between if event.turn.do == "run"]
@@ -216,7 +216,7 @@ class KeepingRun(Run):
 @EXAMPLES
 @given(histories(), st.integers(0, 40))
 def test_keep_old_keeps_all_old_pods_until_the_last_update(history, killed_at):
-    """This is also so during the time of keep_old_for, and in a repeated run after a kill."""
+    """This includes the time of keep_old_for, and a repeated run after a kill."""
     request, cluster, events = history
     assume(request["options"].get("keep_old"))
     killed = run_release(request, cluster, events[:1], killed_at / 2, KeepingRun)
@@ -255,11 +255,11 @@ class LoadedRun(Run):
 @given(histories(), st.integers(0, 40))
 def test_repeated_run_does_not_increase_the_load_of_old_pods(history, killed_at):
     request, cluster, _events = history
-    again = copy.deepcopy(cluster)
+    killed_cluster = copy.deepcopy(cluster)
     uninterrupted = run_release(request, cluster, [], run_class=LoadedRun)
-    run_release(request, again, [], killed_at / 2)
-    load_at_kill = load(again)
-    repeated = run_release(request, again, [], run_class=LoadedRun)
+    run_release(request, killed_cluster, [], killed_at / 2)
+    load_at_kill = load(killed_cluster)
+    repeated = run_release(request, killed_cluster, [], run_class=LoadedRun)
 
     assert repeated.max_load <= max(uninterrupted.max_load, load_at_kill)
 
@@ -304,18 +304,18 @@ def test_unselected_controllers_are_unchanged(history):
 @EXAMPLES
 @given(histories(), st.integers(0, 40))
 def test_killed_release_resumes_with_the_same_end(history, killed_at):
-    """The user's files pass: a repeated run then ends like an uninterrupted run."""
+    """The user's files pass."""
     request, cluster, _events = history
-    again = copy.deepcopy(cluster)
+    killed_cluster = copy.deepcopy(cluster)
     uninterrupted = run_release(request, cluster, [])
     assume(uninterrupted.ending.outcome in ("updated", "paused"))
 
-    run_release(request, again, [], killed_at / 2)
-    second = run_release(request, again, [])
+    run_release(request, killed_cluster, [], killed_at / 2)
+    second = run_release(request, killed_cluster, [])
 
     assert (second.ending.outcome == uninterrupted.ending.outcome
-            and again.controllers == cluster.controllers)
-    third = run_release(request, again, [])
+            and killed_cluster.controllers == cluster.controllers)
+    third = run_release(request, killed_cluster, [])
     assert not any(result.get("changed") for result in third.history.results)
 
 
@@ -337,10 +337,10 @@ def test_artifacts_undo_the_changes_of_a_run(history):
     if not changed:
         return
     previous = stats["previous_images_by_name"]
-    back = Run(variables(role="rollback", selection=selection, options=options, previous=previous),
-               cluster).run()
+    rollback_run = Run(variables(role="rollback", selection=selection, options=options,
+                                 previous=previous), cluster).run()
 
-    assert back.ending.outcome == "rolled_back", back.ending.error
+    assert rollback_run.ending.outcome == "rolled_back", rollback_run.ending.error
     for name, controller in before.items():
         assert (cluster.controllers[name].image == controller.image
                 and not cluster.controllers[name].new_image)

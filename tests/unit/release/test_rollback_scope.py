@@ -109,11 +109,11 @@ def outcome_and_message(results, rollback=None):
 
 
 def test_controllers_of_earlier_stages_are_rolled_back_or_named():
-    stages = [result(name, "paused") for name in "abc"] + [LOST, skipped("b"), skipped("c")]
+    results = [result(name, "paused") for name in "abc"] + [LOST, skipped("b"), skipped("c")]
     back = [result(name, "complete", outcome="rolled_back") for name in "bc"]
 
-    assert RollbackScope(stages, []).names_to_roll_back == ["a", "b", "c"]
-    outcome, message = outcome_and_message(stages,
+    assert RollbackScope(results, []).names_to_roll_back == ["a", "b", "c"]
+    outcome, message = outcome_and_message(results,
                                            {"changed": True, "failed": True, "msg": "1 of 3",
                                             "results": [LOST, *back]})
     assert outcome == "failed" and "Rolled back: b, c.\n" in message
@@ -121,7 +121,7 @@ def test_controllers_of_earlier_stages_are_rolled_back_or_named():
         "a is not rolled back: the new pods cannot become available: no such image.\nNext: ansible "
         "...")
 
-    outcome, message = outcome_and_message([*stages[:3], ROLLED_BACK, *stages[4:]],
+    outcome, message = outcome_and_message([*results[:3], ROLLED_BACK, *results[4:]],
                                            {"changed": True, "msg": "2 of 2", "results": back})
     assert outcome == "rolled_back" and message.endswith("Rolled back: 2 of 2.")
 
@@ -150,11 +150,11 @@ def test_fleet_rolled_back_by_the_module():
 
 
 def test_several_images_are_named_by_container():
-    both = (UPDATED
-            | {"rollout": UPDATED["rollout"]
-               | {"images": {"before": {"log": "l:1", **V1}, "after": {"log": "l:2", **V2}}}})
+    two_images = (UPDATED
+                  | {"rollout": UPDATED["rollout"]
+                     | {"images": {"before": {"log": "l:1", **V1}, "after": {"log": "l:2", **V2}}}})
 
-    lines = lines_about_remaining_updates(RollbackScope([both], []), [])
+    lines = lines_about_remaining_updates(RollbackScope([two_images], []), [])
 
     assert 'images={"log": "l:1", "web": "myimage:v1"}' in lines[1]
 

@@ -34,7 +34,8 @@ ROLLBACK_WITH_TERMINATION = dataclasses.replace(ROLLBACK, waits_for_termination=
 class SlowCluster(Cluster):
     """Cluster whose pods take `seconds` to terminate, by the clock of the test.
 
-    grace: the grace period of each pod in seconds. finalizers: the finalizers of each pod.
+    grace: the grace period of each pod, in seconds.
+
     """
 
     def __init__(self, *items, seconds=3.0, grace=3.0, finalizers=()):
@@ -134,10 +135,8 @@ def test_count_is_repeated_after_an_interval_or_a_step():
     memory.caches(Caches).next_terminating_count = 0
     blocked, number_of_counts = decide(10, 3, 1)
     assert blocked[0] == "wait" and number_of_counts == 1
-    # Within the interval, nothing is counted again.
     assert decide(10.1, 3, 0) == (blocked, 0)
     assert decide(10.1, 2, 2) == ((blocked[0], blocked[1].replace("foo 3", "foo 2")), 0)
-    # After a step of this task, the pods are counted.
     flow.note(Step(Action.DELETE, "foo-1", Delete("foo-1", {})), memory)
     assert decide(10.1, 3, 0) == (scale_up, 1)
 

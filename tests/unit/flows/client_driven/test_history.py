@@ -368,15 +368,12 @@ def test_a_request_with_a_revision_differs_from_a_request_without_one():
 # Revisions by other clients
 
 
-def add_forged_revision(world, number, image="evil:v1", **changes):
-    """Store a ControllerRevision of foo, as another client could, and return its name.
-
-    changes: the metadata to change.
-    """
+def add_forged_revision(world, number, image="evil:v1", **metadata):
+    """Store a ControllerRevision of foo, as another client could, and return its name."""
     revision = object_meta.Revision(number, rc(image=image)["spec"]["template"])
     primary = world.controllers()["foo"]
     manifest = history._manifest(parse_request({"name": "foo", **update_to(2)}), primary, revision)
-    manifest["metadata"].update(changes)
+    manifest["metadata"].update(metadata)
     world.cluster.stored_revisions[manifest["metadata"]["name"]] = manifest
     return manifest["metadata"]["name"]
 
@@ -409,7 +406,7 @@ def test_revisions_with_the_same_number_are_ignored():
 
 
 def test_rollback_to_a_revision_is_refused_after_a_deletion_of_the_primary():
-    """Only the successor remains, which has the new template and not the old one."""
+    """Only the successor remains, and it has the new template."""
     world = World(rc(replicas=2))
     world.run_task(**update_to(2), pause_at="1")
     assert world.cluster.write(Delete("foo", {}))

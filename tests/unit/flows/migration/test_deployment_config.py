@@ -252,8 +252,7 @@ def test_check_mode_plans_all_steps_despite_a_stale_status(steps):
 
 # Rollback
 
-#: Numbers of steps after which a migration can be rolled back. (Step 6 deletes the
-#: ReplicationController.)
+#: Numbers of steps after which a rollback is possible: step 6 deletes the ReplicationController.
 REVERSIBLE_STEPS = range(1, 6)
 
 
@@ -386,14 +385,14 @@ def test_warning_about_an_image_trigger_has_a_safe_command():
 def test_changed_template_without_a_rollout_is_detected():
     earlier = config(template={**rc()["spec"]["template"],
                                "metadata": {"creationTimestamp": None, "labels": {"app": "foo"}}})
-    annotation = {object_meta.ROLLOUT_PHASE: "Complete",
-                  "openshift.io/encoded-deployment-config": json.dumps(earlier)}
-    assert warnings(config(), rollout(annotations=annotation)) == []
+    annotations = {object_meta.ROLLOUT_PHASE: "Complete",
+                   "openshift.io/encoded-deployment-config": json.dumps(earlier)}
+    assert warnings(config(), rollout(annotations=annotations)) == []
     changed = rc()["spec"]["template"]
     changed["spec"]["hostNetwork"] = True
-    (warning,) = warnings(config(template=changed), rollout(annotations=annotation))
+    (warning,) = warnings(config(template=changed), rollout(annotations=annotations))
     assert "the template of foo has changes that were not rolled out" in warning
-    unreadable = {**annotation, "openshift.io/encoded-deployment-config": "[" * 100_000}
+    unreadable = {**annotations, "openshift.io/encoded-deployment-config": "[" * 100_000}
     assert warnings(config(), rollout(annotations=unreadable)) == []
 
 

@@ -35,7 +35,7 @@ RC, CONFIG, DEPLOYMENT = Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG, Ki
 
 @pytest.fixture
 def info(monkeypatch):
-    """Return a function that returns what rolling_update_info reports: a list of rollouts."""
+    """Return a function that returns the list of rollouts of rolling_update_info."""
     def read(cluster, may_read=True, **params):
         monkeypatch.setattr(task, "_gateway",
                             lambda _params, _request, flow, watches_pods=True: MigrationGateway(
@@ -46,13 +46,13 @@ def info(monkeypatch):
 
 def parse_command(command):
     """Return the Request of the task that a command runs."""
-    *words, module, _a, text = shlex.split(command)
+    *words, module_name, _a, arguments = shlex.split(command)
     assert words == ["ansible", "localhost", "-m"]
-    values = dict(pair.split("=", 1) for pair in shlex.split(text))
-    module = Module(module.removeprefix("baton.kubernetes."))
+    given_options = dict(pair.split("=", 1) for pair in shlex.split(arguments))
+    module = Module(module_name.removeprefix("baton.kubernetes."))
     return parse_request({option: spec.get("default")
                           for option, spec in options.SPECS[module].items()}
-                         | {"module": module} | values)
+                         | {"module": module} | given_options)
 
 
 QUERIES = [{"name": "foo"}, {"name": "foo", "kind": "ReplicationController"},

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Roll back the migration of a ReplicationController.
-
-test_deployment_config.py rolls back the migration of a DeploymentConfig.
-"""
+"""Roll back the migration of a ReplicationController."""
 
 from __future__ import annotations
 
@@ -19,8 +16,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Done
 
-#: Numbers of steps after which a migration can be rolled back. (Step 5 deletes the
-#: ReplicationController.)
+#: Numbers of steps after which a rollback is possible: step 5 deletes the ReplicationController.
 REVERSIBLE_STEPS = range(1, 5)
 
 

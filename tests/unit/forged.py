@@ -99,7 +99,6 @@ STATEFUL_SET_RECORD: Json = {
                  "minReadySeconds": 2**31 - 2},
     "paced": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
               "minReadySeconds": None}}
-#: The record of an update of a DaemonSet.
 DAEMON_SET_RECORD: Json = {
     **STATEFUL_SET_RECORD,
     "original": {"updateStrategy": {"type": "RollingUpdate",
@@ -148,7 +147,7 @@ LABELS = {SERVICE_NAME, object_meta.DEPLOYMENT_LABEL, object_meta.HASH_LABEL, ob
           object_meta.ROLLOUT_LABEL, gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY,
           *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE}
 #: Names of applications and releases of other tools.
-_OWNERS = ("shop", "Helm", "-A", "team_shop_x", *PATHS[:4], *DANGEROUS_TEXTS)
+_APPLICATIONS = ("shop", "Helm", "-A", "team_shop_x", *PATHS[:4], *DANGEROUS_TEXTS)
 #: Records of an ended or current rollback with to_revision=previous.
 _RECORDS_OF_PREVIOUS = tuple(json.dumps({**DOCUMENTS[object_meta.LAST_ROLLOUT], "outcome": outcome,
                                          "request": request})
@@ -203,12 +202,12 @@ KEYS: dict[str, tuple[str, ...]] = {
     "kubectl.kubernetes.io/original-replicas": HOSTILE,
     "kubectl.kubernetes.io/last-applied-configuration": HOSTILE,
     gitops.ARGO_TRACKING: ("shop:apps/Deployment:default/foo",
-                           *(f"{name}:x/foo" for name in _OWNERS)),
+                           *(f"{name}:x/foo" for name in _APPLICATIONS)),
     gitops.FLUX_RECONCILE: ("disabled", "Disabled", *HOSTILE),
     suspension.RELEASE.annotation: ("disabled", "Disabled", *HOSTILE),
     **dict.fromkeys((gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY,
                      *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE,
-                     *gitops.HELM_RELEASE), _OWNERS),
+                     *gitops.HELM_RELEASE), _APPLICATIONS),
 }
 
 _TIMES = ("1970-01-01T00:00:00.000000Z", "9999-12-31T23:59:59.999999Z",

@@ -305,15 +305,15 @@ def certificate():
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "me")])
     now = datetime.datetime.now(datetime.UTC)
-    signed = (x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(
+    signed_certificate = (x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(
         key.public_key())
         .serial_number(1).not_valid_before(now).not_valid_after(
         now + datetime.timedelta(days=1))
         .add_extension(x509.BasicConstraints(ca=True, path_length=None),
                        critical=True).sign(key, hashes.SHA256()))
-    secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
-                               serialization.NoEncryption())
-    return signed.public_bytes(serialization.Encoding.PEM), secret
+    key_pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+                                serialization.NoEncryption())
+    return signed_certificate.public_bytes(serialization.Encoding.PEM), key_pem
 
 
 @pytest.mark.parametrize("has_memfd", [True, False], ids=["memory", "files"])
@@ -327,15 +327,16 @@ def test_certificate_and_key_of_a_kubeconfig_stay_in_no_file(
     monkeypatch.setattr(tempfile, "mkstemp",
                         lambda *arguments, mkstemp=tempfile.mkstemp: temporary_files.append(1)
                         or mkstemp(*arguments))
-    open_files = len(os.listdir("/proc/self/fd"))
-    authority, key = (base64.b64encode(part).decode() for part in certificate)
-    content = config(user={"client-certificate-data": authority, "client-key-data": key})
-    content["clusters"][0]["cluster"]["certificate-authority-data"] = authority
+    open_file_count = len(os.listdir("/proc/self/fd"))
+    certificate_data, key_data = (base64.b64encode(part).decode() for part in certificate)
+    content = config(user={"client-certificate-data": certificate_data,
+                           "client-key-data": key_data})
+    content["clusters"][0]["cluster"]["certificate-authority-data"] = certificate_data
 
     client = connect(kubeconfig=content)
     client.renew(client.generation)
 
-    assert list(tmp_path.iterdir()) == [] and len(os.listdir("/proc/self/fd")) == open_files
+    assert list(tmp_path.iterdir()) == [] and len(os.listdir("/proc/self/fd")) == open_file_count
     assert bool(temporary_files) != has_memfd
     context = pool_options(client)["ssl_context"]
     assert context.verify_mode == ssl.CERT_REQUIRED and context.check_hostname
@@ -449,7 +450,6 @@ def token_with_expiry(end):
                           ({"persist_config": True}, "one+")])
 def test_persist_config_writes_a_refreshed_token_to_the_kubeconfig(
         options, stored_token, write_file, monkeypatch):
-    """The provider accepts each refresh token only once, and returns a new one."""
     monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")
     with http.server.HTTPServer(("127.0.0.1", 0), IdentityProvider) as provider:
         provider.spent_tokens = []
@@ -653,8 +653,7 @@ def config_without(key):
     return {field: value for field, value in config().items() if field != key}
 
 
-#: For each case: a function that returns the kubeconfig (with the fixture write_file as argument),
-#: the error's `what`, and a part of its `why`.
+#: (function that returns the kubeconfig, `what` of the error, part of its `why`).
 INVALID_KUBECONFIGS = {
     "missing file": (lambda _: "/not/there", "there is no kubeconfig at /not/there",
                      ""),
@@ -858,9 +857,9 @@ def is_alive(pid):
 
 def test_hanging_credential_plugin_is_killed_at_a_renewal(write_file, monkeypatch):
     monkeypatch.setattr(connection.exec_plugin, "TIMEOUT", 0.3)
-    expired = COUNTING_PLUGIN.replace('"token":',
-                                      '"expirationTimestamp":"2001-01-01T00:00:00Z","token":')
-    user = credential_plugin(write_file, expired)
+    expired_plugin = COUNTING_PLUGIN.replace(
+        '"token":', '"expirationTimestamp":"2001-01-01T00:00:00Z","token":')
+    user = credential_plugin(write_file, expired_plugin)
     client = connect(kubeconfig=config(user=user))
     Path(user["exec"]["args"][0]).write_text(HANGING_PLUGIN)
 

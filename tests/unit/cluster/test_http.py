@@ -87,10 +87,7 @@ def test_requests_are_counted_by_method(gateway, api):
 
 
 def test_request_body_equals_the_output_of_go():
-    """The expected bytes are the output of Go's json.Marshal.
-
-    test_odd_objects.py compares with a real server.
-    """
+    """The expected bytes are the output of Go's json.Marshal."""
     assert http._encode({"a": "x && y > z < \u2028\u2029\n\"\\", "ö": "日本 \ud800"}) == (
         b'{"a":"x \\u0026\\u0026 y \\u003e z \\u003c '
         b'\\u2028\\u2029\\n\\"\\\\","\xc3\xb6":"\xe6\x97\xa5\xe6\x9c\xac ?"}')
@@ -365,10 +362,7 @@ COMPRESSED = {"Content-Encoding": "gzip"}
 
 
 def compressed(content, end=None):
-    """Return a compressed response, as the API server compresses long responses to kubectl.
-
-    end: the index at which the compressed bytes are cut.
-    """
+    """Return a compressed response. end: the index at which its bytes are cut."""
     return answer(gzip.compress(json.dumps(content).encode())[:end], **COMPRESSED)
 
 
@@ -617,5 +611,5 @@ def test_close_waits_for_background_requests(gateway, api, monkeypatch):
     gateway.record({"message": "the last one"})
     gateway.close()
 
-    last = gateway._event_in_progress
-    assert last.done() and last.result()
+    future = gateway._event_in_progress
+    assert future.done() and future.result()

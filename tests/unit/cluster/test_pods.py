@@ -47,9 +47,10 @@ PODS_OF_FOO_PATH = "/api/v1/namespaces/default/pods?labelSelector=app%3Dfoo&limi
 
 
 def pod_of_primary(name, ready=False, restarts=0):
-    status = {"conditions": [{"type": "Ready", "status": str(ready)}],
-              "containerStatuses": [{"restartCount": restarts}]}
-    return {**pod(name, "uid of foo", uid=f"uid of {name}", resourceVersion="11"), "status": status}
+    pod_status = {"conditions": [{"type": "Ready", "status": str(ready)}],
+                  "containerStatuses": [{"restartCount": restarts}]}
+    return {**pod(name, "uid of foo", uid=f"uid of {name}", resourceVersion="11"),
+            "status": pod_status}
 
 
 def with_version(item, version="12"):
@@ -447,7 +448,7 @@ def test_forbidden_list_of_live_pods_is_an_error(gateway, api):
 
 
 #: The response to the patch of a pod.
-POD = answer({"kind": "PartialObjectMetadata", "metadata": {}})
+PATCHED_POD = answer({"kind": "PartialObjectMetadata", "metadata": {}})
 
 
 def patched_pods(api):
@@ -455,7 +456,7 @@ def patched_pods(api):
 
 
 def test_each_pod_is_reparented_by_one_patch(gateway, api):
-    api.answers += [POD] * 2
+    api.answers += [PATCHED_POD] * 2
     write = reparent_to_bar("a", "b")
 
     assert gateway.hand_over(write, always_continue) == 2
@@ -473,7 +474,7 @@ def test_each_pod_is_reparented_by_one_patch(gateway, api):
 ], ids=["deleted", "conflict", "another pod or owner", "reset",
         "cut response", "504"])
 def test_failed_patch_of_a_pod_is_left_to_the_next_observation(gateway, api, response):
-    api.answers += [POD, response, POD]
+    api.answers += [PATCHED_POD, response, PATCHED_POD]
 
     assert gateway.hand_over(reparent_to_bar("a", "b", "c"), always_continue) == 2
     assert patched_pods(api) == ["a", "b", "c"] and len(api.sent) == 3
@@ -487,7 +488,7 @@ def test_failed_patch_of_a_pod_is_left_to_the_next_observation(gateway, api, res
     (status(422, "metadata.ownerReferences: Invalid", **CAUSES), "Invalid"),
 ], ids=["admission plugin", "no permission", "webhook", "invalid patch"])
 def test_forbidden_patch_of_a_pod_is_an_error_with_the_reason(gateway, api, response, reason):
-    api.answers += [POD, response, POD]
+    api.answers += [PATCHED_POD, response, PATCHED_POD]
 
     with pytest.raises(RolloutError) as error:
         gateway.hand_over(reparent_to_bar("a", "b", "c"), always_continue)
@@ -507,7 +508,7 @@ def test_rejected_credentials_do_not_blame_a_pod(gateway, api):
 
 
 def test_patch_of_a_pod_is_retried_on_an_overloaded_server(gateway, api):
-    api.answers += [status(429), status(503), POD]
+    api.answers += [status(429), status(503), PATCHED_POD]
 
     assert gateway.hand_over(reparent_to_bar("a"), always_continue) == 1
     assert patched_pods(api) == ["a"] * 3
@@ -520,7 +521,7 @@ def test_refusal_ends_all_connections_of_a_handover(gateway, api):
 
     def slow(handler, query):
         time.sleep(0.5)
-        POD(handler, query)
+        PATCHED_POD(handler, query)
 
     api.answers += [status(403), *[slow] * len(pod_names)]
 
@@ -537,7 +538,7 @@ def test_handover_uses_several_connections(gateway, api):
     def slow(handler, query):
         clients.add(handler.client_address)
         time.sleep(0.01)
-        POD(handler, query)
+        PATCHED_POD(handler, query)
 
     api.answers += [slow] * len(pod_names)
 
@@ -553,7 +554,7 @@ def test_handover_on_a_slow_network_has_one_connection_per_pod(gateway, api, mon
 
     def wait_for_all(handler, query):
         together.wait()
-        POD(handler, query)
+        PATCHED_POD(handler, query)
 
     api.answers += [wait_for_all] * len(pod_names)
 
@@ -566,7 +567,7 @@ def test_handover_ends_early_if_it_may_not_continue(gateway, api, monkeypatch):
 
     def slow(handler, query):
         api.closing.wait(0.05)
-        POD(handler, query)
+        PATCHED_POD(handler, query)
 
     api.answers += [slow] * 20
 
@@ -581,7 +582,7 @@ def test_lost_lease_ends_a_handover_with_an_error(gateway, api, monkeypatch):
 
     def slow(handler, query):
         api.closing.wait(0.05)
-        POD(handler, query)
+        PATCHED_POD(handler, query)
 
     def lose_lease():
         raise RolloutError("another task has the Lease")
@@ -601,7 +602,7 @@ POD_LIST = pods(pod("a", "uid of foo", uid="1", labels={"app": "foo"}))
 
 
 def test_dry_run_with_one_pod_before_a_handover(gateway, api):
-    api.answers += [POD_LIST, POD]
+    api.answers += [POD_LIST, PATCHED_POD]
 
     gateway.refuse_hand_over(PRIMARY)
 
@@ -651,35 +652,32 @@ def test_concurrent_reads_share_one_list_and_one_watch(gateway, api):
 
     api.answers.append(slow)
     with concurrent.futures.ThreadPoolExecutor(2) as executor:
-        answers = list(executor.map(gateway.troubled_pods, [PRIMARY, PRIMARY]))
+        lists = list(executor.map(gateway.troubled_pods, [PRIMARY, PRIMARY]))
 
-    assert list(map(names, answers)) == [["a"], ["a"]]
+    assert list(map(names, lists)) == [["a"], ["a"]]
     assert len(api.sent) == 1 and gateway.requests["WATCH"] == 1
 
 
 def test_pods_are_listed_while_other_threads_add_watches(gateway, api):
     """The threads that update the controllers of a fleet share the informers."""
     api.answers += [pods(*(pod_of_primary(str(number)) for number in range(50)))] * 500
-    interval = sys.getswitchinterval()
+    switch_interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         with concurrent.futures.ThreadPoolExecutor(3) as executor:
-            threads = [executor.submit(watch_ten, gateway, thread) for thread in range(3)]
-            while not all(thread.done() for thread in threads):
+            futures = [executor.submit(watch_ten, gateway, thread) for thread in range(3)]
+            while not all(future.done() for future in futures):
                 gateway.relist_pods()
                 gateway.are_starting(dataclasses.replace(PRIMARY, selector={"app": "none"}))
-            lists = [thread.result() for thread in threads]
+            lists = [future.result() for future in futures]
     finally:
-        sys.setswitchinterval(interval)
+        sys.setswitchinterval(switch_interval)
 
     assert all(len(list_) == 50 for list_ in itertools.chain(*lists))
 
 
 def watch_ten(cluster, thread):
-    """Watch the pods of ten label selectors that no other thread watches.
-
-    Return the list of pods for each selector.
-    """
+    """Return the pods of ten label selectors that no other thread watches."""
     controllers = (dataclasses.replace(PRIMARY, selector={"app": f"foo-{thread}-{number}"})
                    for number in range(10))
     return [cluster.watched_pods(controller) for controller in controllers]

@@ -63,7 +63,8 @@ def pod(*containers, init=None, name="foo-1", container_spec=None, metadata=None
     """Return a pod of foo on the node real-1.
 
     containers: the statuses of the containers. init: the status of the init container setup.
-    container_spec: fields of the spec of container web. status: fields of the pod's status.
+    container_spec: fields of the spec of container web.
+
     """
     init_statuses = {"initContainerStatuses": [{**init, "name": "setup"}]} if init else {}
     return {"metadata": {"name": name, "namespace": "shop", "uid": f"uid of {name}",
@@ -158,7 +159,7 @@ DENIED = ('failed to pull and unpack image "shop/web:v9": failed to resolve refe
           '"shop/web:v9": pull access denied, '
           'repository does not exist or may require authorization: server message: '
           'insufficient_scope: authorization failed')
-NEVER = 'Container image "localhost/none:v9" is not present with pull policy of Never'
+NEVER_PULL = 'Container image "localhost/none:v9" is not present with pull policy of Never'
 BAD_NAME = ('Failed to apply default image tag "Bad//Name": couldn\'t parse image name '
             '"Bad//Name": invalid reference format')
 RUNC_ERROR = (
@@ -203,11 +204,11 @@ CASES = {
         "template or its ServiceAccount",
         [(pod(waiting_container("ErrImagePull", DENIED)), [])], "F"),
     "image absent, pull policy Never": Case(
-        "image", f"{WEB}ErrImageNeverPull: {NEVER}",
+        "image", f"{WEB}ErrImageNeverPull: {NEVER_PULL}",
         "load the image onto the nodes, or set imagePullPolicy: IfNotPresent in the template",
         [(CREATING,
-          [event("ErrImageNeverPull", NEVER), event("Failed", "Error: ErrImageNeverPull")]),
-         (pod(waiting_container("ErrImageNeverPull", NEVER)), [])], "NF"),
+          [event("ErrImageNeverPull", NEVER_PULL), event("Failed", "Error: ErrImageNeverPull")]),
+         (pod(waiting_container("ErrImageNeverPull", NEVER_PULL)), [])], "NF"),
     "invalid image name": Case(
         "image-name", f"{WEB}InvalidImageName: {BAD_NAME}",
         "correct the image name: lower case, one tag or digest, no empty part",
@@ -617,7 +618,7 @@ CASES = {
         [(pod(waiting_container("CreateContainerError", "context deadline exceeded")), [])], "N"),
 }
 
-#: Other messages of the same causes, each as (pod or message, kind of the cause, suggestion).
+#: Other messages of these causes: (pod or message, kind of the cause, suggestion).
 OTHER_MESSAGES = {
     "image without the platform of the node": (
         pod(waiting_container("ErrImagePull", "no match for platform in manifest: not found")),
@@ -706,7 +707,6 @@ OTHER_MESSAGES = {
         "namespaces is being terminated", "creation",
         "check which part of the template, or which rule of the namespace, the message is about"),
 }
-#: Rows of all tables of failure reasons.
 ROWS = [row
         for name in ("REPLICA_FAILURE", "UNSCHEDULABLE", "NOT_STARTED", "TERMINATED", "RUNNING",
                      "LOST", "TERMINATING")
@@ -749,7 +749,7 @@ def test_suggestion_for_another_message(pod_or_message, kind, suggestion):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.pattern}")
 def test_suggestion_starts_with_a_verb_or_a_command(row):
-    """The suggestion follows "Next:" in the message, so it starts with a verb."""
+    """In the message, the suggestion follows "Next:"."""
     assert re.match(r"(add|build|change|check|compare|correct|create|let|load|look|push|raise|relax"
                     r"|remove|run|see|set|tolerate|uncordon|wait)\b|\{(kubectl|cluster)\} ",
                     row.suggestion)
@@ -801,7 +801,7 @@ def test_commands_contain_only_valid_names(observation):
 
 
 @pytest.mark.parametrize("reason, message", [
-    ("Failed", 'Failed to pull image "a:1": not found'), ("ErrImageNeverPull", NEVER),
+    ("Failed", 'Failed to pull image "a:1": not found'), ("ErrImageNeverPull", NEVER_PULL),
     ("InspectFailed", BAD_NAME),
     ("Failed", "Error: runc create failed"), ("FailedMount", 'secret "nope" not found'),
     ("Failed", 'secret "nope" not found'),
@@ -1038,29 +1038,27 @@ ANY_VALUE = st.sampled_from([None, "", 0, 7, [], {}, [None], [[]], {"reason": No
 
 
 def paths_in(item: t.Any, path: tuple = ()) -> list[tuple]:
-    """Return the paths of all values in an object."""
-    inner = (item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list)
-             else ())
-    return [path, *(deeper for key, value in inner for deeper in paths_in(value, (*path, key)))]
+    values = (item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list)
+              else ())
+    return [path, *(deeper for key, value in values for deeper in paths_in(value, (*path, key)))]
 
 
 @given(st.data())
 def test_malformed_objects_never_raise(data):
-    """Fields may be missing or have any type. The result is still a list of causes."""
     case = data.draw(st.sampled_from([case for case in CASES.values()
                                       if not isinstance(case.observations[0], str)]))
     case_objects = [copy.deepcopy(part) for part in data.draw(st.sampled_from(case.observations))]
     for _time in range(data.draw(st.integers(1, 4))):
-        *path, last = data.draw(st.sampled_from([(0, "spec"),
-                                                 *(path for path in paths_in(case_objects)
-                                                   if len(path) > 1)]))
-        inner: t.Any = case_objects
+        *path, last_key = data.draw(st.sampled_from([(0, "spec"),
+                                                     *(path for path in paths_in(case_objects)
+                                                       if len(path) > 1)]))
+        parent: t.Any = case_objects
         for key in path:
-            inner = inner[key]
-        if isinstance(inner, dict) and data.draw(st.booleans()):
-            inner.pop(last, None)
+            parent = parent[key]
+        if isinstance(parent, dict) and data.draw(st.booleans()):
+            parent.pop(last_key, None)
         else:
-            inner[last] = copy.deepcopy(data.draw(ANY_VALUE))
+            parent[last_key] = copy.deepcopy(data.draw(ANY_VALUE))
     pods, events = case_objects
 
     for cause in diagnose(pods, events=events):

@@ -117,10 +117,10 @@ def test_service_would_select_the_new_pods():
     ({DEPLOYMENT_LABEL: "abc"}, "app=foo"),
 ])
 def test_service_selects_on_the_deployment_label(selector, selector_after):
-    sentence = warnings_of(item=rc(label="abc"), desired=template_with(safe_container()),
-                           services=[service(selector)])
+    all_warnings = warnings_of(item=rc(label="abc"), desired=template_with(safe_container()),
+                               services=[service(selector)])
 
-    assert single(sentence) == (
+    assert single(all_warnings) == (
         "Service web selects on the label kubernetes.io/deployment, whose value differs between "
         "old and new pods: it "
         "would send its requests to fewer and fewer old pods, and in the end to none. Before the "
@@ -587,17 +587,17 @@ def test_budget_does_not_select_the_new_pods(tier, common_labels):
 
 
 def test_budget_that_selects_every_deployment_label_gives_no_warning():
-    any_label = budget({"matchExpressions": [{"key": DEPLOYMENT_LABEL, "operator": "Exists"}]},
-                       minAvailable=1)
+    any_label_budget = budget(
+        {"matchExpressions": [{"key": DEPLOYMENT_LABEL, "operator": "Exists"}]}, minAvailable=1)
 
-    assert warnings_of(item=rc(label="abc"), budgets=[any_label]) == []
+    assert warnings_of(item=rc(label="abc"), budgets=[any_label_budget]) == []
 
 
 def test_budget_that_excludes_the_old_pods_gives_no_warning():
-    any_other_label = budget({"matchExpressions": [{"key": DEPLOYMENT_LABEL, "operator": "NotIn",
-                                                    "values": ["abc"]}]}, minAvailable="100%")
+    other_label_budget = budget({"matchExpressions": [{"key": DEPLOYMENT_LABEL, "operator": "NotIn",
+                                                       "values": ["abc"]}]}, minAvailable="100%")
 
-    assert warnings_of(item=rc(label="abc"), budgets=[any_other_label]) == []
+    assert warnings_of(item=rc(label="abc"), budgets=[other_label_budget]) == []
 
 
 # Autoscalers
@@ -645,10 +645,9 @@ ANY_VALUE = st.sampled_from([None, "", 0, 7, -1, [], {}, [None], [[]], {"app": [
 
 
 def paths_in(item: t.Any, path: tuple = ()) -> list[tuple]:
-    """Return the paths of all values in an object."""
-    inner = (item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list)
-             else ())
-    return [path, *(deeper for key, value in inner for deeper in paths_in(value, (*path, key)))]
+    values = (item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list)
+              else ())
+    return [path, *(deeper for key, value in values for deeper in paths_in(value, (*path, key)))]
 
 
 def test_all_warnings_at_once():
@@ -657,18 +656,17 @@ def test_all_warnings_at_once():
 
 @given(st.data())
 def test_malformed_objects_never_raise(data):
-    """Fields may be missing or have any type. The warnings are still sentences."""
     related = copy.deepcopy({key: value for key, value in ALL_PROBLEMS.items() if key != "item"})
     for _time in range(data.draw(st.integers(1, 5))):
-        *path, last = data.draw(st.sampled_from([path for path in paths_in(related)
-                                                 if len(path) > 1]))
-        inner: t.Any = related
+        *path, last_key = data.draw(st.sampled_from([path for path in paths_in(related)
+                                                     if len(path) > 1]))
+        parent: t.Any = related
         for key in path:
-            inner = inner[key]
-        if isinstance(inner, dict) and data.draw(st.booleans()):
-            del inner[last]
+            parent = parent[key]
+        if isinstance(parent, dict) and data.draw(st.booleans()):
+            del parent[last_key]
         else:
-            inner[last] = copy.deepcopy(data.draw(ANY_VALUE))
+            parent[last_key] = copy.deepcopy(data.draw(ANY_VALUE))
 
     assert all(isinstance(sentence, str)
                for sentence in warnings_of(item=ALL_PROBLEMS["item"], **related))

@@ -60,7 +60,6 @@ TAKEOVER = {"next": SUCCESSOR, "uid": SUCCESSOR_UID, "label": LABEL_KEY, "replic
             "template": identity.digest(without_label(template("myimage:v2"), LABEL_KEY))}
 
 
-#: Metadata of a controller with a finalizer that blocks the deletion.
 BLOCKED_BY_FINALIZER = {"deletionTimestamp": NOW, "finalizers": ["example.com/a"]}
 
 
@@ -83,8 +82,8 @@ def settled(item, observed=True, replicas=3, available=None):
 def changed(item, *, without=(), annotations=None, image=None, **spec):
     """Return a copy of a controller with changes.
 
-    without: keys of annotations to remove. annotations: annotations to add or replace.
-    image: image of a closed template. spec: other fields of the spec.
+    without: keys of annotations to remove. image: image of a closed template.
+
     """
     remaining = {key: text
                  for key, text in {**item["metadata"]["annotations"], **(annotations or {})}.items()
@@ -170,7 +169,7 @@ WORLDS = pytest.mark.parametrize("world", [REPLICATION_CONTROLLERS, REPLICA_SETS
                                  ids=["ReplicationController", "ReplicaSet"])
 
 
-#: For each state: the controllers, the pods (None: not listed), and the summary of the decision.
+#: (controllers, pods or None if they are not listed, summary of the decision).
 #: The steps are: 1 rename foo, 2 close the successor, 3 reparent the pods, 4 delete the successor.
 TABLE = {
     "step 1 done: close the successor":
@@ -431,11 +430,11 @@ def test_preconditions_of_the_rename(world):
 
 
 def test_rename_does_not_write_an_immutable_selector():
-    written = [operation["path"]
-               for operation in decide(REPLICA_SETS.update, REPLICA_SETS.old(0),
-                                       REPLICA_SETS.new(3)).write.operations]
+    written_paths = [operation["path"]
+                     for operation in decide(REPLICA_SETS.update, REPLICA_SETS.old(0),
+                                             REPLICA_SETS.new(3)).write.operations]
 
-    assert "/spec/template" in written and "/spec/selector" not in written
+    assert "/spec/template" in written_paths and "/spec/selector" not in written_paths
 
 
 @pytest.mark.parametrize("selector", [
@@ -730,10 +729,7 @@ def test_missing_annotation_is_restored_without_a_warning(world):
 
 
 def test_successor_without_annotations_is_known_by_template_and_selector():
-    """This is possible only for a ReplicationController.
-
-    A ReplicaSet cannot take over the selector of its successor.
-    """
+    """A ReplicaSet cannot take over the selector of its successor."""
     successor = changed(REPLICATION_CONTROLLERS.closed(),
                         without=[*object_meta.UPDATE_ANNOTATIONS, object_meta.LAST_ROLLOUT])
 
@@ -798,7 +794,7 @@ def test_takeover_annotation_with_another_controller_is_refused(world, partner):
             == f"kubectl -n default get {world.kind.short} foo bar -o yaml")
 
 
-UNREADABLE = {
+UNREADABLE_TAKEOVERS = {
     "nothing": "", "half an object": "{", "a list": "[]", "null": "null",
     "some fields": '{"next": "foo-1"}',
     **{f"no {field}": json.dumps({key: value for key, value in TAKEOVER.items() if key != field})
@@ -818,7 +814,7 @@ UNREADABLE = {
 
 
 @WORLDS
-@pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
+@pytest.mark.parametrize("text", UNREADABLE_TAKEOVERS.values(), ids=UNREADABLE_TAKEOVERS)
 def test_unreadable_takeover_annotation_is_an_error(text, world):
     with pytest.raises(RolloutError) as refused:
         decide(world.update, world.old(0, annotate={object_meta.TAKEOVER: text}), world.new(3))

@@ -1,11 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the moves of the cluster model.
-
-The API server, the controller manager and the garbage collector act in the same order as the real
-components.
-"""
+"""Check that the cluster model moves in the same order as the real components."""
 
 from __future__ import annotations
 

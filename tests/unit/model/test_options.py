@@ -399,13 +399,13 @@ def test_percentage_over_100_is_refused(number):
 @given(st.text(st.sampled_from(string.digits + "%.-+_ e٣²")))
 def test_size_is_parsed_or_refused(text):
     """Digits of other alphabets, fractions and signs raise no error except RolloutError."""
-    well_formed = text.strip().removesuffix("%")
+    digits = text.strip().removesuffix("%")
     try:
         size = build_request(**V2, max_surge=text, max_unavailable="1").max_surge
     except RolloutError:
         return
     assert (text == ""
-            or (size.value == int(well_formed) and size.percent == text.strip().endswith("%")))
+            or (size.value == int(digits) and size.percent == text.strip().endswith("%")))
 
 
 # Definitions
@@ -514,7 +514,7 @@ def test_to_revision_is_a_number_or_previous():
     requests = [parse_request({**rollback, "to_revision": value})
                 for value in (3, "3", " 3 ", "previous", " previous\n", "")]
 
-    assert ([(value.to_revision, value.is_previous) for value in requests] == [(3, False)] * 3
+    assert ([(request.to_revision, request.is_previous) for request in requests] == [(3, False)] * 3
             + [(None, True)] * 2 + [(None, False)])
 
 

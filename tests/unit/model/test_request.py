@@ -150,7 +150,6 @@ ALL_OPTIONS = {
     "progress": False, "next_name": "bar", "deployment_label_key": "x.io/y", "namespace": "prod",
     "container": "web",
 }
-#: Options that the command of a rollback repeats from the task.
 REPEATED_BY_ROLLBACK = {"name", "namespace", "next_name", "deployment_label_key", "max_surge",
                         "max_unavailable",
                         "progress_deadline", "failure_grace",
@@ -329,8 +328,8 @@ def check_that_command_repeats_images(**params):
     for images in (None, dict(request.images)):
         command = request.command(State.UPDATED, images=images) if images else request.command()
         options = options_of(command)
-        images = options.get("images") or {options.get("container", ""): options.get("image")}
-        assert images == request.images, command
+        repeated = options.get("images") or {options.get("container", ""): options.get("image")}
+        assert repeated == request.images, command
         assert options["name"] == request.name
 
 
@@ -382,9 +381,9 @@ ANY_TEXT = st.sampled_from(HOSTILE) | PIECES | st.text()
 
 def arguments_in_bash(words):
     """Return the list of arguments that bash makes from the words of a command line."""
-    shell = subprocess.run(["bash", "-c", f"set -- {words}\nprintf '%s\\0' \"$@\""],
-                           capture_output=True, check=True, text=True)
-    return shell.stdout.removesuffix("\0").split("\0")
+    completed = subprocess.run(["bash", "-c", f"set -- {words}\nprintf '%s\\0' \"$@\""],
+                               capture_output=True, check=True, text=True)
+    return completed.stdout.removesuffix("\0").split("\0")
 
 
 @given(ANY_TEXT, ANY_TEXT)

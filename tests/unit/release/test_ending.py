@@ -266,17 +266,17 @@ class Lazy(dict):
         yield from super().items()
 
 
-def rollout_to(images, phase="paused", name="foo"):
+def rollouts_to(images, phase="paused", name="foo"):
     return [{"name": name, "phase": phase, "successor": {"images": Lazy(images)}}]
 
 
 @pytest.mark.parametrize("rollouts, image, images, is_aborted", [
-    (rollout_to({"web": "v2"}), "v1", {}, True), (rollout_to({"web": "v1"}), "v1", {}, False),
-    (rollout_to({"web": "v2"}, "progressing"), "v1", {}, True),
-    (rollout_to({"web": "v2"}, "complete"), "v1", {}, False),
-    (rollout_to({"web": "v2"}, "taking_over"), "v1", {}, False),
-    (rollout_to({"web": "v1", "log": "v3"}), "", {"web": "v1"}, False),
-    (rollout_to({"web": "v1"}), "", {"web": "v1", "log": "v3"}, True),
+    (rollouts_to({"web": "v2"}), "v1", {}, True), (rollouts_to({"web": "v1"}), "v1", {}, False),
+    (rollouts_to({"web": "v2"}, "progressing"), "v1", {}, True),
+    (rollouts_to({"web": "v2"}, "complete"), "v1", {}, False),
+    (rollouts_to({"web": "v2"}, "taking_over"), "v1", {}, False),
+    (rollouts_to({"web": "v1", "log": "v3"}), "", {"web": "v1"}, False),
+    (rollouts_to({"web": "v1"}), "", {"web": "v1", "log": "v3"}, True),
     ([{"name": "foo", "phase": "progressing", "successor": None}], "v1", {}, True),
     ([], "v1", {}, False),
 ], ids=["another image", "requested image", "locked", "ended", "handover", "images",
@@ -295,16 +295,16 @@ def aborted(rollouts, by_labels=False, previous=None, **images):
 
 
 def test_image_of_another_container_is_ignored():
-    rollouts = rollout_to({"web": "v2", "log": "v1"})
+    rollouts = rollouts_to({"web": "v2", "log": "v1"})
 
     assert (aborted(rollouts, image="v1", container="web") == ["foo"]
             and aborted(rollouts, image="v2", container="web") == [])
 
 
 def test_updates_of_a_fleet_to_another_image_are_aborted():
-    rollouts = [*rollout_to({"web": "shop:v2"}), *rollout_to({"web": "shop:v1"}, name="back"),
-                *rollout_to({"web": "shop:v2"}, "complete", "ended"),
-                *rollout_to({"web": "db:v3"}, name="other")]
+    rollouts = [*rollouts_to({"web": "shop:v2"}), *rollouts_to({"web": "shop:v1"}, name="back"),
+                *rollouts_to({"web": "shop:v2"}, "complete", "ended"),
+                *rollouts_to({"web": "db:v3"}, name="other")]
 
     assert aborted(rollouts, image="shop:v1") == ["foo", "other"]
     assert aborted(rollouts, by_labels=True, image="shop:v1") == ["foo"], (
@@ -526,10 +526,10 @@ def test_update_of_another_client_is_not_rolled_back(rollout_):
 
 
 def test_remaining_updates_are_rolled_back():
-    both = fleet(PAUSED | {"name": "a"}, PAUSED | {"name": "b"})
+    fleet_result = fleet(PAUSED | {"name": "a"}, PAUSED | {"name": "b"})
 
     rollouts = [by_another_client("paused", "a"), rollout_now("paused", "forward", name="b")]
-    approval = Approval(both, "", rollouts, deadline=150, now=100)
+    approval = Approval(fleet_result, "", rollouts, deadline=150, now=100)
 
     assert approval.outcome == "denied" and summary(approval.current_result).in_progress == ["b"]
 
@@ -571,10 +571,10 @@ def test_invalid_deadline_is_over():
 
 
 def test_all_controllers_must_be_approved():
-    both = fleet(PAUSED | {"name": "a"}, PAUSED | {"name": "b"}, updated("c"))
+    fleet_result = fleet(PAUSED | {"name": "a"}, PAUSED | {"name": "b"}, updated("c"))
 
     def outcome(*rollouts):
-        return Approval(both, "", list(rollouts), deadline=150, now=100).outcome
+        return Approval(fleet_result, "", list(rollouts), deadline=150, now=100).outcome
 
     assert outcome(rollout_now("complete", name="a"),
                    rollout_now("paused", "forward", name="b")) == "waiting"

@@ -3,11 +3,10 @@
 
 """Explore every interleaving of the planner, a slow cluster, and a client that may die at any step.
 
-The planner stores nothing, so a task that resumes after a kill acts like the killed task. In every
-state, each request (update, rollback) takes a step, which covers clients that reverse the
-direction. The cluster moves in any order: pods become ready one by one, and the controller manager
-observes controllers and pods late, in separate queues. A kill may follow each pod of a handover.
-Explorer.check() and Explorer.check_end() check the invariants 1 to 4.
+The planner stores nothing, so a resumed task acts like the killed task. In every state, each
+request (update, rollback) takes a step, which covers clients that reverse the direction. The
+cluster moves in any order. Explorer.check() and Explorer.check_end() check the invariants 1 to 4.
+
 """
 
 from __future__ import annotations
@@ -69,7 +68,6 @@ SUCCESSOR_LABEL = identity.label_value(UPDATE.content(template(), {"app": "foo"}
 
 
 def strategy(surge: int, unavailable: int) -> Json:
-    """Return the options for surge and unavailable pods."""
     return {"max_surge": Size(surge), "max_unavailable": Size(unavailable)}
 
 
@@ -100,10 +98,7 @@ class Memory:
         self.controllers: dict[int, Controller] = {}
 
     def number(self, part: Json) -> int:
-        """Return the number of metadata or a spec. Equal parts have the same number.
-
-        Parts that differ only in the generation count as equal.
-        """
+        """Return the number of metadata or a spec. It does not depend on the generation."""
         if id(part) not in self.parts:
             text = identity.canonical({key: value
                                        for key, value in part.items() if key != "generation"})
@@ -522,12 +517,13 @@ class Explorer:
         predecessors: list[list[int]] = [[] for _cluster in self.clusters]
         for earlier, later in itertools.chain(self.moves, self.steps[key_of(request)]):
             predecessors[later].append(earlier)
-        todo, states = list(self.ends[key_of(request)]), set(self.ends[key_of(request)])
+        todo, resumable = list(self.ends[key_of(request)]), set(self.ends[key_of(request)])
         while todo:
-            new = set(predecessors[todo.pop()]) - states
-            states |= new
+            new = set(predecessors[todo.pop()]) - resumable
+            resumable |= new
             todo += new
-        stuck = next((number for number in range(len(self.clusters)) if number not in states), None)
+        stuck = next((number for number in range(len(self.clusters))
+                      if number not in resumable), None)
         if stuck is not None:
             pytest.fail(f"{key_of(request)} never ends from\n{self.path_to(stuck)}", pytrace=False)
 
@@ -572,7 +568,6 @@ def test_update_with_pod_replacement_policy_termination_complete(size, surge, un
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1)])
 @pytest.mark.parametrize("size, pause", [(0, 1), (1, 1), (2, 1), (3, 2)])
 def test_pause_then_update_or_rollback(size, pause, surge, unavailable):
-    """Explore three requests (pause, update, rollback), each from all reached states."""
     update = dataclasses.replace(UPDATE, **strategy(surge, unavailable))
     paused = dataclasses.replace(update, pause_at=Size(pause))
 
@@ -585,7 +580,6 @@ def test_pause_then_update_or_rollback(size, pause, surge, unavailable):
 @pytest.mark.parametrize("size, pauses", [(1, [1]), (2, [1, 2]), (3, [2, 3])])
 @pytest.mark.parametrize("waits_for_termination", [False, True])
 def test_keep_old_keeps_all_old_pods(make, size, pauses, waits_for_termination):
-    """If every task has keep_old, no old pod is ever deleted."""
     primary = make(replicas=size)
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), keeps_old=True,
                                  waits_for_termination=waits_for_termination,
@@ -598,7 +592,6 @@ def test_keep_old_keeps_all_old_pods(make, size, pauses, waits_for_termination):
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("size, pause", [(1, 1), (2, 1), (2, 2), (3, 3)])
 def test_keep_old_then_update_or_rollback(make, size, pause):
-    """Explore three requests (keep_old, update, rollback), each from all reached states."""
     primary = make(replicas=size)
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **strategy(1, 0))
     pause_request = dataclasses.replace(update, pause_at=Size(pause), keeps_old=True,
@@ -667,7 +660,6 @@ def test_update_and_rollback_of_a_replica_set_with_next_name(surge, unavailable)
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("size, deaths", [(1, 1), (2, 1), (3, 1), (2, 2)])
 def test_pods_that_die_during_the_handover(make, size, deaths):
-    """A pod may die at any moment, and the controller manager observes the death at any time."""
     primary = make(replicas=size)
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **strategy(size, 0))
 

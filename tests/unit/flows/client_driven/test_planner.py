@@ -73,12 +73,10 @@ REMOVE_FINALIZER = ("let the program that set the finalizer remove it; if that p
 
 
 def name_of_successor(request):
-    """Return the name of the successor in this update of foo."""
     return expected_successor(request, Controller.from_api(rc()))[0]
 
 
 def decide(request, *items, **facts):
-    """Return the planner's decision on the observed controllers."""
     return plan(request, observe(request, *items, **facts))
 
 
@@ -130,7 +128,7 @@ PAUSED_AT = {number: {object_meta.PAUSED: number} for number in "123"}
 DISPLACED = "foo-0123456789"
 
 
-#: For each state: the request, the observed controllers, and the summary of the decision.
+#: (request, observed controllers, summary of the decision).
 UPDATES = {
     "pause_at: the successor grows only to the pause, despite a larger surge":
         (dataclasses.replace(update_with_pause(Size(1)), max_surge=Size(3)), [old(3), new(0)],
@@ -337,8 +335,7 @@ REMOVE_ANNOTATIONS = ("if not, remove the annotations that name it:\nkubectl -n 
                       f"{object_meta.TAKEOVER}-")
 UNCERTAIN = ("its size at the start of the update is uncertain: an annotation of {} records {}, "
              "and the controllers now request {} pods")
-#: Format of a next_command: scale the controller {0} to the size {1} if the recorded size {3} is
-#: right. If not, remove the annotations of the controller {2}.
+#: Fields: {0} controller to scale, {1} its new size, {2} annotated controller, {3} recorded size.
 SCALE = ("if {3} is right:\nkubectl -n default scale rc {0} --replicas={1}\nif not:\nkubectl -n "
          "default annotate rc {2} "
          f"{object_meta.ORIGINAL}- {object_meta.DESIRED}-\nthen run the same task again")
@@ -355,7 +352,7 @@ REPAIR = ("when its status counts all pods, remove priorityClassName from the te
           "-n default edit rc foo")
 
 
-#: For each state: the request, the controllers, and what, why and next_command of the error.
+#: (request, controllers, what, why and next_command of the error).
 REFUSALS = {
     "none: no such controller":
         (UPDATE, [], "there is no such ReplicationController", "", ""),
@@ -620,13 +617,13 @@ def states_of(request, *items):
 
 
 def run_task(request, *items):
-    """Return (summaries, final controllers by name): a summary of each decision of a task.
+    """Return (summaries of the decisions of a task, final controllers by name).
 
     The message of an error follows the last summary.
     """
     *states, (items, error) = states_of(request, *items)
-    lines = [summary(decision) for _items, decision in states]
-    return (lines + ([error.what] if error is not None else []),
+    summaries = [summary(decision) for _items, decision in states]
+    return (summaries + ([error.what] if error is not None else []),
             {item["metadata"]["name"]: item for item in items})
 
 
@@ -635,9 +632,9 @@ def annotations(items, name="foo"):
 
 
 def test_steps_of_an_update():
-    lines, items = run_task(UPDATE, rc(replicas=2))
+    summaries, items = run_task(UPDATE, rc(replicas=2))
 
-    assert lines == [
+    assert summaries == [
         ("annotate", "foo", None, f"partner {SUCCESSOR}"),
         ("create", SUCCESSOR, None, V2),
         ("annotate", "foo", 0, "updating, 0 desired"),
@@ -654,9 +651,9 @@ def test_steps_of_an_update():
 
 
 def test_steps_of_an_update_with_next_name():
-    lines, items = run_task(WITH_NEXT_NAME, rc(replicas=1))
+    summaries, items = run_task(WITH_NEXT_NAME, rc(replicas=1))
 
-    assert lines[2:] == [
+    assert summaries[2:] == [
         ("annotate", "foo", 0, "updating, 0 desired"),
         ("scale", "bar", 0, 1), ("scale", "foo", 1, 0),
         ("delete", "foo", 0, None),
@@ -667,9 +664,9 @@ def test_steps_of_an_update_with_next_name():
 
 
 def test_steps_of_a_rollback():
-    lines, items = run_task(ROLLBACK, old(1), new(2))
+    summaries, items = run_task(ROLLBACK, old(1), new(2))
 
-    assert lines == [
+    assert summaries == [
         ("annotate", "foo", 0, "rolling back, 3 desired"),
         ("annotate", SUCCESSOR, 3, "rolling back, 0 desired"),
         ("scale", "foo", 1, 2), ("scale", SUCCESSOR, 2, 1), ("scale", "foo", 2, 3),
@@ -707,9 +704,9 @@ def test_reversed_update_and_rollback_can_be_resumed(request_):
 def test_rollback_during_the_handover_finishes_the_handover():
     renamed = apply(decide(UPDATE, old(0), new(3)), old(0), new(3)).values()
 
-    lines, items = run_task(ROLLBACK, *renamed)
+    summaries, items = run_task(ROLLBACK, *renamed)
 
-    assert lines[-2:] == [
+    assert summaries[-2:] == [
         ("annotate", "foo", "taking over", "updated"),
         "there is no update in progress to roll back",
     ]
@@ -719,30 +716,30 @@ def test_rollback_during_the_handover_finishes_the_handover():
 def test_update_to_another_image_during_the_handover_finishes_the_handover():
     renamed = apply(decide(UPDATE, old(0), new(3)), old(0), new(3)).values()
 
-    lines, items = run_task(V3, *renamed)
+    summaries, items = run_task(V3, *renamed)
 
-    assert ("annotate", "foo", "taking over", "updated") in lines
+    assert ("annotate", "foo", "taking over", "updated") in summaries
     assert items["foo"]["spec"]["template"]["spec"] == template("myimage:v3")["spec"]
     assert annotations(items) == {object_meta.LAST_ROLLOUT: final_record(V3, "myimage:v2",
                                                                          "myimage:v3")}
 
 
 def test_update_without_pods():
-    lines, items = run_task(UPDATE, rc(replicas=0))
+    summaries, items = run_task(UPDATE, rc(replicas=0))
 
-    assert [line[0] for line in lines] == ["annotate", "create", "annotate", "rename", "annotate",
-                                           "delete", "annotate"]
+    assert [line[0] for line in summaries] == ["annotate", "create", "annotate", "rename",
+                                               "annotate", "delete", "annotate"]
     assert (items["foo"]["spec"]["replicas"] == 0
             and items["foo"]["spec"]["template"]["spec"] == template("myimage:v2")["spec"])
 
 
 def test_restart_changes_only_the_template():
-    lines, items = run_task(RESTART, rc(replicas=1))
+    summaries, items = run_task(RESTART, rc(replicas=1))
 
-    spec = items["foo"]["spec"]["template"]
-    assert spec["spec"] == template("myimage:v1")["spec"]
-    assert set(spec["metadata"]["annotations"]) == {object_meta.RESTART}
-    assert lines[-1] == ("annotate", "foo", "taking over", "updated")
+    restarted_template = items["foo"]["spec"]["template"]
+    assert restarted_template["spec"] == template("myimage:v1")["spec"]
+    assert set(restarted_template["metadata"]["annotations"]) == {object_meta.RESTART}
+    assert summaries[-1] == ("annotate", "foo", "taking over", "updated")
 
 
 # Writes of the steps
@@ -1051,7 +1048,7 @@ def test_each_write_is_rejected_after_a_change_of_the_object(request_, items):
 
 
 def conflicting_changes(step):
-    """Yield functions. Each changes an object so that the write of a step must be rejected."""
+    """Yield functions that change an object so that the write of a step must be rejected."""
     yield lambda item: with_metadata(item, uid="another")
     if isinstance(step.write, Delete):
         yield lambda item: with_metadata(item, resourceVersion="2")
@@ -1144,7 +1141,7 @@ def test_unreadable_annotations_are_reported_and_replaced():
 
 
 def scaler(stored_settings=None):
-    """Return a HorizontalPodAutoscaler. With stored settings, it is a frozen one."""
+    """Return a HorizontalPodAutoscaler, which is frozen if it has stored settings."""
     annotations = ({object_meta.FROZEN: identity.canonical(stored_settings)} if stored_settings
                    else {})
     disabled = {"behavior": {direction: {"selectPolicy": "Disabled"}

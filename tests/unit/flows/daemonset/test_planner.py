@@ -86,7 +86,6 @@ def with_broken_image(model, image="myimage:v2"):
 
 
 def delete_pod_of(model, node):
-    """Delete the pod of a node."""
     model._pods["foo"] = tuple(pod for pod in model.pods("foo") if pod.node != node)
 
 
@@ -161,15 +160,15 @@ def test_update_and_rollback_restore_the_strategy(strategy):
 @pytest.mark.parametrize("strategy", PAUSABLE.values(), ids=PAUSABLE)
 def test_pause_is_exact_and_resumable(strategy):
     model = cluster(4, strategy)
-    old = model.pods("foo")
+    old_pods = model.pods("foo")
     assert run_task(CANARY, model) == ["update", "delete", "annotate"]
     assert (versions(model) == ["v2", "v1", "v1", "v1"] and primary(model).paused == 1
-            and set(old[1:]) < set(model.pods("foo")))
+            and set(old_pods[1:]) < set(model.pods("foo")))
     model.settle()
     assert "already paused: 1 of its 4 pods are new" in decide(CANARY, model).message
     assert run_task(request_for(image="myimage:v2", pause_at="75%"), model) == [
         "pace", "delete", "delete", "annotate"]
-    assert versions(model) == ["v2", "v2", "v2", "v1"] and old[3] in model.pods("foo")
+    assert versions(model) == ["v2", "v2", "v2", "v1"] and old_pods[3] in model.pods("foo")
     assert run_task(UPDATE, model) == ["pace", "annotate"]
     assert versions(model) == ["v2"] * 4 and strategy_of(model) == strategy
 
@@ -306,10 +305,10 @@ def test_rollback_replaces_pods_that_never_become_ready(strategy):
 
 def test_rollback_from_a_pause_keeps_old_pods():
     model = cluster(4)
-    old = model.pods("foo")
+    old_pods = model.pods("foo")
     run_task(request_for(image="myimage:v2", pause_at="2"), model)
     assert run_task(ROLLBACK, model) == ["update", "annotate"]
-    assert versions(model) == ["v1"] * 4 and set(old[2:]) < set(model.pods("foo"))
+    assert versions(model) == ["v1"] * 4 and set(old_pods[2:]) < set(model.pods("foo"))
 
 
 def test_lower_pause_changes_nothing():
@@ -350,9 +349,9 @@ def test_surge_excludes_termination_complete(params):
                          ids=["surge of the task", "surge of the DaemonSet"])
 def test_host_ports_exclude_a_surge(params):
     model = cluster(strategy=SURGE if not params else STRATEGY)
-    ports = template()
-    ports["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080}]
-    set_by_other_client(model, "/spec/template", ports)
+    with_host_port = template()
+    with_host_port["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080}]
+    set_by_other_client(model, "/spec/template", with_host_port)
     nodes = [pod.node for pod in model.pods("foo")]
     for node in nodes:
         delete_pod_of(model, node)
@@ -440,7 +439,6 @@ def stalled_surge():
 
 
 def decide_after(seconds_of_task, model, memory, request=UPDATE):
-    """Return the decision this many seconds after the start of the task."""
     memory.seconds, flow = seconds_of_task, choose(request)
     return flow.plan(request, flow.observe(request, model, memory))
 
@@ -469,12 +467,13 @@ def test_surge_with_recently_available_pods_has_not_stalled(stalled_surge, ready
 
 
 def test_pods_of_a_stalled_surge_are_listed_at_intervals(stalled_surge):
-    stalled_surge.ready_since, memory, lists = "", memory_of_task(), []
+    stalled_surge.ready_since, memory, list_times = "", memory_of_task(), []
     all_pods = stalled_surge.all_pods
-    stalled_surge.all_pods = lambda *options: lists.append(memory.seconds) or all_pods(*options)
+    stalled_surge.all_pods = lambda *options: (list_times.append(memory.seconds)
+                                               or all_pods(*options))
     for second in range(60):
         decide_after(second, stalled_surge, memory)
-    assert lists == [10, 40]
+    assert list_times == [10, 40]
 
 
 def test_surge_continues_to_wait_without_permission_to_list_pods(stalled_surge):
@@ -496,11 +495,11 @@ def test_other_update_in_progress_is_refused():
 
 def test_restart_resumes_after_a_kill():
     model = cluster()
-    old = set(model.pods("foo"))
+    old_pods = set(model.pods("foo"))
     run_task(RESTART, model, until="update")
     model.make(model.moves()[0])
     assert run_task(RESTART, model) == ["annotate"]
-    assert not old & set(model.pods("foo"))
+    assert not old_pods & set(model.pods("foo"))
 
 
 def test_min_ready_seconds_are_retained():
@@ -945,7 +944,7 @@ def test_random_orders_respect_floor_and_pauses(data):
         request = REQUESTS[data.draw(st.sampled_from(sorted(REQUESTS)))]
         # 0 is a turn of the client, and another number chooses a move of the server.
         for choice in data.draw(st.lists(st.integers(0, 20), max_size=25)):
-            moves, ready = model.moves(), {pod for pod in model.pods("foo") if pod.ready}
+            moves, ready_pods = model.moves(), {pod for pod in model.pods("foo") if pod.ready}
             if choice and moves:
                 model.make(moves[choice % len(moves)])
             else:
@@ -954,9 +953,9 @@ def test_random_orders_respect_floor_and_pauses(data):
                                   + missing)
                 take_turn(request, model)
                 if (len(model.pods("foo")) < nodes and request.pause_at
-                        and ready - set(model.pods("foo"))):
+                        and ready_pods - set(model.pods("foo"))):
                     assert new_or_missing < request.pause_at.resolve(nodes, round_up=True)
-            assert sum(pod.ready for pod in model.pods("foo")) >= min(nodes - 1, len(ready))
+            assert sum(pod.ready for pod in model.pods("foo")) >= min(nodes - 1, len(ready_pods))
     for _turn in range(30):
         if not take_turn(ROLLBACK, model) and not model.moves():
             break
@@ -972,7 +971,7 @@ def test_pause_after_a_kill_at_any_write(strategy, pause):
     request = request_for(image="myimage:v2", pause_at=pause)
     for writes_before_kill in range(6):
         model = cluster(4, strategy)
-        old = set(model.pods("foo"))
+        old_pods = set(model.pods("foo"))
         for _write in range(writes_before_kill):
             for _turn in range(20):
                 decision = decide(request, model)
@@ -982,9 +981,9 @@ def test_pause_after_a_kill_at_any_write(strategy, pause):
             if isinstance(decision, Step):
                 model.write(decision.write)
         run_task(request, model)
-        new = request.pause_at.resolve(4, round_up=True)
-        assert (versions(model) == ["v2"] * new + ["v1"] * (4 - new)
-                and len(old & set(model.pods("foo"))) == 4 - new)
+        new_count = request.pause_at.resolve(4, round_up=True)
+        assert (versions(model) == ["v2"] * new_count + ["v1"] * (4 - new_count)
+                and len(old_pods & set(model.pods("foo"))) == 4 - new_count)
 
 
 def test_phase_between_two_pauses_is_not_paused():
@@ -1031,10 +1030,10 @@ def test_revision_outside_the_selector_is_ignored():
     """A client creates a ControllerRevision with foo as its owner and the current template."""
     model = cluster()
     run_task(CANARY, model)
-    present = model.stored_revisions["uid of foo"][-1]
-    metadata = {**present["metadata"], "name": "foo-dup",
+    revision = model.stored_revisions["uid of foo"][-1]
+    metadata = {**revision["metadata"], "name": "foo-dup",
                 "labels": {object_meta.POD_REVISION: "dup"}}
-    model.stored_revisions["uid of foo"] += ({**present, "metadata": metadata, "revision": 60},)
+    model.stored_revisions["uid of foo"] += ({**revision, "metadata": metadata, "revision": 60},)
     assert isinstance(decide(CANARY, model), Done)
 
 

@@ -167,9 +167,9 @@ def test_finished_update_is_unchanged_before_the_server_observes_its_end():
 def test_preconditions_of_the_first_patch():
     decision = decide(UPDATE, cluster())
     assert decision.write.kind == Kind.DEPLOYMENT
-    record = "/metadata/annotations/baton.kubernetes~1last-rollout"
+    record_path = "/metadata/annotations/baton.kubernetes~1last-rollout"
     assert patch_tests(decision) == {"/metadata/uid": "uid of foo", "/metadata/generation": 1,
-                                     record: None}
+                                     record_path: None}
 
 
 def test_pause_is_exact_and_resumable():
@@ -234,11 +234,11 @@ def test_pause_and_update_wait_until_the_sizes_match(request_, until, decision_c
     model = cluster()
     run_task(request_, model, until=until)
     model.settle()
-    for old, is_settled in settled_by_old_pods.items():
+    for size, is_settled in settled_by_old_pods.items():
         decision = decide(request_, model,
-                          **with_changed_replica_set(model, False, replicas=old, current=old,
-                                                     available=old))
-        assert isinstance(decision, decision_class if is_settled else Wait), old
+                          **with_changed_replica_set(model, False, replicas=size, current=size,
+                                                     available=size))
+        assert isinstance(decision, decision_class if is_settled else Wait), size
 
 
 def test_strategy_with_max_unavailable_stays_until_the_pause():
@@ -455,7 +455,6 @@ def test_unknown_revision_lists_the_revisions():
 
 
 def scaler(frozen=False):
-    """Return an autoscaler of foo."""
     return {"metadata": {"name": "hpa", "uid": "u",
                          "annotations": {object_meta.FROZEN: "{}"} if frozen else {}},
             "spec": {"minReplicas": 1, "scaleTargetRef": {"kind": "Deployment", "name": "foo"}}}
@@ -472,15 +471,12 @@ def test_autoscaler_is_frozen_before_the_first_patch():
 # Other clients
 
 
-def write_record_as_other_client(model, record, **spec):
-    """Replace the record by another text, as another client could.
-
-    spec: fields to change in the spec.
-    """
+def write_record_as_other_client(model, text, **spec):
+    """Replace the record by another text, as another client could."""
     item = model.items["foo"]
     metadata = {**item["metadata"],
                 "annotations": {**item["metadata"]["annotations"],
-                                object_meta.LAST_ROLLOUT: record}}
+                                object_meta.LAST_ROLLOUT: text}}
     model.items["foo"] = {**item, "metadata": metadata, "spec": {**item["spec"], **spec}}
 
 
@@ -497,13 +493,13 @@ SLOW = {"minReadySeconds": 600000, "progressDeadlineSeconds": 700000}
 
 def forge_record(model, **changes):
     """Return a forged record of an update to the present template, with correct hashes."""
-    present = identity.digest(without_label(primary(model).template, object_meta.HASH_LABEL))
+    digest = identity.digest(without_label(primary(model).template, object_meta.HASH_LABEL))
     return {"outcome": "updating", "from": {"web": "myimage:v1"}, "to": primary(model).images,
             "time": NOW,
             "set": name_of_set(model, "v2"), "revision": 2,
             "original": {"strategy": RECKLESS, **SLOW},
             "paced": {field: primary(model).settings[field] for field in ("strategy", *SLOW)},
-            "request": V3.fingerprint, "template": present, **changes}
+            "request": V3.fingerprint, "template": digest, **changes}
 
 
 @pytest.mark.parametrize("seconds, recorded_seconds, expected", [
@@ -593,7 +589,6 @@ def test_forged_record_of_an_ended_update_changes_nothing_else(forgery, task):
     assert primary(model).images == {"web": image} and primary(model).settings == before
 
 
-#: The record of an update of a StatefulSet.
 RECORD_OF_STATEFUL_SET = json.dumps({
     "outcome": "updating", "from": {}, "to": {}, "revision": 0,
     "original": {"updateStrategy": {"type": "OnDelete"}},
@@ -624,8 +619,9 @@ def test_unreadable_record_during_an_update_is_reported(text):
 def test_strategy_that_no_update_could_have_replaced_is_not_restored(strategy):
     model = cluster()
     run_task(CANARY, model)
-    stored = record(model)
-    forged_record = {**stored, "original": {**stored["original"], "strategy": strategy}}
+    stored_record = record(model)
+    forged_record = {**stored_record,
+                     "original": {**stored_record["original"], "strategy": strategy}}
     write_record_as_other_client(model, json.dumps(forged_record))
     with pytest.raises(RolloutError, match="is missing or not readable"):
         decide(UPDATE, model)
@@ -635,14 +631,14 @@ def test_rollback_uses_only_the_previous_replica_set():
     model = cluster()
     run_task(UPDATE, model)
     run_task(request_for(image="myimage:v3", pause_at="1"), model)
-    correct = record(model)
+    correct_record = record(model)
     for name in (name_of_set(model, "v1"), name_of_set(model, "v3"), "another"):
-        write_record_as_other_client(model, json.dumps({**correct, "set": name}))
+        write_record_as_other_client(model, json.dumps({**correct_record, "set": name}))
         with pytest.raises(RolloutError,
                            match=r"is not of the previous revision.*previous revision is 2 "
                                  r"\(myimage:v2\)"):
             decide(ROLLBACK, model)
-    write_record_as_other_client(model, json.dumps(correct))
+    write_record_as_other_client(model, json.dumps(correct_record))
     run_task(ROLLBACK, model)
     assert sizes(model) == {"v1": 0, "v2": 3, "v3": 0}
 
@@ -1027,10 +1023,9 @@ def test_random_orders_respect_ceiling_and_pauses(data):
             assert sum(sizes(model).values()) <= replicas + 2
             current = primary(model).settings
             if current["minReadySeconds"] == NEVER_AVAILABLE and primary(model).is_observed:
-                numbers = current["strategy"]["rollingUpdate"]
-                assert sizes(model).get("v2",
-                                        0) <= max(numbers["maxSurge"] + numbers["maxUnavailable"],
-                                                  0)
+                rolling_update = current["strategy"]["rollingUpdate"]
+                assert sizes(model).get("v2", 0) <= max(
+                    rolling_update["maxSurge"] + rolling_update["maxUnavailable"], 0)
     while take_turn(ROLLBACK, model) or model.moves():
         model.settle()
     assert sizes(model)["v1"] == replicas or sizes(model)["v2"] == replicas

@@ -254,8 +254,8 @@ def test_later_finalizer_does_not_keep_a_template_closed(steps):
 def test_a_replica_set_deleted_with_finalizers_loses_no_pods(steps):
     world = World()
     world.run_steps(steps)
-    item, terminating = world.replica_set, {**WITH_FINALIZER, "deletionTimestamp": "now"}
-    world.replace({**item, "metadata": {**item["metadata"], **terminating}})
+    item, terminating_metadata = world.replica_set, {**WITH_FINALIZER, "deletionTimestamp": "now"}
+    world.replace({**item, "metadata": {**item["metadata"], **terminating_metadata}})
     has_primary = world.find("ReplicationController") is not None
     has_pods = item["metadata"]["uid"] in {pod.owner for pod in world.cluster.live_pods({})}
     assert isinstance(world.decide(), Wait) != (has_primary and has_pods)
@@ -364,12 +364,12 @@ def test_an_autoscaler_is_reported_with_the_command():
 def changed(stored, *path, value):
     """Return a copy with another value at a path, or without the field if the value is None."""
     item = copy.deepcopy(stored)
-    inner = item
+    parent = item
     for key in path[:-1]:
-        inner = inner[key]
-    inner[path[-1]] = value
+        parent = parent[key]
+    parent[path[-1]] = value
     if value is None:
-        del inner[path[-1]]
+        del parent[path[-1]]
     return item
 
 

@@ -203,11 +203,11 @@ def test_other_update_in_progress_is_refused():
 
 def test_restart_resumes_after_a_kill():
     model = cluster()
-    old = set(model.pods("foo"))
+    old_pods = set(model.pods("foo"))
     run_task(RESTART, model, until="update")
     model.make(model.moves()[0])
     assert run_task(RESTART, model) == ["annotate"]
-    assert not old & set(model.pods("foo"))
+    assert not old_pods & set(model.pods("foo"))
 
 
 def test_min_ready_seconds_are_retained():
@@ -271,11 +271,11 @@ def with_stuck_pods(*ordinals):
     model = with_broken_image(cluster(4))
     run_task(UPDATE, model, until="update")
     model.settle()
-    v2 = model.pods("foo")[3].revision
+    revision_of_v2 = model.pods("foo")[3].revision
     run_task(ROLLBACK, model, until="update")
     model.make(model.moves()[0])
     model._pods["foo"] = tuple(
-        pod._replace(revision=v2, ready=False) if pod.ordinal in ordinals else
+        pod._replace(revision=revision_of_v2, ready=False) if pod.ordinal in ordinals else
         pod._replace(revision=primary(model).update_revision, ready=True)
         for pod in model.pods("foo"))
     model.settle()
@@ -409,11 +409,11 @@ def test_huge_ordinal_takes_no_memory(monkeypatch):
     model = with_stuck_pods(1)
     troubled_pods = model.troubled_pods
 
-    def renamed(controller):
+    def renamed_pods(controller):
         (item,) = troubled_pods(controller)
         return [{**item, "metadata": {**item["metadata"], "name": "foo-9999999999"}}]
 
-    monkeypatch.setattr(model, "troubled_pods", renamed)
+    monkeypatch.setattr(model, "troubled_pods", renamed_pods)
     assert isinstance(decide(ROLLBACK, model), Wait)
 
 
@@ -508,10 +508,7 @@ def test_check_mode_shows_the_deletion_of_unready_pods():
 
 
 def with_defaulted_max_unavailable(model, monkeypatch):
-    """Let each write set the defaults of the feature gate MaxUnavailableStatefulSet.
-
-    Return the model.
-    """
+    """Let each write set the defaults of the feature gate MaxUnavailableStatefulSet."""
     write = model.write
 
     def write_with_defaults(patch):
@@ -584,10 +581,7 @@ def refusal_of(request, model):
 @pytest.mark.parametrize("strategy", ["RollingUpdate", "OnDelete"])
 @pytest.mark.parametrize("first_interruption", INTERRUPTIONS)
 def test_update_in_progress_without_pods(first_interruption, strategy):
-    """If an update is refused because another is in progress, a rollback must be possible.
-
-    The rollback must not be refused because no update is in progress.
-    """
+    """If an update is refused because another is in progress, a rollback must be possible."""
     for interruptions in itertools.product([first_interruption], INTERRUPTIONS, INTERRUPTIONS):
         model = cluster(2, STRATEGIES[strategy])
         model.dry_run = lambda write, model=model: apply_patch(model.items[write.name], write)
@@ -595,10 +589,10 @@ def test_update_in_progress_without_pods(first_interruption, strategy):
             for interruption in interruptions:
                 INTERRUPTIONS[interruption](model)
         change_by_other_client("/spec/replicas", 0)(model)
-        of_update = refusal_of(request_for(image="myimage:v9"), model)
-        of_rollback = refusal_of(ROLLBACK, model)
-        assert ("another update" not in of_update
-                or "there is no update" not in of_rollback), interruptions
+        update_refusal = refusal_of(request_for(image="myimage:v9"), model)
+        rollback_refusal = refusal_of(ROLLBACK, model)
+        assert ("another update" not in update_refusal
+                or "there is no update" not in rollback_refusal), interruptions
 
 
 @pytest.mark.parametrize("revision, version", [(1, "v1"), (2, "v2")])
@@ -817,14 +811,14 @@ def test_random_orders_respect_floor_and_pauses(data):
         request = REQUESTS[data.draw(st.sampled_from(sorted(REQUESTS)))]
         # 0 is a turn of the client, and another number chooses a move of the server.
         for choice in data.draw(st.lists(st.integers(0, 20), max_size=25)):
-            moves, ready = model.moves(), {pod for pod in model.pods("foo") if pod.ready}
+            moves, ready_pods = model.moves(), {pod for pod in model.pods("foo") if pod.ready}
             if choice and moves:
                 model.make(moves[choice % len(moves)])
                 assert sum(pod.ready for pod in model.pods("foo")) >= min(
-                    replicas - max_missing, len(ready))
+                    replicas - max_missing, len(ready_pods))
             else:
                 take_turn(request, model)
-                assert ready <= set(model.pods("foo")), "a task must not delete a ready pod"
+                assert ready_pods <= set(model.pods("foo")), "a task must not delete a ready pod"
             if (primary(model).partition and primary(model).is_observed
                     and strategy is not PARTITIONED):
                 assert sum(version.startswith("v2") for version in versions(model)) <= replicas
@@ -866,9 +860,9 @@ def test_partition_and_max_unavailable_are_restored_separately():
 def test_rollback_ignores_budgets():
     model = cluster()
     run_task(CANARY, model)
-    budget = {"metadata": {"name": "pdb"},
-              "spec": {"selector": {"matchLabels": {"app": "foo"}}, "minAvailable": 3}}
-    assert decide(ROLLBACK, model, budgets=(budget,)).action == "update"
+    strict_budget = {"metadata": {"name": "pdb"},
+                     "spec": {"selector": {"matchLabels": {"app": "foo"}}, "minAvailable": 3}}
+    assert decide(ROLLBACK, model, budgets=(strict_budget,)).action == "update"
 
 
 # revisionHistoryLimit 0

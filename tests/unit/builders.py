@@ -46,7 +46,6 @@ Json = dict[str, t.Any]
 
 
 def template(image: str = "myimage:v1", label: str | None = None, **spec: t.Any) -> Json:
-    """Return a pod template with a container named web."""
     labels = {"app": "foo", **({DEPLOYMENT_LABEL: label} if label else {})}
     return {"metadata": {"labels": labels},
             "spec": {"containers": [{"name": "web", "image": image}], **spec}}
@@ -139,10 +138,7 @@ def final_record(request: Request, before: str = "myimage:v1", after: str = "myi
 
 
 def observe(request: Request, *items: Json, **facts: t.Any) -> Observed:
-    """Return what a task with this request observes of the controllers.
-
-    facts: other fields of the observation.
-    """
+    """Return what a task with this request observes of the controllers."""
     controllers = map(Controller.from_api, items)
     observed = find({controller.name: controller for controller in controllers}, request)
     base = observed.primary or observed.successor
@@ -232,10 +228,7 @@ def run_past_waits(world: t.Any, max_steps: int, **request: Request) -> list[str
 
 def assert_stale_status_changes_no_rollback(settled: t.Any, stale: t.Any, steps: int,
                                             request: Request) -> None:
-    """Check that an outdated status does not change the steps of a rollback.
-
-    settled, stale: two equal simulated migrations, which are rolled back after `steps` steps.
-    """
+    """Roll back two equal migrations after `steps` steps. The status of `stale` is outdated."""
     for world in (settled, stale):
         world.run_steps(steps)
     make_status_stale(stale.cluster._items)

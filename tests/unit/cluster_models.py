@@ -5,7 +5,6 @@
 
 A model lists the possible next moves, for example that a pod becomes ready. A test makes the moves
 in any order. tests/integration compares the models with real clusters.
-
 """
 
 from __future__ import annotations
@@ -133,7 +132,6 @@ class ClusterModel(Moves, SimulatedCluster):
             self.cached[name] = item
 
     def moves(self) -> list[Move]:
-        """Return all possible next moves."""
         moves = [Move("deliver", name) for name, _item in self.undelivered[:1]]
         moves += [Move("deliver-owner", pod.owner) for pod in self.pods
                   if pod.owner != pod.cached_owner][:1]
@@ -259,7 +257,6 @@ class DeploymentModel(Moves, SimulatedDeployments):
         return duplicate
 
     def moves(self) -> list[Move]:
-        """Return all possible next moves."""
         return self.sets.moves() + [Move("roll", name) for name in self._unsynced()]
 
     def _change(self, name: str) -> Write | None:
@@ -306,7 +303,6 @@ class RevisionMoves:
         return duplicate
 
     def moves(self) -> list[Move]:
-        """Return all possible next moves."""
         moves = [Move("sync", name) for name in sorted(self.items)
                  if self._state_after_sync(name) != self._state(name)]
         moves += [Move("ready", pod.name) for name in sorted(self.items)

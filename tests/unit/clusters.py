@@ -46,13 +46,11 @@ class Cluster(IdleGateway):
     def __init__(self, *items):
         self.cluster, self.clock, self.lock = ClusterModel(
             items), FakeClock(), threading.RLock()
-        #: Called during each wait.
         self.on_wait = self.cluster.settle
         #: Called before each write. If it returns False, the write is rejected.
         self.allow_write = lambda write: True
         #: Image that admission sets in every template. While it is None, a dry run fails the test.
         self.admission_image = None
-        #: Waiting reason of unavailable pods.
         self.waiting_reason = "ContainerCreating"
         #: Names of controllers that the watch has not reported yet.
         self.hidden = set()

@@ -475,7 +475,6 @@ EXPECTED_PATHS = re.compile(
 _UNPRINTABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f"
                           "\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
 _MULTILINE_KEYS = ("msg", "why", "next_command", "suggestion")
-#: Maximum length of a line of output.
 MAX_LINE = 8192
 
 

@@ -86,7 +86,6 @@ class World:
 
 
 def world_after(step):
-    """Return the simulated migration after a step."""
     world = World()
     world.run_steps(ALL_STEPS.index(step) + 1)
     return world

@@ -203,7 +203,7 @@ def _is_ready(pod):
     return pod["status"]["conditions"][0]["status"] == "True"
 
 
-#: The recorded migrations: the class of the simulation, the request and the steps.
+#: (class of the simulation, request, steps).
 MIGRATIONS = {
     "migration of a ReplicationController": (
         migrations.World, migrations.MIGRATE, migrations.ALL_STEPS),
@@ -230,7 +230,6 @@ def to_json(moments):
 
 
 def recording_path(folder, name):
-    """Return the file for a kind of controller, or for a kind of migration."""
     return folder / f"{name.replace(' ', '-').lower()}.json"
 
 

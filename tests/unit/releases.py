@@ -23,7 +23,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.release.request i
 
 Json = dict[str, t.Any]
 NOW = "2026-11-24T10:00:00Z"
-#: Maximum number of turns. Each request of the tests needs fewer.
+#: Each request of the tests needs fewer turns.
 MAX_TURNS = 200
 
 
@@ -63,16 +63,13 @@ class Controller:
     keeps_old: bool = False
     #: The percentage of new pods at which the new pods become unavailable. 101 means never.
     breaks_at: int = 101
-    #: Whether the last update was rolled back.
     was_rolled_back: bool = False
     #: The share of the requests for the new pods in percent, or "" if the route is not split.
     share: str = ""
-    #: Whether the route does not exist.
     has_no_route: bool = False
 
     @property
     def old_percent(self) -> int:
-        """The percentage of old pods beside the new pods."""
         return 100 if self.keeps_old else 100 - self.new_percent
 
 
@@ -240,10 +237,7 @@ class Run:
         return result, failure
 
     def _do(self, turn: Turn) -> tuple[Json, str]:
-        """Return (result of the action, reason), with the reason "" if nothing fails.
-
-        The reason says why a file of the user or an analysis fails.
-        """
+        """Return (result of the action, why a file of the user or an analysis fails, or "")."""
         if turn.do == "update":
             return self.cluster.update(turn_options.module_options(self.request, turn)), ""
         if turn.do == "split":

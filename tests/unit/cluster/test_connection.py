@@ -46,7 +46,6 @@ def hide_local_configuration(monkeypatch, tmp_path):
 
 @pytest.fixture
 def write_file(tmp_path):
-    """Return a function that writes a file and returns the path."""
     def write(name, content):
         path = tmp_path / name
         path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))

@@ -54,7 +54,6 @@ def pod_of_primary(name, ready=False, restarts=0):
 
 
 def with_version(item, version="12"):
-    """Return a copy with another resourceVersion."""
     return {**item, "metadata": {**item["metadata"], "resourceVersion": version}}
 
 

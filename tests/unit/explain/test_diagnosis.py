@@ -64,7 +64,6 @@ def pod(*containers, init=None, name="foo-1", container_spec=None, metadata=None
 
     containers: the statuses of the containers. init: the status of the init container setup.
     container_spec: fields of the spec of container web.
-
     """
     init_statuses = {"initContainerStatuses": [{**init, "name": "setup"}]} if init else {}
     return {"metadata": {"name": name, "namespace": "shop", "uid": f"uid of {name}",
@@ -137,7 +136,6 @@ class Case:
     fatal: str
     #: Log for the last observation: the container, and whether to read the previous run.
     log: tuple[str, bool] = ("", False)
-    #: Whether the task waits for terminating pods.
     waits_for_termination: bool = False
 
 
@@ -790,7 +788,7 @@ FORGED_NAME = "$(touch pwned)`id`; id {{ lookup('pipe', 'id') }}"
                    f'found'), []),
 ], ids=["service account", "quota", "policy", "pod", "container", "claim"])
 def test_commands_contain_only_valid_names(observation):
-    """Any client can forge the text of a pod and of a pod's messages."""
+    """Any client can forge a pod and its messages."""
     (cause,) = causes_of(observation)
 
     commands = [line for line in cause.suggestion.splitlines() if line.startswith("kubectl ")]

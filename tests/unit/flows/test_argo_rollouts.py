@@ -51,7 +51,6 @@ class ClusterWithRollouts(Cluster):
         return self.rollouts
 
     def set_owner(self, group="argoproj.io", name="web"):
-        """Make a Rollout the controller of foo by an owner reference."""
         self.cluster.items["foo"]["metadata"]["ownerReferences"] = [
             {"apiVersion": f"{group}/v1alpha1", "kind": "Rollout", "name": name, "uid": "1",
              "controller": True}]

@@ -83,7 +83,6 @@ def changed(item, *, without=(), annotations=None, image=None, **spec):
     """Return a copy of a controller with changes.
 
     without: keys of annotations to remove. image: image of a closed template.
-
     """
     remaining = {key: text
                  for key, text in {**item["metadata"]["annotations"], **(annotations or {})}.items()

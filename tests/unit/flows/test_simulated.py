@@ -390,7 +390,6 @@ def test_copy_is_independent():
 
 @given(st.data())
 def test_a_settled_cluster_has_the_requested_sizes(data):
-    """Make any writes, and the moves of the cluster in any order."""
     cluster = ClusterModel([rc(replicas=1, label="a"), rc("bar", 2, label="b", available=0)])
     writes = [Delete("foo", {}), Delete("bar", {}), Create(rc("bar", 1, label="b")),
               handover_to_bar(1)] + [Patch(name, (put(REPLICAS, size),))

@@ -34,7 +34,6 @@ class FluxCluster(Cluster):
     """Cluster in which a Kustomization of Flux manages foo.
 
     Each write is followed by a check of the annotations, unless a test gives labels or annotations.
-
     """
 
     def __init__(self, kind, labels=None, annotations=None):

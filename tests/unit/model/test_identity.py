@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Derive names of successors. They are equal for equal requests, and valid in Kubernetes."""
+"""Derive names of successors."""
 
 from __future__ import annotations
 

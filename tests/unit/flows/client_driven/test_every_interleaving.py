@@ -6,7 +6,6 @@
 The planner stores nothing, so a resumed task acts like the killed task. In every state, each
 request (update, rollback) takes a step, which covers clients that reverse the direction. The
 cluster moves in any order. Explorer.check() and Explorer.check_end() check the invariants 1 to 4.
-
 """
 
 from __future__ import annotations
@@ -281,7 +280,6 @@ class Cluster(ClusterModel):
 
 
 def key_of(request: Request) -> str:
-    """Return the key of a request within one exploration."""
     return f"{request.state} pause_at={request.pause_at} keep_old={request.keeps_old}"
 
 
@@ -356,7 +354,6 @@ class Explorer:
         return ""
 
     def explore(self, state: int) -> None:
-        """Explore every move of the cluster and every step of each request."""
         cluster = self.clusters[state]
         self.check(cluster)
         moves = cluster.moves()
@@ -538,7 +535,7 @@ class Explorer:
     if surge or unavailable
 ])
 def test_update_and_rollback_at_any_moment(size, surge, unavailable):
-    """Check invariants 1, 2 and 4. After a crash at any step, either request may follow."""
+    """Check invariants 1, 2 and 4."""
     update = dataclasses.replace(UPDATE, **strategy(surge, unavailable))
 
     Explorer(rc(replicas=size), update, dataclasses.replace(update, state=State.ROLLED_BACK))
@@ -680,7 +677,6 @@ def test_a_successor_deleted_with_orphaned_pods_during_the_handover(make, deaths
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("next_name, deaths", [(None, 0), (None, 1), ("bar", 0)])
 def test_finalizers_that_delay_the_deletions_of_an_update(make, next_name, deaths):
-    """The finalizers may be removed at any later moment."""
     finalizers = ("example.com/a",)
     primary = make(replicas=2, finalizers=list(finalizers))
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), next_name=next_name,
@@ -697,7 +693,6 @@ def test_finalizers_that_delay_the_deletions_of_an_update(make, next_name, death
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("lag", [2, 3])
 def test_a_controller_manager_that_is_far_behind(make, lag, monkeypatch):
-    """Several events of controllers arrive late, in order, interleaved with events of pods."""
     monkeypatch.setattr(cluster_models, "MAX_LAG", lag)
     primary = make(replicas=2)
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **strategy(1, 0))

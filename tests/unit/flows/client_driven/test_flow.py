@@ -35,7 +35,6 @@ class SlowCluster(Cluster):
     """Cluster whose pods take `seconds` to terminate, by the clock of the test.
 
     grace: the grace period of each pod, in seconds.
-
     """
 
     def __init__(self, *items, seconds=3.0, grace=3.0, finalizers=()):

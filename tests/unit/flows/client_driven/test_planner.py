@@ -65,7 +65,6 @@ V3 = build_request(image="myimage:v3")
 V1, V2 = {"web": "myimage:v1"}, {"web": "myimage:v2"}
 
 
-#: The next_command of an error about a finalizer on foo.
 REMOVE_FINALIZER = ("let the program that set the finalizer remove it; if that program no longer "
                     "runs:\nkubectl -n "
                     "default patch rc foo --type=merge "
@@ -81,7 +80,6 @@ def decide(request, *items, **facts):
 
 
 def new_bar(replicas=0, goal=3, **changes):
-    """Return a successor with the user's next_name."""
     return new(replicas, goal, name="bar", **changes)
 
 
@@ -100,7 +98,6 @@ def closed(**changes):
 
 
 def with_color(value):
-    """Return foo with the label kubernetes.io/color of the user."""
     primary = rc()
     primary["spec"]["template"]["metadata"]["labels"]["kubernetes.io/color"] = value
     return primary
@@ -891,10 +888,7 @@ def test_annotations_of_a_rollback_on_both_controllers():
 
 @pytest.mark.parametrize("free_bytes, action", [(1100, "annotate"), (500, "error"), (0, "error")])
 def test_too_large_annotations_are_refused_before_the_first_write(free_bytes, action):
-    """The API server accepts 256 KiB of annotations, including their keys.
-
-    The longest annotation that an update adds is the annotation of the handover.
-    """
+    """The API server accepts 256 KiB of annotations, including their keys."""
     primary = rc(annotations={"note": "x" * (256 * 1024 - free_bytes - len("note"))})
 
     if action == "error":

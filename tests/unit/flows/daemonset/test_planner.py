@@ -54,7 +54,6 @@ ROLLBACK, RESTART = request_for(state="rolled_back"), request_for(state="restart
 
 
 def cluster(nodes=3, strategy=None, **spec):
-    """Return a cluster with foo and all pods."""
     item = {"metadata": {"name": "foo", "uid": "uid of foo", "generation": 1, "annotations": {}},
             "spec": {"selector": {"matchLabels": {"app": "foo"}}, "template": template(),
                      "updateStrategy": strategy or STRATEGY,
@@ -573,7 +572,6 @@ def test_rollback_to_a_renumbered_revision(monkeypatch, has_change_times, versio
 
 
 def add_forged_revision(model, name="foo-evil", number=50):
-    """Add a ControllerRevision of another client."""
     revision = json.loads(json.dumps(model.revisions(["uid of foo"])[0]))
     revision["metadata"] |= {"name": name,
                              "labels": {"app": "foo", object_meta.POD_REVISION: "evil"}}
@@ -932,10 +930,7 @@ def take_turn(request, model):
 @settings(max_examples=300)
 @given(st.data())
 def test_random_orders_respect_floor_and_pauses(data):
-    """Clients with any requests start and die, and the server makes its moves in any order.
-
-    A rollback at the end completes, and the strategy of the user is restored.
-    """
+    """Clients with any requests start and die, and the server makes its moves in any order."""
     nodes = data.draw(st.sampled_from([1, 3, 4]))
     strategy = data.draw(st.sampled_from([STRATEGY, ON_DELETE, ON_DELETE_WITH_ROLLING_UPDATE]))
     model = cluster(nodes, strategy)

@@ -49,7 +49,6 @@ ROLLBACK, RESTART = request_for(state="rolled_back"), request_for(state="restart
 
 
 def cluster(replicas=3, **spec):
-    """Return a cluster with foo and all pods."""
     item = {"metadata": {"name": "foo", "uid": "uid of foo", "generation": 1, "annotations": {}},
             "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "foo"}},
                      "template": template(),
@@ -538,7 +537,6 @@ def test_values_set_by_an_update_are_not_restored(sentinel):
         decide(UPDATE, model)
 
 
-#: Changes to the fields of a forged record.
 FORGED_FIELDS = {
     "reckless strategy": {},
     "rolling back": {"outcome": "rolling back"},
@@ -972,10 +970,7 @@ WITH_KEEP_OLD = {"keep one": KEEP_ONE, "keep all": KEEP_ALL}
 @settings(max_examples=300)
 @given(st.data())
 def test_random_orders_with_keep_old_remove_no_old_pod(data):
-    """The old pods stay ready until a client without keep_old begins.
-
-    A rollback at the end completes.
-    """
+    """The old pods stay ready until a client without keep_old begins."""
     replicas = data.draw(st.sampled_from([1, 3, 4]))
     model = cluster(replicas)
     may_remove_old_pods = False
@@ -1006,7 +1001,6 @@ def test_random_orders_with_keep_old_remove_no_old_pod(data):
 def test_random_orders_respect_ceiling_and_pauses(data):
     """Clients with any requests start and die, and the server makes its moves in any order.
 
-    A rollback at the end completes, and the strategy of the user is restored.
     The floor is not asserted: the Deployment controller relies on a possibly outdated status
     (scaleDownOldReplicaSetsForRollingUpdate), and its deletions are beyond the client's control.
     """

@@ -52,7 +52,6 @@ ROLLBACK, RESTART = request_for(state="rolled_back"), request_for(state="restart
 
 
 def cluster(replicas=3, strategy=None, **spec):
-    """Return a cluster with foo and all pods."""
     strategy = strategy or STRATEGY
     item = {"metadata": {"name": "foo", "uid": "uid of foo", "generation": 1, "annotations": {}},
             "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "foo"}},

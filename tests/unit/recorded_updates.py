@@ -71,7 +71,6 @@ class InterruptedCluster(Cluster):
 
     @property
     def new_pod_count(self):
-        """The number of pods with the new image."""
         return sum(image == "myimage:v2" for image in images(pods_of(self), objects_of(self)))
 
 
@@ -183,7 +182,6 @@ def load(kind, objects):
 
 
 def load_migration(world_type, objects):
-    """Return a simulated migration with these objects."""
     world = world_type()
     world.cluster._items = {(item["kind"], item["metadata"]["name"]): item
                             for item in objects if item["kind"] != "Pod"}

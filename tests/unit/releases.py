@@ -78,7 +78,6 @@ class Cluster:
 
     def __init__(self, **controllers: Controller) -> None:
         self.controllers = controllers
-        #: Names of the controllers changed by tasks.
         self.changed_names: set[str] = set()
 
     def update(self, options: Json) -> Json:

@@ -40,7 +40,6 @@ def pod(name="foo-a", **state):
 
 
 def log(*lines):
-    """Return a response with the lines of a log, each after a timestamp."""
     return answer("".join(f"2026-11-23T08:00:00.000000000Z {line}\n" for line in lines).encode())
 
 

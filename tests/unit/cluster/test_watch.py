@@ -279,8 +279,6 @@ class SlowListServer:
 
 
 class SilentWatch:
-    """Watch without events."""
-
     def stop(self):
         pass
 

@@ -25,7 +25,6 @@ V1, V2, V3 = ({"web": f"myimage:v{number}"} for number in (1, 2, 3))
 
 
 def result(name, phase, changed=True, failed=False, to=V2, outcome=None):
-    """Return the result of a controller in a task."""
     rollout = {"phase": phase, "direction": "forward", "controller": {"images": V1},
                "successor": {"images": to},
                "last_rollout": {"outcome": outcome}, "images": {"before": V1, "after": to}}

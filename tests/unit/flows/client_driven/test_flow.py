@@ -46,7 +46,6 @@ class SlowCluster(Cluster):
         self.deletion_times = []
         #: Highest number of pods so far: without terminating pods, and including them.
         self.max_running, self.max_total = 0, 0
-        #: Terminating pods that never end.
         self.stuck_pods = ()
 
     def server_time(self):

@@ -67,7 +67,6 @@ def decide(request, model, **facts):
     return plan(request, dataclasses.replace(observation, desired=desired, now=NOW))
 
 
-#: Run a task to its end, or until a given action. Return its actions.
 run_task = functools.partial(run_to_end, decide)
 
 

@@ -68,7 +68,6 @@ def decide(request, model, **facts):
     return flow.plan(request, dataclasses.replace(flow.observe(request, model, memory), **facts))
 
 
-#: Run a task to its end, or until a given action. Return its actions.
 run_task = functools.partial(run_to_end, decide)
 
 

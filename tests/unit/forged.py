@@ -42,7 +42,6 @@ PATHS = ("../secrets/db", "../../other/replicationcontrollers/x", "../services/h
 NUMBERS = ("0", "1", "2", "7", "300", "1000000000", "2147483647", "2147483648", "-1", "1e9", "1_0",
            " 3", "3.0", "NaN", "Infinity",
            "\u0663", "9" * 5000)
-#: Texts that are JSON, and the empty text.
 JSON_TEXTS = ("", "null", "true", "[]", "{}", '"x"', '{"next":[]}', '{"next":{}}',
               "[" * DEPTH + "]" * DEPTH, '{"a":' * DEPTH + "1" + "}" * DEPTH)
 SUBSTITUTION = f"$({TRACE})"
@@ -55,7 +54,6 @@ DANGEROUS_TEXTS = ("\x1b]0;owned\x07\x1b[2J", "\u009b31mred",
                    "myimage:v9 name=payments state=rolled_back")
 TEXTS = (*JSON_TEXTS, *DANGEROUS_TEXTS)
 HOSTILE = (*PATHS, *NUMBERS, *TEXTS, *NAMES)
-#: JSON values of unexpected types.
 INVALID_VALUES: tuple[t.Any, ...] = (None, True, 0, -1, 2**31 - 1, 10**9, 1.5, [], {}, [None], [[]],
                                      {"web": None}, {"web": []}, {"web": {}},
                                      ["web"], {"": ""}, [{"name": []}], *NAMES, *PATHS[:4],

@@ -170,7 +170,7 @@ def test_creation_of_an_existing_object_fails(gateway, api):
     ([reset, answer(hpa())], False),
 ], ids=["written", "changed by another client", "deleted", "lost response of a stored write",
         "lost response of a failed write"])
-def test_write_to_an_autoscaler_has_preconditions(gateway, api, answers, is_stored):
+def test_write_to_an_autoscaler_returns_whether_it_is_stored(gateway, api, answers, is_stored):
     api.answers += answers
 
     assert gateway.write(FREEZE) is is_stored

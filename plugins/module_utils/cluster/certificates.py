@@ -5,8 +5,8 @@
 """Use the inline certificates and keys of a kubeconfig without leaving files behind.
 
 Python's ssl module loads a client certificate only from a file. The kubernetes package therefore
-writes inline certificates to files, and deletes the files at the exit of Python. A process that is
-killed leaves the files behind, and so does a worker process of Ansible.
+writes inline certificates to files. A killed process and a worker process of Ansible leave these
+files behind.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Certificates(t.NamedTuple):
 def use(certificates: Certificates, options: Json) -> None:
     """Add an SSL context with the certificates to the options of a connection pool.
 
-    The options ca_certs, cert_file and key_file are removed. The context loads the files that they
-    name, except where an inline certificate takes precedence.
+    The context replaces the options ca_certs, cert_file and key_file. Inline certificates take
+    precedence over the files.
     """
     from urllib3.util import ssl_
 
@@ -61,10 +61,7 @@ def use(certificates: Certificates, options: Json) -> None:
 
 @contextlib.contextmanager
 def _temporary_file(content: bytes) -> t.Iterator[str]:
-    """Yield the path of a temporary file that only this user can read.
-
-    On Linux, the file exists only in memory.
-    """
+    """Yield the path of a temporary file that only this user can read."""
     try:
         descriptor = os.memfd_create("kubeconfig")
         path = f"/proc/self/fd/{descriptor}"

@@ -27,8 +27,8 @@ from . import secrets as masking
 from .certificates import Certificates
 from .kubeconfig import HINT, Kubeconfig, content_of, documents, not_yaml, unknown_context_errors
 
-#: Each option that may contain a secret has no_log, so that Ansible hides it in the system log and
-#: in errors about arguments. task.py adds the parts that are not secret to the result.
+#: Each option that may contain a secret has no_log. task.py adds the parts that are not secret to
+#: the result.
 ARGUMENT_SPEC: Json = dict(
     kubeconfig=dict(type="raw", no_log=True),
     context=dict(type="str"),
@@ -50,23 +50,21 @@ ARGUMENT_SPEC: Json = dict(
     impersonate_groups=dict(type="list", elements="str"),
 )
 
-#: The header User-Agent of each request. The API server writes the part before the slash to
-#: managedFields, and the whole header to the audit log. The version is the one in galaxy.yml.
+#: The API server writes the part before the slash to managedFields. The version is the one in
+#: galaxy.yml.
 USER_AGENT = "baton.kubernetes/0.1.0"
-#: Maximum number of open connections. Only a task for several controllers needs more than two.
+#: Only a task for several controllers needs more than two connections.
 MAX_CONNECTIONS = 32
-#: Seconds for which the headers of a request are reused. Without this reuse, the kubernetes package
-#: would read the whole configuration again for the token of each request.
+#: Seconds for which the headers of a request are reused, because the kubernetes package reads the
+#: whole configuration again for a token.
 HEADER_LIFETIME = 1.0
-#: Options that have another name in the kubernetes package. Like kubernetes.core, this file reads
-#: the environment variables of both names: K8S_AUTH_VALIDATE_CERTS, and then K8S_AUTH_VERIFY_SSL.
+#: Options that have another name in the kubernetes package. As in kubernetes.core, each name has an
+#: environment variable: K8S_AUTH_VALIDATE_CERTS, and then K8S_AUTH_VERIFY_SSL.
 _PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert",
                   "client_cert": "cert_file", "client_key": "key_file"}
-#: The values of an environment variable that mean false.
 _FALSE = ("0", "false", "no", "off", "n", "f")
-#: The namespace of the ServiceAccount in a pod.
+#: A file in a pod.
 _POD_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-#: Maximum number of characters of the reason (`why`) in an error.
 _MAX_REASON_LENGTH = 500
 
 
@@ -83,29 +81,28 @@ class Connection:
         #: Timeout of an exec plugin in seconds.
         self._timeout = min(exec_plugin.TIMEOUT, duration("timeout", timeout))
         self._lock = threading.RLock()
-        #: Number of groups of controllers that share the connection. Each group has watches of its
-        #: own.
+        #: Number of groups of controllers that share the connection.
         self._groups = 1
         self._headers: t.Any = None
         self._headers_expiry = 0.0
-        #: The number of times that the configuration was read.
+        #: How often the configuration was read.
         self.generation = 0
         self.renew(0)
 
     def renew(self, generation: int) -> None:
         """Read the configuration again, for a new token from a file or an exec plugin.
 
-        generation: the value of self.generation when the rejected token was read. If another thread
-        has renewed the connection since, do nothing.
+        Do nothing if another thread has renewed the connection since `generation`, the value of
+        self.generation when the rejected token was read.
         """
         with self._lock:
             if generation == self.generation:
-                self._read()
+                self._read_configuration()
                 self._headers = None
                 self.generation += 1
 
-    def _read(self) -> None:
-        """Read the configuration, and create a new connection pool. Raises RolloutError."""
+    def _read_configuration(self) -> None:
+        """Read the configuration, and create a connection pool. Raises RolloutError."""
         with self._errors("the connection to Kubernetes cannot be set up", HINT):
             from kubernetes.client import rest
 
@@ -113,8 +110,7 @@ class Connection:
             #: URL of the API server. `configuration.host` is not reliable: a renewal of the token
             #: resets it to the host of the kubeconfig, even if the option host is given.
             self.server: str = masking.without_password(self._configuration.host.rstrip("/"))
-            # The type is Any because urllib3 annotates the keyword arguments of
-            # request_encode_url as str.
+            # Any, because urllib3 annotates the keyword arguments of request_encode_url as str.
             self.pool: t.Any = rest.RESTClientObject(self._configuration).pool_manager
             self.pool.connection_pool_kw["block"] = True  # wait for a free connection
             self._set_pool_size()
@@ -126,8 +122,8 @@ class Connection:
     def _errors(self, what: str, next_command: str = "") -> t.Iterator[None]:
         """Turn each error into a RolloutError, without the secrets of options and files."""
         try:
-            # Import kubernetes first: if both packages are missing, the error then names
-            # kubernetes, and an installation of kubernetes also installs PyYAML.
+            # Import kubernetes first, so that an error names kubernetes if both packages are
+            # missing: its installation also installs PyYAML.
             import kubernetes.config  # noqa: F401
             import yaml
 
@@ -198,8 +194,7 @@ class Connection:
     def _token(self) -> str:
         """Return the token, or "" if there is none. A token that expires soon is renewed first.
 
-        The kubernetes package also has a function for this purpose, but the signature of that
-        function differs between versions.
+        The function for this purpose in the kubernetes package differs between versions.
         """
         if self._kubeconfig and "api_key" not in self._options:
             self._kubeconfig.refresh(self._configuration)
@@ -222,8 +217,8 @@ def command_options(params: t.Mapping[str, t.Any],
                     environment: t.Mapping[str, str]) -> dict[str, str | None]:
     """Return the connection options for the commands that a message suggests, without secrets.
 
-    In the result, an option is None if a command cannot contain its value. This applies to a
-    kubeconfig that is not the path of a file, and to a host that is not a valid URL.
+    An option is None if a command cannot contain its value: a kubeconfig that is not the path of a
+    file, or a host that is not a valid URL.
     """
     options = _options(params, environment)
     repeated: dict[str, str | None] = {}
@@ -233,15 +228,15 @@ def command_options(params: t.Mapping[str, t.Any],
         kubeconfig = options["kubeconfig"]
         names = kubeconfig.split(os.pathsep) if isinstance(kubeconfig, str) else []
         paths = [os.path.abspath(os.path.expanduser(name)) for name in names]
-        is_file = paths and all(map(os.path.isfile, paths))
-        repeated["kubeconfig"] = os.pathsep.join(paths) if is_file else None
+        are_files = paths and all(map(os.path.isfile, paths))
+        repeated["kubeconfig"] = os.pathsep.join(paths) if are_files else None
     if "host" in options:
         repeated["host"] = None
         with contextlib.suppress(ValueError):  # not a URL
-            parts = urlsplit(options["host"])
-            if parts.scheme in ("http", "https"):
-                netloc = parts.netloc.rpartition("@")[2]
-                repeated["host"] = parts._replace(netloc=netloc, query="", fragment="").geturl()
+            url = urlsplit(options["host"])
+            if url.scheme in ("http", "https"):
+                netloc = url.netloc.rpartition("@")[2]
+                repeated["host"] = url._replace(netloc=netloc, query="", fragment="").geturl()
     return repeated
 
 
@@ -249,8 +244,7 @@ def default_namespace(params: t.Mapping[str, t.Any], environment: t.Mapping[str,
     """Return the default namespace, by the rules of kubectl.
 
     It is the first of these that exists: the namespace of the context, the namespace of the pod in
-    which the task runs, `default`. An invalid kubeconfig causes no error here, because Connection
-    reports the error.
+    which the task runs, `default`. Connection reports an invalid kubeconfig, not this function.
     """
     options = _options(params, environment)
     with contextlib.suppress(Exception):
@@ -286,10 +280,7 @@ def _load_service_account(configuration: t.Any) -> bool:
 
 
 def _options(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> Json:
-    """Return the options that have a value.
-
-    The value comes from the parameters, or from the environment if the parameter is not set.
-    """
+    """Return the options that have a value in the parameters or, if not there, the environment."""
     options: Json = {}
     for option in ARGUMENT_SPEC:
         value = params.get(option)
@@ -297,7 +288,7 @@ def _options(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) ->
             if value in (None, "", []):
                 value = environment.get(f"K8S_AUTH_{name.upper()}")
         if option == "proxy_headers":
-            value = _proxy_headers(params.get(option), environment)
+            value = _proxy_headers_option(params.get(option), environment)
         if value in (None, "", [], {}):
             continue
         if isinstance(value, str) and ARGUMENT_SPEC[option]["type"] == "bool":
@@ -308,8 +299,8 @@ def _options(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) ->
     return options
 
 
-def _proxy_headers(option: t.Any, environment: t.Mapping[str, str]) -> Json:
-    """Return the parts of the option proxy_headers. Without the option, read the environment."""
+def _proxy_headers_option(option: t.Any, environment: t.Mapping[str, str]) -> Json:
+    """Return the parts of the option, or of its environment variables if the option is not set."""
     parts = ARGUMENT_SPEC["proxy_headers"]["options"]
     values = {part: mapping(option).get(part) for part in parts}
     if not any(values.values()):
@@ -319,10 +310,9 @@ def _proxy_headers(option: t.Any, environment: t.Mapping[str, str]) -> Json:
 
 
 def _configuration(options: Json, timeout: float) -> tuple[t.Any, Kubeconfig | None]:
-    """Return a Configuration of the kubernetes package, and the kubeconfig that was loaded.
+    """Return a Configuration of the kubernetes package, and the loaded kubeconfig, if any.
 
-    The second value is None if no kubeconfig was loaded. Options take precedence over the
-    kubeconfig, as in kubernetes.core.
+    Options take precedence over the kubeconfig, as in kubernetes.core.
     """
     from kubernetes.client.configuration import Configuration
 
@@ -379,11 +369,7 @@ def _inline_certificates(options: Json, kubeconfig: Kubeconfig | None) -> Certif
 
 
 def _headers_for_proxy(proxy: str | None, headers: Json) -> t.Any:
-    """Return the headers for a proxy.
-
-    The headers contain the credentials from the URL of the proxy, because urllib3 ignores
-    credentials in this URL.
-    """
+    """Return the headers for a proxy, with the credentials in its URL, which urllib3 ignores."""
     from urllib3.util import make_headers
 
     address = urlsplit(proxy or "")
@@ -397,8 +383,8 @@ def _headers_for_proxy(proxy: str | None, headers: Json) -> t.Any:
 def _load(options: Json, configuration: t.Any, timeout: float) -> Kubeconfig | None:
     """Load the kubeconfig and return it, or load the ServiceAccount of the pod and return None.
 
-    The ServiceAccount is loaded only if the task runs in a pod, and neither of the options
-    kubeconfig and context is set. Raises RolloutError.
+    The ServiceAccount is loaded if the task runs in a pod without the options kubeconfig and
+    context. Raises RolloutError.
     """
     from kubernetes.config import kube_config
 

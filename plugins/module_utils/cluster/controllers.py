@@ -20,19 +20,14 @@ from .refused import Refused
 
 
 class _Stored(t.NamedTuple):
-    """A controller in two forms."""
+    """A controller as the API server returned it, and in parsed form."""
 
-    #: The object that the API server returned.
     item: Json
-    #: The result of parsing the object.
     controller: Controller
 
 
 class _ControllersByName(IndexedControllers):
-    """A view of the stored controllers, by name.
-
-    A copy of all controllers would cost time in each turn of the loop, so this class copies none.
-    """
+    """A view of the stored controllers, by name. It copies none, for speed."""
 
     def __init__(self, stored: t.Mapping[str, _Stored],
                  by_index: t.Callable[[str], list[_Stored]]) -> None:
@@ -79,15 +74,11 @@ class Controllers:
         return {name: stored.item for name, stored in self._informer.store.objects().items()}
 
     def where(self, name: str = "") -> str:
-        """Return the location for an error: the controller `name`, or the namespace without a name.
-        """
+        """Return the location for an error: the controller or, without a name, the namespace."""
         return f"{self._kind} {self._namespace}/{name}" if name else f"namespace {self._namespace}"
 
     def look_up(self, name: str) -> Json | None:
-        """Read a controller from the API server, and store and return the controller.
-
-        Returns None if the controller does not exist. Raises RolloutError.
-        """
+        """Read and store a controller; return None if it does not exist. Raises RolloutError."""
         before = self._informer.store.objects().get(name)
         try:
             item = self._http.get(self.path, self._kind, self._namespace, name)
@@ -101,14 +92,11 @@ class Controllers:
         return stored.item if stored else None
 
     def put(self, item: Json) -> None:
-        """Store a controller, which the API server has returned in its response to a write."""
+        """Store a controller from the response to a write."""
         self._informer.store.put(item)
 
     def delete(self, name: str, uid: str) -> None:
-        """Delete the controller with this uid from the store.
-
-        If another object of the same name has replaced the controller, that object stays stored.
-        """
+        """Delete the controller with this uid from the store, but no newer one of this name."""
         self._informer.store.delete(name, uid)
 
     def update(self, seconds: float) -> list[Json] | None:
@@ -121,7 +109,7 @@ class Controllers:
 
     @contextlib.contextmanager
     def _errors(self) -> t.Iterator[None]:
-        """Raise RolloutError if the API server refuses to list the controllers."""
+        """Turn Refused into a RolloutError."""
         try:
             yield
         except Refused as refused:

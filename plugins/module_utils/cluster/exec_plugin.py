@@ -21,7 +21,7 @@ import typing as t
 from ..model.errors import RolloutError
 from ..model.fields import Json, mapping, objects, text
 
-#: Timeout of a plugin in seconds.
+#: In seconds.
 TIMEOUT = 60.0
 #: Fields of a cluster that the protocol passes to a plugin.
 _CLUSTER_FIELDS = ("server", "tls-server-name", "insecure-skip-tls-verify",
@@ -42,14 +42,12 @@ class Credential(t.NamedTuple):
 
 
 def run(plugin: Json, cluster: Json, folder: str, timeout: float) -> Credential:
-    """Run a plugin, and return its credential.
+    """Run a plugin, and return its credential. Raises RolloutError.
 
     plugin: the field exec of a user in a kubeconfig.
-    cluster: the field cluster of an entry of `clusters` in the kubeconfig.
+    cluster: the field cluster of an entry of `clusters`.
     folder: the folder of the kubeconfig; "" if the kubeconfig is not a file.
-    timeout: the timeout of the plugin in seconds.
-
-    Raises RolloutError.
+    timeout: in seconds.
     """
     try:
         return _request_credential(plugin, cluster, folder, timeout)
@@ -81,10 +79,7 @@ def _request_credential(plugin: Json, cluster: Json, folder: str, timeout: float
 
 
 def _cluster_info(cluster: Json) -> Json:
-    """Return the cluster in the form that the protocol requires.
-
-    The result includes the configuration of the plugin, which is an extension of the cluster.
-    """
+    """Return the cluster in the form that the protocol requires."""
     info = {field: cluster[field] for field in _CLUSTER_FIELDS if field in cluster}
     for extension in objects(cluster, "extensions"):
         if extension.get("name") == _EXTENSION:
@@ -96,23 +91,23 @@ def _run_command(command: list[str], environment: t.Mapping[str, str], folder: s
                  timeout: float) -> str:
     """Run the command of a plugin, and return its standard output. Raises OSError, ValueError."""
     # A new session makes it possible to kill the plugin together with its children.
-    program = subprocess.Popen(  # pylint: disable=ansible-bad-function
+    process = subprocess.Popen(  # pylint: disable=ansible-bad-function
         command, env=environment, cwd=folder or None, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, errors="replace",
         start_new_session=True)
-    with program:
+    with process:
         try:
-            output, errors = program.communicate(timeout=timeout)
+            output, errors = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             raise TimeoutError(f"{os.path.basename(command[0])} did not answer within "
                                f"{timeout:g} s and was killed") from None
         finally:
-            if program.returncode is None:
+            if process.returncode is None:
                 with contextlib.suppress(OSError):
-                    os.killpg(program.pid, signal.SIGKILL)
-    if program.returncode:
+                    os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode:
         reason = f". {errors.strip()}" if errors.strip() else ""
-        raise ValueError(f"exec: process returned {program.returncode}{reason}")
+        raise ValueError(f"exec: process returned {process.returncode}{reason}")
     return output
 
 

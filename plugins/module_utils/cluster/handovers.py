@@ -27,14 +27,14 @@ from .http import (
 )
 from .refused import RETRIED, Refused
 
-#: Maximum number of connections of a handover, and the number of pods that justifies one further
-#: connection. For fewer pods, a connection would save less time than its TLS handshake costs.
+#: For fewer than PODS_PER_CONNECTION pods, a further connection saves less time than its TLS
+#: handshake costs.
 MAX_CONNECTIONS, PODS_PER_CONNECTION = 16, 25
-#: Maximum number of connections on a slow network. There, a connection for a single pod saves time.
+#: On a slow network, even a connection for a single pod saves time.
 MAX_CONNECTIONS_ON_HIGH_LATENCY = 20
-#: Seconds between two checks of whether a handover may continue.
+#: Seconds between two calls of may_continue().
 CHECK_PERIOD = 0.2
-#: A uid that no object has. A dry run uses it as the uid of the new owner.
+#: The uid of the new owner in a dry run.
 NO_UID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -50,11 +50,11 @@ class Handovers(Namespaced):
                 while not stop.is_set():
                     successes.append(self._reparent(patches.popleft()))
 
-        workers = min(MAX_CONNECTIONS, -(-len(patches) // PODS_PER_CONNECTION))
+        worker_count = min(MAX_CONNECTIONS, -(-len(patches) // PODS_PER_CONNECTION))
         if self.http.is_slow:
-            workers = min(MAX_CONNECTIONS_ON_HIGH_LATENCY, len(patches))
-        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-            futures = {pool.submit(work) for _worker in range(workers)}
+            worker_count = min(MAX_CONNECTIONS_ON_HIGH_LATENCY, len(patches))
+        with concurrent.futures.ThreadPoolExecutor(worker_count) as pool:
+            futures = {pool.submit(work) for _worker in range(worker_count)}
             try:
                 while (progress := concurrent.futures.wait(
                         futures, CHECK_PERIOD, concurrent.futures.FIRST_EXCEPTION)).not_done:
@@ -69,8 +69,7 @@ class Handovers(Namespaced):
     def _reparent(self, patch: Patch) -> bool:
         """Change the owner of a pod by a patch; return True only if the patch surely succeeded.
 
-        The result is False if a precondition failed, or if the response was lost. In both cases,
-        the next list of the pods shows who owns the pod.
+        After a lost response, the next list of the pods shows who owns the pod.
         """
         try:
             self._patch_pod(patch, is_write=True)
@@ -83,12 +82,10 @@ class Handovers(Namespaced):
         return True
 
     def refuse_hand_over(self, controller: Controller) -> None:
-        """Raise RolloutError if a dry run shows that the pods cannot be reparented.
+        """Raise RolloutError if RBAC or admission denies a dry run with one pod.
 
-        The dry run patches one pod of the controller, so the API server checks RBAC and admission.
-        The successor may not exist yet, so the patch names an owner that does not exist. Only a
-        denial raises an error. Another failure is ignored (for example, a webhook does not support
-        dry runs).
+        The successor may not exist yet, so the patch names an owner that does not exist. Failures
+        other than a denial are ignored: for example, a webhook may not support dry runs.
         """
         query = urlencode({"labelSelector": label_selector(controller.selector), "limit": 1})
         with contextlib.suppress(Refused):
@@ -111,10 +108,7 @@ class Handovers(Namespaced):
                        accept=OBJECT_METADATA)
 
     def _denial(self, refused: Refused, patch: Patch, consequence: str = "") -> RolloutError:
-        """Return the error for a refused patch.
-
-        consequence: a text that is appended to the first sentence of the error.
-        """
+        """Return the error for a refused patch, with the consequence in its first sentence."""
         if refused.status == 401 or refused.status in RETRIED:
             return refused.as_error(self._where)
         return RolloutError(

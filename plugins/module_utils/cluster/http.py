@@ -4,10 +4,6 @@
 
 """Send requests to the API server, and retry them if a retry is safe.
 
-The gateway (kubernetes.py and its base classes) handles the exceptions of this file and of
-refused.py. If a precondition of a write has failed, the gateway returns False, so that the driver
-observes and plans again. The gateway turns any other refusal into a RolloutError.
-
 Retry-After and status 410 are handled as the Kubernetes API conventions require.
 """
 
@@ -29,41 +25,36 @@ from ..model.fields import Json, display_text, mapping, objects, text
 from .connection import Connection
 from .refused import RETRIED, Refused
 
-#: Timeouts in seconds: to open a connection, and for each read of a response.
+#: In seconds. READ_TIMEOUT applies to each read of a response.
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 35.0
-#: Seconds between two attempts, about 25 s in total. Each pause is shortened at random, by up to a
-#: half.
+#: Seconds between two attempts. Each pause is shortened at random, by up to a half.
 BACKOFF = (0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 8.0)
-#: The pauses as long as the server has never responded. There are fewer attempts then, because the
-#: address is probably wrong.
+#: The pauses as long as the server has never responded: the address is probably wrong.
 FIRST_BACKOFF = BACKOFF[:3]
-#: Seconds after which no further attempt begins, even if attempts remain.
+#: Seconds after which no further attempt begins.
 MAX_RETRY_SECONDS = 60.0
-#: For this many seconds after an outage, status 401 or 403 may be temporary: a restarted API server
+#: Seconds after an outage in which status 401 or 403 may be temporary: a restarted API server
 #: accepts requests before it has loaded the Roles and the ServiceAccounts.
 WARM_UP_SECONDS = 30.0
-#: Maximum pause in seconds. A longer Retry-After is reduced to this value.
+#: In seconds. A longer Retry-After is reduced to this value.
 MAX_RETRY_AFTER = 30.0
-#: Timeout in seconds for the whole body of a response.
+#: In seconds, for the whole body of a response.
 BODY_TIMEOUT = 120.0
-#: Maximum size of a response in bytes: about ten pages of large controllers.
+#: About ten pages of large controllers.
 MAX_RESPONSE_BYTES = 64 * 2**20
 #: The network counts as slow if even the fastest response took longer than this number of seconds.
 #: Background requests then save more time than the TLS handshakes of additional connections cost.
 HIGH_LATENCY = 0.1
-#: Maximum number of concurrent background requests.
 MAX_BACKGROUND_REQUESTS = 8
-#: PAGE_SIZE: number of objects in a page of a list. SMALL_PAGE_SIZE: the same number for very large
-#: objects (up to 3 MiB each). MAX_OBJECTS: maximum number of objects in a list.
+#: Numbers of objects. SMALL_PAGE_SIZE is for very large objects (up to 3 MiB each).
 PAGE_SIZE, SMALL_PAGE_SIZE, MAX_OBJECTS = 500, 20, 200_000
 
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
-#: Media types with which the API server returns only the metadata of objects. METADATA is for a
-#: list, and OBJECT_METADATA for a single object.
+#: Media types for only the metadata of the objects in a list, and of a single object.
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 OBJECT_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-#: Media type with which the API server returns a table with the columns of kubectl get.
+#: Media type for a table with the columns of kubectl get.
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 
 Result = t.TypeVar("Result")
@@ -74,15 +65,15 @@ class OutcomeUnknown(Exception):
 
 
 class ResponseTooLarge(RolloutError):
-    """The response is larger than any legitimate response."""
+    """A response is larger than MAX_RESPONSE_BYTES or MAX_OBJECTS."""
 
 
 class Unreachable(Exception):
-    """An attempt to send a request failed, and no response arrived."""
+    """An attempt to send a request got no response."""
 
     def __init__(self, reason: str, was_sent: bool) -> None:
         super().__init__(reason)
-        #: Whether the API server may have received the request.
+        #: Whether the API server may have received it.
         self.was_sent = was_sent
 
 
@@ -97,28 +88,25 @@ class Http:
         self.clock_difference = 0.0
         self._lock = threading.Lock()
         self._has_responded = False
-        #: The time of the last outage, by time.monotonic().
+        #: By time.monotonic().
         self._unreachable_at = -WARM_UP_SECONDS
-        #: Latency of the fastest response so far, in seconds.
+        #: In seconds.
         self._min_latency = float("inf")
         self._background = concurrent.futures.ThreadPoolExecutor(MAX_BACKGROUND_REQUESTS)
 
     def count(self, method: str) -> None:
-        """Count a request that is about to be sent."""
+        """Count a request."""
         with self._lock:
             self.requests[method] += 1
 
     @property
     def is_slow(self) -> bool:
-        """Whether the network is slow: even the fastest response took more than HIGH_LATENCY."""
+        """Whether even the fastest response took more than HIGH_LATENCY."""
         return self._has_responded and self._min_latency > HIGH_LATENCY
 
     def start_in_background(
             self, send: t.Callable[[], Result]) -> concurrent.futures.Future[Result] | None:
-        """Call send() in a background thread, and return the future of its result.
-
-        On a fast network, do nothing and return None.
-        """
+        """Call send() in a background thread; do nothing and return None on a fast network."""
         return self._background.submit(send) if self.is_slow else None
 
     def close(self) -> None:
@@ -133,7 +121,7 @@ class Http:
              is_write: bool | None = None, accept: str = JSON) -> Json:
         """Send a request, retry it if a retry is safe, and return the object in the response.
 
-        is_write: whether a retry could repeat a change. None means True, except for the method GET.
+        is_write: whether a retry could repeat a change. None means any method but GET.
 
         Raises Refused. Raises OutcomeUnknown if the response to a write was lost, and RolloutError
         if the server cannot be reached.
@@ -170,7 +158,7 @@ class Http:
                            f"{len(BACKOFF) + 1} attempts")
 
     def _raise_if_final(self, failure: Unreachable, is_write: bool, is_last: bool) -> None:
-        """Raise an error after an attempt without a response, unless a retry is possible."""
+        """Raise an error for an attempt without a response, unless a retry is possible."""
         self.record_outage()
         if failure.was_sent and is_write:
             raise OutcomeUnknown from failure
@@ -180,7 +168,6 @@ class Http:
                                why=str(failure)) from failure
 
     def _is_temporary(self, status: int) -> bool:
-        """Return whether the same request may succeed later."""
         is_warming_up = time.monotonic() - self._unreachable_at < WARM_UP_SECONDS
         return status in RETRIED or (status in (401, 403) and is_warming_up)
 
@@ -208,10 +195,8 @@ class Http:
                   timeout: float = 0) -> tuple[int, t.Any, bytes]:
         """Send a request without retries; return the status, headers and body of the response.
 
-        max_bytes: the maximum size of the body. timeout: the maximum seconds for the body. For
-        both, 0 stands for the default.
-
-        Raises Unreachable, or RolloutError if a retry is useless.
+        max_bytes, timeout: limits for the body; 0 stands for the default. Raises Unreachable, or
+        RolloutError if a retry is useless.
         """
         import urllib3
 
@@ -244,10 +229,7 @@ class Http:
         return response.status, response.headers, data
 
     def page(self, path: str, query: Json, accept: str = JSON, continue_token: str = "") -> Json:
-        """Return the first page of a list, or the page to which a continue token points.
-
-        Raises as send() does.
-        """
+        """Return the first page of a list, or the page of a continue token. Raises as send()."""
         def send(limit: int) -> Json:
             continuation = {"continue": continue_token} if continue_token else {}
             parameters = {**query, "limit": limit, **continuation}
@@ -259,7 +241,7 @@ class Http:
             return send(SMALL_PAGE_SIZE)
 
     def pages(self, path: str, query: Json, accept: str = JSON) -> tuple[list[Json], str]:
-        """Return all objects of a list, and its resourceVersion. Raises as send() does."""
+        """Return all objects of a list, and its resourceVersion. Raises as send()."""
         items: list[Json] = []
         continue_token, is_repeated = "", False
         while len(items) <= MAX_OBJECTS:
@@ -270,7 +252,7 @@ class Http:
                     raise
                 items, continue_token, is_repeated = [], "", True  # the token has expired
                 continue
-            # The items of an empty PartialObjectMetadataList are null.
+            # An empty PartialObjectMetadataList has null as items.
             items += map(_without_field_sets, page.get("items") or [])
             continue_token = page["metadata"].get("continue")
             if not continue_token:
@@ -279,19 +261,18 @@ class Http:
 
 
 class Namespaced:
-    """Base class for each part of a gateway. Its requests are for one namespace."""
+    """Base class for each part of the gateway to a namespace."""
 
     def __init__(self, http: Http, namespace: str) -> None:
         self.http, self._namespace = http, namespace
-        #: The location that errors show.
         self._where = f"namespace {namespace}"
         self._pods_path = f"/api/v1/namespaces/{namespace}/pods"
 
 
 def _without_field_sets(item: Json) -> Json:
-    """Remove the field sets in managedFields from an object of a list, and return the object.
+    """Remove the field sets in managedFields from an object, and return the object.
 
-    No code reads the field sets. For thousands of objects, they would take half of the memory.
+    For thousands of objects, they would take half of the memory.
     """
     for entry in objects(mapping(item, "metadata"), "managedFields"):
         entry.pop("fieldsV1", None)
@@ -299,9 +280,7 @@ def _without_field_sets(item: Json) -> Json:
 
 
 def _parse(data: bytes, server: str) -> Json | None:
-    """Return the object in a response, or None if the response is truncated.
-
-    Raises RolloutError if the server is not a Kubernetes API server.
+    """Return the object in a response; None if truncated. Raises RolloutError for another server.
     """
     try:
         response = json.loads(data)
@@ -314,7 +293,7 @@ def _parse(data: bytes, server: str) -> Json | None:
 
 
 def _translate_error(error: Exception, server: str) -> Exception:
-    """Return Unreachable or RolloutError for an error of urllib3."""
+    """Return the Unreachable or RolloutError for an error of urllib3."""
     from urllib3 import exceptions
 
     why = innermost_reason(error)
@@ -333,7 +312,7 @@ def _translate_error(error: Exception, server: str) -> Exception:
 def read_body(response: t.Any, max_bytes: int, timeout: float = 0) -> bytes | None:
     """Return the body of a response, or None if the body has more than max_bytes.
 
-    Raises the exceptions of urllib3, and TimeoutError if the body is not complete in time.
+    Raises the exceptions of urllib3, and TimeoutError.
     """
     # read1 returns the received bytes without waiting for more; urllib3 1 lacks it.
     read = getattr(response, "read1", response.read)
@@ -373,10 +352,7 @@ def _encode(body: t.Any) -> bytes:
 
 
 def quoted(name: str) -> str:
-    """Return a name as one segment of a path, in percent-encoding.
-
-    The names "." and ".." are encoded, too, because they have another meaning in a path.
-    """
+    """Return a name as one segment of a path, in percent-encoding ("." and ".." as well)."""
     return quote(name, safe="") if name.strip(".") else "%2E" * len(name)
 
 
@@ -391,19 +367,13 @@ def label_selector(labels: Json) -> str:
 
 
 def _retry_after(headers: t.Any) -> float:
-    """Return the seconds in the header Retry-After, but at most MAX_RETRY_AFTER.
-
-    Returns 0 if there is no header, or if the header contains a date.
-    """
+    """Return the seconds in the header Retry-After, or 0 if there are none, as with a date."""
     value = headers.get("Retry-After", "")
     return min(float(value), MAX_RETRY_AFTER) if value.isdigit() else 0.0
 
 
 def innermost_reason(error: BaseException) -> str:
-    """Return the message of the innermost reason of a urllib3 error.
-
-    The message is returned without the representation of Python objects at its beginning.
-    """
+    """Return the innermost message of a urllib3 error, without the Python objects before it."""
     while isinstance(reason := getattr(error, "reason", None), BaseException):
         error = reason
     message = display_text(" ".join(str(error).split()))

@@ -19,11 +19,10 @@ from .http import PAGE_SIZE, Http
 from .refused import Refused
 from .watch import Watch
 
-#: If no event arrives for this number of seconds, the objects are listed again, because a
-#: connection through a proxy can be dead without an error.
+#: Seconds without an event after which the objects are listed again, because a connection through a
+#: proxy can be dead without an error.
 MAX_SILENCE = 10
-#: Maximum share of the time that these lists may take. A slow list (of thousands of pods) is
-#: therefore repeated less often.
+#: Maximum share of the time that these lists may take.
 MAX_RELIST_SHARE = 0.05
 #: Seconds between two lists if the objects are not watched.
 LIST_PERIOD = 5
@@ -32,7 +31,7 @@ Stored = t.TypeVar("Stored")
 
 
 class _Version(t.NamedTuple):
-    """The identity and the version of an object. A field that the object lacks is ""."""
+    """The identity and the version of an object; "" if unknown."""
 
     uid: str
     resource_version: str
@@ -47,23 +46,19 @@ class Store(t.Generic[Stored]):
 
     def __init__(self, convert: t.Callable[[Json], Stored | None], *, is_bounded: bool,
                  has_history: bool, index: t.Callable[[Stored], str | None]) -> None:
-        """Initialize an empty store.
-
-        convert, has_history, index: see Informer.
-        is_bounded: if True, at most one page of objects is stored.
-        """
+        """Initialize an empty store. is_bounded: store at most one page. The rest: see Informer."""
         self._convert, self._is_bounded, self._has_history = convert, is_bounded, has_history
         self._index = index
         self._lock = threading.Lock()
         self._objects: dict[str, Stored] = {}
-        #: The objects that have an index value: {index value: {name: object}}.
+        #: {index value: {name: object}}.
         self._indexed: dict[str, dict[str, Stored]] = collections.defaultdict(dict)
-        #: A copy of the objects for readers. A change resets it to None.
+        #: A copy of the objects for readers; None after a change.
         self._snapshot: t.Mapping[str, Stored] | None = None
-        #: Versions of all objects, including the objects that `convert` filters out.
+        #: Includes the objects that `convert` filters out.
         self._versions: dict[str, _Version] = {}
-        #: The last states of recently deleted objects, by uid (None without a history). A late
-        #: response or event must not add a deleted object again.
+        #: The last states of recently deleted objects, by uid (None without a history), so that a
+        #: late response or event does not add them again.
         self._deleted: dict[str, Stored | None] = {}
         #: The states reported by the watch since the last call of changes().
         self._history: list[Stored] = []
@@ -71,14 +66,14 @@ class Store(t.Generic[Stored]):
         self._list_version = ""
 
     def objects(self) -> t.Mapping[str, Stored]:
-        """Return the objects by name. Two calls return the same mapping if nothing has changed."""
+        """Return the objects by name: the same mapping if nothing has changed."""
         with self._lock:
             if self._snapshot is None:
                 self._snapshot = dict(self._objects)
             return self._snapshot
 
     def by_index(self, value: str) -> list[Stored]:
-        """Return the objects for which the function `index` has returned this value."""
+        """Return the objects with this index value."""
         with self._lock:
             return list(self._indexed[value].values()) if value in self._indexed else []
 
@@ -96,17 +91,17 @@ class Store(t.Generic[Stored]):
     def put(self, item: Json) -> bool:
         """Store an object unless the stored version is newer; return whether the store changed.
 
-        The response to a write may arrive before or after the event about the write. put()
-        therefore compares the resourceVersions as numbers. The API has guaranteed the order of
-        these numbers since Kubernetes 1.35, and etcd has always provided the order.
+        The response to a write may arrive before or after its event, so the resourceVersions are
+        compared as numbers. The API guarantees their order since Kubernetes 1.35, and etcd has
+        always provided it.
         """
         with self._lock:
             return self._put(item)
 
     def delete(self, name: str, uid: str, item: Json | None = None) -> None:
-        """Delete the object with this uid, and keep a newer object of the same name.
+        """Delete the object with this uid, but no newer object of this name.
 
-        item: the last state of the object, for the history.
+        item: the last state, for the history.
         """
         with self._lock:
             self._record_deletion(uid, self._convert(item) if item and self._has_history else None)
@@ -117,7 +112,7 @@ class Store(t.Generic[Stored]):
     def apply(self, item: Json) -> bool:
         """Store the object of an event; return whether the stored objects changed.
 
-        If the stored state is newer than the event, only the history changes.
+        An outdated event changes only the history.
         """
         name, version = item["metadata"]["name"], _Version.from_api(item)
         with self._lock:
@@ -134,8 +129,7 @@ class Store(t.Generic[Stored]):
     def replace(self, items: list[Json], list_version: str, is_partial: bool) -> bool:
         """Replace the stored objects by a list; return whether the list shows a change.
 
-        An object that is not in the list is removed, unless its stored version is newer than the
-        list. In that case, another thread has created the object during the request.
+        An object newer than the list stays: another thread has created it during the request.
 
         is_partial: whether the list has further pages, so that a missing object may still exist.
         """
@@ -172,19 +166,13 @@ class Store(t.Generic[Stored]):
         return True
 
     def _remove(self, name: str, is_deleted: bool) -> None:
-        """Remove an object for which no event has reported a deletion.
-
-        is_deleted: whether the object no longer exists. If False, the object may still exist.
-        """
+        """Remove an object. is_deleted: whether it no longer exists (if False, it may exist)."""
         uid, stored = self._versions.pop(name).uid, self._pop(name)
         if is_deleted:
             self._record_deletion(uid, stored)
 
     def _pop(self, name: str) -> Stored | None:
-        """Remove an object from the stored objects and from the index, and return the object.
-
-        Returns None if the object is not stored.
-        """
+        """Remove an object from the stored objects and the index, and return it, if stored."""
         stored, self._snapshot = self._objects.pop(name, None), None
         if stored is not None and (value := self._index(stored)):
             del self._indexed[value][name]
@@ -198,11 +186,11 @@ class Store(t.Generic[Stored]):
 
 
 class Informer(t.Generic[Stored]):
-    """A store of the objects of one resource. Lists and a watch keep the store up to date.
+    """A store of the objects of one resource, which lists and a watch keep up to date.
 
     All methods are thread-safe. Only the thread that holds `_update_lock` lists objects or reads
-    events. No thread holds the lock of the store during a request. Therefore, while one thread
-    lists the objects, another thread can store the response to its write.
+    events. The lock of the store is not held during a request, so another thread can store the
+    response to its write.
     """
 
     def __init__(self, http: Http, path: str, query: Json,
@@ -211,11 +199,10 @@ class Informer(t.Generic[Stored]):
                  index: t.Callable[[Stored], str | None] = lambda stored: None) -> None:
         """Initialize an empty informer. No request is sent yet.
 
-        convert: a function that returns the value to store for an object, or None to omit it.
-        index: a function that returns the index value of a stored value, or None. by_index() of
-            the store returns all stored values with the same index value.
+        convert: return the value to store for an object, or None to omit it.
+        index: return the index value of a stored value, or None.
         is_watched: if False, the objects are listed every LIST_PERIOD seconds.
-        has_all_pages: if False, only the first page is listed, and at most one page is stored.
+        has_all_pages: if False, only the first page is listed and stored.
         has_history: if True, past states and deleted objects are stored, too.
         """
         self._http, self._path, self._query = http, path, query
@@ -224,20 +211,17 @@ class Informer(t.Generic[Stored]):
                            index=index)
         self._update_lock = threading.Lock()
         self._watch: Watch | None = None
-        #: The error of the last list; None if the last list was successful.
+        #: The error of the last list, if any.
         self.refused: Refused | None = None
         #: Whether the objects were ever listed, and whether the last list had further pages.
         self._is_filled, self._is_partial = False, False
-        #: The times of the last list and of the last event, by time.monotonic().
+        #: Times by time.monotonic().
         self._listed_at = self._event_at = float("-inf")
-        #: The duration of the last list, in seconds.
+        #: Duration of the last list.
         self._list_seconds = 0.0
 
     def fill(self) -> None:
-        """List the objects at the first call; do nothing at later calls.
-
-        Raises Refused, RolloutError.
-        """
+        """List the objects, unless they were ever listed. Raises Refused, RolloutError."""
         if not self._is_filled:
             with self._update_lock:
                 if not self._is_filled:
@@ -250,8 +234,8 @@ class Informer(t.Generic[Stored]):
     def update(self, seconds: float = 0) -> list[Json] | None:
         """Process the events of the watch, and wait up to `seconds` for the first event.
 
-        Returns the changed objects. Returns None if the objects were listed again, because it is
-        then unknown which objects have changed. Raises Refused, RolloutError.
+        Returns the changed objects, or None if the objects were listed again, so that it is unknown
+        which have changed. Raises Refused, RolloutError.
         """
         with self._update_lock:
             changed = self._receive(0)
@@ -269,18 +253,15 @@ class Informer(t.Generic[Stored]):
             self._list()
 
     def _receive(self, seconds: float) -> list[Json] | None:
-        """Apply the events of the watch to the store; wait up to `seconds` for the first event.
-
-        Returns the changed objects, or None if the objects were listed again.
-        """
+        """Apply the events of the watch to the store; return the same as update()."""
         changed: list[Json] = []
         was_relisted = False
         for event in self._watch.events(seconds) if self._watch else ():
             self._event_at = time.monotonic()
             item = event["object"]
             if event["type"] == "ERROR":
-                # Status 410 means that the resourceVersion is too old, so a new list is needed. If
-                # the error has another cause, the list fails, and reports this cause.
+                # After status 410, the watch needs the resourceVersion of a new list. If the error
+                # has another cause, the list reports it.
                 version, _is_changed = self._list()
                 if self._watch:
                     self._watch.restart(version)
@@ -293,11 +274,7 @@ class Informer(t.Generic[Stored]):
         return None if was_relisted else changed
 
     def _is_overdue(self) -> bool:
-        """Return whether the objects must be listed again.
-
-        If the objects are not watched, a list is due after LIST_PERIOD. If the objects are watched,
-        a list is due after a time without events.
-        """
+        """Return whether the objects must be listed again."""
         if self.refused and self.refused.status == 403:
             return False
         now = time.monotonic()
@@ -309,8 +286,8 @@ class Informer(t.Generic[Stored]):
     def _relist(self) -> bool:
         """List the objects; return whether the list shows a change.
 
-        If the list shows a change that the watch has not reported, the connection of the watch is
-        dead. A new watch then replaces the old watch.
+        If the watch has not reported this change, its connection is dead, so a new watch replaces
+        it.
         """
         version, is_changed = self._list()
         if self._is_watched and (is_changed or self._watch is None):
@@ -323,10 +300,7 @@ class Informer(t.Generic[Stored]):
         return Watch(self._http, self._path, self._query, version)
 
     def _list(self) -> tuple[str, bool]:
-        """List the objects, and store the list.
-
-        Returns the resourceVersion of the list, and whether the list shows a change.
-        """
+        """List and store the objects; return the resourceVersion and whether they have changed."""
         self._listed_at = time.monotonic()
         try:
             items, version = self._pages()
@@ -346,15 +320,12 @@ class Informer(t.Generic[Stored]):
 
 
 def _is_older(version: str, other_version: str) -> bool:
-    """Return whether `version` is older than `other_version`.
-
-    Both are resourceVersions. Returns False if one of them is not a number.
-    """
+    """Return whether a resourceVersion is older than another; False if one is not a number."""
     return (version.isdigit() and other_version.isdigit()
             and int(version) < int(other_version))
 
 
 def _limit(entries: dict[str, t.Any]) -> None:
-    """Delete the oldest entry if there are more than PAGE_SIZE entries."""
+    """Delete the oldest entry if there are more than PAGE_SIZE."""
     if len(entries) > PAGE_SIZE:
         del entries[next(iter(entries))]

@@ -5,10 +5,9 @@
 """Load the cluster and the user of one context of a kubeconfig.
 
 The kubernetes package merges the files, and loads addresses, tokens, passwords and auth providers.
-Two tasks are not left to the package. exec_plugin.py runs the exec plugins, because the package
-would run them without a timeout. certificates.py loads the inline certificates, because the package
-would leave files behind. The package still runs the command of the auth provider gcp, which
-Kubernetes removed in 1.26.
+It would run exec plugins without a timeout, and leave inline certificates behind as files, so
+exec_plugin.py and certificates.py do this instead. The package still runs the command of the auth
+provider gcp, which Kubernetes removed in 1.26.
 """
 
 from __future__ import annotations
@@ -27,13 +26,10 @@ from .certificates import Certificates
 
 #: Maximum number of contexts that an error lists.
 _MAX_CONTEXTS = 10
-#: The next command if a connection cannot be set up.
 HINT = ("give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster")
-#: Fields of a user that the kubernetes package loads. If the user has an exec plugin, the package
-#: loads only the first two.
+#: Fields of a user that the kubernetes package loads: with an exec plugin, only the first two.
 _USER_FIELDS = ("auth-provider", "token", "username", "password")
-#: Pairs of fields of a user. The first field of a pair has the path of a file, and the second field
-#: has the content inline. Inline content takes precedence.
+#: Pairs of fields of a user: the path of a file, and the inline content, which takes precedence.
 _USER_FILES = (("tokenFile", "token"), ("client-certificate", "client-certificate-data"),
                ("client-key", "client-key-data"))
 
@@ -46,7 +42,7 @@ class Kubeconfig:
         """Read the kubeconfig. An invalid file raises ConfigException or various other exceptions.
 
         content: the content of a kubeconfig as a dictionary, or the paths of files.
-        timeout: the timeout of an exec plugin in seconds.
+        timeout: of an exec plugin, in seconds.
         persist_token: whether save() writes a refreshed token to the file.
         """
         from kubernetes.config import kube_config
@@ -62,7 +58,7 @@ class Kubeconfig:
         if root is None:
             raise ValueError("no configuration found")
         selected = root["contexts"].get_with_name(context or root["current-context"])["context"]
-        #: The namespace of the context, or "".
+        #: "" if the context has none.
         self.namespace = str(selected.safe_get("namespace") or "")
         cluster = root["clusters"].get_with_name(selected["cluster"])["cluster"]
         self._cluster, self._folder = cluster.value, _folder(cluster)
@@ -124,8 +120,8 @@ class Kubeconfig:
     def _resolved_cluster(self) -> Json:
         """Return the cluster without its inline certificate.
 
-        The path of a certificate file becomes absolute. The package receives the cluster as a
-        dictionary, and resolves relative paths only in a kubeconfig that is a file.
+        The path of a certificate file becomes absolute, because the package resolves relative paths
+        only in a kubeconfig that is a file.
         """
         cluster = {field: value for field, value in self._cluster.items()
                    if field not in ("certificate-authority", "certificate-authority-data")}
@@ -136,8 +132,8 @@ class Kubeconfig:
     def _resolved_user(self) -> Json:
         """Return the user without the exec plugin and the inline certificates.
 
-        The paths of files become absolute. The result contains the auth provider itself, not a
-        copy, because the package refreshes the token of the auth provider in place.
+        The result contains the auth provider itself, because the package refreshes its token in
+        place.
         """
         fields = _USER_FIELDS[:2] if "exec" in self._user else _USER_FIELDS
         user = {field: self._user[field] for field in fields if field in self._user}
@@ -150,14 +146,13 @@ def _folder(node: t.Any) -> str:
 
 
 def _absolute_paths(fields: Json, folder: str, names: t.Iterable[tuple[str, str]]) -> Json:
-    """Return the fields that contain a path, and make their paths absolute.
+    """Return the path fields as absolute paths, except those that inline content replaces.
 
-    A field is left out if inline content replaces the file.
-
-    names: pairs of two fields: the field with the path, and the field with the inline content.
+    names: pairs of the field with the path, and the field with the inline content.
     """
-    return {path: os.path.normpath(os.path.join(folder, fields[path])) for path, inline in names
-            if path in fields and inline not in fields}
+    return {path_field: os.path.normpath(os.path.join(folder, fields[path_field]))
+            for path_field, inline_field in names
+            if path_field in fields and inline_field not in fields}
 
 
 def _decode(fields: Json, name: str) -> bytes:
@@ -177,10 +172,7 @@ def _is_expired(time: str) -> bool:
 
 
 def content_of(kubeconfig: t.Any) -> t.Any:
-    """Return the content of a kubeconfig as a dictionary; return a path or None unchanged.
-
-    Raises RolloutError.
-    """
+    """Return inline content as a dictionary, and a path or None unchanged. Raises RolloutError."""
     if not isinstance(kubeconfig, str) or masking.is_path(kubeconfig):
         return kubeconfig
     import yaml
@@ -198,21 +190,14 @@ def content_of(kubeconfig: t.Any) -> t.Any:
 
 
 def not_yaml(what: str, error: Exception) -> RolloutError:
-    """Return the error for invalid YAML.
-
-    The error does not contain the message of the parser, because that message quotes secrets.
-    """
-    mark = getattr(error, "problem_mark", None)  # The position; lines count from 0.
+    """Return the error for invalid YAML, without the parser's message, which quotes secrets."""
+    mark = getattr(error, "problem_mark", None)  # lines count from 0
     why = f"line {mark.line + 1}" if mark else ""
     return RolloutError(f"{what} is not valid YAML", why=why, next_command=HINT)
 
 
 def documents(kubeconfig: t.Any) -> t.Iterator[t.Any]:
-    """Yield the parsed content of a kubeconfig.
-
-    If the kubeconfig consists of the paths of files, yield the parsed content of each readable
-    file.
-    """
+    """Yield the parsed content of a kubeconfig, or of each readable file that it names."""
     with contextlib.suppress(RolloutError, ImportError):
         import yaml
         from kubernetes.config import kube_config

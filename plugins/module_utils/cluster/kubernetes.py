@@ -26,11 +26,10 @@ from .pods import Pods
 from .refused import Refused
 from .related import RelatedObjects
 
-#: The query of a dry run. As with kubectl, the strict validation rejects unknown fields.
+#: As with kubectl, the strict validation rejects unknown fields.
 _DRY_RUN = "?dryRun=All&fieldValidation=Strict"
-#: On a slow network, wait() collects further changes for this number of seconds after the first
-#: change. If several pods become available one after the other, one step then suffices for all of
-#: them, which saves slow requests.
+#: Seconds for which wait() collects further changes on a slow network. If several pods become
+#: available in this time, one step suffices for all of them.
 BATCH_SECONDS = 0.05
 Result = t.TypeVar("Result")
 
@@ -38,8 +37,7 @@ Result = t.TypeVar("Result")
 class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
     """The gateway to an API server. All methods except wait() are thread-safe.
 
-    gateway.py documents the methods. The base classes implement the methods for pods, handovers,
-    related objects and Leases.
+    gateway.py documents the methods.
     """
 
     def __init__(self, connection: Connection, namespace: str,
@@ -53,11 +51,10 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         super().__init__(Http(connection), namespace, watches_pods)
         #: The kind of the task.
         self.kind = kinds[0]
-        #: The background request that creates the last Event; None on a fast network.
+        #: None on a fast network.
         self._event_in_progress: concurrent.futures.Future[bool] | None = None
         self._watched: dict[str, Controllers] = {
             kind: Controllers(self.http, kind, namespace) for kind in kinds}
-        #: The controllers of the task's kind.
         self._controllers = self._watched[self.kind]
 
     @property
@@ -86,9 +83,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         return list(controllers.items().values()) if controllers else []
 
     def _listed(self, kind: Kind | None) -> Controllers | None:
-        """Return the controllers of a kind, or None if the kind is not watched.
-
-        The first call lists the controllers of all watched kinds. kind: None means the task's kind.
+        """Return the controllers of a kind (None: the task's kind), or None if it is not watched.
         """
         for controllers in self._watched.values():
             controllers.fill()
@@ -111,9 +106,8 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
     def wait(self, seconds: float) -> set[str] | None:
         """Wait for a change; return the names of the changed controllers and of their partners.
 
-        If an object of another watched kind has changed, the result contains the controller that
-        owns the object. Returns None if it is unknown which controllers have changed. Raises
-        RolloutError.
+        The names include the owners of changed objects of other watched kinds. Returns None if it
+        is unknown which controllers have changed. Raises RolloutError.
         """
         names = self._changed_names(seconds)
         if names and self.http.is_slow:
@@ -126,12 +120,12 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         names: set[str] | None = set()
         for controllers in self._watched.values():
             changed = controllers.update(seconds)
-            affected = _with_partners if controllers is self._controllers else self._owners
-            names = None if names is None or changed is None else names | affected(changed)
+            names_of = _with_partners if controllers is self._controllers else self._owner_names
+            names = None if names is None or changed is None else names | names_of(changed)
             seconds = 0
         return names
 
-    def _owners(self, items: list[Json]) -> set[str]:
+    def _owner_names(self, items: list[Json]) -> set[str]:
         """Return the names of the controllers of the task's kind that own these objects."""
         references = (ref for item in items for ref in item["metadata"].get("ownerReferences") or ()
                       if ref.get("controller"))
@@ -153,8 +147,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         except OutcomeUnknown:
             before = controllers.items().get(write.name)
             return _has_taken_effect(write, before, controllers.look_up(write.name))
-        # The response to a deletion is a Status. If finalizers delay the deletion, the response is
-        # the object.
+        # If finalizers delay a deletion, the response is not a Status, but the object.
         if isinstance(write, Delete) and response.get("kind") == "Status":
             controllers.delete(write.name, write.preconditions["uid"])
         else:
@@ -188,7 +181,6 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
             raise refused.as_error(where, "the desired template is refused") from refused
 
     def _send(self, write: Write | Merge, is_dry: bool = False) -> Json:
-        """Send a write, and return the object in the response."""
         path = self.collection(f"{write.kind.lower()}s")
         query = _DRY_RUN if is_dry else ""
         if isinstance(write, Create):
@@ -200,18 +192,17 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         if isinstance(write, Patch):
             return self.http.send("PATCH", path, list(write.operations), JSON_PATCH,
                                   is_write=not is_dry)
-        # The remaining type is Delete, because hand_over() sends a Handover.
+        # Only Delete is left, because hand_over() sends a Handover.
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background",
                    "preconditions": t.cast(Delete, write).preconditions}
         return self.http.send("DELETE", path, options)
 
     def record(self, event: Json) -> bool:
-        before, self._event_in_progress = (
+        previous, self._event_in_progress = (
             self._event_in_progress, self.start_in_background(lambda: self._record(event)))
         if self._event_in_progress is None:
             return self._record(event)
-        # The response for this Event is not known yet, so the result is about the previous Event.
-        return before is None or not before.done() or before.result()
+        return previous is None or not previous.done() or previous.result()
 
     def _record(self, event: Json) -> bool:
         try:
@@ -222,7 +213,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
 
 
 def _with_partners(items: list[Json]) -> set[str]:
-    """Return the names of the controllers, and the names of the partners in their annotations."""
+    """Return the names of the controllers, and of the partners in their annotations."""
     metadata = [item["metadata"] for item in items]
     partners = ((meta.get("annotations") or {}).get(PARTNER, "") for meta in metadata)
     return {meta["name"] for meta in metadata} | set(partners)
@@ -231,8 +222,7 @@ def _with_partners(items: list[Json]) -> set[str]:
 def _has_taken_effect(write: Write, before: Json | None, stored: Json | None) -> bool:
     """Return whether a write has taken effect although its response was lost.
 
-    before: the object before the write. stored: the present object in the cluster. Both are None
-    if the object does not exist.
+    before: the object before the write. stored: the present object. None: it does not exist.
     """
     if isinstance(write, Delete):
         return (stored is None or stored["metadata"]["uid"] != write.preconditions["uid"]
@@ -252,10 +242,7 @@ def _is_patched(item: Json, patch: Patch) -> bool:
 
 
 def _holds(item: t.Any, operation: Json) -> bool:
-    """Return whether an object has the value that an operation of a patch sets.
-
-    A dictionary in the object may have more fields, because the server sets defaults.
-    """
+    """Return whether an object has the value that an operation of a patch sets, plus defaults."""
     for key in keys(operation["path"]):
         item = (item or {}).get(key)
     if operation["op"] == "remove":

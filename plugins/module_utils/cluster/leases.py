@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read and write Leases. A write fails if another client has changed the Lease since the read."""
+"""Read and write Leases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ..model.fields import Json
 from .http import Namespaced, OutcomeUnknown, Unreachable, quoted
 from .refused import Refused
 
-#: The next command if the API server refuses a request for a Lease.
 _REFUSED_LEASE_ADVICE = (
     "see docs/reference/permissions.md, or add lock=false to the task if no other "
     "task can work on this controller at the same time")
@@ -58,7 +57,7 @@ class Leases(Namespaced):
         try:
             return self.http.send_once("DELETE", path, options)[0] != 409
         except (Unreachable, RolloutError):
-            return True  # counts as deleted, without a retry: the Lease expires by itself
+            return True  # the Lease expires by itself
 
     def server_time(self) -> float:
         return time.time() + self.http.clock_difference

@@ -18,15 +18,14 @@ from .connection import USER_AGENT
 
 #: The URL schemes that kubernetes.core accepts in the option src.
 _SCHEMES = ("http://", "https://", "ftp://")
-#: Timeout in seconds, and maximum size of a manifest in bytes. etcd does not store larger objects.
+#: In seconds. etcd does not store objects of more than _MAX_BYTES.
 _TIMEOUT, _MAX_BYTES = 30, 2**21
 
 
 def with_manifest(params: Json) -> Json:
-    """Return the parameters, with the text at the URL in src as the parameter `src_content`.
+    """Return the parameters, with the text at the URL in src, if any, as `src_content`.
 
-    Returns the parameters unchanged if src is not a URL, or for a rollback, which needs no
-    manifest. Raises RolloutError if the text cannot be read.
+    A rollback needs no manifest. Raises RolloutError if the text cannot be read.
     """
     src = str(params.get("src") or "")
     if not src.startswith(_SCHEMES) or State(params.get("state") or State.UPDATED).undoes:
@@ -35,7 +34,7 @@ def with_manifest(params: Json) -> Json:
 
 
 def secrets(params: Json) -> set[str]:
-    """Return the password in the URL of src: one string for each of several encodings."""
+    """Return the password in the URL of src, in several encodings."""
     return masking.option_secrets({"host": str(params.get("src") or "")}, {})
 
 

@@ -16,10 +16,9 @@ from .refused import Refused
 
 
 def selected_namespaces(connection: Connection, label_selectors: t.Sequence[str]) -> list[str]:
-    """Return the names of the namespaces that match all label selectors, in alphabetical order.
+    """Return the sorted names of the namespaces that match all label selectors.
 
-    Namespaces that are being deleted are omitted. Raises RolloutError if a request fails, or if no
-    namespace matches.
+    Namespaces that are being deleted are omitted. Raises RolloutError, also if there are none.
     """
     selector = ",".join(label_selectors)
     with contextlib.closing(Http(connection)) as http:

@@ -21,13 +21,11 @@ from .http import METADATA, TABLE, Http, Namespaced, Unreachable, label_selector
 from .informer import Informer
 from .refused import Refused
 
-#: Seconds between two requests for the table of starting pods; maximum number of its pages.
+#: TABLE_PERIOD: seconds between two requests for the table of starting pods.
 TABLE_PERIOD, MAX_TABLE_PAGES = 3.0, 20
-#: Values of the column STATUS of `kubectl get pods` that show no problem. The pod is ready, or is
-#: starting or terminating normally.
+#: Values of the column STATUS of `kubectl get pods` that show no problem.
 EXPECTED_STATUS = re.compile(
     r"Pending|Init:\d+/\d+|PodInitializing|ContainerCreating|Running|Terminating")
-#: Maximum number of lines and maximum number of bytes that are read from the log of a container.
 LOG_LINES, LOG_BYTES = 5, 4096
 
 
@@ -39,7 +37,7 @@ class Pods(Namespaced):
         """
         super().__init__(http, namespace)
         self._watches_pods = watches_pods
-        #: Informers by purpose. The keys are ("troubled", label selector, "all" or "page"),
+        #: The keys are ("troubled", label selector, "all" or "page"),
         #: ("watched", label selector, uid of the controller) and ("warnings",).
         self._informers: dict[tuple[str, ...], Informer[Json]] = {}
         self._informers_lock = threading.Lock()
@@ -58,17 +56,17 @@ class Pods(Namespaced):
     # Pods and their controllers
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
-        """Return the pods that have not ended, and are not terminating. Raises RolloutError.
+        """Return the pods that have not ended, and are not terminating, like FilterActivePods.
 
-        The controller manager of Kubernetes selects the same pods (FilterActivePods).
+        Raises RolloutError.
         """
         return tuple(Pod.from_api(metadata) for metadata in self._active_pods(selector)
                      if "deletionTimestamp" not in metadata)
 
     def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
-        """Return the terminating pods that have not ended. Raises RolloutError.
+        """Return the terminating pods that have not ended, like FilterTerminatingPods.
 
-        The controller manager of Kubernetes selects the same pods (FilterTerminatingPods).
+        Raises RolloutError.
         """
         return tuple(TerminatingPod.from_api(metadata) for metadata in self._active_pods(selector)
                      if "deletionTimestamp" in metadata)
@@ -94,10 +92,7 @@ class Pods(Namespaced):
             raise refused.as_error(self._where) from refused
 
     def pods(self, controller: Controller) -> list[Json]:
-        """List the first page of pods, and return those pods that the controller owns.
-
-        Returns an empty list if the API server refuses the list.
-        """
+        """Return those pods on the first page that the controller owns, or [] if refused."""
         try:
             query = {"labelSelector": label_selector(controller.selector)}
             page = self.http.page(self._pods_path, query)
@@ -110,9 +105,7 @@ class Pods(Namespaced):
     def are_starting(self, controller: Controller) -> bool:
         """Return whether each pod of a controller is ready, or is starting or terminating normally.
 
-        A table of the pods is read at most every TABLE_PERIOD seconds. After the first call of
-        troubled_pods(), the result is False, because the caller then learns more from
-        troubled_pods() than from a table.
+        After the first call of troubled_pods(), which tells the caller more, the result is False.
         """
         selector, now = label_selector(controller.selector), time.monotonic()
         with self._informers_lock:
@@ -123,10 +116,7 @@ class Pods(Namespaced):
         return self._starting_results[selector][1]
 
     def _are_starting(self, selector: str) -> bool:
-        """Read a new table of the pods, and return the result of are_starting().
-
-        A table has about a tenth of the size of the objects.
-        """
+        """Read a table of the pods, which has about a tenth of the size of the objects."""
         query, continue_token = {"labelSelector": selector, "includeObject": "None"}, ""
         for _page in range(MAX_TABLE_PAGES):
             try:
@@ -143,8 +133,8 @@ class Pods(Namespaced):
     def troubled_pods(self, controller: Controller) -> list[Json]:
         """Return the pods of a controller that are unready, restarted or terminating.
 
-        All pods of a StatefulSet are watched, because its steps depend on each pod. For other
-        kinds, the first page of the pods is enough.
+        All pods of a StatefulSet are watched, because its steps depend on each pod, but only the
+        first page for other kinds.
         """
         selector, has_all_pages = label_selector(controller.selector), controller.keeps_pod_names
         informer = self._informer(
@@ -164,7 +154,6 @@ class Pods(Namespaced):
         changes, pods = informer.store.changes(), informer.store.objects().values()
         deleted = {pod["metadata"]["uid"]: _with_deletion_timestamp(pod)
                    for pod in informer.store.deleted()}
-        # The last state of a deleted pod replaces the earlier states of this pod.
         return [*deleted.values(),
                 *(pod for pod in (*changes, *pods) if pod["metadata"]["uid"] not in deleted)]
 
@@ -187,7 +176,7 @@ class Pods(Namespaced):
             status, _headers, data = self.http.send_once("GET", path, accept="*/*",
                                                          max_bytes=16 * LOG_BYTES)
         except (Unreachable, RolloutError):
-            return []  # the log would only help to explain an error that the caller reports
+            return []  # the log would only help to explain an error
         # A kubelet may exceed the limits.
         lines = data[-LOG_BYTES:].splitlines()[-LOG_LINES:]
         return [display_text(line.decode(errors="replace"))
@@ -198,9 +187,8 @@ class Pods(Namespaced):
                   has_history: bool = False) -> Informer[Json]:
         """Update and return the informer of a key. The first call for a key creates the informer.
 
-        The texts in the stored objects are made safe for display. This is possible because these
-        objects are never written back. If the API server refuses a list, the store keeps its
-        objects. Raises RolloutError.
+        The texts in the stored objects, which are never written back, are made safe for display. If
+        the API server refuses a list, the store keeps its objects. Raises RolloutError.
         """
         with self._informers_lock:
             informer = self._informers.get(key)
@@ -230,10 +218,7 @@ def is_table_of_starting_pods(table: Json) -> bool:
 
 
 def _with_deletion_timestamp(pod: Json) -> Json:
-    """Return a deleted pod, with a deletionTimestamp in any case.
-
-    The API server does not set this field in a forced deletion.
-    """
+    """Return a deleted pod with a deletionTimestamp, which a forced deletion does not set."""
     return {**pod, "metadata": {"deletionTimestamp": "gone", **pod["metadata"]}}
 
 

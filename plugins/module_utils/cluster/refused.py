@@ -15,7 +15,7 @@ from ..model.errors import RolloutError
 from ..model.fields import display_text, text
 from ..model.steps import Create, Delete, Patch, Write
 
-#: HTTP statuses of temporary problems. A request with one of these statuses is sent again.
+#: HTTP statuses of temporary problems.
 RETRIED = {408, 429, 500, 502, 503, 504}
 #: The message of the API server if an admission webhook (with failurePolicy Fail) does not respond.
 #: The status is then 500, so the write is retried.
@@ -29,7 +29,7 @@ class Refused(Exception):
         try:
             content = json.loads(body)
             is_status = isinstance(content, dict) and content.get("kind") == "Status"
-            #: The Status object, or {} if the response contains no Status.
+            #: The Status object, or {}.
             self.details = content if is_status else {}
         except ValueError:
             self.details = {}
@@ -56,15 +56,14 @@ class Refused(Exception):
                  write: Write | None = None) -> RolloutError:
         """Return the error for the user.
 
-        `what` or `write` describes the request that was refused. If neither is given, the error
-        shows the method and the path of the request.
+        Without `what` and `write`, it shows the method and the path of the request.
         """
         if self.status == 401:
             return RolloutError("the API server does not accept the credentials (401)",
                                 where=self.server, why=self.reason,
                                 next_command="renew the token, or check api_key and kubeconfig")
-        # Status 403 may come from RBAC or from admission (a policy, a webhook, a quota). Admission
-        # denies only writes. For a write, the caller gives `write` or `what`.
+        # Status 403 may come from RBAC or, for a write, from admission (a policy, a webhook, a
+        # quota). For a write, the caller gives `write` or `what`.
         may_be_admission = bool(write or what)
         is_rbac = 'User "' in self.reason and '" cannot ' in self.reason
         if self.status == 403 and (not may_be_admission or is_rbac):
@@ -89,7 +88,7 @@ class Refused(Exception):
 
 
 def _action(write: Write) -> str:
-    """Return the subject of the error "... was refused" for a write."""
+    """Return the subject of the error "... was refused"."""
     if isinstance(write, Create):
         return "its creation"
     if isinstance(write, Delete):

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read objects that affect an update: quotas, disruption budgets, autoscalers, nodes, revisions.
-
-These objects are not watched: each call sends a request.
-"""
+"""Read objects that affect an update, without a watch: quotas, nodes, revisions and others."""
 
 from __future__ import annotations
 
@@ -40,10 +37,7 @@ class RelatedObjects(Namespaced):
     _server_version: tuple[int, int] | None = None
 
     def collection(self, resource: str) -> str:
-        """Return the path of the collection of a resource, such as "pods", in the namespace.
-
-        Nodes belong to no namespace, so their path does not contain the namespace.
-        """
+        """Return the path of the collection of a resource, such as "pods", in the namespace."""
         namespace = "" if resource == "nodes" else f"/namespaces/{self._namespace}"
         return f"{GROUPS[resource]}{namespace}/{resource}"
 
@@ -73,10 +67,9 @@ class RelatedObjects(Namespaced):
             return None
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        """Return the ControllerRevisions of the controllers with these uids.
+        """Return the ControllerRevisions of the controllers with these uids; () means all.
 
-        If `uids` is empty, return the ControllerRevisions of all controllers. Returns None if the
-        user has no permission to list them. Raises RolloutError.
+        Returns None if the user has no permission to list them. Raises RolloutError.
         """
         items = self._revisions(self.kind.revisions_selector(uids))
         if items is None or not uids:
@@ -106,8 +99,7 @@ class RelatedObjects(Namespaced):
     def _raise_if_unhealthy(self, refused: Refused) -> None:
         """Raise RolloutError for a temporary problem of the server.
 
-        After any other error response (for example, if the user has no permission), the update
-        continues without these objects.
+        After any other refusal, the update continues without these objects.
         """
         if refused.status in RETRIED:
             raise refused.as_error(self._where) from refused
@@ -115,8 +107,8 @@ class RelatedObjects(Namespaced):
     def has_change_times(self) -> bool:
         """Return whether the times in managedFields show when the fields were changed.
 
-        This is so since Kubernetes 1.25 (kubernetes pull request 110058). Returns True for an
-        unknown version, too. Raises RolloutError.
+        This is so since Kubernetes 1.25 (kubernetes pull request 110058), or if the version is
+        unknown. Raises RolloutError.
         """
         if self._server_version is None:
             try:
@@ -140,19 +132,16 @@ class RelatedObjects(Namespaced):
         return None if status.get("incomplete") else status.get("resourceRules") or []
 
     def other_kinds(self, name: str) -> list[str]:
-        """Return the kinds, other than the task's kind, that have an object with this name.
-
-        A kind whose objects the user cannot read is left out.
-        """
+        """Return the other kinds than the task's that have a readable object with this name."""
         paths = {kind: kind.collection(self._namespace) for kind in Kind if kind is not self.kind}
         return [kind for kind, path in paths.items()
                 if self._status(f"{path}/{quoted(name)}") == 200]
 
     def absence_reason(self, name: str) -> str:
-        objects = [f"a {kind} {name}" + (f" (kind={kind})" if kind in KINDS else "")
-                   for kind in self.other_kinds(name)]
-        if objects:
-            return f"there is {' and '.join(objects)}"
+        descriptions = [f"a {kind} {name}" + (f" (kind={kind})" if kind in KINDS else "")
+                        for kind in self.other_kinds(name)]
+        if descriptions:
+            return f"there is {' and '.join(descriptions)}"
         if self._status(f"/api/v1/namespaces/{self._namespace}") == 404:
             return f"there is no namespace {self._namespace}"
         migrations = {item["metadata"]["name"] for item in self.migrations() or ()}

@@ -17,9 +17,9 @@ from urllib.parse import quote, unquote
 
 from ..model.fields import Json, mapping, objects, text
 
-#: Fields of a user in a kubeconfig that have secret content. Fields nested in them are secret, too.
+#: Fields of a user in a kubeconfig with secret content, nested fields included.
 _SECRET_FIELDS = {"token", "password", "client-key-data", "auth-provider"}
-#: Exceptions: nested fields that are not secret, such as the name of an auth provider.
+#: Nested fields that are not secret, such as the name of an auth provider.
 _PUBLIC_FIELDS = {"name"}
 #: Options with a URL, which may contain a password.
 _URL_OPTIONS = ("host", "proxy")
@@ -27,25 +27,23 @@ _URL_OPTIONS = ("host", "proxy")
 _FILE_OPTIONS = ("client_cert", "client_key", "ca_cert")
 #: Environment variables from which the kubernetes package reads the proxy.
 _PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
-#: Maximum length of a file name.
 _MAX_NAME_LENGTH = 255
-#: Maximum number of characters of a short value. A short value counts as a path, even if no file
-#: exists at this path, and even if the value does not look like a path.
+#: A value of at most this length counts as a path, even if it does not look like one, and no file
+#: exists.
 _MAX_PATH_LENGTH = 40
 #: A longer value counts as a path if it has one of these endings. No token, key or base64 text has
 #: such an ending.
 _FILE_ENDINGS = re.compile(r"\.(ya?ml|json|conf|config|kubeconfig)$")
 #: The scheme of a URL. Any other text before :// may be part of a password.
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
-#: Texts with which Ansible replaces a secret in a message (MASK), and the value of an option with
-#: no_log (HIDDEN).
+#: Ansible replaces a secret in a message by MASK, and the value of an option with no_log by HIDDEN.
 MASK, HIDDEN = "********", "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
 
 
 def option_secrets(options: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> set[str]:
     """Return the secrets of the connection options.
 
-    A path is not a secret. In results, visible_params() hides the whole content of a kubeconfig.
+    A path is not a secret.
     """
     secrets = {str(options[option]) for option in ("api_key", "password") if options.get(option)}
     if options.get("password"):
@@ -93,8 +91,8 @@ def kubeconfig_secrets(kubeconfig: t.Any) -> set[str]:
 def plugin_secrets(kubeconfig: t.Any) -> set[str]:
     """Return the arguments and environment variables of the exec plugins of a kubeconfig.
 
-    Most of them are not secret, for example the name of a profile. They are masked in the message
-    of a plugin, but not in results, where the same word may appear for another reason.
+    Most of them are not secret, for example the name of a profile, so they are masked only in the
+    message of a plugin.
     """
     plugins = [mapping(entry, "user", "exec") for entry in objects(kubeconfig, "users")]
     arguments = [str(argument) for plugin in plugins if isinstance(plugin.get("args"), list)
@@ -107,7 +105,7 @@ def plugin_secrets(kubeconfig: t.Any) -> set[str]:
 
 
 def mask(message: str, secrets: t.Iterable[str]) -> str:
-    """Return a message in which MASK replaces each secret."""
+    """Replace each secret in a message by MASK."""
     for secret in sorted(secrets, key=len, reverse=True):
         message = message.replace(secret, MASK)
     return message
@@ -116,7 +114,7 @@ def mask(message: str, secrets: t.Iterable[str]) -> str:
 def visible_params(params: Json) -> Json:
     """Return the parameters of a module without the content of a kubeconfig or a manifest.
 
-    The text of a manifest may come from a file that is encrypted with Ansible Vault.
+    A manifest may come from a file that is encrypted with Ansible Vault.
     """
     kubeconfig = params.get("kubeconfig")
     has_content = {
@@ -140,10 +138,7 @@ def is_content(kubeconfig: str) -> bool:
 
 
 def is_path(value: str) -> bool:
-    """Return whether a value is a path, or a list of paths as for a kubeconfig.
-
-    A value that is not a path is the content of a file, or a misplaced secret.
-    """
+    """Return whether a value is a path, or a list of paths, and not content or a secret."""
     if is_content(decode(value)):
         return False
     paths = value.split(os.pathsep)
@@ -158,11 +153,11 @@ def is_path(value: str) -> bool:
 
 def without_password(address: str) -> str:
     """Return a URL without user name and password."""
-    scheme, _credentials, rest = _split(address)
+    scheme, _credentials, rest = _split_url(address)
     return f"{scheme}{rest}"
 
 
-def _split(address: str) -> tuple[str, str, str]:
+def _split_url(address: str) -> tuple[str, str, str]:
     """Return the scheme, the credentials and the rest of a URL.
 
     The rest begins after the last @, because an unescaped password may contain / ? # : and @.
@@ -173,10 +168,7 @@ def _split(address: str) -> tuple[str, str, str]:
 
 
 def _content(kubeconfig: t.Any) -> t.Any:
-    """Return the parsed content of a kubeconfig; return a path or a dictionary unchanged.
-
-    Returns None for invalid YAML.
-    """
+    """Return parsed content (None for invalid YAML), and a path or a dictionary unchanged."""
     if not isinstance(kubeconfig, str) or is_path(kubeconfig):
         return kubeconfig
     try:
@@ -190,16 +182,13 @@ def _content(kubeconfig: t.Any) -> t.Any:
 
 
 def _basic_auth(credentials: str) -> str:
-    """Return the text "user:password" in the encoding of the Authorization header (base64)."""
+    """Return the text "user:password" in base64."""
     return base64.b64encode(credentials.encode(errors="replace")).decode()
 
 
 def _url_secrets(address: str) -> set[str]:
-    """Return the password of a URL: one string for each of several encodings.
-
-    If the text before the @ has no colon, the whole text counts as the password.
-    """
-    credentials = _split(address)[1]
+    """Return the password of a URL in several encodings, or all before the @ without a colon."""
+    credentials = _split_url(address)[1]
     password = credentials.partition(":")[2] or credentials
     if not password:
         return set()

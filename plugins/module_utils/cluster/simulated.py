@@ -2,11 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Implement the gateway for check mode.
-
-Writes change a model of the controllers and pods. The model starts in the state of the real
-cluster. Dry runs, and reads of other objects, are requests to the real cluster.
-"""
+"""Implement the gateway for check mode."""
 
 from __future__ import annotations
 
@@ -26,20 +22,17 @@ from .gateway import Gateway
 class SimulatedGateway:
     """The gateway of check mode, with a model instead of the controllers and pods of the cluster.
 
-    In the model, no other client interferes, RBAC allows everything, and all pods become ready.
+    In the model, no other client interferes, RBAC allows everything, and all pods become ready. Dry
+    runs, and reads of other objects, are requests to the real cluster.
     """
 
     def __init__(self, real: Gateway, advance_clock: t.Callable[[float], None],
                  model: Model) -> None:
-        """Initialize the gateway.
-
-        real: the gateway to the real cluster.
-        advance_clock: a function that advances the simulated time by a number of seconds.
-        """
+        """Initialize the gateway. advance_clock: advance the simulated time by some seconds."""
         self._real, self._advance_clock, self._model = real, advance_clock, model
-        #: The autoscalers after the writes that have changed them, by uid.
+        #: The changed autoscalers by uid.
         self._autoscalers: dict[str, Json] = {}
-        #: Manifests of created controllers, by kind and name. The real cluster does not have them.
+        #: Manifests of created controllers, by kind and name.
         self._created: dict[tuple[str, str], Json] = {}
 
     # The model
@@ -84,7 +77,7 @@ class SimulatedGateway:
 
     def wait(self, seconds: float) -> None:
         if not self._model.settle():
-            # The model has no further change, so the deadline of the driver must end the wait.
+            # Nothing will change, so the deadline of the driver must end the wait.
             self._advance_clock(seconds)
 
     # The real cluster
@@ -92,8 +85,8 @@ class SimulatedGateway:
     def items(self, kind: Kind | None = None) -> list[Json]:
         return self._real.items(kind)
 
+    # The model has no pods to watch.
     def watched_pods(self, controller: Controller) -> list[Json] | None:
-        """Return the pods of the real cluster, because the model has no pods to watch."""
         return self._real.watched_pods(controller)
 
     def server_time(self) -> float:

@@ -2,10 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Watch the objects of one resource. A thread receives the events, and adds them to a queue.
+"""Watch the objects of one resource, as the Reflector of client-go does.
 
-A watch begins at the resourceVersion of a list, as in the Reflector of client-go. Status 410 and
-bookmarks are handled as the Kubernetes API conventions require.
+Status 410 and bookmarks are handled as the Kubernetes API conventions require.
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ from ..model.errors import RolloutError
 from ..model.fields import Json
 from .http import CONNECT_TIMEOUT, Http, backoff
 
-#: The parameter timeoutSeconds of a watch. If no data arrives for a little longer than this, the
-#: connection counts as dead.
+#: The parameter timeoutSeconds of a watch. Without data for longer, the connection counts as dead.
 WATCH_SECONDS = 60
-#: Maximum size of an event: more than twice the largest object.
+#: More than twice the largest object.
 MAX_EVENT_BYTES = 8 * 2**20
 
 
@@ -45,16 +43,15 @@ class Watch:
         self._resume.set()
 
     def restart(self, resource_version: str) -> None:
-        """Resume the watch at the resourceVersion of a new list."""
+        """Resume the watch after an ERROR event, at the resourceVersion of a new list."""
         self._version = resource_version
         self._resume.set()
 
     def events(self, seconds: float) -> t.Iterator[Json]:
         """Yield the queued events, and wait up to `seconds` for the first event.
 
-        The first call starts the watch. A task that never waits therefore needs neither a thread
-        nor the permission to watch. After an event of type ERROR, the caller must list the objects,
-        and call restart().
+        The first call starts the watch, so a task that never waits needs no permission to watch.
+        After an event of type ERROR, the caller must list the objects, and call restart().
         """
         if self._thread is None:
             self._thread = threading.Thread(target=self._read, daemon=True)
@@ -88,7 +85,7 @@ class Watch:
                     failures += 1
             except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError, TypeError,
                     RolloutError):
-                failures += 1  # KeyError and TypeError mean that the line is not a watch event
+                failures += 1  # KeyError, TypeError: the line is not a watch event
                 self._http.record_outage()
             if failures:
                 self._stopped.wait(backoff(failures))
@@ -96,9 +93,7 @@ class Watch:
     def _queue_events(self, response: t.Any) -> bool:
         """Queue the events of a response; return whether the watch worked.
 
-        A watch worked if it delivered an event, or lasted for half of WATCH_SECONDS. If the
-        response ends with a partial line, the line is dropped, and the next watch delivers the
-        event.
+        A partial line at the end is dropped, because the next watch delivers the event.
         """
         partial_line, start, has_event = b"", time.monotonic(), False
         for chunk in response.stream(65536, decode_content=True):
@@ -122,8 +117,7 @@ class Watch:
     def _request_list(self, status: Json) -> None:
         """Queue an ERROR event, and wait until the caller of events() has called restart().
 
-        The caller lists the objects before it calls restart(). If the list fails, the thread of the
-        caller therefore reports the error.
+        Thus, the thread of the caller reports the error if the list fails.
         """
         self._resume.clear()
         self._queue.put({"type": "ERROR", "object": status})

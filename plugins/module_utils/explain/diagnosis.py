@@ -4,8 +4,7 @@
 
 """Find the causes of unavailable pods. No I/O.
 
-Symptoms (reason and message) come from a controller, its pods and their Events. The tables of
-failure_reasons.py map the symptoms to causes and suggestions.
+The tables of failure_reasons.py map symptoms to causes and suggestions.
 """
 
 from __future__ import annotations
@@ -58,12 +57,11 @@ from .symptoms import (
     waiting_reason,
 )
 
-#: Maximum number of characters of a message. The middle of a longer message is omitted, because the
-#: beginning names the object, and the end states the innermost reason.
+#: In characters. The middle of a longer message is omitted, because the beginning names the object,
+#: and the end states the innermost reason.
 MAX_MESSAGE_LENGTH = 600
-#: Placeholders of suggestions. Their values are safe in a command, so they need no check.
+#: Placeholders of suggestions whose values are safe in a command.
 _SAFE_VALUES = ("kubectl", "cluster", "logs", "claims")
-#: A line of a suggestion is a command if the line begins with one of these texts.
 _COMMAND_PREFIXES = ("{kubectl} ", "{cluster} ", "{logs}")
 #: Redundant prefixes that the kubelet and the container runtime add to a message.
 _PREFIXES = re.compile(
@@ -84,11 +82,11 @@ class Cause:
     kind: str
     #: Reason of the status or the Event, such as "ImagePullBackOff".
     reason: str
-    #: Message of the status or the Event: one line of at most MAX_MESSAGE_LENGTH characters.
+    #: Message of the status or the Event: one line.
     message: str
     #: Advice to the user, with each command on a line of its own.
     suggestion: str
-    #: Whether the cause is permanent, so that waiting does not help.
+    #: Whether waiting does not help.
     is_fatal: bool
     #: An affected pod; "" for a cause of the controller itself.
     pod: str = ""
@@ -96,41 +94,38 @@ class Cause:
     container: str = ""
     #: Whether the previous instance of the container has written that log.
     is_restarted: bool = False
-    #: Number of affected pods.
+    #: The number of affected pods.
     pods: int = 1
     #: The affected object, such as "pod foo-abc, init container setup".
     place: str = ""
 
     @property
     def is_rejection(self) -> bool:
-        """Whether the kubelet has rejected the pod in its own admission check."""
+        """Whether the kubelet has rejected the pod."""
         return self.kind == REJECTED
 
     def as_fatal(self) -> Cause:
-        """Return a copy of the cause that is permanent.
-
-        The caller has found that each replacement of the pod fails in the same way.
-        """
+        """Return the cause as permanent, since each replacement of the pod fails the same way."""
         return dataclasses.replace(self, is_fatal=True,
                                    suggestion=advice_after_waiting(self.suggestion))
 
     @property
     def sentence(self) -> str:
-        """The affected object with the reason and the message, without the suggestion."""
+        """The affected object with the reason and the message."""
         has_reason = self.message.startswith(self.reason)
         text = self.message if has_reason else ": ".join(filter(None, (self.reason, self.message)))
         more = self.pods - 1
-        count = f" (and {more} more pod{'s' if more > 1 else ''})" if more else ""
-        return f"{self.place}: {text}{count}"
+        suffix = f" (and {more} more pod{'s' if more > 1 else ''})" if more else ""
+        return f"{self.place}: {text}{suffix}"
 
 
 def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
     """Return the causes for the unavailable pods: one cause of each kind, the most specific first.
 
-    pods: the unready pods of the controller. events: the Events of the namespace with the type
-    Warning. Any user who may create Events can forge an Event. An Event therefore only explains the
-    status of a pod, and never makes a cause permanent.
+    pods: the unready pods of the controller. events: the warning Events of the namespace. Users can
+    forge Events. An Event therefore only explains the status of a pod, and never makes a cause
+    permanent.
     """
     commands = _commands(request)
     events_by_uid: dict[str, list[Json]] = collections.defaultdict(list)
@@ -145,12 +140,12 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
 
 
 def pod_causes(request: Request, pod: Json, events: t.Iterable[Json]) -> list[Cause]:
-    """Return the causes of an unready or terminating pod, from its status and its Events."""
+    """Return the causes of an unready or terminating pod."""
     return _causes_in_pod(pod, list(events), _commands(request))
 
 
 def restart_causes(request: Request, pod: Json, names: t.Collection[str]) -> list[Cause]:
-    """Return the cause of the last restart of each container that `names` lists."""
+    """Return the cause of the last restart of each of these containers."""
     spec, status = _map(pod, "spec"), _map(pod, "status")
     name = _text(_map(pod, "metadata"), "name")
     values = {"pod": name, "node": _text(spec, "nodeName"), **_commands(request)}
@@ -158,24 +153,23 @@ def restart_causes(request: Request, pod: Json, names: t.Collection[str]) -> lis
     causes = []
     for field, status_field in _STATUSES.items():
         specs = _by_name(_list(spec, field))
-        for state in _list(status, status_field):
-            if (container := _text(state, "name")) in names:
-                terminated = (_map(_map(state, "lastState"), "terminated")
-                              or _map(_map(state, "state"), "terminated"))
-                restarts = _number(state, "restartCount")
-                symptom = (termination(waiting_reason(state)[0], terminated, restarts)
+        for container_status in _list(status, status_field):
+            if (container := _text(container_status, "name")) in names:
+                terminated = (_map(_map(container_status, "lastState"), "terminated")
+                              or _map(_map(container_status, "state"), "terminated"))
+                restarts = _number(container_status, "restartCount")
+                symptom = (termination(waiting_reason(container_status)[0], terminated, restarts)
                            if terminated else Symptom("Restarted", restart_text(restarts)))
                 container_subject = _subject_of_container(
-                    subject, field, specs.get(container, {}), state)
+                    subject, field, specs.get(container, {}), container_status)
                 causes += container_subject.causes(TERMINATED, [symptom])
     return causes
 
 
 def merge(causes: t.Iterable[Cause]) -> list[Cause]:
-    """Return one cause of each kind, with the number of pods that have causes of this kind.
+    """Return one cause of each kind, with the number of affected pods.
 
-    The fatal causes come first. Both the fatal causes and the other causes are sorted, with the
-    most specific cause first.
+    The fatal causes come first, and then the most specific.
     """
     by_kind: dict[str, list[Cause]] = collections.defaultdict(list)
     for cause in causes:
@@ -229,17 +223,17 @@ class _Subject:
 def _suggestion(template: str, values: t.Mapping[str, str | None]) -> str:
     """Fill in the placeholders in the suggestion of a row.
 
-    Users paste the commands, so a command contains a name only if the name is valid for an object.
+    Users paste the commands, so a command contains only valid names.
     """
     texts = {key: " ".join((value or "").split()) for key, value in values.items()}
-    names = {key: text if key in _SAFE_VALUES else name_or_placeholder(key, text)
-             for key, text in texts.items()}
-    return "\n".join(line.format_map(names if line.startswith(_COMMAND_PREFIXES) else texts)
+    safe_texts = {key: text if key in _SAFE_VALUES else name_or_placeholder(key, text)
+                  for key, text in texts.items()}
+    return "\n".join(line.format_map(safe_texts if line.startswith(_COMMAND_PREFIXES) else texts)
                      for line in template.split("\n"))
 
 
 def name_or_placeholder(kind: str, name: str) -> str:
-    """Return the name for use in a command, or a placeholder such as POD if it is not valid."""
+    """Return the name, or a placeholder such as POD if it is not valid."""
     return name if identity.is_name(name) else kind.upper()
 
 
@@ -249,10 +243,7 @@ def _commands(request: Request) -> dict[str, str]:
 
 
 def _advice(request: Request) -> dict[str, str]:
-    """Return the value of the placeholder {or_delete_first}: the advice to delete old pods first.
-
-    The value is "" for a kind whose updates always delete old pods first.
-    """
+    """Return the advice to delete old pods first, unless the updates of the kind always do."""
     advice = ", or remove old pods first: max_surge=0 max_unavailable=1"
     return {"or_delete_first": advice if request.may_surge else ""}
 
@@ -261,16 +252,14 @@ def _controller_causes(controller: Controller, events: list[Json],
                        commands: t.Mapping[str, str]) -> list[Cause]:
     """Return a list with the cause why the controller manager cannot create or delete pods, or [].
 
-    If the kind has no condition ReplicaFailure, the Events of the controller are used instead, but
-    only while pods are missing.
+    Kinds without the condition ReplicaFailure report it in Events.
     """
     subject = _Subject(f"{controller.kind} {controller.name}", {**commands})
     if not controller.reports_failures and controller.current < controller.replicas:
         symptoms = [symptom for symptom in event_symptoms(events)
                     if symptom.reason == "FailedCreate"]
         return subject.causes(REPLICA_FAILURE, symptoms[-1:])
-    # During a handover of pods to another controller, the task closes the template, so that the
-    # creation of pods fails on purpose.
+    # During a handover, the task closes the template, so that the creation of pods fails.
     if not controller.failure or handover.CLOSED in controller.failure:
         return []
     reason = "FailedDelete" if controller.current > controller.replicas else "FailedCreate"
@@ -286,8 +275,8 @@ def _causes_in_pod(pod: Json, events: list[Json], commands: t.Mapping[str, str],
     subject = _Subject(f"pod {name}", values, pod=name)
     loss_causes = subject.causes(LOST, loss_symptoms(spec, status, conditions))
     if metadata.get("deletionTimestamp"):
-        grace = [grace_period_symptom(metadata)] if waits_for_termination else []
-        symptoms = [*finalizer_symptoms(metadata), *event_symptoms(events), *grace]
+        grace_symptoms = [grace_period_symptom(metadata)] if waits_for_termination else []
+        symptoms = [*finalizer_symptoms(metadata), *event_symptoms(events), *grace_symptoms]
         return loss_causes or subject.causes(TERMINATING, symptoms)
     if has_status(conditions, "Ready", "True"):
         return []
@@ -301,7 +290,7 @@ def _causes_in_pod(pod: Json, events: list[Json], commands: t.Mapping[str, str],
 
 
 def _scheduling(spec: Json) -> dict[str, str]:
-    """Return the values of the placeholders about the scheduling of a pod, such as {selector}."""
+    """Return the values of the placeholders about the scheduling of a pod."""
     claims = [_text(_map(volume, "persistentVolumeClaim"), "claimName")
               for volume in _list(spec, "volumes")]
     selector = [f"{key}={value}" for key, value in _map(spec, "nodeSelector").items()]
@@ -323,21 +312,23 @@ def _requests(spec: Json, resource: str) -> str:
 def _causes_in_containers(subject: _Subject, spec: Json, status: Json,
                           events: list[Json]) -> list[Cause]:
     causes = []
-    states = {field: _by_name(_list(status, status_field))
-              for field, status_field in _STATUSES.items()}
-    # Volumes and the network are set up for the whole pod, before any container starts.
-    if not any(has_started(state) for statuses in states.values() for state in statuses.values()):
+    statuses_by_field = {field: _by_name(_list(status, status_field))
+                         for field, status_field in _STATUSES.items()}
+    # Volumes and the network are set up before any container starts.
+    if not any(has_started(container_status) for statuses in statuses_by_field.values()
+               for container_status in statuses.values()):
         symptoms = [_confirm_mount(symptom, status) for symptom in event_symptoms(
             event for event in events if not event_field(event))]
         causes += subject.causes(NOT_STARTED, symptoms)
-    for field, statuses in states.items():
+    for field, statuses in statuses_by_field.items():
         specs = _by_name(_list(spec, field))
-        for name, state in statuses.items():
+        for name, container_status in statuses.items():
             container = specs.get(name, {})
             container_events = [event for event in events
                                 if event_field(event) in ("", f"spec.{field}{{{name}}}")]
-            container_subject = _subject_of_container(subject, field, container, state)
-            causes += _causes_in_container(container_subject, container, state, container_events)
+            container_subject = _subject_of_container(subject, field, container, container_status)
+            causes += _causes_in_container(container_subject, container, container_status,
+                                           container_events)
     return causes
 
 
@@ -348,8 +339,8 @@ def _by_name(items: t.Iterable[Json]) -> dict[str, Json]:
 def _confirm_mount(symptom: Symptom, status: Json) -> Symptom:
     """Trust an Event about a failed mount if the status of the pod shows that it has no sandbox.
 
-    The kubelet creates the sandbox only after it has mounted all volumes. A trusted symptom is
-    treated like a symptom from the status (is_from_event is False), so its cause can be fatal.
+    The kubelet creates the sandbox only after it has mounted all volumes. With is_from_event False,
+    the cause can be fatal.
     """
     has_no_sandbox = any(_text(condition, "type") == "PodReadyToStartContainers"
                          and _text(condition, "status") == "False"
@@ -358,23 +349,24 @@ def _confirm_mount(symptom: Symptom, status: Json) -> Symptom:
         is_from_event=not (has_no_sandbox and symptom.reason == "FailedMount"))
 
 
-def _subject_of_container(pod: _Subject, field: str, spec: Json, status: Json) -> _Subject:
+def _subject_of_container(pod_subject: _Subject, field: str, spec: Json, status: Json) -> _Subject:
     name = _text(status, "name")
     is_sidecar = field == "initContainers" and _text(spec, "restartPolicy") == "Always"
     is_init = field == "initContainers" and not is_sidecar
     title = "init container" if is_init else "sidecar container" if is_sidecar else "container"
     last = _map(_map(status, "lastState"), "terminated")
     is_restarted = bool(last) and not _map(_map(status, "state"), "terminated")
-    logs = (f"{pod.values['kubectl']} logs {name_or_placeholder('pod', pod.pod)} "
-            f"-c {name_or_placeholder('container', name)}"
-            + (" --previous" if is_restarted else ""))
+    logs_command = (f"{pod_subject.values['kubectl']} logs "
+                    f"{name_or_placeholder('pod', pod_subject.pod)} "
+                    f"-c {name_or_placeholder('container', name)}"
+                    + (" --previous" if is_restarted else ""))
     limit = _map(_map(spec, "resources"), "limits").get("memory")
     is_backing_off = waiting_reason(status)[0] == "CrashLoopBackOff"
     return dataclasses.replace(
-        pod, place=f"{pod.place}, {title} {name}", container=name, is_init=is_init,
+        pod_subject, place=f"{pod_subject.place}, {title} {name}", container=name, is_init=is_init,
         is_restarted=is_restarted,
         is_repeated=_number(status, "restartCount") > 1 or is_backing_off,
-        values={**pod.values, "container": name, "logs": logs,
+        values={**pod_subject.values, "container": name, "logs": logs_command,
                 "memory": f"now {limit}" if limit else "none is set: the node itself ran out",
                 **{probe: _describe_probe(_map(spec, f"{probe}Probe"))
                    for probe in ("startup", "liveness", "readiness")}})
@@ -429,7 +421,7 @@ def _without_preemption(message: str) -> str:
 
 
 def _one_line(message: str) -> str:
-    """Return the message on one line, without redundant prefixes, and shortened if too long."""
+    """Return the message on one line, without redundant prefixes, and shortened."""
     line = " ".join(message.split()).rstrip(". ")
     line = _PREFIXES.sub("", line, count=1).removesuffix(": unknown") or line
     if len(line) <= MAX_MESSAGE_LENGTH:

@@ -4,9 +4,7 @@
 
 """Tables of failure reasons, in which diagnosis.py looks up symptoms of unavailable pods. Pure.
 
-The reason of a container alternates, for example between ErrImagePull and ImagePullBackOff. The
-lookup therefore uses all symptoms, including the last termination and the restarts. The patterns
-match the messages of Kubernetes 1.36, in pkg/kubelet, pkg/scheduler/framework/plugins,
+The patterns match the messages of Kubernetes 1.36, in pkg/kubelet, pkg/scheduler/framework/plugins,
 pkg/controller and plugin/pkg/admission.
 """
 
@@ -15,7 +13,7 @@ from __future__ import annotations
 import enum
 import typing as t
 
-#: The signals of Linux by number. The control node may run on a platform with other numbers.
+#: The signals of Linux. The control node may run on a platform with other numbers.
 SIGNALS = {1: "SIGHUP", 2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
            9: "SIGKILL", 11: "SIGSEGV",
            13: "SIGPIPE", 15: "SIGTERM"}
@@ -26,7 +24,7 @@ class Fatal(enum.Enum):
 
     YES = "yes"
     NO = "no"
-    #: Permanent from the second failure on. Many containers start before their database, and fail
+    #: Permanent from the second failure on: many containers start before their database, and fail
     #: once.
     ON_REPEAT = "on-repeat"
 
@@ -37,13 +35,12 @@ class Row(t.NamedTuple):
     #: Cause.kind, such as "quota".
     kind: str
     #: Regular expression that is searched in the text "reason: message" of a symptom. Its named
-    #: groups are the values of placeholders in the suggestion. The text is untrusted, so the search
-    #: must take linear time. A test checks each row.
+    #: groups are placeholders in the suggestion. The text is untrusted, so the search must take
+    #: linear time; a test checks each row.
     pattern: str
     fatal: Fatal
     #: Advice to the user, with each command on a line of its own. {kubectl} stands for kubectl with
-    #: the namespace, {cluster} for kubectl without it. The other placeholders describe the pod,
-    #: such as {node} and {memory} (the limit).
+    #: the namespace, {cluster} for kubectl without it, {memory} for the limit.
     suggestion: str
     #: An Event counts as a symptom only if it occurred at least this many times.
     min_count: int = 1
@@ -53,9 +50,9 @@ class Row(t.NamedTuple):
 
 # In each table, the first row that matches a symptom is the cause.
 
-#: The controller manager cannot create pods (condition ReplicaFailure), and retries with
-#: exponential backoff. An exceeded quota may admit the pods once other pods are deleted. All other
-#: rules reject the template until a user changes the template or the rule.
+#: The controller manager cannot create pods (condition ReplicaFailure). An exceeded quota may admit
+#: the pods once other pods are deleted. All other rules reject the template until a user changes
+#: the template or the rule.
 REPLICA_FAILURE = (
     Row("quota", r"failed quota: (?P<name>[^:]{1,253}): must specify (?P<what>.{1,600})", Fatal.YES,
         "add to resources in the template what the quota {name} requires: {what}"),
@@ -118,8 +115,8 @@ UNSCHEDULABLE = (
     Row("unschedulable", r"didn't have free ports", Fatal.NO,
         "remove old pods first, because hostPort allows only one such pod per node: max_surge=0 "
         "max_unavailable=1"),
-    # The scheduler checks taints before node affinity. A tainted node therefore may have the
-    # required labels. This does not apply to the taint of the control plane.
+    # The scheduler checks taints before node affinity, so a tainted node may have the required
+    # labels, except a node of the control plane.
     Row("unschedulable", r"^(?=.*taint(?! {node-role)).*node affinity/selector", Fatal.NO,
         "check whether the nodes with the labels that the template requires ({selector}) have a "
         "taint that the template does not tolerate:\n"
@@ -144,16 +141,15 @@ UNSCHEDULABLE = (
 #: Waiting reasons of a container whose image could not be pulled.
 PULL_REASONS = ("ErrImagePull", "ImagePullBackOff")
 _PULL = r"^(?=.*(?:ErrImagePull|ImagePullBackOff|Failed to pull image)).*"
-#: Matches the message of runc about a command that cannot be executed. containerd reports this
-#: message with RunContainerError and StartError, and CRI-O with CreateContainerError.
+#: The message of runc about a command that cannot be executed. containerd reports it with
+#: RunContainerError and StartError, and CRI-O with CreateContainerError.
 _EXEC_FAILURE = (r"(?=.*no command specified|(?=.*exec: ).*"
                  r"(?:not found|no such file or directory|permission denied))")
 _CHECK_COMMAND = "compare command and args in the template with what is in the image"
 _CORRECT_TEMPLATE = ("correct what the message names: command, volumeMounts or securityContext in "
                      "the template")
 #: The kubelet cannot create or start a container. The symptom is the container's waiting reason, or
-#: an earlier Event. Failed pulls are fatal here, but an update fails only after failure_grace, so a
-#: retry of the pull can still succeed.
+#: an earlier Event. Failed pulls are fatal, because an update fails only after failure_grace.
 NOT_STARTED = (
     Row("image-name", r"InvalidImageName|Failed to apply default image tag", Fatal.YES,
         "correct the image name: lower case, one tag or digest, no empty part"),
@@ -198,8 +194,7 @@ NOT_STARTED = (
         "look at lifecycle.postStart in the template",
         has_log=True),
     # Not fatal: a volume is detached from a failed node after six minutes, and a storage server may
-    # recover. The pattern excludes the messages of a kubelet whose cache does not contain the pod
-    # yet, since its next attempt succeeds.
+    # recover. The pattern excludes the messages of a kubelet whose cache lacks the pod at first.
     Row("volume", r"^Failed\w{1,253}: .*Multi-Attach error", Fatal.NO,
         "remove the old pod first, because only one node at a time can use the volume: max_surge=0 "
         "max_unavailable=1"),
@@ -221,8 +216,8 @@ _STARTUP = Row("startup", r"^Unhealthy: .*Startup probe", Fatal.ON_REPEAT,
 _LIVENESS = Row("liveness", r"^Unhealthy: .*Liveness probe", Fatal.ON_REPEAT,
                 "see how the container responds to its livenessProbe ({liveness}); if it only "
                 "starts slowly, give it a startupProbe:\n{logs}", has_log=True)
-#: A container has terminated. The symptom is the exit code, or a probe that failed so often that
-#: the kubelet stopped the container.
+#: A container has terminated. The symptom is the exit code, or a probe for which the kubelet has
+#: stopped the container.
 TERMINATED = (
     Row("command", rf"^(StartError|ContainerCannotRun): {_EXEC_FAILURE}", Fatal.YES,
         _CHECK_COMMAND),
@@ -256,8 +251,8 @@ RUNNING = (
         has_log=True),
 )
 
-#: The kubelet's own admission rejects a pod that is already bound to the node. The controller
-#: replaces the pod at once; run/deadlines.py limits the number of such replacements.
+#: The kubelet's own admission rejects a pod that is bound to the node. The controller replaces the
+#: pod at once; run/deadlines.py limits these replacements.
 REJECTED = "refused-by-node"
 #: Kinds of causes: the pod was evicted, or its node was lost or shut down.
 EVICTED, NODE = "evicted", "node"
@@ -265,7 +260,7 @@ EVICTED, NODE = "evicted", "node"
 EVICTION_BY_API = "EvictionByEvictionAPI"
 #: Beginning of some suggestions, which advice_after_waiting() removes.
 _WAIT_FIRST = "wait: it will be replaced; if this keeps happening, "
-#: The whole pod was evicted, lost or rejected. The controller replaces it, so no row is fatal.
+#: The pod was evicted, lost or rejected. The controller replaces it, so no row is fatal.
 LOST = (
     Row(EVICTED, rf"^{EVICTION_BY_API}", Fatal.NO,
         _WAIT_FIRST + "find out which client evicts it: a drain of node {node}, a descheduler or a "
@@ -290,9 +285,9 @@ LOST = (
         "balancer's:\n{kubectl} describe pod {pod}"),
 )
 
-#: A deleted pod has not terminated yet. The diagnosis does not know when the deletion began, so
-#: only an obstacle that does not disappear by itself is a cause. The grace period is a cause only
-#: if the update waits for the end of terminating pods.
+#: A deleted pod has not terminated yet. It is unknown when the deletion began, so only an obstacle
+#: that does not disappear by itself is a cause. The grace period is a cause only if the update
+#: waits for the end of terminating pods.
 TERMINATING = (
     Row("finalizer", r"^Terminating: finalizers", Fatal.NO,
         "let the program that set the finalizer remove it; if that program no longer runs:\n"
@@ -308,12 +303,12 @@ TERMINATING = (
 
 
 def advice_after_waiting(suggestion: str) -> str:
-    """Return the suggestion without the advice to wait, which is useless if pods keep failing."""
+    """Return the suggestion without the advice to wait."""
     return suggestion.removeprefix(_WAIT_FIRST)
 
 
-#: Kinds of causes that only a soak detects: a pod was deleted, a pod lost its readiness, or the new
-#: pods have more warning Events than the old pods.
+#: Kinds of causes that only a soak detects. WARNED: the new pods have more warning Events than the
+#: old pods.
 DELETED, UNREADY, WARNED = "gone", "unready", "warnings"
 #: All kinds of causes, the most specific first.
 ORDER = [*dict.fromkeys(

@@ -4,9 +4,8 @@
 
 """Warn that Argo CD, Flux or Helm will restore the manifest of an object. Pure.
 
-Labels, annotations and managedFields of an object identify the tool that manages the object. Any
-user who may change the object can forge these values, so they only cause warnings. A warning
-contains a value only if the value is a valid name.
+Labels, annotations and managedFields of the object identify the tool. Any user who may change the
+object can forge them, so they only cause warnings, which contain only valid names.
 """
 
 from __future__ import annotations
@@ -22,25 +21,23 @@ from ..model.object_meta import suspended_gitops
 from ..model.observed import Controller
 from ..model.request import Request
 
-#: Annotation of Argo CD. Its value is "application:group/kind:namespace/name".
+#: Annotation with the value "application:group/kind:namespace/name".
 ARGO_TRACKING = "argocd.argoproj.io/tracking-id"
-#: Label of Argo CD. Its value is the name of the application.
+#: Label with the name of the application.
 ARGO_LABEL = "argocd.argoproj.io/instance"
-#: Default label of Argo CD before 3.0. Most charts set this label, too, so it counts only if Argo
-#: CD is also a field manager.
+#: Default label of Argo CD before 3.0. Most charts set it, too, so it counts only if Argo CD is
+#: also a field manager.
 INSTANCE = "app.kubernetes.io/instance"
 ARGO_MANAGERS = {"argocd-controller", "argocd-application-controller"}
-#: Pairs of labels of Flux. Their values are the name and the namespace of the Kustomization (or of
-#: the HelmRelease).
+#: Pairs of labels with the name and the namespace of the Kustomization, or of the HelmRelease.
 FLUX_KUSTOMIZATION = (suspension.KUSTOMIZATION.label, "kustomize.toolkit.fluxcd.io/namespace")
 FLUX_RELEASE = (suspension.RELEASE.label, "helm.toolkit.fluxcd.io/namespace")
-#: A label of Helm, and two annotations of Helm. Other tools, such as Argo CD, set only the label.
+#: A label, and two annotations. Other tools, such as Argo CD, set only the label.
 MANAGED_BY = "app.kubernetes.io/managed-by"
 HELM_RELEASE = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 
-#: Annotation that excludes an object from its Kustomization while the value is "disabled".
+#: Annotation that excludes an object from its Kustomization.
 FLUX_RECONCILE = suspension.KUSTOMIZATION.annotation
-#: Arguments of kubectl patch that suspend a Kustomization or a HelmRelease.
 _SUSPEND_PATCH = """--type=merge -p '{"spec": {"suspend": true}}'"""
 #: Values of the connection options for kubectl.
 Connection: t.TypeAlias = "t.Mapping[str, str | None]"
@@ -55,8 +52,7 @@ class Managed(t.NamedTuple):
     #: The field managers in metadata.managedFields.
     managers: frozenset[str]
     namespace: str = ""
-    #: The resource for kubectl, such as "deployment". "" if the update deletes the object, so that
-    #: advice to annotate the object would be useless.
+    #: The resource for kubectl, such as "deployment"; "" if the update deletes the object.
     resource: str = ""
 
 
@@ -68,12 +64,10 @@ class Manager(t.NamedTuple):
     when: str
     #: How the user can suspend the tool, such as "stop automatic syncs".
     suspend: str = ""
-    #: The command that suspends the tool.
     command: str = ""
     #: Advice that replaces the advice to suspend the tool.
     advice: str = ""
-    #: The controller of Flux, from which the option suspend_gitops can exclude the object. None for
-    #: other tools.
+    #: The controller of Flux; None for other tools.
     tool: suspension.Tool | None = None
 
 
@@ -89,8 +83,8 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
                                   for find in (_flux_kustomization, _flux_release, _helm))]
     if not is_deleted:
         managers = [manager and _with_option(request, primary, manager) for manager in managers]
-    # The successor inherits the label by which Argo CD recognizes its objects, but has no manifest
-    # in git. Argo CD (the first of the managers) therefore prunes the successor.
+    # Argo CD (the first of the managers) prunes the successor, which inherits the label of Argo CD,
+    # but has no manifest in git.
     is_pruned = flow.creates_successor and not _is_tracked(managed)
     pruning = ("With automatic pruning, Argo CD deletes the successor during the update. "
                if is_pruned else "")
@@ -100,7 +94,7 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
 
 
 def _with_option(request: Request, primary: Controller, manager: Manager) -> Manager:
-    """Return the manager with its texts adapted to the option suspend_gitops of the task."""
+    """Return the manager with its texts adapted to the option suspend_gitops."""
     tool = manager.tool
     if tool is None:
         return manager._replace(suspend=f"{manager.suspend} (suspend_gitops suspends only Flux)"
@@ -121,7 +115,7 @@ def _with_option(request: Request, primary: Controller, manager: Manager) -> Man
 def continuous_managers(connection: Connection, managed: Managed) -> list[Manager]:
     """Return the tools that undo a change of the object at their next reconciliation.
 
-    Helm is not among them: it applies only the differences between two versions of a chart.
+    Helm does not: it applies only the differences between two versions of a chart.
     """
     managers = [_argo(managed), *(find(connection, managed)
                                   for find in (_flux_kustomization, _flux_release))]
@@ -129,16 +123,12 @@ def continuous_managers(connection: Connection, managed: Managed) -> list[Manage
 
 
 def _default_advice(manager: Manager) -> str:
-    """Return the advice to change the manifest as well, or to suspend the tool."""
     return (f"Make the same change in git, or {manager.suspend} before the update: "
             f"{manager.command}")
 
 
 def _effect(flow: Flow, request: Request) -> str:
-    """Return the effect of the manifest when the tool applies it again: "resets foo to ...".
-
-    Returns "" if the change of the task is not undone.
-    """
+    """Return the effect when the tool applies the manifest ("resets foo to ..."), or "" if none."""
     if request.state.migrates:
         return (f"creates the {request.kind} {request.name} again, in addition to the Deployment, "
                 "with as many pods")
@@ -154,10 +144,7 @@ def _effect(flow: Flow, request: Request) -> str:
 
 
 def _is_tracked(managed: Managed) -> bool:
-    """Return whether Argo CD tracks the object by its annotation.
-
-    Like Argo CD, ignore an annotation that was copied from another object.
-    """
+    """Return whether Argo CD tracks the object by an annotation not copied from another object."""
     target = text(managed.annotations, ARGO_TRACKING).partition(":")[2]
     return target.rpartition("/")[2] == managed.name
 
@@ -167,8 +154,7 @@ def _argo(managed: Managed) -> Manager | None:
     if not (is_tracked or is_managed or ARGO_LABEL in managed.labels):
         return None
     tracked_by = text(managed.annotations, ARGO_TRACKING).partition(":")[0]
-    # The tracking id of an application outside the namespace of Argo CD has the form
-    # namespace_name.
+    # An application outside the namespace of Argo CD has the tracking id namespace_name.
     names = (tracked_by.split("_") if is_tracked
              else [text(managed.labels, ARGO_LABEL) or text(managed.labels, INSTANCE)])
     application = "/".join(names) if len(names) <= 2 and all(map(is_name, names)) else ""
@@ -178,8 +164,7 @@ def _argo(managed: Managed) -> Manager | None:
 
 
 def _flux_kustomization(connection: Connection, managed: Managed) -> Manager | None:
-    # suspend_gitops excludes the object only until the update ends, so only a user's annotation
-    # makes the warning unnecessary.
+    # suspend_gitops excludes the object only until the update ends, unlike a user's annotation.
     is_excluded = (text(managed.annotations, FLUX_RECONCILE).lower() == suspension.DISABLED
                    and FLUX_RECONCILE not in suspended_gitops(managed.annotations))
     if managed.resource and is_excluded:
@@ -229,7 +214,7 @@ def _helm(connection: Connection, managed: Managed) -> Manager | None:
 
 
 def _valid_names(metadata: t.Mapping[str, t.Any], keys: tuple[str, str]) -> tuple[str, str]:
-    """Return the values of both keys, or two empty strings if one value is not a valid name."""
+    """Return the values of both keys, or two empty strings if one is not a valid name."""
     name, namespace = (text(metadata, key) for key in keys)
     return (name, namespace) if is_name(name) and is_name(namespace) else ("", "")
 

@@ -5,8 +5,7 @@
 """Find images that the new pods run in several versions, because a tag has moved. No I/O.
 
 The kubelet reports the version of a running image as imageID in the status of a container: the
-digest under which a registry serves the image, or the ID of a local image. The status is untrusted:
-its texts are escaped, truncated and compared with each other, but never parsed.
+digest under which a registry serves the image, or the ID of a local image. The status is untrusted.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from ..model.fields import Json, display_text, mapping, objects, text
 from .diagnosis import Cause
 
 DRIFT = "image-drift"
-#: Maximum number of characters of an image or a version.
 MAX_TEXT_LENGTH = 200
-#: Maximum number of versions in a message, and of pods for each version.
+#: In a message: of versions, and of pods for each version.
 MAX_VERSIONS, MAX_NAMES = 5, 5
 #: Fields of a pod's spec with containers, and the corresponding fields of its status.
 _FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
@@ -32,27 +30,20 @@ class RunningImage(t.NamedTuple):
     container: str
     #: The image as the spec names it, such as "web:1.2".
     image: str
-    #: Whether the version is the digest of a registry. A digest is never equal to an image ID, so
-    #: digests are only compared with digests.
+    #: Whether the version is a digest, which is only compared with digests, or an image ID.
     is_digest: bool
-    #: The digest or the image ID.
     version: str
 
 
 class PodVersions(t.NamedTuple):
     """The running images of a pod, with their versions."""
 
-    #: The name of the pod.
     name: str
     images: tuple[RunningImage, ...]
 
 
 def versions_of(pod: Json) -> PodVersions:
-    """Return the versions of the images of a pod, as far as they are known.
-
-    An image that the spec names by its digest is left out. Images of init containers, and of
-    containers that admission added, are included.
-    """
+    """Return the known versions of the images that the spec does not name by their digest."""
     running: list[RunningImage] = []
     for field, status_field in _FIELDS.items():
         images = {text(container, "name"): text(container, "image")
@@ -68,8 +59,8 @@ def versions_of(pod: Json) -> PodVersions:
 
 
 def causes(pods: t.Iterable[PodVersions]) -> list[Cause]:
-    """Return a cause for each container that runs several versions of one image."""
-    #: {(container, image, is_digest): {version: [names of the pods that run the version]}}.
+    """Return a cause for each container with several versions of one image."""
+    #: {(container, image, is_digest): {version: [pod names]}}.
     pod_names: dict[tuple[str, str, bool], dict[str, list[str]]] = {}
     for pod in pods:
         for container, image, is_digest, version in pod.images:
@@ -82,7 +73,7 @@ def causes(pods: t.Iterable[PodVersions]) -> list[Cause]:
 
 
 def _cause(container: str, image: str, versions: t.Mapping[str, list[str]]) -> Cause:
-    """Return the cause. Its message first lists the version that most pods run."""
+    """Return the cause, with the version of most pods first."""
     by_count = sorted(versions.items(), key=lambda item: (-len(item[1]), item[0]))
     parts = [f"{version} in {_list_names(sorted(pods))}"
              for version, pods in by_count[:MAX_VERSIONS]]
@@ -94,10 +85,7 @@ def _cause(container: str, image: str, versions: t.Mapping[str, list[str]]) -> C
 
 
 def sentence(cause: Cause) -> str:
-    """Return the place and the message of a cause.
-
-    Cause.sentence would add the number of pods, which the message already contains.
-    """
+    """Return the place and the message of a cause, which contains the numbers of pods."""
     return f"{cause.place}: {cause.message}"
 
 

@@ -25,12 +25,12 @@ from ..model.template import labels_of
 from . import diagnosis
 from .diagnosis import Cause
 
-#: Kinds of causes, by the template of the unready pod. OLD: the pod has the previous template.
-#: HELD: the pod has the previous template. Its replacement would have the previous template, too,
-#: because the update is paused. STUCK: the pod has neither the previous nor the new template.
+#: Kinds of causes, by the template of the unready pod. OLD: the previous template. HELD: the same,
+#: but its replacement would have it, too, because the update is paused. STUCK: neither the previous
+#: nor the new template.
 OLD, HELD, STUCK = "old-pod", "held-pod", "stuck-pod"
 KINDS = (OLD, STUCK, HELD)
-#: Kinds of causes that block the update, and that would also block a rollback.
+#: Kinds of causes that would also block a rollback.
 BLOCK_ROLLBACK = (OLD, HELD)
 
 _DELETE_ADVICE = (
@@ -48,8 +48,7 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
     """Return the causes of old pods that block an update, and then the causes of all other pods.
 
-    For a rollback, return the result of diagnosis.causes() for all pods, because the task itself
-    deletes the pods that block a rollback.
+    In a rollback, the task itself deletes the pods that block it.
     """
     old_pods = {} if request.state.undoes else _unready_old_pods(controller, pods)
     old_pod_causes = [cause for pod in pods if _name(pod) in old_pods
@@ -100,10 +99,7 @@ def _of_stateful_set(controller: StatefulSet, pods: t.Iterable[Json]) -> dict[st
 
 def _old_pod_causes(request: Request, pod: Json, events: t.Iterable[Json],
                     old_pods: t.Mapping[str, _OldPod]) -> list[Cause]:
-    """Return the causes of an unready old pod, with the suggestion for its kind of cause.
-
-    old_pods: all unready old pods, by name.
-    """
+    """Return the causes of an unready old pod. old_pods: all unready old pods, by name."""
     name, uid = _name(pod), text(pod["metadata"], "uid")
     kind, blocks_update = old_pods[name]
     pod_events = [event for event in events

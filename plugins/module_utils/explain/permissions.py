@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the permissions of the user before the first write. No I/O.
-
-docs/reference/permissions.md explains each permission, and contains them as a Role.
-"""
+"""Check permissions before the first write. docs/reference/permissions.md lists them. No I/O."""
 
 from __future__ import annotations
 
@@ -16,17 +13,16 @@ from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.request import Request
 
-#: The permission to read the logs of pods.
 LOG_RULE: Rule = ("", "pods/log", ("get",))
-#: The permission for the Lease of a task. A task with lock=false does not need the permission.
+#: A task with lock=false does not need this permission.
 LEASE_RULE: Rule = ("coordination.k8s.io", "leases", ("get", "create", "update", "delete"))
 
 
 def refuse_missing(rules: t.Sequence[Json], needs: t.Sequence[Rule], request: Request) -> None:
     """Raise RolloutError if the rules do not allow all verbs that the request needs.
 
-    rules: the resourceRules of a SelfSubjectRulesReview. The resourceNames of a rule are ignored,
-    because not all names are known yet. needs: the needed permissions, except for LEASE_RULE.
+    rules: the resourceRules of a SelfSubjectRulesReview. Their resourceNames are ignored, because
+    not all names are known yet. needs: the needed permissions, except for LEASE_RULE.
     """
     denied = missing(rules, [*needs, *([LEASE_RULE] if request.lock else [])])
     if denied:
@@ -40,7 +36,7 @@ def refuse_missing(rules: t.Sequence[Json], needs: t.Sequence[Rule], request: Re
 
 
 def missing(rules: t.Sequence[Json], needs: t.Iterable[Rule]) -> str:
-    """Return the needed verbs that the rules do not allow, such as "list, watch on pods", or ""."""
+    """Return the needed verbs that the rules lack, such as "list, watch on pods", or ""."""
     return "; ".join(filter(None, (_missing(rules, *rule) for rule in needs)))
 
 

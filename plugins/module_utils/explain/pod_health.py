@@ -4,9 +4,8 @@
 
 """Find the failures of new pods since the start of a soak. No I/O.
 
-A soak is a time in which an update waits, and watches its new pods for failures.
-Restarts and lost readiness come from the status of the pods. Warning Events are only counted. Their
-number for the new pods is compared with their number for the old pods.
+A soak is a time in which an update waits, and watches its new pods for failures: restarts, lost
+readiness, and more warning Events than those of the old pods.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from .failure_reasons import (
     WARNED,
 )
 
-#: Maximum count of an Event: another client may have written a larger number.
+#: Another client may have written a larger number.
 MAX_EVENT_COUNT = 10**6
 _DESCRIBE_POD = "{kubectl} describe pod {pod}"
 
@@ -38,9 +37,9 @@ class Vitals(t.NamedTuple):
     """The fields of a pod that a soak compares."""
 
     name: str
-    #: Restart counts by container.
+    #: By container.
     restarts: dict[str, int]
-    #: The result of is_healthy(): the pod is ready, and has not ended.
+    #: The result of is_healthy().
     is_ready: bool
     #: lastTransitionTime of the condition Ready.
     transition_time: str
@@ -66,17 +65,16 @@ def is_healthy(pod: Json) -> bool:
 
 
 def is_active(pod: Json) -> bool:
-    """Return whether a pod has neither ended (Failed or Succeeded) nor begun to terminate."""
+    """Return whether a pod has neither ended nor begun to terminate."""
     has_ended = text(mapping(pod, "status"), "phase") in ("Failed", "Succeeded")
     return not has_ended and "deletionTimestamp" not in mapping(pod, "metadata")
 
 
 def healthy_since(pod: Json) -> float | None:
-    """Return the time since which a pod has been healthy, in seconds since 1970.
+    """Return since when a pod has been healthy, in seconds since 1970.
 
-    Returns None if the pod is not healthy, or if a time is missing. The status of the pod proves
-    how long the pod has run without a restart or a loss of readiness. The annotations of the
-    controller are no proof, since another client may have written them.
+    Returns None if the pod is not healthy, or if a time is missing. Only the status of the pod is a
+    proof: any client may have written the annotations of the controller.
     """
     start_times = [text(mapping(status, "state", "running"), "startedAt")
                    for status in _container_statuses(pod) if mapping(status, "state", "running")]
@@ -102,7 +100,7 @@ def name_of(pod: Json) -> str:
 
 
 def event_counts(events: t.Iterable[Json]) -> dict[str, int]:
-    """Return the counts of the Events, by the uid of the Event."""
+    """Return the counts of Events by their uids."""
     return {text(mapping(event, "metadata"), "uid"): _count(event) for event in events}
 
 
@@ -116,11 +114,7 @@ def reasons(events: t.Iterable[Json], uids: t.Container[str]) -> frozenset[str]:
 
 
 def is_evicted_by_client(pod: Json) -> bool:
-    """Return whether a client such as a drain, a descheduler or an autoscaler has evicted a pod.
-
-    The client sends a request to the Eviction API. If the PodDisruptionBudgets allow the eviction,
-    the API server sets the condition DisruptionTarget.
-    """
+    """Return whether a client of the Eviction API, such as a drain, has evicted a pod."""
     return any(text(condition, "type") == "DisruptionTarget"
                and text(condition, "status") == "True"
                and text(condition, "reason") == EVICTION_BY_API
@@ -140,8 +134,7 @@ def causes(request: Request, initial_pods: InitialPods, pods: CurrentPods,
 
     Deletions count as failures only if there are more than allowed_deletions.
 
-    changed: the uids of the pods that have changed since the last check. Only these pods are
-    checked. None means that all pods are checked.
+    changed: the uids of the pods to check, which have changed since the last check; None means all.
     """
     lost = lost_pods(initial_pods, pods)
     are_too_many = len(lost) > allowed_deletions
@@ -158,7 +151,7 @@ def past_failures(request: Request, initial_pods: InitialPods,
                   states: t.Iterable[Json]) -> list[Cause]:
     """Return the causes of failures in past states of the initial pods, except for deletions.
 
-    states: the past states, each as the manifest of a pod.
+    states: manifests of pods.
     """
     pairs = ((initial_pods.get(text(mapping(pod, "metadata"), "uid")), pod) for pod in states
              if "deletionTimestamp" not in pod["metadata"])
@@ -172,8 +165,7 @@ def excess_warnings(request: Request, new: CurrentPods, old: CurrentPods,
                     ignored_reasons: t.Container[str] = ()) -> list[Cause]:
     """Return a cause if the new pods have more warning Events than the old pods, else [].
 
-    Both the average number of Events per pod, and the maximum number for a single pod, must be
-    higher for the new pods.
+    Both the average per pod and the maximum of a pod must be higher for the new pods.
 
     initial_counts: the result of event_counts() at the start of the soak.
     """
@@ -211,7 +203,7 @@ def _loss_causes(request: Request, name: str, pod: Json | None) -> list[Cause]:
 
 def _node_causes(request: Request, pod: Json) -> list[Cause]:
     """Return the causes if a pod was evicted, rejected, or lost with its node."""
-    # With a deletionTimestamp, pod_causes() does not look for causes in the containers.
+    # With a deletionTimestamp, pod_causes() skips the containers.
     deleted_pod = {**pod, "metadata": {"deletionTimestamp": "unknown",
                                        **mapping(pod, "metadata")}}
     return [cause for cause in diagnosis.pod_causes(request, deleted_pod, ())
@@ -221,10 +213,7 @@ def _node_causes(request: Request, pod: Json) -> list[Cause]:
 def _pod_causes(request: Request, before: Vitals, pod: Json) -> list[Cause]:
     """Return the causes why a pod that still exists has failed since its first observation.
 
-    A pod that was not ready at first has no causes here. The update still waits for the start of
-    this pod, and reports the causes itself if the start fails.
-
-    before: the first observation.
+    The update itself waits for a pod that was not ready at first, and reports the causes.
     """
     if not before.is_ready:
         return []

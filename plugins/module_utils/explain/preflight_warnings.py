@@ -4,9 +4,8 @@
 
 """Warn, before the first write, of failures that Services, quotas and nodes make likely. Pure.
 
-One function checks each kind of object. Each message names the object, and ends with a remedy. A
-wrong warning is worse than none. Only the cluster can judge admission, LimitRanges, affinity and
-the load of nodes, so these are not checked here. diagnosis.py reports failures of this kind later.
+A wrong warning is worse than none. Only the cluster can judge admission, LimitRanges, affinity and
+the load of nodes, so these are not checked here. Each message ends with a remedy.
 """
 
 from __future__ import annotations
@@ -30,13 +29,12 @@ from ..model.template import labels_of
 from ..model.thresholds import grow_to, resolve_fenceposts
 from . import quotas
 
-#: Hooks to add to a container, as YAML.
 PRE_STOP = "lifecycle: {preStop: {sleep: {seconds: 3}}}"
 PRE_STOP_BEFORE_1_30 = 'lifecycle: {preStop: {exec: {command: [sleep, "3"]}}}'
 #: Default of terminationGracePeriodSeconds (pkg/apis/core/v1/defaults.go).
 GRACE_PERIOD = 30
-#: Stands for the value of the deployment label on the new pods, which is unknown before the update.
-#: No selector matches "?", since it is not a valid label value.
+#: The value of the deployment label on the new pods is unknown before the update. No selector
+#: matches "?", which is not a valid label value.
 _UNKNOWN = "?"
 
 
@@ -68,7 +66,7 @@ def warnings(flow: Flow, request: Request, primary: Controller, template: Json,
 
 
 def usage_of(flow: Flow, request: Request, primary: Controller, template: Json) -> quotas.Amounts:
-    """Return the amounts that new pods and their controller add to the usage of a quota."""
+    """Return the amounts that an update with its full surge adds to the usage of a quota."""
     update = _Update(flow, request, primary, template, RelatedObjects())
     return _needed(update, update.surge)
 
@@ -84,7 +82,7 @@ class _Update(t.NamedTuple):
 
     @property
     def desired(self) -> int:
-        """The desired size of the primary, even if an update in progress has scaled it down."""
+        """The size of the primary, even if an update in progress has scaled it down."""
         return max(self.primary.replicas, self.primary.original or 0)
 
     @property
@@ -96,12 +94,10 @@ class _Update(t.NamedTuple):
 
     @property
     def old_labels(self) -> Json:
-        """The labels of the current pods."""
         return labels_of(self.primary.template)
 
     @property
     def new_labels(self) -> Json:
-        """The labels of the new pods."""
         return {**labels_of(self.template), self.request.label_key: _UNKNOWN}
 
     @property
@@ -136,43 +132,40 @@ def _services(update: _Update) -> t.Iterator[str]:
 def _template(update: _Update) -> t.Iterator[str]:
     """Warn of a template whose pods lose requests at their start or end."""
     spec = _map(update.template, "spec")
-    serving = _serving(update) if update.desired else []
+    servers = _find_servers(update) if update.desired else []
 
     # A container with only a startupProbe is not ready until the probe succeeds (UpdatePodStatus,
     # pkg/kubelet/prober).
-    without_probe = [server for server in serving if not _map(server.container, "readinessProbe")
+    without_probe = [server for server in servers if not _map(server.container, "readinessProbe")
                      and not _map(server.container, "startupProbe")]
     if without_probe and not _list(spec, "readinessGates"):
         port = f"port: {without_probe[0].port}"
-        yield (f"No readinessProbe on {_names(without_probe)}: Service "
+        yield (f"No readinessProbe on {_containers(without_probe)}: Service "
                f"{without_probe[0].service} sends requests to a new pod before it listens (when "
                "measured, 18 of 5,744 requests were lost). "
                f"Add to the container: readinessProbe: {{tcpSocket: {{{port}}}, periodSeconds: 1}}"
                ", or better, an httpGet that succeeds when it is ready to serve")
 
-    without_hook = [server for server in serving if not _has_pre_stop(server.container)]
+    without_hook = [server for server in servers if not _has_pre_stop(server.container)]
     if without_hook:
-        yield (f"No preStop pause on {_names(without_hook)}: unless the server keeps running for "
-               f"3 s after SIGTERM, it is gone before Service {without_hook[0].service} stops "
+        yield (f"No preStop pause on {_containers(without_hook)}: unless the server keeps running "
+               f"for 3 s after SIGTERM, it is gone before Service {without_hook[0].service} stops "
                "sending it requests (when measured, 120 of 6,884 were lost). Add to the container: "
                f"{PRE_STOP}, or before Kubernetes 1.30 {PRE_STOP_BEFORE_1_30}; a running pod keeps "
                "its spec, so this helps from the next update on")
 
     grace_period = _number(spec, "terminationGracePeriodSeconds", GRACE_PERIOD)
-    slowest = max(serving, key=lambda server: _pre_stop_sleep(server.container), default=None)
+    slowest = max(servers, key=lambda server: _pre_stop_sleep(server.container), default=None)
     # After a preStop hook, the kubelet leaves at least 2 s (minimumGracePeriodInSeconds).
     if slowest and (sleep := _pre_stop_sleep(slowest.container)) >= max(grace_period, 1):
         yield (f"terminationGracePeriodSeconds is {grace_period}, and the preStop of "
-               f"{_names([slowest])} alone takes {sleep} s: that leaves 2 s to finish the requests "
-               f"of Service {slowest.service} that are in progress. Set in the spec of the "
-               f"template: terminationGracePeriodSeconds: {sleep + GRACE_PERIOD}")
+               f"{_containers([slowest])} alone takes {sleep} s: that leaves 2 s to finish the "
+               f"requests of Service {slowest.service} that are in progress. Set in the spec of "
+               f"the template: terminationGracePeriodSeconds: {sleep + GRACE_PERIOD}")
 
 
 def _quotas(update: _Update) -> t.Iterator[str]:
-    """Warn of ResourceQuotas that are too small for the update with its full surge.
-
-    During an update there is no warning: status.used already includes a part of the surge.
-    """
+    """Warn of ResourceQuotas that are too small for the update with its full surge."""
     for name, quota, shortage in _shortages(update):
         alternative = ("" if quotas.missing(quota, _needed(update, 0))
                        else ", or remove old pods first: max_surge=0 max_unavailable=1")
@@ -181,14 +174,15 @@ def _quotas(update: _Update) -> t.Iterator[str]:
 
 
 def _shortages(update: _Update) -> t.Iterator[tuple[str, Json, str]]:
-    """Yield a tuple for each quota that is too small: its name, the quota, the shortage as text."""
+    """Yield the name, the quota and the shortage as text for each quota that is too small."""
+    # During an update, status.used already includes a part of the surge.
     for quota in () if update.primary.is_updating else update.related.quotas or ():
         if shortage := quotas.shortage(quota, _needed(update, update.surge)):
             yield _name(quota), quota, shortage
 
 
 def _needed(update: _Update, surge: int) -> quotas.Amounts:
-    """Return the resources that an update with this surge adds to the usage of a quota."""
+    """Return the amounts that an update with this surge adds to the usage of a quota."""
     pods = quotas.needed(update.primary.template, update.template, update.desired, surge)
     return pods + quotas.Amounts(update.flow.quota_names)
 
@@ -217,8 +211,7 @@ def _nodes(update: _Update) -> t.Iterator[str]:
 def _daemon_nodes(update: _Update) -> t.Iterator[str]:
     """Warn of nodes that the new template of a DaemonSet excludes.
 
-    The DaemonSet controller deletes the pods on such nodes at once, regardless of the update
-    strategy (manage in pkg/controller/daemon).
+    The DaemonSet controller deletes their pods at once (manage in pkg/controller/daemon).
     """
     if not update.flow.has_pod_per_node:
         return
@@ -226,7 +219,7 @@ def _daemon_nodes(update: _Update) -> t.Iterator[str]:
     if excluded := sorted(current_nodes - _eligible_nodes(update)):
         more = f" and {len(excluded) - 3} more" if len(excluded) > 3 else ""
         yield (f"nodeSelector and tolerations of the new template exclude {len(excluded)} nodes "
-               f"that the current one allows ({_and(excluded[:3])}{more}): the cluster deletes "
+               f"that the current one allows ({_join(excluded[:3])}{more}): the cluster deletes "
                "their pods at once, regardless of pause_at and max_unavailable. To try the rest "
                "of the change first, leave this part out")
 
@@ -255,8 +248,7 @@ def _with_tolerations(update: _Update) -> Json:
 def _budgets(update: _Update) -> t.Iterator[str]:
     """Warn of PodDisruptionBudgets that allow no eviction, or do not select the new pods.
 
-    An update respects a budget. If a budget allows no eviction, no pod may be missing, so the
-    update needs a surge. Without a surge, the planner raises an error, so no warning is needed.
+    If a budget allows no eviction, the planner raises an error for an update without surge.
     """
     new_template = {"metadata": {"labels": update.new_labels}}
     for budget in budgets_of(update.primary.template, update.related.budgets):
@@ -286,7 +278,7 @@ def _autoscalers(update: _Update) -> t.Iterator[str]:
     names = [_name(autoscaler)
              for autoscaler in autoscalers_of(update.request, update.related.autoscalers)]
     if len(names) > 1:
-        yield (f"HorizontalPodAutoscalers {_and(names)} all scale {update.primary.name}: "
+        yield (f"HorizontalPodAutoscalers {_join(names)} all scale {update.primary.name}: "
                "Kubernetes follows none of them (AmbiguousSelector), and each of them may undo the "
                f"sizes that the update sets. Keep one: {update.kubectl} delete hpa "
                f"{' '.join(names[1:])}")
@@ -297,15 +289,15 @@ class _Server(t.NamedTuple):
 
     container: Json
     service: str
-    #: targetPort of the Service, a number or a name.
+    #: targetPort: a number or a name.
     port: t.Any
 
 
-def _serving(update: _Update) -> list[_Server]:
+def _find_servers(update: _Update) -> list[_Server]:
     """Return the containers of the desired template that receive requests from a Service.
 
     Such a container declares the target port, or is the only container. A Service with
-    publishNotReadyAddresses does not count, since it serves the discovery of peers, not clients.
+    publishNotReadyAddresses serves the discovery of peers, not clients.
     """
     spec = _map(update.template, "spec")
     containers = _list(spec, "containers")
@@ -356,10 +348,10 @@ class _Obstacle(t.NamedTuple):
 
     #: Text after a number of nodes, such as "cordoned". {} stands for the result of find().
     summary: str
-    #: Remedy. {} stands for the result of find(), {kubectl} for the kubectl command of the cluster.
+    #: {} stands for the result of find(), {kubectl} for kubectl without a namespace.
     advice: str
-    #: Return the detail for {} (such as the missing label "disktype=ssd") if the node (the first
-    #: argument) cannot run the pods of the template (the second argument); else return "".
+    #: Return a detail, such as the label "disktype=ssd", if the node (the first argument) cannot
+    #: run the pods of the template (the second argument); else "".
     find: t.Callable[[Json, Json], str]
 
 
@@ -387,8 +379,8 @@ def _blocking_taint(node: Json, template: Json) -> str:
 def _tolerates(template: Json, taint: Json) -> bool:
     """Return whether a template tolerates a taint.
 
-    Source: ToleratesTaint (api/core/v1/toleration.go). A toleration with an unknown operator is
-    assumed to tolerate the taint, so that no warning is wrong.
+    Source: ToleratesTaint (api/core/v1/toleration.go). A toleration with an unknown operator counts
+    as well, so that no warning is wrong.
     """
     return any(_text(toleration, "effect") in ("", taint.get("effect"))
                and _text(toleration, "key") in ("", taint.get("key"))
@@ -413,8 +405,8 @@ def _missing_resources(node: Json, template: Json) -> str:
 #: Taints that the pods of a DaemonSet always tolerate.
 _DAEMON_TOLERATIONS = ("not-ready", "unreachable", "disk-pressure", "memory-pressure",
                        "pid-pressure", "unschedulable")
-#: The reasons why a node cannot run a pod, in the order of the checks. The summary counts the first
-#: obstacle of each node. The advice is for the node that passed the most checks.
+#: In the order of the checks. The summary counts the first obstacle of each node. The advice is for
+#: the node that passed the most checks.
 _OBSTACLES = (
     _Obstacle("not ready", "See why: {kubectl} get nodes", _not_ready),
     _Obstacle("cordoned", "Uncordon one: {kubectl} uncordon NODE", _cordoned),
@@ -432,13 +424,13 @@ def _yaml(labels: Json) -> str:
     return ", ".join(f'{key}: "{value}"' for key, value in sorted(labels.items()))
 
 
-def _and(names: t.Sequence[str]) -> str:
+def _join(names: t.Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
-def _names(servers: t.Sequence[_Server]) -> str:
+def _containers(servers: t.Sequence[_Server]) -> str:
     names = [_text(server.container, "name") for server in servers]
-    return f"container{'s' * (len(names) > 1)} {_and(names)}"
+    return f"container{'s' * (len(names) > 1)} {_join(names)}"
 
 
 def _mismatch(selector: Json, labels: Json) -> Json:

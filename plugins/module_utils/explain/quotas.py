@@ -19,18 +19,16 @@ from ..model.fields import text as _text
 from ..model.fields import values as _list
 from ..model.request import Request
 
-#: Quantities by resource, such as "cpu". For each resource, the operator + adds the quantities of
-#: both operands, and the operator | takes the larger quantity.
+#: Quantities by resource, such as "cpu".
 Amounts = collections.Counter
 
 
 def needed(old_template: Json, new_template: Json, desired: int, surge: int) -> Amounts:
     """Return the maximum amounts that an update adds to the usage of the current pods.
 
-    The usage is largest just before the last `surge` old pods are deleted. At that time, all new
-    pods exist, and all other old pods are deleted. An example is an update of 4 pods with a surge
-    of 1. If each old pod requests 100m of CPU, and each new pod requests 200m, the result for CPU
-    is 200m + 3 * (200m - 100m).
+    The usage is largest just before the last `surge` old pods are deleted, when all new pods exist.
+    If 4 pods are updated from 100m to 200m of CPU with a surge of 1, the result for CPU is
+    200m + 3 * (200m - 100m).
 
     A resource that the old template does not request counts as unchanged, since a LimitRange may
     have set the request in the pods.
@@ -43,10 +41,7 @@ def needed(old_template: Json, new_template: Json, desired: int, surge: int) -> 
 
 
 def missing(quota: Json, needed: Amounts) -> Amounts:
-    """Return the amounts in `needed` that the quota does not admit.
-
-    Each amount is compared with the usage and the limit in the status of the quota.
-    """
+    """Return the amounts in `needed` that the quota does not admit."""
     hard, used = amounts(_map(quota, "status", "hard")), amounts(_map(quota, "status", "used"))
     return Amounts({resource: amount for resource, amount in needed.items()
                     if amount > 0 and resource in hard and resource in used
@@ -56,8 +51,8 @@ def missing(quota: Json, needed: Amounts) -> Amounts:
 def shortage(quota: Json, needed: Amounts) -> str:
     """Return the missing resources as text, such as "cpu (3 of 4 used, 2 more needed)", or "".
 
-    The scope NotTerminating matches each pod of a controller. A quota with another scope is not
-    checked, because the scope may depend on more than the template.
+    The scope NotTerminating matches each pod of a controller. Other scopes are not checked, because
+    they may depend on more than the template.
     """
     scopes = set(map(str, _list(_map(quota, "spec"), "scopes"))) - {"NotTerminating"}
     if scopes or _map(quota, "spec", "scopeSelector"):
@@ -71,7 +66,7 @@ def shortage(quota: Json, needed: Amounts) -> str:
 def too_small_error(requests: t.Sequence[Request], name: str, shortage: str) -> RolloutError:
     """Return the error for a quota that does not admit all new pods beside the old pods.
 
-    requests: one request for each controller that the task updates in the quota's namespace.
+    requests: those of the task in the quota's namespace.
     """
     first, count = requests[0], len(requests)
     pods, where = (("all new pods", first.where) if count == 1 else
@@ -88,8 +83,7 @@ def refuse_small_quotas(requests: t.Sequence[Request], needed: Amounts,
                         quotas: t.Iterable[Json]) -> None:
     """Raise RolloutError if a quota does not admit the pods of several updates.
 
-    requests: one request for each controller that the task updates in the namespace of the quotas.
-    needed: the sum of the amounts that the updates add to the usage.
+    requests: those of the task in the namespace of the quotas. needed: the sum for these requests.
     """
     for quota in quotas:
         if missing_text := shortage(quota, needed):
@@ -97,9 +91,7 @@ def refuse_small_quotas(requests: t.Sequence[Request], needed: Amounts,
 
 
 def _usage(template: Json) -> Amounts:
-    """Return the usage that a ResourceQuota counts for a pod of a template.
-
-    Source: podComputeUsageHelper (pkg/quota/v1/evaluator/core/pods.go).
+    """Return the usage of a pod, as in podComputeUsageHelper (pkg/quota/v1/evaluator/core/pods.go).
     """
     requests, limits = effective(template, "requests"), effective(template, "limits")
     return Amounts({"pods": 1, "count/pods": 1, **requests,
@@ -110,9 +102,8 @@ def _usage(template: Json) -> Amounts:
 def effective(template: Json, kind: str) -> Amounts:
     """Return the requests or limits of a whole pod.
 
-    Containers and sidecars run at the same time. Each init container runs alone, except for the
-    sidecars started before it. Source: PodRequests and PodLimits
-    (component-helpers/resource/helpers.go).
+    Each init container runs alone, except for the sidecars started before it. Source: PodRequests
+    and PodLimits (component-helpers/resource/helpers.go).
     """
     spec = _map(template, "spec")
     total: Amounts = Amounts()
@@ -171,11 +162,7 @@ def quantity(text: t.Any) -> decimal.Decimal:
 
 
 def format_quantity(value: decimal.Decimal | int) -> str:
-    """Format a quantity for messages.
-
-    A quantity of 1 Mi or more is rounded up to a whole number of Mi, and shown in Gi if this number
-    is a multiple of 1024.
-    """
+    """Format a quantity for messages, in whole Mi (rounded up) or Gi if large enough."""
     mebibytes = -(-math.ceil(value) // 2**20)
     if value < 2**20:
         return f"{decimal.Decimal(value).normalize():f}"

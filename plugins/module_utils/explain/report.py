@@ -22,9 +22,9 @@ from ..model.request import Request
 from ..model.steps import Step
 from ..model.template import image_names, images_of
 
-#: Maximum number of samples in the result key sizes.
+#: Maximum length of `sizes` in the result.
 MAX_SAMPLES = 500
-#: The words that precede the images in the summary, by the value of the option state.
+#: The words before the images in the summary, by state.
 _OUTCOMES = {"updated": "updated to", "rolled_back": "rolled back to",
              "restarted": "restarted with", "migrated": "a Deployment, with"}
 
@@ -47,10 +47,7 @@ def rollout(status: RolloutStatus) -> Json:
 
 
 def history(past: t.Iterable[Revision]) -> list[Json]:
-    """Return the revisions that a rollback can restore, newest first.
-
-    If several revisions have the same template, only the newest one is included.
-    """
+    """Return the revisions that a rollback can restore, newest first, and each template once."""
     newest: dict[str, Revision] = {}
     for revision in past:
         newest.setdefault(identity.canonical(revision.template), revision)
@@ -66,8 +63,7 @@ def images(start: RolloutStatus, end: RolloutStatus) -> Json:
 def bounds(start: RolloutStatus) -> Json:
     """Return the minimum of available pods (floor) and the maximum of all pods (ceiling).
 
-    Both apply during the whole update, and are None if the controller does not exist. The floor is
-    at most the number of pods that are available when the task starts.
+    Both are None if the controller does not exist.
     """
     if start.goal is None:
         return {"floor": None, "ceiling": None}
@@ -78,12 +74,11 @@ def bounds(start: RolloutStatus) -> Json:
 
 def add_sample(sizes: list[Json], status: RolloutStatus, at: str, is_end: bool = False,
                is_watched: bool = False) -> None:
-    """Append a sample of the replicas of both controllers to `sizes`.
+    """Append a sample of the replicas of both controllers, unless it equals the last one.
 
-    A sample that equals the last one is left out, except at the end of the task (is_end). If there
-    are more than MAX_SAMPLES, every second sample is deleted, except the first and the last.
+    Beyond MAX_SAMPLES, every second sample is deleted.
 
-    is_watched: whether a soak watches the pods.
+    is_end: append the sample in any case. is_watched: whether a soak watches the pods.
     """
     sample = {"phase": status.phase, "is_watched": is_watched, "controller": _size(status.old),
               "successor": _size(status.new)}
@@ -102,14 +97,14 @@ def diff(start: RolloutStatus, end: RolloutStatus) -> Json:
 
 
 def entry(step: Step, at: str) -> Json:
-    """Return an element of the list `steps` in the result."""
+    """Return an element of `steps` in the result."""
     return {"action": str(step.action), "kind": step.write.kind, "name": step.name,
             "from": step.before, "to": step.after, "at": at}
 
 
 def event(primary: Controller, namespace: str, kind: str, reason: str, message: str,
           now: str) -> Json:
-    """Return an Event about the primary. kind: the type of the Event, Normal or Warning."""
+    """Return an Event about the primary. kind: Normal or Warning."""
     involved_object = {"apiVersion": primary.kind.api_version, "kind": str(primary.kind),
                        "name": primary.name, "namespace": namespace, "uid": primary.uid}
     return {"apiVersion": "v1", "kind": "Event",
@@ -120,10 +115,7 @@ def event(primary: Controller, namespace: str, kind: str, reason: str, message: 
 
 
 def line(step: Step) -> str:
-    """Return the progress line of a step.
-
-    The line contains only names, numbers of pods and images: other fields may contain secrets.
-    """
+    """Return the progress line of a step, without fields that may contain secrets."""
     if step.action in ("scale", "restore") and isinstance(step.after, int):
         change = f"{step.before} -> {step.after} replicas"
     elif step.action == "create":
@@ -144,11 +136,9 @@ def line(step: Step) -> str:
 
 
 def pause_commands(request: Request, status: RolloutStatus) -> Json:
-    """Return the commands that resume or roll back an update that the task does not complete.
+    """Return the commands that resume or roll back an update that the task leaves incomplete.
 
-    There are commands if the update is paused, or if the task has `wait: false` and the server
-    continues the update. Otherwise, the result is {}. The commands repeat the options of the task,
-    but resume_command leaves out options such as pause_at, so that the update is completed.
+    Returns {} unless the update is paused, or the server continues it (wait=false).
     """
     if status.phase != "paused" and (request.waits or status.phase == "complete"):
         return {}
@@ -162,10 +152,7 @@ def pause_commands(request: Request, status: RolloutStatus) -> Json:
 def wait_line(wait: str, namespace: str, pod: str = "", cause: str = "") -> str:
     """Return the progress line of a wait, with the cause of unavailable pods if it is known.
 
-    wait: the line without the cause.
     cause: a sentence about the pod, or about the controller if `pod` is "".
-
-    In the result, the namespace precedes the name of the pod.
     """
     if pod:
         cause = cause.replace(f"pod {pod}", f"pod {namespace}/{pod}", 1)
@@ -173,10 +160,7 @@ def wait_line(wait: str, namespace: str, pod: str = "", cause: str = "") -> str:
 
 
 def sentence(request: Request, status: RolloutStatus, is_real: bool = True) -> str:
-    """Return the summary of a task that changed the controller.
-
-    In check mode, is_real is false, and the summary contains "would be" instead of "is".
-    """
+    """Return the summary of a task that changed the controller. is_real: False in check mode."""
     survivor, old, new = status.survivor, status.old, status.new
     verb = "is" if is_real else "would be"
     if survivor is None:
@@ -208,13 +192,13 @@ def pod(item: Json, is_new: bool) -> Json:
 
 
 def _last_record(controller: Controller) -> Json | None:
-    """Return the stored record of the last update, without fields that are only for later tasks."""
+    """Return the record of the last update, without fields that are only for later tasks."""
     return {field: value for field, value in controller.last_rollout.items()
             if field not in ("request", "template", "revision")} or None
 
 
 def progress(observed: Observed) -> str:
-    """Return the numbers of available and desired pods of both controllers, for a message."""
+    """Return the numbers of available and desired pods of both controllers."""
     return ", ".join(
         f"{controller.name} has {controller.available} of {controller.replicas} available"
         for controller in (observed.successor, observed.primary) if controller)

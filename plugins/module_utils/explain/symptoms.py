@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Extract symptoms from the status of a pod and from Events: reasons and messages. No I/O."""
+"""Extract symptoms from the status of a pod and from Events. No I/O."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Symptom(t.NamedTuple):
     message: str
     #: How often the Event occurred; 1 for a symptom from the status.
     occurrences: int = 1
-    #: Whether the symptom comes from an Event, which is less reliable than the status.
+    #: An Event is less reliable than the status.
     is_from_event: bool = False
 
 
@@ -38,8 +38,8 @@ def loss_symptoms(spec: Json, status: Json, conditions: dict[str, Json]) -> list
         symptoms.append(condition_symptom(conditions["DisruptionTarget"]))
     if "Ready" in conditions and not has_status(conditions, "Ready", "True"):
         symptoms.append(condition_symptom(conditions["Ready"]))
-        # The kubelet sets a reason if a pod is not ready. The node controller, which marks the pods
-        # of a lost node as not ready, sets no reason.
+        # The node controller, which marks the pods of a lost node as not ready, sets no reason,
+        # unlike the kubelet.
         containers = _list(status, "containerStatuses")
         are_ready = bool(containers) and all(state.get("ready") is True for state in containers)
         if are_ready and not _text(conditions["Ready"], "reason"):
@@ -55,7 +55,7 @@ def condition_symptom(condition: Json) -> Symptom:
 def finalizer_symptoms(metadata: Json) -> list[Symptom]:
     """Return a symptom that lists the finalizers of a terminating pod, or [].
 
-    The finalizers are an obstacle only after the kubelet has stopped the pod. From then on,
+    The finalizers are an obstacle only after the kubelet has stopped the pod, that is, if
     deletionGracePeriodSeconds is 0.
     """
     names = metadata.get("finalizers")
@@ -78,9 +78,8 @@ def has_status(conditions: dict[str, Json], kind: str, value: str) -> bool:
 def termination(waiting: str, terminated: Json, restarts: int) -> Symptom:
     """Return a symptom with the exit code or the start error of a container.
 
-    waiting: the waiting reason of the container, such as CrashLoopBackOff, or "". This reason
-    replaces the generic reasons Error and Completed. terminated: the state of the container after
-    it has terminated.
+    waiting: the waiting reason, such as CrashLoopBackOff, or "". It replaces the generic reasons
+    Error and Completed. terminated: the field `terminated` of the state.
     """
     reason, code = _text(terminated, "reason"), _number(terminated, "exitCode")
     signal = f" ({SIGNALS.get(code - 128, f'signal {code - 128}')})" if 128 < code < 160 else ""
@@ -97,10 +96,7 @@ def restart_text(count: int) -> str:
 
 
 def probe_failures(events: list[Json]) -> dict[str, Symptom]:
-    """Return a symptom for each failed probe, by the name of the probe, such as "liveness".
-
-    The symptom has the last message, and the total number of failures.
-    """
+    """Return the last symptom of each failed probe, such as "liveness", with all its failures."""
     symptoms: dict[str, Symptom] = {}
     for symptom in event_symptoms(events):
         match = re.search(r"(Startup|Liveness|Readiness) probe (failed|errored)", symptom.message)
@@ -119,7 +115,7 @@ def probe_threshold(spec: Json, probe: str) -> int:
 def event_symptoms(events: t.Iterable[Json]) -> list[Symptom]:
     """Return the symptoms of Events, oldest first.
 
-    An Event such as "Error: ErrImagePull" is omitted, because another Event has the details.
+    Another Event has the details of an Event such as "Error: ErrImagePull".
     """
     symptoms = []
     for event in sorted(events, key=lambda event: (
@@ -137,10 +133,7 @@ def event_field(event: Json) -> str:
 
 
 def waiting_reason(status: Json) -> tuple[str, str]:
-    """Return the reason and the message of a waiting container.
-
-    Both are "" if the container is not waiting.
-    """
+    """Return the reason and the message of a waiting container; otherwise, both are ""."""
     waiting = _map(_map(status, "state"), "waiting")
     return _text(waiting, "reason"), _text(waiting, "message")
 

@@ -4,8 +4,7 @@
 
 """Explain why requests do not arrive. Pure.
 
-The causes are found in the status of the route, of its Gateways and of the endpoints. ROWS has the
-rows of the table in docs/how-to/traffic-split.md; a test compares both.
+ROWS has the rows of the table in docs/how-to/traffic-split.md; a test compares both.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from .observed import Observed, Route
 from .related import Status
 from .request import TrafficRequest
 
-#: The types of conditions of a Gateway or a listener. If one of these conditions is not true,
-#: requests may not arrive.
+#: Conditions of a Gateway or a listener. If one is not true, requests may not arrive.
 CONDITIONS = ("Accepted", "Programmed", "ResolvedRefs")
 _DESCRIBE_GATEWAY = "{gateway_kubectl} describe gateway {gateway_name}"
 
@@ -36,7 +34,7 @@ class Cause(t.NamedTuple):
 
 
 class View(t.NamedTuple):
-    """The input of a row: the request, the observation, and the status of other objects."""
+    """The input of a row."""
 
     request: TrafficRequest
     observed: Observed
@@ -47,28 +45,23 @@ class View(t.NamedTuple):
         return self.observed.route
 
 
-#: One mapping for each cause, such as {"gateway": "infra/shared"}. The values replace the
-#: placeholders in the texts of a row.
+#: The placeholders of a row for each cause, such as {"gateway": "infra/shared"}.
 Values: t.TypeAlias = "t.Iterable[dict[str, str]]"
 
 
 class Row(t.NamedTuple):
     """One kind of cause, as a row of the table in the documentation."""
 
-    #: The text that describes the case in the table.
+    #: The description in the table.
     case: str
     #: Templates of Cause.sentence and Cause.next_command, with placeholders such as {gateway}.
     sentence: str
     command: str
-    #: Return a mapping for each cause of this kind. There is no mapping if the case does not apply.
     find: t.Callable[[View], Values]
 
 
 def causes(request: TrafficRequest, observed: Observed, status: Status) -> list[Cause]:
-    """Return the causes why requests do not arrive, in the order of the rows.
-
-    The causes that are nearest to the client come first: the route and its Gateways, then the pods.
-    """
+    """Return the causes why requests do not arrive, those nearest to the client first."""
     view, route = View(request, observed, status), observed.route
     common = {"route": f"{route.kind} {route.name}", "kubectl": request.kubectl,
               "cluster": shell.kubectl(request.connection),
@@ -124,8 +117,8 @@ def _empty_services(view: View) -> Values:
 
 
 def _unready_pods(view: View) -> Values:
-    # diagnosis.pod_causes() needs a kind, but the kind of the controller is unknown here. With
-    # STATEFUL_SET, no cause has the advice to remove old pods first.
+    # The kind of the controller is unknown. With STATEFUL_SET, no cause has the advice to remove
+    # old pods first.
     request = Request(view.request.name, kind=Kind.STATEFUL_SET, namespace=view.request.namespace,
                       connection=dict(view.request.connection))
     for name, pods in view.status.pods.items():
@@ -147,18 +140,15 @@ def _missing_endpoints(view: View) -> Values:
 
 
 def _statuses(view: View) -> list[tuple[str, Json]]:
-    """Return a pair for each Gateway: its name ("namespace/name"), and its status.
-
-    Gateways that do not exist, cannot be read or have no status are left out.
-    """
+    """Return the names ("namespace/name") and statuses of the Gateways with a known status."""
     return [(name, item["status"]) for name, item in view.status.gateways.items()
             if item and isinstance(item.get("status"), dict)]
 
 
 def _problems(status: Json) -> list[str]:
-    """Describe the conditions that are not true, each in a text ("Accepted is False: ...").
+    """Describe the conditions that are not true ("Accepted is False: ...").
 
-    status: the status of a Gateway or of a listener.
+    status: of a Gateway or of a listener.
     """
     return [f"{text(condition, 'type')} is {text(condition, 'status')}: "
             f"{text(condition, 'message') or text(condition, 'reason')}"
@@ -169,8 +159,7 @@ def _problems(status: Json) -> list[str]:
 def _gateway(view: View, full_name: str) -> dict[str, str]:
     """Return the values of the placeholders for a Gateway, given as "namespace/name".
 
-    A part that is not a valid name may be unsafe in a shell. The values for commands contain
-    NAMESPACE or NAME in place of this part.
+    A part that is not a valid name may be unsafe in a shell, so commands contain NAMESPACE or NAME.
     """
     namespace, _slash, name = full_name.partition("/")
     names = [part if is_name(part) else placeholder
@@ -203,7 +192,7 @@ ROUTE_ROWS = (
         "listener {listener} of Gateway {gateway}: {problem}", _DESCRIBE_GATEWAY,
         _listener_conditions),
 )
-#: The rows about the pods. Without a route, only these rows apply.
+#: Without a route, only these rows apply.
 POD_ROWS = (
     Row("a Service without a ready endpoint selects no pod",
         "the Service {service} selects no pod: {selector}",

@@ -7,10 +7,8 @@
 An "update to the end" deletes all old pods without a pause. A rollback deletes all new pods. One
 Service of the split would then have no pods, so the route is changed first:
 
-- Before an update to the end, the route is restored: it names only the original Service again. This
-  is not necessary if all requests go to the new pods already.
-- Before a rollback, the route stops sending requests to the new pods. A defective version therefore
-  answers no requests while its pods are replaced.
+- Before an update to the end, the route is restored, unless all requests go to the new pods.
+- Before a rollback, the route stops sending requests to the new pods, which may be defective.
 
 Any user with annotate permission can name any route in the annotation of the controller. So a split
 is changed only if its Services select pods of the controller.
@@ -37,7 +35,6 @@ from .planner import GATEWAYS, forget, patch_routes, restore, update_rules
 from .record import Record
 from .rules import Share
 
-#: The share of the new pods if they get no requests, for example during a rollback.
 NO_REQUESTS = Share(0, 100)
 
 
@@ -51,7 +48,7 @@ class Goal(StrEnum):
 
 
 def goal_of(request: Request, status: RolloutStatus, decision: Decision | None) -> Goal:
-    """Return the state that the route must have before the decision of the update is applied."""
+    """Return the state that the route must have before the decision is applied."""
     # | no update is in progress, and the task begins an update to a pause with old pods | any |
     if begins_to_pause(request, status, decision):
         return Goal.ANY
@@ -72,7 +69,7 @@ def goal_of(request: Request, status: RolloutStatus, decision: Decision | None) 
 
 
 def begins_to_pause(request: Request, status: RolloutStatus, decision: Decision | None) -> bool:
-    """Return whether the task begins an update that will pause while old pods exist."""
+    """Return whether the task begins such an update (keeps_old_pods())."""
     return (status.phase == "complete" and not isinstance(decision, Done) and not request.undoes
             and keeps_old_pods(request, status))
 
@@ -80,22 +77,20 @@ def begins_to_pause(request: Request, status: RolloutStatus, decision: Decision 
 def keeps_old_pods(request: Request, status: RolloutStatus) -> bool:
     """Return whether the update will pause while old pods exist.
 
-    No new pods are removed for a pause. If there are more new pods than pause_at, the update pauses
-    with all of them.
+    If there are more new pods than pause_at, the update pauses with all of them.
     """
     if request.pause_at is None or status.goal is None:
         return False
     if request.keeps_old:
         return True
-    # No pod counts as new before an update, and until the controller manager has observed the start
-    # of the update.
+    # No pod counts as new until the controller manager has observed the start of the update.
     is_counted = status.phase != "complete" and status.is_observed
     new_pods = status.new.replicas if status.new and is_counted else 0
     return max(request.pause_at.resolve(status.goal, round_up=True), new_pods) < status.goal
 
 
 def forget_unreadable(controller: Controller) -> Step:
-    """Return the step that removes the annotation of a controller if it names no valid route."""
+    """Return the step that removes the annotation of a controller."""
     # | restored | the annotation names no valid route | remove the annotation |
     return Step(Action.RESTORE, controller.name, patch_routes(controller, ()),
                 before="an unreadable list of routes")
@@ -104,7 +99,7 @@ def forget_unreadable(controller: Controller) -> Step:
 def plan(goal: Goal, name: str, observed: Observed) -> Decision:
     """Return the next step towards the goal, a wait or the end. Raises RolloutError.
 
-    name: the name of the controller.
+    name: of the controller.
     """
     controller = observed.controller
     # | any | the split is not of this controller | remove the route from the annotation |
@@ -121,17 +116,17 @@ def plan(goal: Goal, name: str, observed: Observed) -> Decision:
 
 
 def is_switched(observed: Observed) -> bool:
-    """Return whether all requests go to the new pods, so that the old pods can be removed."""
+    """Return whether all requests go to the new pods."""
     record = observed.route.record
     return share_of(observed) == "100%" and not (record and record.is_restoring)
 
 
 def is_of_controller(observed: Observed) -> bool:
-    """Return whether the split of the route belongs to the controller.
+    """Return whether the split of the route belongs to the controller, if it exists.
 
     A Service of the split, or the original Service in the record, must select pods of the
     controller. The selector of a Service of the split may have one label that the template lacks,
-    namely the label of the version. Without a controller, the result is True.
+    the label of the version.
     """
     if observed.controller is None:
         return True
@@ -171,10 +166,7 @@ def _old_only(name: str, observed: Observed) -> Decision:
 
 
 def _known_pair(observed: Observed) -> rules.Pair | None:
-    """Return the names of the Services of the old and of the new pods.
-
-    Returns None if the names are not certain, for example because one of the Services is missing.
-    """
+    """Return the names of the Services of the old and of the new pods, or None if not certain."""
     service = observed.services.get(observed.original)
     record = observed.route.record
     if service is None or observed.versions is None or (record and record.is_restoring):
@@ -190,9 +182,9 @@ def _known_pair(observed: Observed) -> rules.Pair | None:
 def share_of(observed: Observed) -> str:
     """Return which share of the requests goes to the new pods, such as "1%".
 
-    Returns "" if no rule is split, or if the rules have different shares. In a rule that is split,
-    the Service of the new pods is the last backend. If there is no Service of the new pods yet, the
-    only backends are the original Service, with weight 0, and the Service of the old pods.
+    Returns "" if no rule is split, or if the rules have different shares. In a split rule, the
+    Service of the new pods is the last backend. If it does not exist yet, the only backends are the
+    original Service, with weight 0, and the Service of the old pods.
     """
     route, services = observed.route, observed.split_services
     shares = set()

@@ -4,8 +4,7 @@
 
 """Change the traffic splits of a controller during its update. run/splits.py has the interface.
 
-An annotation of the controller names the routes. Without the annotation, this module sends no
-request to the API server.
+Without the annotation of the controller that names the routes, no request is sent.
 """
 
 from __future__ import annotations
@@ -32,13 +31,12 @@ from .reader import ClusterReader, NoReader
 from .record import GATEWAY_API, SERVICE, RouteName, routes_of
 from .request import TrafficRequest, command_options
 
-#: The permissions to change a split during an update, besides those for the route itself. The first
-#: item is not needed for a split without a route.
+#: The permissions besides those for the route itself. A split without a route does not need the
+#: first one.
 _PERMISSIONS: tuple[Rule, ...] = (("", "services", ("list", "delete")),
                                   ("discovery.k8s.io", "endpointslices", ("list",)),
                                   ("", "pods", ("list",)))
-#: Maximum number of calls of follow() in a run. An update needs two. More calls are a sign that
-#: another client keeps changing the annotation.
+#: Maximum number of calls of follow() in a run. An update needs two.
 MAX_CHANGES = 5
 
 
@@ -46,19 +44,13 @@ class Follower:
     """The traffic splits of a controller during an update."""
 
     def __init__(self, flow: Flow, real: KubernetesGateway, is_real: bool = True) -> None:
-        """Initialize without a request to the API server.
-
-        real: the gateway of the cluster. is_real: False in check mode, which changes only copies of
-        the objects.
-        """
+        """Initialize without a request. is_real: False in check mode, which changes only copies."""
         self._flow, self._real, self._is_real = flow, real, is_real
-        #: The simulated objects of each route in check mode.
         self._simulated: dict[RouteName, SimulatedObjects] = {}
-        #: Pairs of a goal and a value of the annotation. With this value, the goal was reached, or
-        #: has failed. While the annotation has this value, the goal is not due again.
+        #: Pairs of a goal and a value of the annotation, with which the goal was reached or has
+        #: failed. It is not due again for this value.
         self._finished: set[tuple[Goal, str]] = set()
-        #: The number of calls of follow().
-        self._changes = 0
+        self._follow_count = 0
 
     def refuse_missing_permissions(self, turn: Turn) -> None:
         routes = routes_of(turn.primary.annotations)
@@ -105,8 +97,8 @@ class Follower:
                            f"{reason}. Next: {_split_request(turn.request, route).restore_command}")
         if has_failed or goal in (Goal.OLD_ONLY, Goal.SWITCHED):
             self._finished.add((goal, _annotation(turn)))
-        self._changes += 1
-        if self._changes > MAX_CHANGES:
+        self._follow_count += 1
+        if self._follow_count > MAX_CHANGES:
             raise RolloutError(
                 f"another client keeps writing the annotation {object_meta.TRAFFIC_ROUTES}",
                 where=turn.request.where,
@@ -146,7 +138,7 @@ class Follower:
         tools.recorder.print_line(run.run()["msg"])
 
     def _versions(self, turn: Turn) -> Versions | None:
-        """Return the versions of the pods; None if the labels do not distinguish two versions."""
+        """Return the versions of the pods; None if the labels do not distinguish them."""
         try:
             return split_run.versions(self._flow, turn.request, self._real, turn.status,
                                       needs_new=False)
@@ -155,10 +147,7 @@ class Follower:
 
     def _objects(self, turn: Turn, route: RouteName, gateway: Gateway,
                  versions: Versions | None) -> split_run.Cluster:
-        """Return the objects of a split, which are simulated in check mode.
-
-        gateway: the gateway from which the controller is read.
-        """
+        """Return the objects of a split. gateway: from which the controller is read."""
         def subject() -> split_run.Subject:
             gateway.look_up(turn.primary.name)
             return split_run.Subject(gateway.controllers().get(turn.primary.name), versions)
@@ -181,7 +170,7 @@ class _RealObjects(split_run.RealObjects):
 
 
 class _SimulatedObjects(t.NamedTuple):
-    """The objects of a split in check mode. The controller is read from `gateway`."""
+    """The objects of a split in check mode, except for the controller, which is in `gateway`."""
 
     objects: SimulatedObjects
     gateway: Gateway
@@ -201,7 +190,7 @@ class _SimulatedObjects(t.NamedTuple):
 
 
 def _permissions(route: RouteName) -> tuple[Rule, ...]:
-    """Return the permissions to change a route, or a Service without a route, during an update."""
+    """Return the permissions to change a split during an update."""
     if route.kind == SERVICE:
         return (("", "services", ("get", "patch")), *_PERMISSIONS[1:])
     return ((GATEWAY_API, f"{route.kind.lower()}s", ("get", "patch")), *_PERMISSIONS)
@@ -210,7 +199,7 @@ def _permissions(route: RouteName) -> tuple[Rule, ...]:
 def _share(request: TrafficRequest, observed: Observed) -> str:
     """Return which share of the requests goes to the new pods, such as "1%".
 
-    Returns "" if the share is unknown, or if the split belongs to another controller.
+    Returns "" if unknown, or for a split of another controller.
     """
     if request.is_by_selector:
         is_own = switch.is_of_controller(request, observed)
@@ -231,5 +220,4 @@ def _split_request(request: Request, route: RouteName) -> TrafficRequest:
 
 
 def _annotation(turn: Turn) -> str:
-    """Return the value of the annotation of the controller that names the routes."""
     return str(turn.primary.annotations.get(object_meta.TRAFFIC_ROUTES))

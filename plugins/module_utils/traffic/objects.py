@@ -18,33 +18,28 @@ from ..model.steps import Create, Delete, Patch, Write
 from .observed import Observed, Route, Service, Versions
 from .record import SERVICE
 
-#: Label of an EndpointSlice. The value is the name of the Service.
+#: Label of an EndpointSlice.
 SERVICE_NAME = "kubernetes.io/service-name"
 
 
 class Objects(t.NamedTuple):
-    """The objects that the API server has returned. observed() turns them into an observation."""
+    """The objects of a split, as the API server has returned them."""
 
     #: The route, or the Service if the split uses no route.
     route: Json
     services: tuple[Json, ...]
-    #: The EndpointSlices of the Services.
+    #: EndpointSlices.
     slices: tuple[Json, ...]
     versions: Versions | None = None
-    #: Whether the API server stores the share of the requests to mirror (see Observed).
+    #: This and the other fields: see Observed.
     stores_mirror: bool = True
-    #: The controller of the pods; None if it does not exist.
     controller: Controller | None = None
-    #: Whether an update is in progress.
     is_updating: bool = False
-    #: Whether the update that a role is about to run (the option `update`) would change nothing.
     is_updated: bool = False
-    #: The pods of all versions, if the split uses no route. The Service would select all these pods
-    #: if its selector did not contain the label of a version. () if the split uses a route.
     pods: tuple[Json, ...] = ()
 
     def observed(self, is_drained: bool) -> Observed:
-        """Return the observation of the objects. is_drained: see Observed."""
+        """Return the observation. is_drained: see Observed."""
         services = {service.name: service for service in map(Service.from_api, self.services)}
         ready = frozenset(
             name for name in services
@@ -71,10 +66,7 @@ def ready_endpoints(service: Service, endpoint_slice: Json) -> list[Json]:
 
 
 class SimulatedObjects:
-    """The objects in check mode.
-
-    A write changes only copies of the objects. settle() simulates the controllers of the cluster.
-    """
+    """The objects in check mode: a write changes only copies."""
 
     def __init__(self, start: Objects) -> None:
         self._route = start.route
@@ -96,7 +88,7 @@ class SimulatedObjects:
             return False
 
     def settle(self) -> None:
-        """Give each Service a ready endpoint, and let each Gateway observe the route."""
+        """Simulate the controllers: each Service gets a ready endpoint, each Gateway the route."""
         if self._start.route["kind"] == SERVICE:
             self._slices = [_slice_of(self._route, self._pods)]
             return
@@ -131,7 +123,7 @@ class SimulatedObjects:
         return True
 
     def _label(self, name: str) -> None:
-        """Add the label of the old version to the pod `name`."""
+        """Add the label of the old version to a pod."""
         versions = self._versions
         if versions is not None:
             self._pods = tuple(_labeled(pod, versions.key, versions.old)

@@ -4,12 +4,12 @@
 
 """The observation of a traffic split: the route, its Services, and the versions of the pods. Pure.
 
-The original Service gets the requests before a split and after the restoration. A split creates the
-Services of the split: the first selects the old pods, the second the new pods.
+The original Service gets the requests before a split and after the restoration. A split creates two
+Services: the first selects the old pods, the second the new pods.
 
 The name of a Service of a split ends with a hash of the route's uid, and of the selector and the
-ports of the Service. The permission to annotate objects is not enough to change one of these
-values, so the name proves that the Service belongs to a split of this route.
+ports of the Service. The permission to annotate objects is not enough to change these values, so
+the name proves that the Service belongs to a split of this route.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from .record import (
     routes_of,
 )
 
-#: Maximum length of the name of a Service (RFC 1035).
+#: Maximum length (RFC 1035).
 MAX_SERVICE_NAME = 63
-#: The fields of a port to copy from the original Service to a Service of a split.
+#: The fields of a port to copy from the original Service.
 _PORT_FIELDS = ("name", "protocol", "port", "targetPort", "appProtocol")
-#: The fields of spec to copy from the original Service to a Service of a split.
+#: The fields of spec to copy from the original Service.
 _SERVICE_FIELDS = ("publishNotReadyAddresses", "ipFamilies", "ipFamilyPolicy",
                    "internalTrafficPolicy", "trafficDistribution", "sessionAffinity",
                    "sessionAffinityConfig")
@@ -46,14 +46,13 @@ _SERVICE_FIELDS = ("publishNotReadyAddresses", "ipFamilies", "ipFamilyPolicy",
 
 @dataclasses.dataclass(frozen=True)
 class Service:
-    """A Service in the namespace: an original Service, a Service of a split, or any other."""
+    """Any Service in the namespace."""
 
     name: str
     uid: str
     resource_version: str
     is_deleting: bool
     annotations: Json
-    #: The uids in metadata.ownerReferences.
     owner_uids: frozenset[str]
     spec: Json
 
@@ -71,16 +70,13 @@ class Service:
 
     @property
     def ports(self) -> list[Json]:
-        """The ports, with the fields in _PORT_FIELDS only."""
+        """The ports, with only the fields in _PORT_FIELDS."""
         return [{field: port[field] for field in _PORT_FIELDS if field in port}
                 for port in objects(self.spec, "ports")]
 
     @property
     def original(self) -> str:
-        """The name of the original Service in the annotation of a Service of a split, or "".
-
-        The annotation may be forged: Route.original_of() finds the original Service safely.
-        """
+        """The name in the annotation SPLIT_OF, or "". It may be forged: use Route.original_of()."""
         name = text(self.annotations, SPLIT_OF)
         return name if is_name(name) else ""
 
@@ -104,7 +100,7 @@ class Parent:
     def from_api(cls, item: Json, namespace: str, generation: int) -> Parent:
         """Return the report in an item of status.parents.
 
-        namespace, generation: the values in the metadata of the route.
+        namespace, generation: of the route.
         """
         conditions = [condition for condition in objects(item, "conditions")
                       if text(condition, "type") in ("Accepted", "ResolvedRefs")]
@@ -121,11 +117,7 @@ class Parent:
 
 @dataclasses.dataclass(frozen=True)
 class Route:
-    """An HTTPRoute or a GRPCRoute.
-
-    If the split uses no route, the fields are those of the Service. The kind is then "Service", and
-    the rules are empty.
-    """
+    """An HTTPRoute or a GRPCRoute. If the split uses no route, a Service, without rules."""
 
     kind: str
     name: str
@@ -134,7 +126,6 @@ class Route:
     resource_version: str
     is_deleting: bool
     annotations: Json
-    #: spec.rules, as stored.
     rules: tuple[Json, ...]
     parents: tuple[Parent, ...]
     #: The Gateways of spec.parentRefs as "namespace/name".
@@ -172,7 +163,7 @@ class Route:
 
     @property
     def record(self) -> Record | None:
-        """The record of a split; None if missing or invalid."""
+        """The record; None if missing or invalid."""
         return parse_record(self.annotations.get(TRAFFIC_SPLIT))
 
     @property
@@ -193,9 +184,8 @@ class Route:
     def original_of(self, service: Service, names: t.Iterable[str]) -> str:
         """Return the name of the original Service if `service` belongs to a split of this route.
 
-        names: the candidates for the original Service. A candidate is right if split_name() returns
-        the name of `service` for the candidate. The annotation of `service` proves nothing, because
-        it may be forged or missing. Returns "" if no candidate is right.
+        names: the candidates for the original Service. The annotation of `service` proves nothing,
+        because it may be forged or missing. Returns "" if no candidate is right.
         """
         if self.uid not in service.owner_uids:
             return ""
@@ -215,8 +205,7 @@ class Versions:
     new: str
     #: The old pods without the label.
     unlabeled: tuple[Pod, ...] = ()
-    #: One or two mappings: all labels of an old pod and, if new pods exist, all labels of a new
-    #: pod. Both mappings include the label `key`.
+    #: All labels of an old pod and, if new pods exist, of a new pod, including the label `key`.
     labels: tuple[Json, ...] = ()
 
 
@@ -229,31 +218,28 @@ class Observed:
     services: t.Mapping[str, Service]
     #: The names of the Services with a ready endpoint.
     ready: frozenset[str]
-    #: The versions of the pods. None for a restoration, and if the labels of the pods do not
-    #: distinguish an old and a new version.
+    #: None for a restoration, and if the labels of the pods do not distinguish two versions.
     versions: Versions | None = None
-    #: Whether enough time has passed since backends were added, or weights were changed. After this
-    #: time, the Gateways know the rules, and requests sent by the previous weights have ended.
+    #: Whether enough time has passed since a change of the rules: the Gateways know them, and
+    #: requests sent by the previous weights have ended.
     is_drained: bool = False
-    #: Whether the API server stores the share of the requests to mirror; True if the task requests
-    #: no share below 100%. The field exists only in newer versions of Gateway API.
+    #: Whether the API server stores the share of the requests to mirror, a field that only newer
+    #: versions of Gateway API have; True for 100%.
     stores_mirror: bool = True
     #: The controller of the pods; None if missing.
     controller: Controller | None = None
-    #: Whether an update is in progress. For a restoration, the task reads the status only if a role
-    #: runs the task before an update; otherwise, the value is False.
+    #: Whether an update is in progress. A restoration knows this only before an update of a role.
     is_updating: bool = False
     #: Whether the update that a role is about to run (the option `update`) would change nothing.
     is_updated: bool = False
-    #: The pods of all versions, only without a route. The task finds the pods with the selector of
-    #: the Service, after removing the label of the version from the selector.
+    #: The pods of all versions, only without a route.
     pods: tuple[Json, ...] = ()
     #: The uids of the pods among the ready endpoints of the Service, only without a route.
     endpoints: frozenset[str] = frozenset()
 
     @property
     def service(self) -> Service | None:
-        """The Service in place of a route, with the selector to switch. None with a route."""
+        """The Service in place of a route; None with a route."""
         return self.services.get(self.route.name) if self.route.kind == SERVICE else None
 
     @property
@@ -281,15 +267,15 @@ class Observed:
 
     @property
     def split_services(self) -> dict[str, Service]:
-        """The existing Services created by splits of the route, by name."""
+        """The existing Services of splits of the route, by name."""
         return {name: self.services[name] for name in self.originals}
 
     @property
     def split_names(self) -> frozenset[str]:
         """The names of existing Services of splits, and of deleted Services in the rules.
 
-        The hash in the name of a deleted Service cannot be checked. The name counts if it has the
-        right form for the original Service in the record, and if this original Service exists.
+        The hash in the name of a deleted Service cannot be checked, only its form. The original
+        Service in the record must exist.
         """
         record = self.route.record
         deleted = {name for name in self.route.targets
@@ -305,20 +291,15 @@ class Observed:
 
     @property
     def unready(self) -> list[str]:
-        """The names of the Services that the task needs, and that lack a ready endpoint.
-
-        A restoration needs a ready endpoint of the original Service. A split needs a ready endpoint
-        of each Service in split_services.
-        """
+        """The names of the Services that the task needs, and that lack a ready endpoint."""
         waited_for = (self.original,) if self.versions is None else self.split_services
         return [name for name in waited_for if name in self.services and name not in self.ready]
 
     @property
     def original(self) -> str:
-        """The name of the original Service of the split in the rules.
+        """The name of the original Service of the split in the rules, or "" if unknown or none.
 
-        If the Services in the rules do not have the same original Service, the record decides. The
-        name is "" if the rules name no Service of a split, or if the original Service is unknown.
+        If the Services in the rules do not have the same original Service, the record decides.
         """
         originals = {original for name, original in self.originals.items()
                      if name in self.named_services}
@@ -332,10 +313,7 @@ def _gateway_name(reference: Json, namespace: str) -> str:
 
 
 def split_name(route: Route, original: str, selector: Json, ports: t.Sequence[Json]) -> str:
-    """Return the name of a Service of a split: the name of the original Service, and a hash.
-
-    selector, ports: the fields of the Service of the split.
-    """
+    """Return the name of a Service of a split. selector, ports: of this Service."""
     suffix = digest([original, route.uid, selector, list(ports)])
     return f"{_prefix(original)}-{suffix}"
 
@@ -348,15 +326,14 @@ def is_split_name(name: str, original: str) -> bool:
 
 
 def _prefix(original: str) -> str:
-    """Return the name of the original Service, cut to leave room for a hyphen and a hash."""
+    """Cut the name of the original Service to leave room for a hyphen and a hash."""
     return original[:MAX_SERVICE_NAME - HASH_LENGTH - 1].rstrip("-")
 
 
 def manifest(route: Route, service: Service, key: str, value: str) -> Json:
-    """Return the manifest of a Service of a split.
+    """Return the manifest of a Service of a split, which also selects on the label.
 
-    service: the original Service. The new Service has the selector of the original Service, plus
-    the label `key` with this value.
+    service: the original Service.
     """
     selector = {**service.selector, key: value}
     spec = {field: service.spec[field] for field in _SERVICE_FIELDS if field in service.spec}
@@ -372,9 +349,9 @@ def manifest(route: Route, service: Service, key: str, value: str) -> Json:
 
 
 def pair_of(route: Route, service: Service, versions: Versions) -> tuple[Create, ...]:
-    """Return the creations of the Services for the old pods and for the new pods, in this order.
+    """Return the creations of the Services for the old pods and, if they exist, for the new pods.
 
-    service: the original Service. Without new pods, the second creation is left out.
+    service: the original Service.
     """
     return tuple(Create(manifest(route, service, versions.key, value))
                  for value in (versions.old, versions.new) if value)
@@ -382,24 +359,20 @@ def pair_of(route: Route, service: Service, versions: Versions) -> tuple[Create,
 
 def find_versions(key: str, pods: t.Iterable[tuple[Pod, bool]], fallback: str, where: str,
                   needs_new: bool = True) -> Versions:
-    """Return the versions of the pods.
+    """Return the versions of the pods. Raises RolloutError.
 
-    key: the key of the label that distinguishes the old from the new pods.
     pods: pairs of a pod and whether the pod is new.
     fallback: the value of the label that old pods without the label get later, or "" if each old
         pod must have the label.
     needs_new: whether new pods must exist.
-
-    Raises RolloutError if no old pods exist, if needed new pods are missing, or if the label
-    does not distinguish the old from the new pods.
     """
-    # The old pods have the key False, and the new pods the key True.
+    # The new pods have the key True.
     pods_by_age: dict[bool, list[Pod]] = {False: [], True: []}
     for pod, is_new in pods:
         pods_by_age[is_new].append(pod)
-    for is_new, side in ((False, "old"), (True, "new")):
+    for is_new, age in ((False, "old"), (True, "new")):
         if not pods_by_age[is_new] and (needs_new or not is_new):
-            raise RolloutError(f"there are no {side} pods, so that no requests can be split",
+            raise RolloutError(f"there are no {age} pods, so that no requests can be split",
                                where=where, next_command="begin an update with pause_at, then "
                                "run the same task again")
     unlabeled = tuple(pod for pod in pods_by_age[False] if fallback and key not in pod.labels)
@@ -407,7 +380,7 @@ def find_versions(key: str, pods: t.Iterable[tuple[Pod, bool]], fallback: str, w
         sorted({text(pod.labels, key) for pod in pods_by_age[is_new] if pod not in unlabeled}
                | ({fallback} if unlabeled and not is_new else set()))
         for is_new in (False, True))
-    # Required: a single value for all old pods, and another for all new pods, if any exist.
+    # Required: a single value for all old pods, and another for all new pods, if any.
     if (len(old_values) != 1 or len(new_values) != bool(pods_by_age[True])
             or old_values == new_values or "" in old_values + new_values):
         values = display_text(", ".join(old_values + new_values))

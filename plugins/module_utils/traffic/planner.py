@@ -10,14 +10,12 @@ Service of the old pods is enough, so that a task can split before an update.
 
 Backends enter and leave the rules with weight 0, and the Gateways get time before and after a
 change of weights (rules.py). A Service of a split is created before entering the rules, deleted
-after leaving the rules, and never changed. If a task is killed and runs again, it resumes the split
-or the restoration, since each decision depends on the observation alone.
+after leaving the rules, and never changed.
 
 If two tasks run at the same time, neither can delete a Service named in the rules. A split writes
 the record before creating the Services, and a restoration marks the record as restoring before
-deleting the Services. A split changes the rules only if the record is unchanged. If the record is
-marked as restoring, the split first completes the restoration. The id in the record distinguishes
-two splits with the same Services.
+deleting the Services. A split changes the rules only if the record is unchanged, and completes a
+restoration first. The id in the record distinguishes two splits with the same Services.
 
 Comments of the form `| ... |` are the rows of the tables in docs/how-to/traffic-split.md; a test
 compares both. The columns are record, condition and step.
@@ -50,11 +48,11 @@ from .observed import Observed, Route, Service, Versions, pair_of
 from .record import MAX_ROUTES, TRAFFIC_SPLIT, Record, RouteName, routes_of
 from .request import TrafficRequest
 
-#: The wait for the Gateways after a change of the rules.
+#: After a change of the rules.
 GATEWAYS = Wait("each Gateway has observed the route", is_condition=True, is_ended_by_server=True)
-#: The wait between naming the Services in the rules and sending requests to the Services.
+#: Between naming the Services in the rules and sending requests to them.
 KNOWN = Wait("each Gateway knows the Services", is_condition=True)
-#: The wait between taking all requests from the Services and removing the Services.
+#: Between taking all requests from the Services and removing the Services.
 DRAIN = Wait("requests in progress have ended", is_condition=True)
 
 
@@ -70,12 +68,12 @@ def plan(request: TrafficRequest, observed: Observed) -> Decision:
 
 
 def is_skipped(request: TrafficRequest, observed: Observed) -> bool:
-    """Return whether the task prepares an update, but no update is about to begin."""
+    """Return whether the task prepares an update that is not about to begin."""
     return request.is_before_update and (observed.is_updating or observed.is_updated)
 
 
 def skipped_end(request: TrafficRequest, observed: Observed) -> Done:
-    """Return the end of a task if is_skipped() returns True. The message contains the reason."""
+    """Return the end of a skipped task, with the reason."""
     reason = (f"an update of {request.name} is in progress" if observed.is_updating
               else f"{request.name} needs no update")
     return Done(f"{reason}, so that the requests for {observed.route.name} stay as they are")
@@ -91,9 +89,9 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
     creations = pair_of(route, service, versions)
     record = route.record
     # | any | the record is restoring, or another split has Services | restore first |
-    has_other_split = ((record and record.is_restoring)
-                       or observed.split_names - {creation.name for creation in creations})
-    if has_other_split and (restoration := _remove_split(observed)):
+    earlier_split = ((record and record.is_restoring)
+                     or observed.split_names - {creation.name for creation in creations})
+    if earlier_split and (restoration := _remove_split(observed)):
         return restoration
     creations = needed_creations(request, route, creations)
     pair = rules.Pair(*(creation.name for creation in creations))
@@ -121,24 +119,19 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
         if creation.name not in observed.services:
             return Step(Action.CREATE, creation.name, creation,
                         after=dict(creation.manifest["spec"]["selector"]))
-    _refuse_foreign(observed, creations)
+    _refuse_foreign_services(observed, creations)
     # | splitting | a Service has no ready endpoint | wait, at most `timeout` |
-    # Without requests, the new pods need no ready endpoint.
     for name, title in zip(pair[:1] if request.excludes_new_pods else pair.names, ("old", "new")):
         if name not in observed.ready:
             return Wait(f"the Service {name} of the {title} pods has a ready endpoint",
                         is_condition=True)
-    return _weigh(request, observed, record,
-                  Change(service.name, pair, unsplit_rules, requested_rules))
+    return _change_rules(request, observed, record,
+                         Change(service.name, pair, unsplit_rules, requested_rules))
 
 
 def needed_creations(request: TrafficRequest, route: Route,
                      creations: tuple[Create, ...]) -> tuple[Create, ...]:
-    """Return the creations of the Services that the split needs.
-
-    creations: the result of pair_of(). The Service of the new pods is needed if the task gives them
-    requests, or if the route already names this Service.
-    """
+    """Return the creations of the Services that the split needs. creations: from pair_of()."""
     return tuple(creation for position, creation in enumerate(creations)
                  if position == 0 or not request.excludes_new_pods
                  or creation.name in route.targets)
@@ -146,7 +139,7 @@ def needed_creations(request: TrafficRequest, route: Route,
 
 def _requested_rules(request: TrafficRequest, observed: Observed, unsplit_rules: t.Sequence[Json],
                      service: str, pair: rules.Pair) -> list[Json]:
-    """Return the rules after the requested split. Raises RolloutError if a split is impossible."""
+    """Return the rules after the requested split. Raises RolloutError."""
     namespace, where = observed.route.namespace, observed.route.where
     rules.refuse_rules(unsplit_rules, service, namespace, where)
     if request.mirror:
@@ -167,7 +160,7 @@ def _requested_rules(request: TrafficRequest, observed: Observed, unsplit_rules:
 class Change(t.NamedTuple):
     """A change of the rules of a route to the requested rules."""
 
-    #: The name of the original Service, whose requests are split.
+    #: The name of the original Service.
     service: str
     pair: rules.Pair
     #: The rules without a split.
@@ -175,8 +168,8 @@ class Change(t.NamedTuple):
     requested_rules: list[Json]
 
 
-def _weigh(request: TrafficRequest, observed: Observed, record: Record,
-           change: Change) -> Decision:
+def _change_rules(request: TrafficRequest, observed: Observed, record: Record,
+                  change: Change) -> Decision:
     """Return the next step towards the requested rules. The Services are ready for requests."""
     route, names = observed.route, {change.service, *change.pair.names}
     target = dataclasses.replace(
@@ -184,9 +177,9 @@ def _weigh(request: TrafficRequest, observed: Observed, record: Record,
         weights=rules.weights_of(change.unsplit_rules, change.service, route.namespace),
         match=request.match)
     # | splitting | the rules do not name each Service | name each Service with weight 0 |
-    naming = _naming_each_service(route, change)
-    if naming != list(route.rules):
-        return update_rules(route, target, naming, names)
+    naming_rules = _naming_each_service(route, change)
+    if naming_rules != list(route.rules):
+        return update_rules(route, target, naming_rules, names)
     if _gives_first_requests(route, change):
         # | splitting | a Gateway has not observed the rules | wait, at most `timeout` |
         if not route.is_current:
@@ -229,14 +222,14 @@ def _gives_first_requests(route: Route, change: Change) -> bool:
 
 def update_rules(route: Route, record: Record, changed: t.Sequence[Json],
                  names: t.Collection[str]) -> Step:
-    """Return the step that writes the rules and the record, and shows the weights of `names`."""
+    """Return the step that writes the rules and the record. names: the Services to describe."""
     return Step(Action.UPDATE, route.name, patch_route(route, record, changed),
                 before=rules.describe(route.rules, names, route.namespace),
                 after=rules.describe(changed, names, route.namespace))
 
 
 def _refuse_problems(request: TrafficRequest, route: Route) -> None:
-    """Raise RolloutError if the Gateways have observed the route, and any of them refuses it."""
+    """Raise RolloutError if any of the Gateways refuses the route."""
     problems = [f"{parent.name}: {problem}" for parent in route.parents
                 for problem in parent.problems]
     if route.is_current and problems:
@@ -246,10 +239,7 @@ def _refuse_problems(request: TrafficRequest, route: Route) -> None:
 
 
 def service_of_split(request: TrafficRequest, observed: Observed, versions: Versions) -> Service:
-    """Return the original Service, whose requests are split.
-
-    Raises RolloutError unless the route names exactly one suitable Service.
-    """
+    """Return the original Service. Raises RolloutError unless there is exactly one candidate."""
     route = observed.route
     names = dict.fromkeys(observed.original if name in observed.split_names else name
                           for name in route.services)
@@ -276,7 +266,7 @@ def service_of_split(request: TrafficRequest, observed: Observed, versions: Vers
     return service
 
 
-def _refuse_foreign(observed: Observed, creations: t.Iterable[Create]) -> None:
+def _refuse_foreign_services(observed: Observed, creations: t.Iterable[Create]) -> None:
     """Raise RolloutError if another client has changed or is deleting a Service of the split."""
     for creation in creations:
         service = observed.services[creation.name]
@@ -289,7 +279,7 @@ def _refuse_foreign(observed: Observed, creations: t.Iterable[Create]) -> None:
 
 
 def label(versions: Versions) -> Step:
-    """Return the step that adds the label of the version to the first pod without the label."""
+    """Return the step that labels the first pod without the label of the version."""
     pod, path = versions.unlabeled[0], "/metadata/labels"
     key = annotation(versions.key).rpartition("/")[2]
     write = Patch(pod.name, (test("/metadata/uid", pod.uid), test(f"{path}/{key}", None),
@@ -300,7 +290,7 @@ def label(versions: Versions) -> Step:
 def annotate(request: TrafficRequest, route: Route, controller: Controller) -> Step:
     """Return the step that adds the route to the annotation of the controller.
 
-    Raises RolloutError if the annotation already names MAX_ROUTES routes.
+    Raises RolloutError.
     """
     routes = routes_of(controller.annotations)
     if len(routes) >= MAX_ROUTES:
@@ -400,7 +390,7 @@ def forget(controller: Controller, route: RouteName) -> Step:
 
 
 def patch_routes(controller: Controller, routes: t.Sequence[RouteName]) -> Patch:
-    """Return the patch that writes the annotation of a controller, or removes it if routes is ().
+    """Return the patch that writes the annotation of a controller, or removes it for ().
 
     The API server refuses the patch if the annotation has changed since the observation.
     """
@@ -417,10 +407,7 @@ def patch_routes(controller: Controller, routes: t.Sequence[RouteName]) -> Patch
 
 def patch_route(route: Route, record: Record | None,
                 changed: t.Sequence[Json] | None = None) -> Patch:
-    """Return the patch that writes the record and the rules; only the record if `changed` is None.
-
-    The API server refuses the patch if the record or the rules have changed since the observation.
-    """
+    """Return the patch that writes the record and, unless `changed` is None, the rules."""
     return patch_with_record(route, (TRAFFIC_SPLIT, record.text if record else None), "/spec/rules",
                              list(route.rules), None if changed is None else list(changed))
 
@@ -429,10 +416,9 @@ def patch_with_record(route: Route, record: tuple[str, str | None], path: str, c
                       changed: t.Any) -> Patch:
     """Return the patch that writes the record to an annotation, and `changed` to a field.
 
-    path: the path of the field. record: the key and the value of the annotation; the value None
-    removes the annotation. current: the observed value of the field. changed: the new value, or
-    None to keep the field. The API server refuses the patch if the annotation or the field has
-    changed since the observation.
+    record: the key and the value of the annotation; the value None removes it. path, current: the
+    field, and its observed value. changed: the new value, or None to keep the field. The API server
+    refuses the patch if the annotation or the field has changed since the observation.
     """
     key, value = record
     stored = route.annotations.get(key)

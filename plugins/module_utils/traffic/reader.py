@@ -18,30 +18,24 @@ from .observed import Observed
 from .record import GATEWAY_API
 from .related import RESOURCES, Related, Resource, Status
 
-#: Permissions that a split does not require. Without one of them, some warnings or causes are
-#: left out.
+#: Without one of these permissions, some warnings or causes are left out.
 OPTIONAL_PERMISSIONS: tuple[Rule, ...] = (
     *((resource.group, resource.resource, ("list",)) for resource in RESOURCES),
     (GATEWAY_API, "gateways", ("get",)))
 
 
 class Reader(t.Protocol):
-    """Reads objects that do not belong to a split, but are useful for warnings and causes."""
+    """Reads the objects of related.py."""
 
     def related(self) -> Related:
-        """Return the objects in the namespace that may name the Service. `features` is empty."""
+        """Return the objects in the namespace that may name the Service, without `features`."""
 
     def features(self, observed: Observed) -> frozenset[str]:
-        """Return the features that all Gateways of the route have.
-
-        Each Gateway has the features that its GatewayClass reports.
+        """Return the features that all Gateways of the route have, as their GatewayClasses report.
         """
 
     def status(self, observed: Observed, services: t.Sequence[str]) -> Status:
-        """Return the Gateways of the route, and the pods that the Services select.
-
-        services: the names of the Services.
-        """
+        """Return the Gateways of the route, and the pods that these Services select."""
 
 
 class NoReader:
@@ -58,10 +52,7 @@ class NoReader:
 
 
 class ClusterReader:
-    """Reads the objects of a cluster.
-
-    Objects that the API server refuses to return are left out. They cause no error.
-    """
+    """Reads the objects of a cluster, except those that the API server refuses to return."""
 
     def __init__(self, gateway: KubernetesGateway, namespace: str) -> None:
         self._gateway, self._namespace = gateway, namespace
@@ -95,10 +86,7 @@ class ClusterReader:
         return Status(gateways, {name: items for name, items in pods.items() if items is not None})
 
     def _gateways(self, observed: Observed) -> dict[str, Json | None]:
-        """Return the Gateways of the route by "namespace/name".
-
-        The value is None for a Gateway that does not exist. A Gateway that the user may not read is
-        left out.
+        """Return the readable Gateways of the route by "namespace/name"; None if they do not exist.
         """
         gateways = {}
         for full_name in observed.route.gateways:
@@ -111,10 +99,7 @@ class ClusterReader:
         return gateways
 
     def _pods(self, selector: Json) -> tuple[Json, ...] | None:
-        """Return the pods that match a selector, or None if the user may not list them.
-
-        Only the first page of the list is read.
-        """
+        """Return the first page of the pods that match a selector, or None if refused."""
         try:
             query = {"labelSelector": label_selector(selector)}
             return tuple(objects(self._gateway.http.page(
@@ -123,9 +108,9 @@ class ClusterReader:
             return None
 
     def _list(self, resource: Resource, versions: t.Iterable[str]) -> list[Json]:
-        """Return the objects of a resource. Only the first page of the list is read.
+        """Return the first page of the objects of a resource, in the first version that has it.
 
-        versions: the versions of the API group. The first version that has the resource is used.
+        versions: of the API group.
         """
         for version in versions:
             path = (f"/apis/{resource.group}/{quoted(version)}/namespaces/{self._namespace}/"
@@ -138,10 +123,7 @@ class ClusterReader:
         return []
 
     def _versions(self) -> dict[str, list[str]]:
-        """Return the versions that the API server serves, by API group.
-
-        The newest version of a group is the first: {"networking.istio.io": ["v1", "v1beta1"]}.
-        """
+        """Return the versions by API group, newest first: {"events.k8s.io": ["v1", "v1beta1"]}."""
         try:
             groups = objects(self._gateway.http.send("GET", "/apis"), "groups")
         except Refused:

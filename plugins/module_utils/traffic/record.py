@@ -5,8 +5,7 @@
 """Define the annotations of a traffic split, and parse their values. Pure.
 
 Any user with annotate permission can write any value. A record is therefore used only to restore
-weights and to remove rules that the split has added. Whether a Service belongs to a split depends
-on the name of the Service, and not on the record (observed.py).
+weights and to remove rules that the split has added.
 """
 
 from __future__ import annotations
@@ -22,31 +21,28 @@ from ..model.object_meta import TRAFFIC_ROUTES
 
 #: API group of the routes and of the Gateways.
 GATEWAY_API = "gateway.networking.k8s.io"
-#: Annotation of a route. The value is the record of a split, as JSON (Record.text).
+#: Annotation of a route. The value is Record.text.
 TRAFFIC_SPLIT = "baton.kubernetes/traffic-split"
-#: Annotation of a Service that a split has created. The value is the name of the original Service:
-#: the Service whose requests are split.
+#: Annotation of a Service that a split has created. The value is the name of the original Service,
+#: whose requests are split.
 SPLIT_OF = "baton.kubernetes/split-of"
-#: Annotation of a Service that is split without a route: the split adds the label of a version to
-#: its selector. The value is the selector without this label, as JSON.
+#: Annotation of a Service that is split without a route. The value is the selector without the
+#: label of a version, as JSON.
 TRAFFIC_SELECTOR = "baton.kubernetes/traffic-selector"
 #: The kinds of routes whose backends have weights.
 ROUTE_KINDS = ("HTTPRoute", "GRPCRoute")
-#: The kind in Route, RouteName and TrafficRequest if there is no route. The selector of a Service
-#: then decides whether requests go to the old or to the new pods.
+#: The kind in Route, RouteName and TrafficRequest if there is no route.
 SERVICE = "Service"
-#: The annotation of a controller names at most MAX_ROUTES routes, and has at most
-#: MAX_ROUTES * MAX_ROUTE_LENGTH characters.
+#: Of the annotation of a controller: the number of routes, and of characters for each of them.
 MAX_ROUTES, MAX_ROUTE_LENGTH = 8, 270
-#: Maximum weight of a backend in Gateway API.
+#: Of Gateway API.
 MAX_WEIGHT = 1_000_000
-#: Limits of Gateway API: the number of rules of a route, of matches of a rule, and of headers (or
-#: query parameters) of a match.
+#: Limits of Gateway API: rules of a route, matches of a rule, and headers (or query parameters) of
+#: a match.
 MAX_RULES, MAX_MATCHES, MAX_CONDITIONS = 16, 64, 16
-#: The labels that Kubernetes or OpenShift adds to a pod to tell from which version of the template
-#: the pod was created, such as pod-template-hash.
+#: The labels that Kubernetes or OpenShift adds to a pod, such as pod-template-hash.
 VERSION_LABELS = frozenset(filter(None, (kind.server_label for kind in Kind)))
-#: The fields of a match in a record. Each field has a list of conditions.
+#: The fields of a match. Each has a list of conditions.
 MATCH_PARTS = ("headers", "queryParams")
 
 
@@ -54,18 +50,17 @@ MATCH_PARTS = ("headers", "queryParams")
 class Record:
     """The record of a split, which an annotation of the route stores."""
 
-    #: The name of the original Service: the Service that the rules name before the split.
+    #: The name of the original Service.
     service: str
-    #: The resourceVersion of the route before the split. It distinguishes two splits that have the
-    #: same Services.
+    #: The resourceVersion of the route before the split. It distinguishes two splits with the same
+    #: Services.
     id: str
-    #: Whether the split is being undone. Its Services are deleted next.
+    #: Whether the split is being undone.
     is_restoring: bool = False
     #: The weights before the split: one for each backend that names the original Service, in the
     #: order of the rules.
     weights: tuple[int, ...] = ()
-    #: The matches that the user has requested. The split adds a rule before each rule that it
-    #: splits. The added rule sends requests with any of these matches to the new pods.
+    #: The matches that the user has requested.
     match: tuple[Json, ...] = ()
 
     @property
@@ -76,10 +71,7 @@ class Record:
 
 
 def parse_record(text: t.Any) -> Record | None:
-    """Parse the value of the annotation TRAFFIC_SPLIT.
-
-    Returns None if the value is missing or invalid.
-    """
+    """Parse the value of the annotation TRAFFIC_SPLIT; return None if missing or invalid."""
     stored = values.json_object(text if isinstance(text, str) else None) or {}
     if stored.keys() != {"service", "id", "restoring", "weights", "match"}:
         return None
@@ -97,28 +89,20 @@ def parse_record(text: t.Any) -> Record | None:
 
 
 def parse_selector(text: t.Any) -> Json | None:
-    """Parse the value of the annotation TRAFFIC_SELECTOR.
-
-    Returns None if the value is missing or invalid.
-    """
+    """Parse the value of the annotation TRAFFIC_SELECTOR; return None if missing or invalid."""
     stored = values.json_object(text if isinstance(text, str) else None)
     is_valid = (stored and len(stored) <= values.MAX_ENTRIES and values.is_mapping_to_texts(stored))
     return stored if is_valid else None
 
 
 def without_version(selector: Json, label_key: str) -> Json:
-    """Return the selector without the labels that distinguish versions.
-
-    These are VERSION_LABELS and `label_key`.
-    """
+    """Return the selector without the labels that distinguish versions."""
     return {key: value for key, value in selector.items()
             if key != label_key and key not in VERSION_LABELS}
 
 
 class RouteName(t.NamedTuple):
-    """An entry in the annotation of a controller, such as "HTTPRoute/shop".
-
-    If there is no route, the entry names the Service ("Service/shop").
+    """An entry in the annotation of a controller: "HTTPRoute/shop" or, without a route, a Service.
     """
 
     kind: str
@@ -129,10 +113,7 @@ class RouteName(t.NamedTuple):
 
 
 def routes_of(annotations: t.Mapping[str, t.Any]) -> tuple[RouteName, ...]:
-    """Return the routes that the annotations of a controller name.
-
-    Returns () if the annotation TRAFFIC_ROUTES is missing or invalid.
-    """
+    """Return the routes in the annotation TRAFFIC_ROUTES; () if missing or invalid."""
     text = annotations.get(TRAFFIC_ROUTES)
     if not isinstance(text, str) or len(text) > MAX_ROUTES * MAX_ROUTE_LENGTH:
         return ()

@@ -4,9 +4,8 @@
 
 """Objects that do not belong to a traffic split, but are useful for warnings and causes. Pure.
 
-Some of the objects name the Service of the split, and others show why requests do not arrive. A
-split works without them. If the user may not read a kind, or the cluster does not serve the kind,
-the objects of the kind are left out.
+A split works without them. Kinds that the user may not read, or that the cluster does not serve,
+are left out.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from ..model.fields import Json, mapping, objects, text
 from . import rules
 from .record import GATEWAY_API
 
-#: A feature reported by a GatewayClass if its Gateways can mirror less than 100% of the requests.
+#: The feature of a GatewayClass whose Gateways can mirror less than 100% of the requests.
 SHARE_OF_MIRROR = "HTTPRouteRequestPercentageMirror"
-#: API group of Istio.
+#: API group.
 ISTIO = "networking.istio.io"
 
 
 class Role(enum.Enum):
-    """The effect that an object has on the requests for the Service that the object names."""
+    """The effect of an object on the requests for the Service that it names."""
 
     #: The object sends requests to the Service.
     ROUTE = "route"
@@ -38,14 +37,13 @@ class Role(enum.Enum):
 class Resource(t.NamedTuple):
     """A kind of object that may name a Service, such as Ingress."""
 
-    #: The API group.
     group: str
     #: The kind in the plural, as in the URL.
     resource: str
     kind: str
     role: Role
-    #: Return the Services named by an object, each as a name ("shop") or as a host name
-    #: ("shop.prod.svc"). The parameters are the object and its namespace.
+    #: Return the Services named by an object in a namespace, each as a name ("shop") or as a host
+    #: name ("shop.prod.svc").
     find: t.Callable[[Json, str], t.Iterable[str]]
 
     def names(self, item: Json, service: str, namespace: str) -> bool:
@@ -102,13 +100,12 @@ RESOURCES = (
 class Related(t.NamedTuple):
     """The objects in the namespace that may name the Service, as far as the user may read them."""
 
-    #: Pairs of a resource and an object of this resource.
     items: tuple[tuple[Resource, Json], ...] = ()
-    #: The features common to all Gateways of the route, as reported by the GatewayClasses.
+    #: The features common to all Gateways of the route.
     features: frozenset[str] = frozenset()
 
     def naming(self, service: str, namespace: str, role: Role) -> list[tuple[Resource, Json]]:
-        """Return the items whose resource has this role, and whose object names the Service."""
+        """Return the items with this role that name the Service."""
         return [(resource, item) for resource, item in self.items
                 if resource.role is role and resource.names(item, service, namespace)]
 
@@ -118,6 +115,5 @@ class Status(t.NamedTuple):
 
     #: The Gateways of the route by "namespace/name"; None for a missing Gateway.
     gateways: t.Mapping[str, Json | None] = {}
-    #: The pods that a Service selects, by the name of the Service. Only Services that may lack a
-    #: ready endpoint are included.
+    #: The pods by the name of the Service that selects them, and that may lack a ready endpoint.
     pods: t.Mapping[str, tuple[Json, ...]] = {}

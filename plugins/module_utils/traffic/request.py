@@ -19,11 +19,10 @@ from ..model.options import duration
 from .record import ROUTE_KINDS, SERVICE, VERSION_LABELS, are_matches
 from .rules import Share
 
-#: Default of the option `timeout`: the maximum duration of each wait, in seconds.
+#: Default of the option `timeout`, in seconds.
 TIMEOUT = 60
-#: The share of the new pods if the option `weight` is not given: 0%.
+#: The share of the new pods without the option `weight`.
 NO_SHARE = Share(0, 100)
-#: The values of the option `state`.
 SPLIT, RESTORED = "split", "restored"
 #: The options of one condition in the option `match`.
 _CONDITION: Json = dict(
@@ -63,41 +62,37 @@ class TrafficRequest:
     #: The name of the controller.
     name: str
     namespace: str
-    #: The name of the route.
     route: str
     route_kind: str = ROUTE_KINDS[0]
-    #: The Service whose requests are split. With "", the task finds the Service: the rules of the
-    #: route must name exactly one Service that selects the pods.
+    #: The original Service. With "", the route must name exactly one Service that selects the pods.
     service: str = ""
-    #: Whether the task ends a split, and restores the route (state=restored).
+    #: Whether the task has state=restored.
     restores: bool = False
-    #: The share of the requests for the new pods.
     share: Share = NO_SHARE
     #: The key of the pod label that distinguishes the old from the new pods.
     label_key: str = object_meta.DEPLOYMENT_LABEL
-    #: The option `match`, converted to matches of Gateway API (queryParams for query_params).
+    #: The option `match`, converted to matches of Gateway API.
     match: tuple[Json, ...] = ()
     #: The share of the requests that the Gateway copies to the new pods; None for no copies.
     mirror: Share | None = None
-    #: Whether a role runs the task to prepare an update (the option before_update). The task then
-    #: changes nothing if an update is in progress, or if nothing has to be updated.
+    #: Whether a role runs the task to prepare an update (the option before_update).
     is_before_update: bool = False
-    #: The maximum duration of each wait, in seconds.
+    #: Of each wait, in seconds.
     timeout: float = TIMEOUT
-    #: The options that a suggested command, such as restore_command, repeats. A value is None if no
-    #: command can contain the actual value (a kubeconfig passed as content, for example).
+    #: The options that a suggested command repeats. A value is None if no command can contain the
+    #: actual value (a kubeconfig passed as content, for example).
     options: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     #: The connection options of the task, for kubectl.
     connection: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
 
     @property
     def excludes_new_pods(self) -> bool:
-        """Whether the task sends no requests to the new pods, so that they need no Service."""
+        """Whether the new pods get no requests, so that they need no Service."""
         return not (self.restores or self.share.new or self.match or self.mirror)
 
     @property
     def is_by_selector(self) -> bool:
-        """Whether the split uses no route, so that the task changes the selector of the Service."""
+        """Whether the task changes the selector of a Service in place of a route."""
         return self.route_kind == SERVICE
 
     @property
@@ -114,10 +109,7 @@ class TrafficRequest:
 
 def parse_traffic(params: Json, connection: t.Mapping[str, str | None],
                   label_key: str = object_meta.DEPLOYMENT_LABEL) -> TrafficRequest:
-    """Return the request for the parameters of the module. Raises RolloutError.
-
-    label_key is the key of the label that distinguishes the versions.
-    """
+    """Return the request for the parameters of the module. Raises RolloutError."""
     for option in ("name", "route", "service"):
         if params.get(option) and not is_name(params[option]):
             raise RolloutError(f"{option} {params[option]} is not a valid name")
@@ -138,9 +130,7 @@ def parse_traffic(params: Json, connection: t.Mapping[str, str | None],
 
 
 def _refuse_without_route(service: str, share: Share, *, has_conditions: bool) -> None:
-    """Raise RolloutError if the request needs a route, or if the request names no Service.
-
-    The selector of a Service can only send all requests to one version.
+    """Raise RolloutError if the request needs a route, or names no Service.
 
     has_conditions: whether the task splits with the option match or mirror.
     """
@@ -172,7 +162,7 @@ def command_options(params: Json) -> Json:
 def parse_share(value: t.Any, option: str = "weight") -> Share:
     """Parse a percentage with at most three decimals: Share(5, 1000) for "0.5%".
 
-    option: the name of the option, for errors. Raises RolloutError.
+    Raises RolloutError.
     """
     parts = _WEIGHT.fullmatch(str(value).strip())
     if parts is None:

@@ -9,12 +9,12 @@ old and of the new pods, with weights. The backend `shop` gets the weight 0. Exa
 
     shop 1  ->  shop 0, shop-1 99, shop-2 1
 
-Envoy receives backends and weights separately, in any order. If Envoy gets a request for a backend
-that it does not know yet, it answers with status 503. A change of a route therefore either adds or
-removes backends with weight 0, or changes weights.
+Envoy receives backends and weights separately, in any order. It answers a request for a backend
+that it does not know yet with status 503. One change of a route therefore never does both: it adds
+or removes backends with weight 0, or it changes weights.
 
-A restoration is the inverse of a split: restored(split(rules)) equals rules. Other fields of the
-rules and backends stay as they are, including changes by other clients during the split.
+A restoration is the inverse of a split: restored(split(rules)) equals rules. Changes of other
+fields by other clients stay.
 """
 
 from __future__ import annotations
@@ -27,21 +27,19 @@ from .record import MATCH_PARTS, MAX_CONDITIONS, MAX_MATCHES, MAX_RULES, Record
 
 #: Maximum number of filters of a rule (Gateway API).
 MAX_FILTERS = 16
-#: The type of the filter that sends copies of requests to another backend.
+#: The type of a filter.
 MIRROR = "RequestMirror"
 #: The fields to copy from the backend of a rule to the backend of a mirror.
 _REFERENCE = ("group", "kind", "namespace", "port")
 
-#: The items of spec.rules of a route.
+#: spec.rules of a route.
 Rules: t.TypeAlias = "t.Sequence[Json]"
 
 
 class Share(t.NamedTuple):
     """A share of the requests for the new pods: Share(1, 100) is 1%."""
 
-    #: The weight of the new pods.
     new: int
-    #: The sum of the weights of the old and of the new pods.
     total: int
 
     def __str__(self) -> str:
@@ -61,9 +59,7 @@ class Pair(t.NamedTuple):
 
 
 def service_of(backend: Json, namespace: str) -> str:
-    """Return the name of the target Service of a backend.
-
-    Returns "" if the target is no Service, or is in another namespace.
+    """Return the name of the Service of a backend, or "" if it is not a Service in the namespace.
     """
     is_service = (text(backend, "group") in ("", "core")
                   and text(backend, "kind") in ("", "Service")
@@ -72,19 +68,14 @@ def service_of(backend: Json, namespace: str) -> str:
 
 
 def services_of(rules: Rules, namespace: str) -> list[str]:
-    """Return the names of the Services among the backends of the rules, each once.
-
-    Services of other namespaces are left out.
-    """
+    """Return the names of the namespace's Services among the backends of the rules, each once."""
     names = (service_of(backend, namespace)
              for rule in rules for backend in objects(rule, "backendRefs"))
     return [name for name in dict.fromkeys(names) if name]
 
 
 def mirrored_services(rules: Rules, namespace: str) -> list[str]:
-    """Return the names of the Services to which the rules mirror requests, each once.
-
-    Services of other namespaces are left out.
+    """Return the names of the namespace's Services to which the rules mirror requests, each once.
     """
     names = (service_of(_mirror_backend(item), namespace)
              for rule in rules for item in objects(rule, "filters"))
@@ -98,10 +89,7 @@ def weights_of(rules: Rules, service: str, namespace: str) -> tuple[int, ...]:
 
 
 def refuse_rules(rules: Rules, service: str, namespace: str, where: str) -> None:
-    """Raise RolloutError if a rule that names the Service cannot be split.
-
-    A rule cannot be split if the Service is not the only backend, or has the weight 0.
-    """
+    """Raise RolloutError if the Service is not the only backend of a rule, or has weight 0."""
     for position, rule in enumerate(rules, 1):
         backends = objects(rule, "backendRefs")
         if service not in [service_of(backend, namespace) for backend in backends]:
@@ -130,9 +118,8 @@ def split(rules: Rules, service: str, namespace: str, pair: Pair, share: Share,
           match: t.Sequence[Json], mirror: Share | None = None) -> list[Json]:
     """Return the rules after a split: the Services of a pair share the requests for `service`.
 
-    match: if not empty, a rule is added before each split rule. The added rule sends the matching
-    requests to the new pods. mirror: if not None, each split rule gets a filter that copies this
-    share of the requests to the new pods.
+    match: if not empty, a rule before each split rule sends the matching requests to the new pods.
+    mirror: the share of the requests to copy to the new pods.
     """
     result = []
     for rule in rules:
@@ -141,20 +128,16 @@ def split(rules: Rules, service: str, namespace: str, pair: Pair, share: Share,
             result.append(rule)
             continue
         if match:
-            result.append(_matching_rule(rule, {**backend, "name": pair.new, "weight": 1}, match))
+            result.append(_match_rule(rule, {**backend, "name": pair.new, "weight": 1}, match))
         weights = {service: 0, pair.old: share.total - share.new,
                    **({pair.new: share.new} if pair.new else {})}
         split_rule = _with_weights(rule, backend, weights)
-        result.append(_mirroring(split_rule, backend, pair.new, mirror) if mirror else split_rule)
+        result.append(_with_mirror(split_rule, backend, pair.new, mirror) if mirror else split_rule)
     return result
 
 
 def prepared(rules: Rules, service: str, namespace: str, pair: Pair) -> list[Json]:
-    """Return the rules prepared for a split.
-
-    In each rule that names the Service, the Services of the pair are backends, too. Added backends
-    have the weight 0.
-    """
+    """Add the Services of the pair, with weight 0, to each rule that names `service`."""
     result = []
     for rule in rules:
         backend = _backend_of(rule, service, namespace)
@@ -182,21 +165,20 @@ def has_requests(rules: Rules, names: t.Collection[str], namespace: str) -> bool
 def mirror_probe(rules: Rules, mirror: Share) -> list[Json]:
     """Return the rules for a dry run that shows whether the API server stores the share `mirror`.
 
-    The first rule with a backend gets a filter that mirrors the share to this backend. An older
-    Gateway API drops the field of the share as unknown. has_share() then returns False for the
-    rules in the response.
+    An older Gateway API drops the field of the share as unknown. has_share() then returns False for
+    the rules in the response.
     """
     result = list(rules)
     for position, rule in enumerate(rules):
         if backends := objects(rule, "backendRefs"):
-            result[position] = _mirroring(rule, backends[0], text(backends[0], "name"), mirror)
+            result[position] = _with_mirror(rule, backends[0], text(backends[0], "name"), mirror)
             break
     return result
 
 
 def has_share(rules: Rules, mirror: Share) -> bool:
     """Return whether the rules have a filter that mirrors this share of the requests."""
-    return any(_share_field(mirror).items() <= mapping(item, "requestMirror").items()
+    return any(_share_fields(mirror).items() <= mapping(item, "requestMirror").items()
                for rule in rules for item in objects(rule, "filters")
                if text(item, "type") == MIRROR)
 
@@ -231,19 +213,18 @@ def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str
     split that stay in the rules, as backends with weight 0.
 
     The weights of `service` come from the record. Without a record, or if another client has
-    added or removed rules, each restored weight is 1. This makes no difference in a rule with a
-    single backend: the backend gets all requests.
+    added or removed rules, each restored weight is 1.
     """
     result: list[Json] = []
-    #: The previous rule, if a split may have added it before the current rule because of `match`.
-    candidate: Json | None = None
+    #: The previous rule, if it looks like one that split() added for `match`.
+    possible_match_rule: Json | None = None
     for rule in (_without_mirrors(rule, names, namespace) for rule in rules):
         backends = objects(rule, "backendRefs")
         split_backends = [backend for backend in backends
                           if service_of(backend, namespace) in names]
         if not split_backends:
             result.append(rule)
-            candidate = None
+            possible_match_rule = None
             continue
         replaced = [backend for backend in backends
                     if service_of(backend, namespace) in (service, *names)]
@@ -252,11 +233,11 @@ def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str
                              if service_of(backend, namespace) in retained]
         restored_rule = {**rule, "backendRefs": [
             *_with_replacement(backends, replaced, restored_backend), *retained_backends]}
-        if candidate is not None and record and _is_matching_rule(candidate, restored_rule,
-                                                                  record.match):
+        if possible_match_rule is not None and record and _is_match_rule(
+                possible_match_rule, restored_rule, record.match):
             result.pop()
         result.append(restored_rule)
-        candidate = rule if len(backends) == 1 else None
+        possible_match_rule = rule if len(backends) == 1 else None
     weights = iter(_weights_to_restore(result, service, namespace, record))
     return [{**rule, "backendRefs": [
         {**backend, "weight": next(weights)} if service_of(backend, namespace) == service
@@ -265,10 +246,7 @@ def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str
 
 
 def describe(rules: Rules, names: t.Collection[str], namespace: str) -> str:
-    """Return the weights of the Services, for a progress line: "shop-1 99, shop-2 1".
-
-    A mirror is described as "mirror shop-2 10%".
-    """
+    """Return the weights and mirrors of the Services: "shop-1 99, shop-2 1, mirror shop-2 10%"."""
     texts = {f"{text(backend, 'name')} {_weight(backend)}" for rule in rules
              for backend in objects(rule, "backendRefs") if service_of(backend, namespace) in names}
     mirrors = {f"mirror {name} {_mirrored_share(item)}" for rule in rules
@@ -282,44 +260,37 @@ def _weight(backend: Json) -> int:
 
 
 def _backend_of(rule: Json, service: str, namespace: str) -> Json | None:
-    """Return the first backend for the Service in a rule, or None."""
+    """Return the first backend of a rule that names the Service, or None."""
     return next((backend for backend in objects(rule, "backendRefs")
                  if service_of(backend, namespace) == service), None)
 
 
 def _with_weights(rule: Json, backend: Json, weights: t.Mapping[str, int]) -> Json:
-    """Return the rule with new backends: a copy of `backend` for each Service in `weights`."""
+    """Return the rule with a copy of `backend` for each Service in `weights`."""
     return {**rule, "backendRefs": [
         {**backend, "name": name, "weight": weight} for name, weight in weights.items()]}
 
 
 def _with_replacement(backends: t.Sequence[Json], replaced: t.Sequence[Json],
                       replacement: Json) -> list[Json]:
-    """Return the backends after `replacement` has taken the place of the first replaced backend.
-
-    The other replaced backends are removed.
-    """
+    """Return the backends with `replacement` in place of the first of the replaced backends."""
     return [replacement if backend is replaced[0] else backend for backend in backends
-            if backend is replaced[0] or not any(backend is removed for removed in replaced)]
+            if backend is replaced[0] or not any(backend is other for other in replaced)]
 
 
-def _mirroring(rule: Json, backend: Json, name: str, mirror: Share) -> Json:
-    """Return the rule with a filter that mirrors a share of the requests to a Service.
+def _with_mirror(rule: Json, backend: Json, name: str, mirror: Share) -> Json:
+    """Return the rule with a filter that mirrors a share of the requests to the Service `name`.
 
-    name: the name of this Service. backend: the filter copies the port of this backend.
+    backend: the filter copies the port of this backend.
     """
     reference = {key: backend[key] for key in _REFERENCE if key in backend}
     added = {"type": MIRROR, "requestMirror": {"backendRef": {**reference, "name": name},
-                                               **_share_field(mirror)}}
+                                               **_share_fields(mirror)}}
     return {**rule, "filters": [*objects(rule, "filters"), added]}
 
 
-def _share_field(mirror: Share) -> Json:
-    """Return a share as a field of requestMirror: {"percent": 10}, for example.
-
-    The field is fraction if the percentage is not an integer. Returns {} for a share of 100 %.
-    Gateway API has percent and fraction since v1.3.
-    """
+def _share_fields(mirror: Share) -> Json:
+    """Return a share in the fields of requestMirror, which Gateway API has since v1.3."""
     percent, rest = divmod(mirror.new * 100, mirror.total)
     if rest:
         return {"fraction": {"numerator": mirror.new, "denominator": mirror.total}}
@@ -327,7 +298,6 @@ def _share_field(mirror: Share) -> Json:
 
 
 def _mirrored_share(item: Json) -> Share:
-    """Return the share of the requests mirrored by a filter."""
     fields = mapping(item, "requestMirror")
     fraction = mapping(fields, "fraction")
     if fraction:
@@ -336,12 +306,12 @@ def _mirrored_share(item: Json) -> Share:
 
 
 def _mirror_backend(item: Json) -> Json:
-    """Return the backend to which a filter mirrors requests; {} for another kind of filter."""
+    """Return the backend to which a filter mirrors requests; {} for another filter."""
     return mapping(item, "requestMirror", "backendRef")
 
 
 def _without_mirrors(rule: Json, names: t.Collection[str], namespace: str) -> Json:
-    """Return the rule without the filters that mirror requests to Services of a split."""
+    """Return the rule without the filters that mirror requests to these Services."""
     filters = objects(rule, "filters")
     remaining_filters = [item for item in filters
                          if service_of(_mirror_backend(item), namespace) not in names]
@@ -355,8 +325,8 @@ def _weights_to_restore(rules: Rules, service: str, namespace: str,
                         record: Record | None) -> tuple[int, ...]:
     """Return the weight in the record for each backend that names the Service.
 
-    Returns the current weights if there is no record, or if the number of weights in the record
-    differs from the number of these backends.
+    Returns the weights in the rules, which restored() has set to 1, if the record does not have
+    one weight for each backend.
     """
     current = weights_of(rules, service, namespace)
     if record is None or len(record.weights) != len(current):
@@ -364,27 +334,23 @@ def _weights_to_restore(rules: Rules, service: str, namespace: str,
     return record.weights
 
 
-def _matching_rule(rule: Json, backend: Json, match: t.Sequence[Json]) -> Json:
-    """Return a copy of the rule for requests that also match `match`.
-
-    The copy sends the matching requests to `backend`.
-    """
-    matches = [_both(existing, added) for existing in objects(rule, "matches") or [{}]
+def _match_rule(rule: Json, backend: Json, match: t.Sequence[Json]) -> Json:
+    """Return a copy of the rule that sends requests that also match `match` to `backend`."""
+    matches = [_combined_match(existing, added) for existing in objects(rule, "matches") or [{}]
                for added in match]
-    # Two rules of a route cannot have the same name, so the copy has no name.
+    # Two rules of a route cannot have the same name.
     copy = {key: value for key, value in rule.items() if key != "name"}
     return {**copy, "matches": matches, "backendRefs": [backend]}
 
 
-def _both(existing: Json, added: Json) -> Json:
-    """Return a match with the conditions of both matches."""
+def _combined_match(existing: Json, added: Json) -> Json:
     conditions = {part: [*objects(existing, part), *objects(added, part)] for part in MATCH_PARTS}
     return {**existing, **{part: items for part, items in conditions.items() if items}}
 
 
-def _is_matching_rule(candidate: Json, rule: Json, match: t.Sequence[Json]) -> bool:
-    """Return whether a split with this match would add exactly `candidate` before `rule`."""
+def _is_match_rule(previous_rule: Json, rule: Json, match: t.Sequence[Json]) -> bool:
+    """Return whether a split with this match would add exactly `previous_rule` before `rule`."""
     if not match:
         return False
-    backends = objects(candidate, "backendRefs")
-    return candidate == _matching_rule(rule, backends[0], match)
+    backends = objects(previous_rule, "backendRefs")
+    return previous_rule == _match_rule(rule, backends[0], match)

@@ -32,19 +32,15 @@ from .record import GATEWAY_API, TRAFFIC_SELECTOR, without_version
 from .related import Related
 from .request import TrafficRequest
 
-#: POLL_INTERVAL: seconds between two observations. DRAIN_SECONDS: duration of the waits KNOWN and
-#: DRAIN, between a change of the backends of a route and a change of the weights.
+#: In seconds. POLL_INTERVAL: between two observations. DRAIN_SECONDS: of the waits KNOWN and DRAIN.
 POLL_INTERVAL, DRAIN_SECONDS = 0.5, 5.0
 #: Maximum number of consecutive writes with a failed precondition.
 MAX_REJECTIONS = 10
-#: Maximum number of times a task applies the same action to the same object. A split needs at
-#: most four.
+#: Maximum number of the same action for the same object. A split needs at most four.
 MAX_REPETITIONS = 10
-#: The permissions for Services, with and without a route. With a route, the task creates Services;
-#: without a route, the task patches the selector of a Service.
+#: With and without a route.
 _SERVICES_OF_ROUTE: Rule = ("", "services", ("list", "create", "delete"))
 _SERVICE_WITH_SELECTOR: Rule = ("", "services", ("get", "patch"))
-#: Permissions for the pods, and for the endpoints of the Services.
 _PODS: Rule = ("", "pods", ("list", "patch"))
 _ENDPOINTS: Rule = ("discovery.k8s.io", "endpointslices", ("list",))
 
@@ -69,13 +65,10 @@ class Cluster(t.Protocol):
 class Subject(t.NamedTuple):
     """The controller of a split, and the versions of the pods."""
 
-    #: The controller, or None if it does not exist.
+    #: Each field: see Observed.
     controller: Controller | None
-    #: The versions of the pods, or None for a restoration.
     versions: Versions | None = None
-    #: Whether an update is in progress.
     is_updating: bool = False
-    #: Whether the update that a role is about to run (the option `update`) would change nothing.
     is_updated: bool = False
 
 
@@ -85,7 +78,7 @@ class RealObjects:
     def __init__(self, request: TrafficRequest, gateway: KubernetesGateway,
                  subject: t.Callable[[], Subject]) -> None:
         self.request, self._gateway, self._subject = request, gateway, subject
-        #: The result of the dry run in _can_store_mirror(), or None before the dry run.
+        #: None before the dry run in _can_store_mirror().
         self._stores_mirror: bool | None = None
 
     def read(self) -> Objects:
@@ -102,10 +95,7 @@ class RealObjects:
                        self._pods_of(route) if is_by_selector else ())
 
     def absent_route(self) -> Json:
-        """Raise RolloutError, since the route does not exist.
-
-        A subclass can return an object in place of the route instead.
-        """
+        """Raise RolloutError. A subclass can return an object in place of the route instead."""
         request = self.request
         if request.is_by_selector:
             raise RolloutError("there is no such Service",
@@ -124,8 +114,8 @@ class RealObjects:
     def _can_store_mirror(self, route: Json) -> bool:
         """Return whether the API server stores the share of the requests to mirror.
 
-        A dry run finds this out. An API server with older CustomResourceDefinitions removes the
-        fields of the share, so that the Gateway would mirror all requests.
+        With older CustomResourceDefinitions, it removes the fields of the share, so that the
+        Gateway would mirror all requests.
         """
         mirror = self.request.mirror
         if mirror is None or mirror.new == mirror.total:
@@ -150,15 +140,12 @@ class RealObjects:
         return Route.from_api(response).rules
 
     def _pods_of(self, service: Json) -> tuple[Json, ...]:
-        """Return the pods of all versions that a Service can select.
-
-        They match the selector of the Service without the label of a version.
-        """
+        """Return the pods of all versions that a Service can select."""
         selector = without_version(mapping(service, "spec", "selector"), self.request.label_key)
         return self._pages("pods", label_selector(selector)) if selector else ()
 
     def _pages(self, resource: str, selector: str = "") -> tuple[Json, ...]:
-        """Return the objects of a resource from all pages, filtered by a label selector."""
+        """Return the objects of a resource from all pages."""
         query = {"labelSelector": selector} if selector else {}
         try:
             return tuple(self._gateway.http.pages(self._gateway.collection(resource), query)[0])
@@ -188,7 +175,7 @@ def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: R
         controller = holder.controller
         is_old = holder.new_labels is None or not is_updating
         if is_old and flow.creates_successor:
-            # Before the first update of a controller, its pods lack the label of the version.
+            # Before the first update, the pods lack the label of the version.
             fallback = digest([controller.uid, controller.template])
         pods += [(pod, is_updating and holder.is_new(pod.labels))
                  for pod in own_live_pods(gateway, controller)]
@@ -207,35 +194,33 @@ def subject(split: TrafficRequest, flow: Flow, request: Request, gateway: Kubern
 
 @dataclasses.dataclass
 class SplitRun:
-    """The loop of a task. Each turn observes and decides, and then applies a step or waits."""
+    """The loop of a task."""
 
     request: TrafficRequest
     cluster: Cluster
     clock: Clock
-    #: Print a progress line.
     print_line: t.Callable[[str], None]
     #: Return why the task has to stop, or "".
     stop: t.Callable[[], str]
     reader: Reader = dataclasses.field(default_factory=NoReader)
     #: The applied steps, as in the result of the task.
     steps: list[Json] = dataclasses.field(default_factory=list)
-    #: Return the next decision for an observation. Raises RolloutError. If `decide` is None, the
-    #: planner for the request decides.
+    #: Return the next decision, or raise RolloutError. None: the planner for the request decides.
     decide: t.Callable[[Observed], Decision] | None = None
     #: The value of Observed.is_drained for the next observation.
     is_drained: bool = False
-    #: The values of Observed.state in the first observation and in the last observation.
+    #: Observed.state in the first observation and in the last observation.
     states: list[Json] = dataclasses.field(default_factory=list)
     warnings: list[str] = dataclasses.field(default_factory=list)
     #: The number of consecutive writes with a failed precondition.
     _rejections: int = 0
-    #: The number of applied steps, by the action and the name of the object.
+    #: The number of applied steps.
     _applied: collections.Counter[tuple[Action, str]] = dataclasses.field(
         default_factory=collections.Counter)
     #: The weights or selectors that this task has written, as texts. The task does not write the
     #: same text twice, unless it restores another split in between.
     _written: list[str] = dataclasses.field(default_factory=list)
-    #: The current wait, and the start of the wait (seconds of the monotonic clock).
+    #: The current wait, and its start (seconds of the monotonic clock).
     _wait: Wait | None = None
     _wait_start: float = 0.0
 
@@ -297,7 +282,7 @@ class SplitRun:
         self.print_line(_line(step))
 
     def _adds_mirror(self, observed: Observed) -> bool:
-        """Return whether the task requests a mirror, and the route has no mirror of a split yet."""
+        """Return whether the task adds a mirror to the route."""
         route = observed.route
         names = rules.mirrored_services(route.rules, route.namespace)
         return self.request.mirror is not None and observed.split_services.keys().isdisjoint(names)
@@ -305,7 +290,7 @@ class SplitRun:
     def _warn_of_related(self, observed: Observed) -> None:
         """Print the warnings if a split or a mirror is about to begin.
 
-        Raises RolloutError if the Services to be added to the rules lack a BackendTLSPolicy.
+        Raises RolloutError if a BackendTLSPolicy is missing.
         """
         from .warnings import added_services, refuse_missing_policies
 
@@ -334,14 +319,13 @@ class SplitRun:
             self.print_line(f"warning: {warning}")
 
     def _causes(self, observed: Observed) -> list[Cause]:
-        """Return the causes why requests do not arrive, or endpoints are missing."""
         from .causes import causes
 
         unready = [observed.route.name] if observed.service else observed.unready
         return causes(self.request, observed, self.reader.status(observed, unready))
 
     def _wait_for(self, observed: Observed, wait: Wait) -> None:
-        """Sleep for a part of the wait, or end the wait. Raises RolloutError after the timeout."""
+        """Sleep for a part of the wait, or end it. Raises RolloutError after the timeout."""
         now = self.clock.monotonic()
         if wait != self._wait:
             self._wait, self._wait_start = wait, now
@@ -378,7 +362,7 @@ class SplitRun:
 
 
 def needs(request: TrafficRequest, kind: Kind) -> tuple[Rule, ...]:
-    """Return the permissions that the task needs. kind: the kind of the controller."""
+    """Return the permissions that the task needs. kind: of the controller."""
     controller: Rule = (kind.group, kind.resource, ("get", "list", "patch"))
     if request.is_by_selector:
         return (controller, _SERVICE_WITH_SELECTOR, _ENDPOINTS,
@@ -391,7 +375,7 @@ def needs(request: TrafficRequest, kind: Kind) -> tuple[Rule, ...]:
 def run(request: TrafficRequest, cluster: Cluster, check_mode: bool,
         print_line: t.Callable[[str], None], stop: t.Callable[[], str],
         reader: Reader | None = None) -> Json:
-    """Run the task (in check mode, simulate it), and return its result. Raises RolloutError."""
+    """Run or simulate the task, and return its result. Raises RolloutError."""
     if check_mode:
         simulated, clock = SimulatedObjects(cluster.read()), SimulatedClock()
         return SplitRun(request, simulated, clock, lambda line: None, stop,
@@ -400,7 +384,6 @@ def run(request: TrafficRequest, cluster: Cluster, check_mode: bool,
 
 
 def _next_commands(causes: t.Sequence[Cause]) -> list[str]:
-    """Return the lines of Cause.next_command of all causes, each once."""
     return list(dict.fromkeys(line for cause in causes
                               for line in cause.next_command.splitlines()))
 

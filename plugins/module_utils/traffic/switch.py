@@ -4,15 +4,14 @@
 
 """Decide the next step of blue/green without a route, by the selector of a Service. Pure.
 
-One write adds the label of a version to the selector, such as pod-template-hash=1a2b. The same
-write stores the record: an annotation with the selector without this label. A restoration removes
-the label. The Service then selects additional pods, and still selects the previous ones, so a
-restoration need not wait before its write. No write selects a version that has no ready pod.
+One write adds the label of a version to the selector, such as pod-template-hash=1a2b, and stores
+the record: an annotation with the selector without this label. A restoration removes the label. The
+Service still selects the previous pods, so a restoration need not wait before its write. No write
+selects a version that has no ready pod.
 
 Any user with annotate permission can write the record, or name any Service in the annotation of the
 controller. So the selector in the record is never written to the Service. An update changes a
-Service only if the annotation of the controller names the Service, the Service has a record, and
-the Service selects pods of the controller.
+Service only if the controller names it, and it has a record and selects pods of the controller.
 
 Comments of the form `| ... |` are the rows of the tables in docs/how-to/blue-green.md; a test
 compares both. The columns are record, condition and step. In follow(), the columns are goal,
@@ -33,7 +32,7 @@ from .planner import annotate, forget, is_skipped, label, patch_with_record, ski
 from .record import TRAFFIC_SELECTOR, parse_selector, without_version
 from .request import TrafficRequest
 
-#: The wait after a write of the selector, before the task ends or the update continues.
+#: After a write of the selector.
 ENDPOINTS = Wait("the EndpointSlices have the pods that the Service selects", is_condition=True)
 
 
@@ -50,7 +49,7 @@ def plan(request: TrafficRequest, observed: Observed) -> Decision:
 
 
 def _refuse(request: TrafficRequest, observed: Observed, service: Service) -> None:
-    """Raise RolloutError for a Service whose selector cannot switch between the versions."""
+    """Raise RolloutError if the selector cannot switch between the versions."""
     where, versions = observed.route.where, observed.versions
     common_selector = without_version(service.selector, request.label_key)
     if service.is_deleting:
@@ -71,7 +70,7 @@ def _refuse(request: TrafficRequest, observed: Observed, service: Service) -> No
 
 def _switch(request: TrafficRequest, observed: Observed, service: Service,
             versions: Versions) -> Decision:
-    """Return the next step until the Service selects the requested version, a wait or the end."""
+    """Return the next step towards the requested version, a wait or the end."""
     version = versions.new if request.share.new else versions.old
     selector = {**without_version(service.selector, request.label_key), versions.key: version}
     _refuse(request, observed, service)
@@ -98,7 +97,7 @@ def _switch(request: TrafficRequest, observed: Observed, service: Service,
 
 
 def _refuse_others(request: TrafficRequest, observed: Observed, versions: Versions) -> None:
-    """Raise RolloutError if the Service also selects ready pods that are of neither version."""
+    """Raise RolloutError if the Service also selects ready pods of neither version."""
     foreign = [pod for pod in observed.pods if is_healthy(pod)
                and text(labels_of(pod), versions.key) not in (versions.old, versions.new)]
     if foreign:
@@ -111,17 +110,14 @@ def _refuse_others(request: TrafficRequest, observed: Observed, versions: Versio
 
 
 def _select(request: TrafficRequest, observed: Observed, service: Service, selector: Json) -> Step:
-    """Return the step that writes the selector and the record.
-
-    The record contains the previous selector without the label of a version.
-    """
+    """Return the step that writes the selector and the record."""
     record = canonical(without_version(service.selector, request.label_key))
     return Step(Action.UPDATE, service.name, _patch(observed, service, record, selector),
                 before=dict(service.selector), after=selector)
 
 
 def _patch(observed: Observed, service: Service, record: str | None, selector: Json) -> Patch:
-    """Return the patch of the selector and the record. The record None removes the annotation."""
+    """Return the patch of the selector and the record. None removes the record."""
     return patch_with_record(observed.route, (TRAFFIC_SELECTOR, record), "/spec/selector",
                              dict(service.selector), selector)
 
@@ -210,25 +206,19 @@ def services(request: TrafficRequest, observed: Observed) -> list[str]:
 # The state
 
 def _selected_version(request: TrafficRequest, service: Service) -> str:
-    """Return the version that the selector selects, or "" if it selects the pods of all versions.
-
-    The version is the value of the label that distinguishes the versions, such as "1a2b".
-    """
+    """Return the version that the selector selects, such as "1a2b", or "" for all versions."""
     common_selector = without_version(service.selector, request.label_key)
     return next((text(service.selector, key) for key in service.selector
                  if key not in common_selector), "")
 
 
 def _has_record(service: Service) -> bool:
-    """Return whether the Service has a valid record."""
+    """Return whether the record is valid."""
     return parse_selector(service.annotations.get(TRAFFIC_SELECTOR)) is not None
 
 
 def _is_split(request: TrafficRequest, observed: Observed, service: Service) -> bool:
-    """Return whether a split has added the label of a version to the selector.
-
-    The evidence is a valid record of the Service, or its name in the annotation of the controller.
-    """
+    """Return whether a split has added the label of a version to the selector."""
     has_other_labels = bool(without_version(service.selector, request.label_key))
     return (has_other_labels and bool(_selected_version(request, service))
             and (_has_record(service) or observed.is_named_by_controller))
@@ -241,11 +231,7 @@ def _ready_uids(observed: Observed, selector: Json) -> frozenset[str]:
 
 
 def _after_endpoints(observed: Observed, service: Service, decision: Decision) -> Decision:
-    """Return the decision if the EndpointSlices are up to date, or else the wait ENDPOINTS.
-
-    They are up to date if they contain each ready pod that the Service selects, and none of the
-    pods that the Service does not select.
-    """
+    """Return the decision if the EndpointSlices are up to date, or else ENDPOINTS."""
     selector = service.selector
     unselected = {text(mapping(pod, "metadata"), "uid") for pod in observed.pods
                   if not selector.items() <= labels_of(pod).items()}

@@ -4,12 +4,8 @@
 
 """Warn, before the first change of a split, of requests that the split does not reach. Pure.
 
-It is an error if a BackendTLSPolicy names the Service, but not the Services of the split. The pods
-would then refuse all requests.
-
-A wrong warning is worse than none. So each row needs evidence: in the Service, in the route, or in
-an object that names one of them. ROWS has the rows of the table in docs/how-to/traffic-split.md; a
-test compares both.
+A wrong warning is worse than none, so each row needs evidence. ROWS has the rows of the table in
+docs/how-to/traffic-split.md; a test compares both.
 """
 
 from __future__ import annotations
@@ -36,35 +32,31 @@ class Split(t.NamedTuple):
 
     request: TrafficRequest
     route: Route
-    #: The original Service, whose requests are split.
+    #: The original Service.
     service: Service
-    #: The names of the Services that the split creates; () without a route.
+    #: The names of the Services of the split; () without a route.
     names: tuple[str, ...]
     related: Related
 
     @property
     def rules(self) -> list[tuple[int, Json]]:
-        """The rules that send requests to the original Service, as pairs: (position from 1, rule).
-        """
+        """The rules that name the original Service, as pairs: (position from 1, rule)."""
         return [(position, rule) for position, rule in enumerate(self.route.rules, 1)
                 if self.service.name in rules.services_of([rule], self.route.namespace)]
 
 
 TLS_POLICY = "BackendTLSPolicy"
-#: One mapping for each warning, such as {"position": 2}. The values replace the placeholders in the
-#: sentence of a row.
+#: The placeholders of a row for each warning, such as {"position": 2}.
 Values: t.TypeAlias = "t.Iterable[t.Mapping[str, t.Any]]"
 
 
 class Row(t.NamedTuple):
     """One kind of warning, as a row of the table in the documentation."""
 
-    #: The text that describes the case in the table.
+    #: The description in the table.
     case: str
     #: A template of the warning, with placeholders such as {position}.
     sentence: str
-    #: Return a mapping for each warning of this kind. There is no mapping if the case does not
-    #: apply.
     find: t.Callable[[Split], Values]
 
 
@@ -94,10 +86,7 @@ def added_services(request: TrafficRequest, observed: Observed) -> tuple[str, ..
 
 
 def refuse_missing_policies(request: TrafficRequest, observed: Observed, related: Related) -> None:
-    """Raise RolloutError if a Gateway would send plain text to pods that expect TLS.
-
-    This happens if a BackendTLSPolicy names the original Service, but not the added Services.
-    """
+    """Raise RolloutError if a BackendTLSPolicy names the original, but not the added Services."""
     names, namespace = added_services(request, observed), observed.route.namespace
     if not names or observed.versions is None:
         return
@@ -141,7 +130,7 @@ def _policies(split: Split) -> Values:
     namespace = split.route.namespace
     kinds = ({resource.kind for resource, _item in split.related.naming(
         name, namespace, Role.POLICY)} for name in split.names)
-    # There is no warning about a kind if each Service of the split has its own policy of this kind.
+    # Each Service of the split has its own policy of these kinds.
     common_kinds = set.intersection(*kinds)
     return [values for values in _naming(split, Role.POLICY)
             if values["kind"] not in {TLS_POLICY, *common_kinds}]

@@ -22,7 +22,7 @@ from ..model.fields import Json
 class Certificates(t.NamedTuple):
     """The inline certificates and the inline key of a kubeconfig, in PEM.
 
-    A field is b"" if the kubeconfig lacks the certificate (or the key), or names a file instead.
+    A field is b"" if it is missing, or if the kubeconfig names a file instead.
     """
 
     authority: bytes = b""
@@ -39,23 +39,23 @@ def use(certificates: Certificates, options: Json) -> None:
     from urllib3.util import ssl_
 
     context = ssl_.create_urllib3_context(cert_reqs=options["cert_reqs"])
-    authority, certificate, key = (
+    authority_file, certificate_file, key_file = (
         options.pop(option, None) for option in ("ca_certs", "cert_file", "key_file"))
     if certificates.authority:
         # cadata must be ASCII, but comments in a PEM document may have other characters.
         data = certificates.authority.decode("ascii", errors="ignore")
         context.load_verify_locations(cadata=data)
-    elif authority:
-        context.load_verify_locations(authority)
+    elif authority_file:
+        context.load_verify_locations(authority_file)
     else:
         context.load_default_certs()
     with contextlib.ExitStack() as stack:
         if certificates.certificate:
-            certificate = stack.enter_context(_temporary_file(certificates.certificate))
+            certificate_file = stack.enter_context(_temporary_file(certificates.certificate))
         if certificates.key:
-            key = stack.enter_context(_temporary_file(certificates.key))
-        if certificate:
-            context.load_cert_chain(certificate, key)
+            key_file = stack.enter_context(_temporary_file(certificates.key))
+        if certificate_file:
+            context.load_cert_chain(certificate_file, key_file)
     options["ssl_context"] = context
 
 

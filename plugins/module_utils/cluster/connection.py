@@ -72,10 +72,7 @@ class Connection:
     """A connection to an API server: its address, a connection pool, and the credentials."""
 
     def __init__(self, params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> None:
-        """Load the configuration. The API server receives no request yet.
-
-        Raises RolloutError if the configuration is missing or invalid.
-        """
+        """Load the configuration, without a request. Raises RolloutError."""
         self._options, self._environment = _options(params, environment), environment
         timeout = params.get("timeout") or exec_plugin.TIMEOUT
         #: Timeout of an exec plugin in seconds.
@@ -122,8 +119,8 @@ class Connection:
     def _errors(self, what: str, next_command: str = "") -> t.Iterator[None]:
         """Turn each error into a RolloutError, without the secrets of options and files."""
         try:
-            # Import kubernetes first, so that an error names kubernetes if both packages are
-            # missing: its installation also installs PyYAML.
+            # Import kubernetes first: if both packages are missing, the error then names
+            # kubernetes, whose installation includes PyYAML.
             import kubernetes.config  # noqa: F401
             import yaml
 
@@ -243,8 +240,7 @@ def command_options(params: t.Mapping[str, t.Any],
 def default_namespace(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> str:
     """Return the default namespace, by the rules of kubectl.
 
-    It is the first of these that exists: the namespace of the context, the namespace of the pod in
-    which the task runs, `default`. Connection reports an invalid kubeconfig, not this function.
+    Connection reports an invalid kubeconfig, not this function.
     """
     options = _options(params, environment)
     with contextlib.suppress(Exception):
@@ -268,7 +264,7 @@ def _namespace(options: Json, configuration: t.Any) -> str:
 
 
 def _load_service_account(configuration: t.Any) -> bool:
-    """Load the ServiceAccount of the pod. Return False if the task does not run in a pod."""
+    """Load the ServiceAccount of the pod; return False outside of a pod."""
     from kubernetes.config import incluster_config
     from kubernetes.config.config_exception import ConfigException
 
@@ -343,8 +339,7 @@ def _configuration(options: Json, timeout: float) -> tuple[t.Any, Kubeconfig | N
 
 
 def _is_complete(options: Json) -> bool:
-    """Return whether the options contain an address and credentials, so no kubeconfig is needed.
-    """
+    """Return whether the options make a kubeconfig unnecessary."""
     return "host" in options and ("api_key" in options
                                   or {"username", "password"} <= options.keys()
                                   or {"client_cert", "client_key"} <= options.keys())

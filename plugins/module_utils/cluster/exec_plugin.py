@@ -23,10 +23,8 @@ from ..model.fields import Json, mapping, objects, text
 
 #: In seconds.
 TIMEOUT = 60.0
-#: Fields of a cluster that the protocol passes to a plugin.
 _CLUSTER_FIELDS = ("server", "tls-server-name", "insecure-skip-tls-verify",
                    "certificate-authority-data", "proxy-url", "disable-compression")
-#: Name of the extension of a cluster that contains the configuration of the plugin.
 _EXTENSION = "client.authentication.k8s.io/exec"
 
 
@@ -34,10 +32,10 @@ class Credential(t.NamedTuple):
     """The status of an ExecCredential."""
 
     token: str
-    #: The client certificate and its key in PEM. Both are "" if the plugin returned only a token.
+    #: The client certificate and its key in PEM; "" if the plugin returned only a token.
     certificate: str
     key: str
-    #: The time in RFC 3339 at which the credential expires; "" if the plugin returned no time.
+    #: The time of expiry in RFC 3339, or "".
     expires: str
 
 

@@ -21,7 +21,7 @@ from ..model.steps import Handover, Write
 class Gateway(RealCluster, t.Protocol):
     """The requests that a rollout sends to one namespace of a cluster.
 
-    A method raises RolloutError if a request fails with an error that should end the task.
+    A method raises RolloutError for an error that should end the task.
     """
 
     # Reads

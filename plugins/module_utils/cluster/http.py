@@ -65,7 +65,7 @@ class OutcomeUnknown(Exception):
 
 
 class ResponseTooLarge(RolloutError):
-    """A response is larger than MAX_RESPONSE_BYTES or MAX_OBJECTS."""
+    """A response, or a list of several pages, is larger than any legitimate one."""
 
 
 class Unreachable(Exception):
@@ -88,7 +88,7 @@ class Http:
         self.clock_difference = 0.0
         self._lock = threading.Lock()
         self._has_responded = False
-        #: By time.monotonic().
+        #: The last outage, by time.monotonic().
         self._unreachable_at = -WARM_UP_SECONDS
         #: In seconds.
         self._min_latency = float("inf")
@@ -114,7 +114,7 @@ class Http:
         self._background.shutdown()
 
     def record_outage(self) -> None:
-        """Record that the API server could not be reached just now."""
+        """Record an outage of the API server."""
         self._unreachable_at = time.monotonic()
 
     def send(self, method: str, path: str, body: t.Any = None, content_type: str = JSON,
@@ -123,8 +123,7 @@ class Http:
 
         is_write: whether a retry could repeat a change. None means any method but GET.
 
-        Raises Refused. Raises OutcomeUnknown if the response to a write was lost, and RolloutError
-        if the server cannot be reached.
+        Raises Refused, OutcomeUnknown, or RolloutError if the server cannot be reached.
         """
         is_write = method != "GET" if is_write is None else is_write
         has_renewed_token, start = False, time.monotonic()
@@ -195,8 +194,8 @@ class Http:
                   timeout: float = 0) -> tuple[int, t.Any, bytes]:
         """Send a request without retries; return the status, headers and body of the response.
 
-        max_bytes, timeout: limits for the body; 0 stands for the default. Raises Unreachable, or
-        RolloutError if a retry is useless.
+        max_bytes, timeout (in seconds): limits for the body; 0 stands for the default. Raises
+        Unreachable, or RolloutError if a retry is useless.
         """
         import urllib3
 
@@ -280,7 +279,9 @@ def _without_field_sets(item: Json) -> Json:
 
 
 def _parse(data: bytes, server: str) -> Json | None:
-    """Return the object in a response; None if truncated. Raises RolloutError for another server.
+    """Return the object in a response, or None if the response is truncated.
+
+    Raises RolloutError if the server is not a Kubernetes API server.
     """
     try:
         response = json.loads(data)
@@ -318,18 +319,18 @@ def read_body(response: t.Any, max_bytes: int, timeout: float = 0) -> bytes | No
     read = getattr(response, "read1", response.read)
     parts: list[bytes] = []
     timeout = timeout or BODY_TIMEOUT
-    end = time.monotonic() + timeout
+    deadline = time.monotonic() + timeout
     try:
         while part := read(65536):
             max_bytes -= len(part)
             parts.append(part)
             if max_bytes < 0:
                 return None
-            if time.monotonic() > end:
+            if time.monotonic() > deadline:
                 raise TimeoutError(f"the response is not complete after {timeout:g} s")
         return b"".join(parts)
     finally:
-        if max_bytes < 0 or time.monotonic() > end:
+        if max_bytes < 0 or time.monotonic() > deadline:
             response.close()
         response.release_conn()
 
@@ -367,7 +368,7 @@ def label_selector(labels: Json) -> str:
 
 
 def _retry_after(headers: t.Any) -> float:
-    """Return the seconds in the header Retry-After, or 0 if there are none, as with a date."""
+    """Return the seconds in the header Retry-After; 0 for a date, or without the header."""
     value = headers.get("Retry-After", "")
     return min(float(value), MAX_RETRY_AFTER) if value.isdigit() else 0.0
 

@@ -129,7 +129,8 @@ class Store(t.Generic[Stored]):
     def replace(self, items: list[Json], list_version: str, is_partial: bool) -> bool:
         """Replace the stored objects by a list; return whether the list shows a change.
 
-        An object newer than the list stays: another thread has created it during the request.
+        An object that is missing in the list stays if it is newer than the list: another thread has
+        created it during the request.
 
         is_partial: whether the list has further pages, so that a missing object may still exist.
         """
@@ -189,8 +190,7 @@ class Informer(t.Generic[Stored]):
     """A store of the objects of one resource, which lists and a watch keep up to date.
 
     All methods are thread-safe. Only the thread that holds `_update_lock` lists objects or reads
-    events. The lock of the store is not held during a request, so another thread can store the
-    response to its write.
+    events. Meanwhile, another thread can store the response to its write.
     """
 
     def __init__(self, http: Http, path: str, query: Json,

@@ -145,13 +145,13 @@ def _folder(node: t.Any) -> str:
     return os.path.abspath(os.path.dirname(node.path)) if node.path else ""
 
 
-def _absolute_paths(fields: Json, folder: str, names: t.Iterable[tuple[str, str]]) -> Json:
-    """Return the path fields as absolute paths, except those that inline content replaces.
+def _absolute_paths(fields: Json, folder: str, field_pairs: t.Iterable[tuple[str, str]]) -> Json:
+    """Return absolute paths, except where inline content replaces them.
 
-    names: pairs of the field with the path, and the field with the inline content.
+    field_pairs: as in _USER_FILES.
     """
     return {path_field: os.path.normpath(os.path.join(folder, fields[path_field]))
-            for path_field, inline_field in names
+            for path_field, inline_field in field_pairs
             if path_field in fields and inline_field not in fields}
 
 
@@ -214,8 +214,7 @@ def documents(kubeconfig: t.Any) -> t.Iterator[t.Any]:
 
 @contextlib.contextmanager
 def unknown_context_errors(kubeconfig: t.Any, context: str | None) -> t.Iterator[None]:
-    """Turn the error for an unknown context into a RolloutError that lists the available contexts.
-    """
+    """Turn the error for an unknown context into a RolloutError that lists the contexts."""
     from kubernetes.config.config_exception import ConfigException
 
     try:

@@ -242,7 +242,7 @@ def _is_patched(item: Json, patch: Patch) -> bool:
 
 
 def _holds(item: t.Any, operation: Json) -> bool:
-    """Return whether an object has the value that an operation of a patch sets, plus defaults."""
+    """Return whether an object has the value that an operation sets, apart from defaults."""
     for key in keys(operation["path"]):
         item = (item or {}).get(key)
     if operation["op"] == "remove":

@@ -56,17 +56,17 @@ class Pods(Namespaced):
     # Pods and their controllers
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
-        """Return the pods that have not ended, and are not terminating, like FilterActivePods.
+        """Return the pods that have not ended, and are not terminating. Raises RolloutError.
 
-        Raises RolloutError.
+        Source: FilterActivePods (controller manager of Kubernetes).
         """
         return tuple(Pod.from_api(metadata) for metadata in self._active_pods(selector)
                      if "deletionTimestamp" not in metadata)
 
     def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
-        """Return the terminating pods that have not ended, like FilterTerminatingPods.
+        """Return the terminating pods that have not ended. Raises RolloutError.
 
-        Raises RolloutError.
+        Source: FilterTerminatingPods (controller manager of Kubernetes).
         """
         return tuple(TerminatingPod.from_api(metadata) for metadata in self._active_pods(selector)
                      if "deletionTimestamp" in metadata)

@@ -15,7 +15,6 @@ from ..model.kinds import KINDS, Kind
 from .http import METADATA, Namespaced, quoted
 from .refused import RETRIED, Refused
 
-#: The path of the API group, by resource.
 GROUPS = {
     "services": "/api/v1", "resourcequotas": "/api/v1", "nodes": "/api/v1", "pods": "/api/v1",
     "configmaps": "/api/v1", "secrets": "/api/v1",

@@ -31,8 +31,7 @@ _MAX_NAME_LENGTH = 255
 #: A value of at most this length counts as a path, even if it does not look like one, and no file
 #: exists.
 _MAX_PATH_LENGTH = 40
-#: A longer value counts as a path if it has one of these endings. No token, key or base64 text has
-#: such an ending.
+#: A longer value with one of these endings counts as a path: no token, key or base64 text has them.
 _FILE_ENDINGS = re.compile(r"\.(ya?ml|json|conf|config|kubeconfig)$")
 #: The scheme of a URL. Any other text before :// may be part of a password.
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
@@ -187,7 +186,10 @@ def _basic_auth(credentials: str) -> str:
 
 
 def _url_secrets(address: str) -> set[str]:
-    """Return the password of a URL in several encodings, or all before the @ without a colon."""
+    """Return the password of a URL, in several encodings.
+
+    If the text before the @ has no colon, the whole text counts as the password.
+    """
     credentials = _split_url(address)[1]
     password = credentials.partition(":")[2] or credentials
     if not password:

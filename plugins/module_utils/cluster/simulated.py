@@ -85,8 +85,8 @@ class SimulatedGateway:
     def items(self, kind: Kind | None = None) -> list[Json]:
         return self._real.items(kind)
 
-    # The model has no pods to watch.
     def watched_pods(self, controller: Controller) -> list[Json] | None:
+        """Return the pods of the real cluster, because the model has no pods to watch."""
         return self._real.watched_pods(controller)
 
     def server_time(self) -> float:

@@ -64,7 +64,6 @@ class Watch:
             return
 
     def _read(self) -> None:
-        """Read the events of one watch after another, until stop() is called."""
         import urllib3
 
         connection, failures = self._http.connection, 0

@@ -124,8 +124,7 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
     """Return the causes for the unavailable pods: one cause of each kind, the most specific first.
 
     pods: the unready pods of the controller. events: the warning Events of the namespace. Users can
-    forge Events. An Event therefore only explains the status of a pod, and never makes a cause
-    permanent.
+    forge Events, so an Event never makes a cause permanent.
     """
     commands = _commands(request)
     events_by_uid: dict[str, list[Json]] = collections.defaultdict(list)
@@ -243,7 +242,7 @@ def _commands(request: Request) -> dict[str, str]:
 
 
 def _advice(request: Request) -> dict[str, str]:
-    """Return the advice to delete old pods first, unless the updates of the kind always do."""
+    """Return the value of {or_delete_first}: "" if the updates of the kind always do so."""
     advice = ", or remove old pods first: max_surge=0 max_unavailable=1"
     return {"or_delete_first": advice if request.may_surge else ""}
 
@@ -252,7 +251,7 @@ def _controller_causes(controller: Controller, events: list[Json],
                        commands: t.Mapping[str, str]) -> list[Cause]:
     """Return a list with the cause why the controller manager cannot create or delete pods, or [].
 
-    Kinds without the condition ReplicaFailure report it in Events.
+    For a kind without the condition ReplicaFailure, Events are used instead.
     """
     subject = _Subject(f"{controller.kind} {controller.name}", {**commands})
     if not controller.reports_failures and controller.current < controller.replicas:
@@ -416,7 +415,6 @@ def _causes_in_container(subject: _Subject, spec: Json, status: Json,
 
 
 def _without_preemption(message: str) -> str:
-    """Return a message of the scheduler without the parts about preemption."""
     return re.sub(r"no new claims to deallocate,?|preemption: .*|(?<=\.) not found$", "", message)
 
 

@@ -138,7 +138,6 @@ UNSCHEDULABLE = (
     Row("unschedulable", r"", Fatal.NO, "{kubectl} describe pod {pod}"),
 )
 
-#: Waiting reasons of a container whose image could not be pulled.
 PULL_REASONS = ("ErrImagePull", "ImagePullBackOff")
 _PULL = r"^(?=.*(?:ErrImagePull|ImagePullBackOff|Failed to pull image)).*"
 #: The message of runc about a command that cannot be executed. containerd reports it with

@@ -39,7 +39,7 @@ HELM_RELEASE = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 #: Annotation that excludes an object from its Kustomization.
 FLUX_RECONCILE = suspension.KUSTOMIZATION.annotation
 _SUSPEND_PATCH = """--type=merge -p '{"spec": {"suspend": true}}'"""
-#: Values of the connection options for kubectl.
+#: Connection options for kubectl.
 Connection: t.TypeAlias = "t.Mapping[str, str | None]"
 
 
@@ -49,7 +49,7 @@ class Managed(t.NamedTuple):
     name: str
     labels: t.Mapping[str, t.Any]
     annotations: t.Mapping[str, t.Any]
-    #: The field managers in metadata.managedFields.
+    #: The field managers.
     managers: frozenset[str]
     namespace: str = ""
     #: The resource for kubectl, such as "deployment"; "" if the update deletes the object.

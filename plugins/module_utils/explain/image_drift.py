@@ -18,7 +18,7 @@ from .diagnosis import Cause
 
 DRIFT = "image-drift"
 MAX_TEXT_LENGTH = 200
-#: In a message: of versions, and of pods for each version.
+#: In a message: the maximum of versions, and of pods for each version.
 MAX_VERSIONS, MAX_NAMES = 5, 5
 #: Fields of a pod's spec with containers, and the corresponding fields of its status.
 _FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
@@ -61,14 +61,14 @@ def versions_of(pod: Json) -> PodVersions:
 def causes(pods: t.Iterable[PodVersions]) -> list[Cause]:
     """Return a cause for each container with several versions of one image."""
     #: {(container, image, is_digest): {version: [pod names]}}.
-    pod_names: dict[tuple[str, str, bool], dict[str, list[str]]] = {}
+    versions_by_image: dict[tuple[str, str, bool], dict[str, list[str]]] = {}
     for pod in pods:
         for container, image, is_digest, version in pod.images:
-            versions = pod_names.setdefault((container, image, is_digest),
-                                            collections.defaultdict(list))
+            versions = versions_by_image.setdefault((container, image, is_digest),
+                                                    collections.defaultdict(list))
             versions[version].append(pod.name)
     return [_cause(container, image, versions)
-            for (container, image, _is_digest), versions in pod_names.items()
+            for (container, image, _is_digest), versions in versions_by_image.items()
             if len(versions) > 1]
 
 
@@ -85,7 +85,7 @@ def _cause(container: str, image: str, versions: t.Mapping[str, list[str]]) -> C
 
 
 def sentence(cause: Cause) -> str:
-    """Return the place and the message of a cause, which contains the numbers of pods."""
+    """Return the sentence without the number of pods, which the message already contains."""
     return f"{cause.place}: {cause.message}"
 
 

@@ -193,10 +193,10 @@ def _nodes(update: _Update) -> t.Iterator[str]:
     for node in update.related.nodes or ():
         obstacles = ((number, obstacle.find(node, template))
                      for number, obstacle in enumerate(_OBSTACLES))
-        first = next(((number, detail) for number, detail in obstacles if detail), None)
-        if first is None:
+        first_obstacle = next(((number, detail) for number, detail in obstacles if detail), None)
+        if first_obstacle is None:
             return
-        first_obstacles.append(first)
+        first_obstacles.append(first_obstacle)
     if first_obstacles and update.desired and not _text(_map(update.template, "spec"), "nodeName"):
         counts = collections.Counter(_OBSTACLES[number].summary.format(detail)
                                      for number, detail in first_obstacles)
@@ -225,7 +225,6 @@ def _daemon_nodes(update: _Update) -> t.Iterator[str]:
 
 
 def _eligible_nodes(update: _Update) -> set[str]:
-    """Return the names of the nodes that nodeSelector and tolerations of the template allow."""
     template = _with_tolerations(update)
     return {_name(node) for node in update.related.nodes or ()
             if not (_blocking_taint(node, template) or _missing_labels(node, template))}
@@ -328,7 +327,6 @@ def _with_selector(services: t.Iterable[Json] | None) -> list[Json]:
 
 
 def _has_pre_stop(container: Json) -> bool:
-    """Return whether a container has a preStop hook, other than a sleep of 0 s."""
     hook = _map(container, "lifecycle", "preStop")
     return bool(hook) and ("sleep" not in hook or _pre_stop_sleep(container) > 0)
 

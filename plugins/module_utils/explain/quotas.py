@@ -86,8 +86,8 @@ def refuse_small_quotas(requests: t.Sequence[Request], needed: Amounts,
     requests: those of the task in the namespace of the quotas. needed: the sum for these requests.
     """
     for quota in quotas:
-        if missing_text := shortage(quota, needed):
-            raise too_small_error(requests, _text(_map(quota, "metadata"), "name"), missing_text)
+        if shortage_text := shortage(quota, needed):
+            raise too_small_error(requests, _text(_map(quota, "metadata"), "name"), shortage_text)
 
 
 def _usage(template: Json) -> Amounts:

@@ -174,9 +174,9 @@ def sentence(request: Request, status: RolloutStatus, is_real: bool = True) -> s
                 f"progress, and the cluster continues it: {new.available if new else 0} of "
                 f"{status.goal} replicas available")
     replaces = "replaces" if is_real else "would replace"
-    replaced = f" {replaces} {request.name} and" if survivor.name != request.name else ""
+    replacement = f" {replaces} {request.name} and" if survivor.name != request.name else ""
     final_verb = "is now" if is_real and request.state.migrates else verb
-    return (f"{survivor.name}{replaced} {final_verb} {_OUTCOMES[request.state]} "
+    return (f"{survivor.name}{replacement} {final_verb} {_OUTCOMES[request.state]} "
             f"{image_names(survivor.images)}: {survivor.available} of {survivor.replicas} replicas "
             "available")
 

@@ -96,7 +96,7 @@ def restart_text(count: int) -> str:
 
 
 def probe_failures(events: list[Json]) -> dict[str, Symptom]:
-    """Return the last symptom of each failed probe, such as "liveness", with all its failures."""
+    """Return the last symptom of each failed probe ("liveness"), with the sum of occurrences."""
     symptoms: dict[str, Symptom] = {}
     for symptom in event_symptoms(events):
         match = re.search(r"(Startup|Liveness|Readiness) probe (failed|errored)", symptom.message)
@@ -115,7 +115,7 @@ def probe_threshold(spec: Json, probe: str) -> int:
 def event_symptoms(events: t.Iterable[Json]) -> list[Symptom]:
     """Return the symptoms of Events, oldest first.
 
-    Another Event has the details of an Event such as "Error: ErrImagePull".
+    An Event such as "Error: ErrImagePull" is omitted, because another Event has the details.
     """
     symptoms = []
     for event in sorted(events, key=lambda event: (

@@ -69,7 +69,7 @@ def goal_of(request: Request, status: RolloutStatus, decision: Decision | None) 
 
 
 def begins_to_pause(request: Request, status: RolloutStatus, decision: Decision | None) -> bool:
-    """Return whether the task begins such an update (keeps_old_pods())."""
+    """Return whether the task begins an update that will pause while old pods exist."""
     return (status.phase == "complete" and not isinstance(decision, Done) and not request.undoes
             and keeps_old_pods(request, status))
 
@@ -99,7 +99,7 @@ def forget_unreadable(controller: Controller) -> Step:
 def plan(goal: Goal, name: str, observed: Observed) -> Decision:
     """Return the next step towards the goal, a wait or the end. Raises RolloutError.
 
-    name: of the controller.
+    name: the name of the controller.
     """
     controller = observed.controller
     # | any | the split is not of this controller | remove the route from the annotation |
@@ -122,11 +122,10 @@ def is_switched(observed: Observed) -> bool:
 
 
 def is_of_controller(observed: Observed) -> bool:
-    """Return whether the split of the route belongs to the controller, if it exists.
+    """Return whether the split of the route belongs to the controller; True without a controller.
 
-    A Service of the split, or the original Service in the record, must select pods of the
-    controller. The selector of a Service of the split may have one label that the template lacks,
-    the label of the version.
+    A Service of the split, or the original Service in the record, must select its pods. The
+    template may lack one label of a Service of the split: the label of the version.
     """
     if observed.controller is None:
         return True

@@ -48,7 +48,7 @@ class Follower:
         self._flow, self._real, self._is_real = flow, real, is_real
         self._simulated: dict[RouteName, SimulatedObjects] = {}
         #: Pairs of a goal and a value of the annotation, with which the goal was reached or has
-        #: failed. It is not due again for this value.
+        #: failed. The goal is not due again while the annotation has this value.
         self._finished: set[tuple[Goal, str]] = set()
         self._follow_count = 0
 

@@ -88,7 +88,7 @@ class SimulatedObjects:
             return False
 
     def settle(self) -> None:
-        """Simulate the controllers: each Service gets a ready endpoint, each Gateway the route."""
+        """Simulate the controllers: each Service gets a ready endpoint, and the route a status."""
         if self._start.route["kind"] == SERVICE:
             self._slices = [_slice_of(self._route, self._pods)]
             return
@@ -135,13 +135,13 @@ class SimulatedObjects:
 
 def _slice_of(service: Json, pods: t.Iterable[Json]) -> Json:
     """Return an EndpointSlice with the ready pods that the Service selects."""
-    selected = Service.from_api(service)
-    return {"metadata": {"labels": {SERVICE_NAME: selected.name},
-                         "ownerReferences": [{"uid": selected.uid, "controller": True}]},
+    parsed_service = Service.from_api(service)
+    return {"metadata": {"labels": {SERVICE_NAME: parsed_service.name},
+                         "ownerReferences": [{"uid": parsed_service.uid, "controller": True}]},
             "endpoints": [{"targetRef": {"uid": text(metadata, "uid")}} for pod in pods
                           if is_healthy(pod)
-                          and selected.selects(mapping(metadata := mapping(pod, "metadata"),
-                                                       "labels"))]}
+                          and parsed_service.selects(mapping(metadata := mapping(pod, "metadata"),
+                                                             "labels"))]}
 
 
 def _labeled(pod: Json, key: str, value: str) -> Json:

@@ -196,12 +196,11 @@ class Route:
 
 @dataclasses.dataclass(frozen=True)
 class Versions:
-    """The label that distinguishes the old pods of an update from the new pods."""
+    """The label that distinguishes the old from the new pods, and its values."""
 
     key: str
-    #: The value of the label on the old pods.
     old: str
-    #: The value of the label on the new pods; "" without new pods.
+    #: "" without new pods.
     new: str
     #: The old pods without the label.
     unlabeled: tuple[Pod, ...] = ()
@@ -223,12 +222,13 @@ class Observed:
     #: Whether enough time has passed since a change of the rules: the Gateways know them, and
     #: requests sent by the previous weights have ended.
     is_drained: bool = False
-    #: Whether the API server stores the share of the requests to mirror, a field that only newer
-    #: versions of Gateway API have; True for 100%.
+    #: Whether the API server stores the share of the requests to mirror, which is a field of newer
+    #: versions of Gateway API; True for 100%.
     stores_mirror: bool = True
     #: The controller of the pods; None if missing.
     controller: Controller | None = None
-    #: Whether an update is in progress. A restoration knows this only before an update of a role.
+    #: Whether an update is in progress. False for a restoration, unless a role runs it before an
+    #: update.
     is_updating: bool = False
     #: Whether the update that a role is about to run (the option `update`) would change nothing.
     is_updated: bool = False
@@ -267,7 +267,7 @@ class Observed:
 
     @property
     def split_services(self) -> dict[str, Service]:
-        """The existing Services of splits of the route, by name."""
+        """The existing Services of splits of the route."""
         return {name: self.services[name] for name in self.originals}
 
     @property
@@ -331,9 +331,9 @@ def _prefix(original: str) -> str:
 
 
 def manifest(route: Route, service: Service, key: str, value: str) -> Json:
-    """Return the manifest of a Service of a split, which also selects on the label.
+    """Return the manifest of a Service of a split.
 
-    service: the original Service.
+    It has the selector of the original Service `service`, and the label `key` with this value.
     """
     selector = {**service.selector, key: value}
     spec = {field: service.spec[field] for field in _SERVICE_FIELDS if field in service.spec}

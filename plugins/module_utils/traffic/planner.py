@@ -4,9 +4,8 @@
 
 """Decide the next step of a traffic split from the observation alone. Pure.
 
-A split creates two Services: the first selects the old pods, the second the new pods. The rules of
-the route name both with weights, and the original Service with weight 0. For a share of 0%, the
-Service of the old pods is enough, so that a task can split before an update.
+A split creates two Services: the first selects the old pods, the second the new pods. For a share
+of 0%, the Service of the old pods is enough, so that a task can split before an update.
 
 Backends enter and leave the rules with weight 0, and the Gateways get time before and after a
 change of weights (rules.py). A Service of a split is created before entering the rules, deleted
@@ -68,7 +67,7 @@ def plan(request: TrafficRequest, observed: Observed) -> Decision:
 
 
 def is_skipped(request: TrafficRequest, observed: Observed) -> bool:
-    """Return whether the task prepares an update that is not about to begin."""
+    """Return whether the task prepares an update, but no update is about to begin."""
     return request.is_before_update and (observed.is_updating or observed.is_updated)
 
 
@@ -220,12 +219,12 @@ def _gives_first_requests(route: Route, change: Change) -> bool:
                for name in change.pair.names)
 
 
-def update_rules(route: Route, record: Record, changed: t.Sequence[Json],
+def update_rules(route: Route, record: Record, changed_rules: t.Sequence[Json],
                  names: t.Collection[str]) -> Step:
     """Return the step that writes the rules and the record. names: the Services to describe."""
-    return Step(Action.UPDATE, route.name, patch_route(route, record, changed),
+    return Step(Action.UPDATE, route.name, patch_route(route, record, changed_rules),
                 before=rules.describe(route.rules, names, route.namespace),
-                after=rules.describe(changed, names, route.namespace))
+                after=rules.describe(changed_rules, names, route.namespace))
 
 
 def _refuse_problems(request: TrafficRequest, route: Route) -> None:
@@ -290,7 +289,7 @@ def label(versions: Versions) -> Step:
 def annotate(request: TrafficRequest, route: Route, controller: Controller) -> Step:
     """Return the step that adds the route to the annotation of the controller.
 
-    Raises RolloutError.
+    Raises RolloutError if it already names MAX_ROUTES routes.
     """
     routes = routes_of(controller.annotations)
     if len(routes) >= MAX_ROUTES:
@@ -406,29 +405,30 @@ def patch_routes(controller: Controller, routes: t.Sequence[RouteName]) -> Patch
 
 
 def patch_route(route: Route, record: Record | None,
-                changed: t.Sequence[Json] | None = None) -> Patch:
-    """Return the patch that writes the record and, unless `changed` is None, the rules."""
+                changed_rules: t.Sequence[Json] | None = None) -> Patch:
+    """Return the patch that writes the record and, unless they are None, the rules."""
     return patch_with_record(route, (TRAFFIC_SPLIT, record.text if record else None), "/spec/rules",
-                             list(route.rules), None if changed is None else list(changed))
+                             list(route.rules),
+                             None if changed_rules is None else list(changed_rules))
 
 
-def patch_with_record(route: Route, record: tuple[str, str | None], path: str, current: t.Any,
-                      changed: t.Any) -> Patch:
-    """Return the patch that writes the record to an annotation, and `changed` to a field.
+def patch_with_record(route: Route, record: tuple[str, str | None], path: str,
+                      observed_value: t.Any, new_value: t.Any) -> Patch:
+    """Return the patch that writes the record to an annotation, and a new value to a field.
 
-    record: the key and the value of the annotation; the value None removes it. path, current: the
-    field, and its observed value. changed: the new value, or None to keep the field. The API server
-    refuses the patch if the annotation or the field has changed since the observation.
+    record: the key and the value of the annotation; the value None removes it. path: the field.
+    new_value: None keeps the field. The API server refuses the patch if the annotation or the field
+    has changed since the observation.
     """
     key, value = record
     stored = route.annotations.get(key)
-    operations = [test("/metadata/uid", route.uid), test(path, current)]
+    operations = [test("/metadata/uid", route.uid), test(path, observed_value)]
     if route.annotations:
         operations.append(test(annotation(key), stored))
     else:
         operations += [test("/metadata/annotations", None), put("/metadata/annotations", {})]
-    if changed is not None:
-        operations.append(put(path, changed))
+    if new_value is not None:
+        operations.append(put(path, new_value))
     if value is not None:
         operations.append(put(annotation(key), value))
     elif stored is not None:

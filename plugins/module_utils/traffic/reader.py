@@ -86,8 +86,7 @@ class ClusterReader:
         return Status(gateways, {name: items for name, items in pods.items() if items is not None})
 
     def _gateways(self, observed: Observed) -> dict[str, Json | None]:
-        """Return the readable Gateways of the route by "namespace/name"; None if they do not exist.
-        """
+        """Return the readable Gateways of the route by "namespace/name"; None for a missing one."""
         gateways = {}
         for full_name in observed.route.gateways:
             namespace, _slash, name = full_name.partition("/")

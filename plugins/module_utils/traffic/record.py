@@ -35,7 +35,7 @@ ROUTE_KINDS = ("HTTPRoute", "GRPCRoute")
 SERVICE = "Service"
 #: Of the annotation of a controller: the number of routes, and of characters for each of them.
 MAX_ROUTES, MAX_ROUTE_LENGTH = 8, 270
-#: Of Gateway API.
+#: Maximum weight of a backend in Gateway API.
 MAX_WEIGHT = 1_000_000
 #: Limits of Gateway API: rules of a route, matches of a rule, and headers (or query parameters) of
 #: a match.

@@ -89,7 +89,7 @@ def weights_of(rules: Rules, service: str, namespace: str) -> tuple[int, ...]:
 
 
 def refuse_rules(rules: Rules, service: str, namespace: str, where: str) -> None:
-    """Raise RolloutError if the Service is not the only backend of a rule, or has weight 0."""
+    """Raise RolloutError if a rule names the Service with weight 0, or beside other backends."""
     for position, rule in enumerate(rules, 1):
         backends = objects(rule, "backendRefs")
         if service not in [service_of(backend, namespace) for backend in backends]:
@@ -141,12 +141,12 @@ def prepared(rules: Rules, service: str, namespace: str, pair: Pair) -> list[Jso
     result = []
     for rule in rules:
         backend = _backend_of(rule, service, namespace)
-        named = services_of([rule], namespace)
-        added = [{**backend, "name": name, "weight": 0} for name in pair.names
-                 if name not in named] if backend else []
+        named_services = services_of([rule], namespace)
+        added_backends = [{**backend, "name": name, "weight": 0} for name in pair.names
+                          if name not in named_services] if backend else []
         result.append({**rule, "backendRefs": [
             *({**item, "weight": _weight(item)} for item in objects(rule, "backendRefs")),
-            *added]} if added else rule)
+            *added_backends]} if added_backends else rule)
     return result
 
 
@@ -165,8 +165,7 @@ def has_requests(rules: Rules, names: t.Collection[str], namespace: str) -> bool
 def mirror_probe(rules: Rules, mirror: Share) -> list[Json]:
     """Return the rules for a dry run that shows whether the API server stores the share `mirror`.
 
-    An older Gateway API drops the field of the share as unknown. has_share() then returns False for
-    the rules in the response.
+    An older Gateway API drops the share, so that has_share() returns False for the response.
     """
     result = list(rules)
     for position, rule in enumerate(rules):
@@ -213,7 +212,8 @@ def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str
     split that stay in the rules, as backends with weight 0.
 
     The weights of `service` come from the record. Without a record, or if another client has
-    added or removed rules, each restored weight is 1.
+    added or removed rules, each restored weight is 1, which makes no difference for a single
+    backend.
     """
     result: list[Json] = []
     #: The previous rule, if it looks like one that split() added for `match`.
@@ -260,7 +260,6 @@ def _weight(backend: Json) -> int:
 
 
 def _backend_of(rule: Json, service: str, namespace: str) -> Json | None:
-    """Return the first backend of a rule that names the Service, or None."""
     return next((backend for backend in objects(rule, "backendRefs")
                  if service_of(backend, namespace) == service), None)
 
@@ -273,7 +272,7 @@ def _with_weights(rule: Json, backend: Json, weights: t.Mapping[str, int]) -> Js
 
 def _with_replacement(backends: t.Sequence[Json], replaced: t.Sequence[Json],
                       replacement: Json) -> list[Json]:
-    """Return the backends with `replacement` in place of the first of the replaced backends."""
+    """Return the backends with `replacement` in place of the replaced backends."""
     return [replacement if backend is replaced[0] else backend for backend in backends
             if backend is replaced[0] or not any(backend is other for other in replaced)]
 
@@ -284,9 +283,9 @@ def _with_mirror(rule: Json, backend: Json, name: str, mirror: Share) -> Json:
     backend: the filter copies the port of this backend.
     """
     reference = {key: backend[key] for key in _REFERENCE if key in backend}
-    added = {"type": MIRROR, "requestMirror": {"backendRef": {**reference, "name": name},
-                                               **_share_fields(mirror)}}
-    return {**rule, "filters": [*objects(rule, "filters"), added]}
+    added_filter = {"type": MIRROR, "requestMirror": {"backendRef": {**reference, "name": name},
+                                                      **_share_fields(mirror)}}
+    return {**rule, "filters": [*objects(rule, "filters"), added_filter]}
 
 
 def _share_fields(mirror: Share) -> Json:
@@ -311,7 +310,6 @@ def _mirror_backend(item: Json) -> Json:
 
 
 def _without_mirrors(rule: Json, names: t.Collection[str], namespace: str) -> Json:
-    """Return the rule without the filters that mirror requests to these Services."""
     filters = objects(rule, "filters")
     remaining_filters = [item for item in filters
                          if service_of(_mirror_backend(item), namespace) not in names]
@@ -325,8 +323,8 @@ def _weights_to_restore(rules: Rules, service: str, namespace: str,
                         record: Record | None) -> tuple[int, ...]:
     """Return the weight in the record for each backend that names the Service.
 
-    Returns the weights in the rules, which restored() has set to 1, if the record does not have
-    one weight for each backend.
+    Returns the weights in the rules, which restored() has set to 1, if there is no record, or if it
+    has another number of weights.
     """
     current = weights_of(rules, service, namespace)
     if record is None or len(record.weights) != len(current):

@@ -203,7 +203,6 @@ class SplitRun:
     #: Return why the task has to stop, or "".
     stop: t.Callable[[], str]
     reader: Reader = dataclasses.field(default_factory=NoReader)
-    #: The applied steps, as in the result of the task.
     steps: list[Json] = dataclasses.field(default_factory=list)
     #: Return the next decision, or raise RolloutError. None: the planner for the request decides.
     decide: t.Callable[[Observed], Decision] | None = None
@@ -212,9 +211,8 @@ class SplitRun:
     #: Observed.state in the first observation and in the last observation.
     states: list[Json] = dataclasses.field(default_factory=list)
     warnings: list[str] = dataclasses.field(default_factory=list)
-    #: The number of consecutive writes with a failed precondition.
+    #: Consecutive writes with a failed precondition.
     _rejections: int = 0
-    #: The number of applied steps.
     _applied: collections.Counter[tuple[Action, str]] = dataclasses.field(
         default_factory=collections.Counter)
     #: The weights or selectors that this task has written, as texts. The task does not write the
@@ -351,9 +349,9 @@ class SplitRun:
         route, request = observed.route, self.request
         has_no_weight = request.restores or is_skipped(request, observed)
         causes = self._causes(observed) if self.steps and not request.is_by_selector else []
-        target = (None, None) if request.is_by_selector else (route.name, route.kind)
+        name_and_kind = (None, None) if request.is_by_selector else (route.name, route.kind)
         return {"changed": bool(self.steps), "steps": self.steps, "msg": done.message,
-                "namespace": route.namespace, **dict(zip(("route", "route_kind"), target)),
+                "namespace": route.namespace, **dict(zip(("route", "route_kind"), name_and_kind)),
                 "services": switch.services(request, observed) or sorted(observed.split_services),
                 "weight": None if has_no_weight else str(request.share),
                 "mirror": str(request.mirror) if request.mirror else None,
@@ -389,7 +387,6 @@ def _next_commands(causes: t.Sequence[Cause]) -> list[str]:
 
 
 def _line(step: Step) -> str:
-    """Return the progress line of a step."""
     texts = [pairs(value) if isinstance(value, dict) else str(value)
              for value in (step.before, step.after) if value]
     return display_text(f"{step.action} {step.write.kind} {step.name}: {' -> '.join(texts)}")

@@ -156,19 +156,19 @@ def follow(goal: Goal, request: TrafficRequest, observed: Observed) -> Decision:
         if observed.controller and observed.is_named_by_controller:
             return forget(observed.controller, observed.route.full_name)
         return Done(f"{observed.route.name} has no traffic split of {request.name}")
-    selected = _selected_version(request, service)
+    selected_version = _selected_version(request, service)
     # | any | the selector has the label of a version, and the Service has no record | error |
-    if selected and not _has_record(service):
+    if selected_version and not _has_record(service):
         raise RolloutError(
             f"the Service {service.name} selects one version only, and has no valid record",
             where=observed.route.where, why=f"another client has changed the annotation "
             f"{TRAFFIC_SELECTOR}, or the selector",
             next_command=("to let the Service select all pods:", request.restore_command))
     # | restored, or all requests for the new pods | the Service selects the new pods | done |
-    if goal is Goal.SWITCHED and versions and selected == versions.new:
+    if goal is Goal.SWITCHED and versions and selected_version == versions.new:
         message = f"all requests of {service.name} go to the new pods of {request.name}"
         return _after_endpoints(observed, service, Done(message))
-    if goal is Goal.OLD_ONLY and selected and versions:
+    if goal is Goal.OLD_ONLY and selected_version and versions:
         selector = {**service.selector, versions.key: versions.old}
         if _ready_uids(observed, selector):
             # | no requests for the new pods | an old pod is ready | select the old pods |
@@ -213,7 +213,7 @@ def _selected_version(request: TrafficRequest, service: Service) -> str:
 
 
 def _has_record(service: Service) -> bool:
-    """Return whether the record is valid."""
+    """Return whether the Service has a valid record."""
     return parse_selector(service.annotations.get(TRAFFIC_SELECTOR)) is not None
 
 
@@ -225,7 +225,6 @@ def _is_split(request: TrafficRequest, observed: Observed, service: Service) -> 
 
 
 def _ready_uids(observed: Observed, selector: Json) -> frozenset[str]:
-    """Return the uids of the ready pods that match a selector."""
     return frozenset(text(mapping(pod, "metadata"), "uid") for pod in observed.pods
                      if is_healthy(pod) and selector.items() <= labels_of(pod).items())
 

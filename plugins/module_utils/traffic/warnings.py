@@ -100,14 +100,14 @@ def refuse_missing_policies(request: TrafficRequest, observed: Observed, related
     policy = text(mapping(policies[0], "metadata"), "name")
     reference = next(target for target in objects(mapping(policies[0], "spec"), "targetRefs")
                      if text(target, "name") == service)
-    patch = [{"op": "add", "path": "/spec/targetRefs/-", "value": {**reference, "name": name}}
-             for name in missing]
+    operations = [{"op": "add", "path": "/spec/targetRefs/-", "value": {**reference, "name": name}}
+                  for name in missing]
     raise RolloutError(
         f"the BackendTLSPolicy {policy} applies to {service}, but not to "
         f"{' and '.join(missing)}", where=observed.route.where,
         why="a Gateway would send plain text to pods that expect TLS",
         next_command=(f"{request.kubectl} patch backendtlspolicies {policy} --type=json "
-                      f"-p '{canonical(patch)}'", "run the same task again"))
+                      f"-p '{canonical(operations)}'", "run the same task again"))
 
 
 def _mirrors(split: Split) -> Values:

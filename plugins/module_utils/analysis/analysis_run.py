@@ -28,8 +28,8 @@ from .outcome import (
 from .report import Subject
 from .spec import Analysis, ErrorLines, Metric
 
-#: Maximum number of pods in a query, and of pods whose logs are read. Each limit applies to the new
-#: pods and to the old pods separately. If there are more, an evenly spaced sample is measured.
+#: Maximum number of new or of old pods in a query, and of those whose logs are read. If there are
+#: more, an evenly spaced sample is measured.
 MAX_PODS, MAX_PODS_FOR_LOGS = 500, 20
 #: Maximum number of warnings of a task.
 MAX_WARNINGS = 10
@@ -40,10 +40,8 @@ POLL_INTERVAL = 0.2
 class Sources(t.NamedTuple):
     """The functions that measure. They raise RolloutError for an error that a retry cannot fix."""
 
-    #: Returns the result of a query.
     query: t.Callable[[str], Reading]
-    #: Counts the error lines in the logs of the named pods. Returns this number, and the number of
-    #: all lines.
+    #: Returns the numbers of error lines and of all lines in the logs of the named pods.
     read_logs: t.Callable[[ErrorLines, t.Sequence[str]], tuple[Reading, Reading]]
 
 
@@ -54,8 +52,8 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
 
     observe: returns the pods to measure now. stop: returns a reason to end the task, or "".
 
-    Raises RolloutError. If the analysis has failed or is inconclusive, the attribute `progress` of
-    the error contains the measurements.
+    Raises RolloutError. If the analysis has failed or is inconclusive, its attribute `progress` has
+    the measurements.
     """
     measurements: list[Measurement] = []
     subject = observe()
@@ -92,7 +90,8 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
     result = {"namespace": namespace, **report.result(name, analysis, measurements, subject),
               "warnings": list(warnings)[:MAX_WARNINGS]}
     outcomes = report.outcomes_by_metric(analysis, measurements)
-    outcome = overall_outcome(metric_outcome(sequence, analysis) for sequence in outcomes.values())
+    outcome = overall_outcome(metric_outcome(metric_outcomes, analysis)
+                              for metric_outcomes in outcomes.values())
     if (outcome is Outcome.PASSED
             or (outcome is Outcome.INCONCLUSIVE and analysis.passes_inconclusive)):
         return {**result, "msg": report.message(name, analysis, measurements)}
@@ -130,10 +129,7 @@ def _measure(metric: Metric, values: dict[str, dict[str, str]], subject: Subject
 
 def _measure_logs(error_lines: ErrorLines, subject: Subject, sources: Sources,
                   stop: t.Callable[[], str]) -> Readings:
-    """Return the readings of a metric on logs. Raises RolloutError as _measure does.
-
-    error_lines: the lines that the metric counts.
-    """
+    """Return the readings of a metric on logs. Raises RolloutError as _measure does."""
     readings = []
     for names in (subject.new, subject.old):
         _raise_if_stopped(stop, subject)

@@ -18,7 +18,7 @@ from ..model.fields import Json, display_text, mapping, number, objects, seconds
 from .outcome import Reading
 from .spec import ErrorLines, Per
 
-#: Maximum number of characters of a line. The pattern is applied to the beginning of a longer line.
+#: Maximum number of characters of a line; the rest is ignored.
 MAX_LINE_LENGTH = 4096
 #: A log counts as if it covered at least this number of seconds. Otherwise, a short burst of lines
 #: in a truncated log would be a high rate.
@@ -56,9 +56,9 @@ class LogLines:
 def readable_logs(pod: Json, containers: t.Sequence[str], window: float, now: float) -> list[Log]:
     """Return the logs of those containers of a pod that ran within the window.
 
-    containers: names; an empty list selects all containers except init containers. window: the
-    length of the window in seconds. now: the end of the window, in seconds since 1970. Raises
-    ValueError for the name of a container that the pod does not have.
+    containers: names; empty for all containers except init containers. window: the length of the
+    window in seconds. now: the end of the window, in seconds since 1970. Raises ValueError for a
+    container that the pod does not have.
     """
     name = text(mapping(pod, "metadata"), "name")
     spec, status = mapping(pod, "spec"), mapping(pod, "status")
@@ -76,10 +76,7 @@ def readable_logs(pod: Json, containers: t.Sequence[str], window: float, now: fl
 
 def _container_logs(pod: str, container: str, status: t.Any, window: float,
                     now: float) -> list[Log]:
-    """Return the log of a container, and perhaps the log from before its last restart.
-
-    The earlier log is returned if it ends within the window.
-    """
+    """Return the log of a container, and the earlier log if it ends within the window."""
     window_start = now - window
     latest = mapping(status, "state", "running") or mapping(status, "state", "terminated")
     previous = mapping(status, "lastState", "terminated")
@@ -160,7 +157,7 @@ def log_readings(error_lines: ErrorLines,
     warnings = (f"the log of pod {truncated_log.pod} is too long to be read to its end: only its "
                 "first part is counted; use a shorter window",
                 ) if truncated_log else ()
-    per_minute = sum(60 * count / max(MIN_SECONDS, time)
-                     for count, time in sums_by_container.values())
+    per_minute = sum(60 * count / max(MIN_SECONDS, covered_seconds)
+                     for count, covered_seconds in sums_by_container.values())
     return Reading(errors / total if error_lines.per is Per.LINE else per_minute,
                    warnings=warnings, note=note), samples

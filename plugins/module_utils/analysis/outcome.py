@@ -174,13 +174,7 @@ def _sample_shortage(samples: Reading | None, minimum: float, group: str) -> str
 
 
 def metric_outcome(outcomes: t.Sequence[Outcome], analysis: Analysis) -> Outcome:
-    """Return the outcome of a metric after some of its measurements.
-
-    The metric has failed if more than failure_limit measurements have failed. It has also failed if
-    all measurements are done, at least one has failed, and none has passed. If the metric has not
-    failed, it is inconclusive as long as no measurement has passed, or if more than
-    inconclusive_limit measurements are inconclusive.
-    """
+    """Return the outcome of a metric after some of its measurements."""
     failed, inconclusive = outcomes.count(Outcome.FAILED), outcomes.count(Outcome.INCONCLUSIVE)
     has_passed = Outcome.PASSED in outcomes
     if (failed > analysis.failure_limit

@@ -58,18 +58,16 @@ class Logs:
 
     def __init__(self, http: Http, namespace: str, window: float, now: t.Callable[[], float],
                  stop: t.Callable[[], str]) -> None:
-        """Initialize the reader.
+        """Initialize the reader of the logs of the last `window` seconds.
 
-        The window is in seconds, and ends at the present time. `now` returns the time of the API
-        server in seconds since 1970; `stop` returns a reason to stop the task, or "".
+        now: returns the time of the API server in seconds since 1970. stop: returns a reason to
+        stop the task, or "".
         """
         self._http, self._window, self._now, self._stop = http, max(1, math.ceil(window)), now, stop
         self._path, self._where = f"/api/v1/namespaces/{namespace}/pods", f"namespace {namespace}"
 
     def read(self, error_lines: ErrorLines, pods: t.Sequence[str]) -> tuple[Reading, Reading]:
         """Return the value of a metric for these pods, and the number of lines in their logs.
-
-        error_lines: the lines that the metric counts.
 
         Raises RolloutError for an error that a retry cannot fix.
         """
@@ -83,8 +81,8 @@ class Logs:
         except _TransientError as error:
             unknown = Reading(None, str(error), is_answer=False)
             return unknown, unknown
-        existing = [log_lines for log_lines in lines if log_lines]
-        return log_readings(error_lines, self._count_matches(error_lines.pattern, existing))
+        parsed_logs = [log_lines for log_lines in lines if log_lines]
+        return log_readings(error_lines, self._count_matches(error_lines.pattern, parsed_logs))
 
     def _logs(self, pod: str, containers: t.Sequence[str]) -> list[Log]:
         """Return the readable logs of a pod; an empty list if the pod was deleted.
@@ -148,12 +146,11 @@ class Logs:
         raise _TransientError(_read_error(log, why))
 
     def _count_matches(self, pattern: str,
-                       lines: t.Sequence[LogLines]) -> list[tuple[LogLines, int]]:
+                       parsed_logs: t.Sequence[LogLines]) -> list[tuple[LogLines, int]]:
         """Return each log with the number of matching lines. Raises RolloutError."""
-        texts = [text for log in lines for text in log.texts]
+        texts = [text for log_lines in parsed_logs for text in log_lines.texts]
         content = "\n".join([json.dumps(pattern), *texts]).encode()
-        # The alarm comes later than the timeout below. The alarm is only needed if the task is
-        # killed, since the timeout does not end the process then.
+        # The alarm is only needed if the task is killed, so it comes later than the timeout below.
         program = [sys.executable, "-I", "-S", "-c", _MATCH_PROGRAM, str(2 * MATCH_TIMEOUT)]
         try:
             # In a new session, Ctrl-C reaches only the task, which prints its own message.
@@ -172,7 +169,8 @@ class Logs:
                                why=f"the matching process ended with status {process.returncode}",
                                next_command="run the same task again")
         flags = iter(process.stdout)
-        return [(log, sum(next(flags) == ord("1") for _text in log.texts)) for log in lines]
+        return [(log_lines, sum(next(flags) == ord("1") for _text in log_lines.texts))
+                for log_lines in parsed_logs]
 
 
 Item = t.TypeVar("Item")

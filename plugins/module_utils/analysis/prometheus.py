@@ -42,7 +42,7 @@ ARGUMENT_SPEC: Json = dict(
 
 #: Maximum size of a response in bytes.
 MAX_RESPONSE_BYTES = 2**20
-#: Maximum number of warnings that are taken from a response.
+#: Maximum number of warnings taken from a response.
 MAX_WARNINGS = 3
 #: Seconds between two attempts.
 BACKOFF = (0.2, 1.0)
@@ -167,8 +167,9 @@ class Prometheus:
         if text(data, "resultType") == "scalar":
             samples = [{"value": samples}]
         elif text(data, "resultType") != "vector":
-            kind = display_text(text(data, "resultType")) or "nothing"
-            raise RolloutError(f"the query returns a {kind}, not a number", where=self.server,
+            result_type = display_text(text(data, "resultType")) or "nothing"
+            raise RolloutError(f"the query returns a {result_type}, not a number",
+                               where=self.server,
                                next_command=f"correct the query: {_truncate(query)}")
         if len(samples) > 1:
             labels = "; ".join(display_text(pairs(mapping(sample, "metric")))
@@ -262,6 +263,5 @@ def _parse_json(data: bytes) -> t.Any:
 
 
 def _truncate(query: str) -> str:
-    """Return a query, shortened for a message."""
-    text = " ".join(query.split())
-    return text if len(text) <= 500 else f"{text[:350]} ... {text[-140:]}"
+    one_line = " ".join(query.split())
+    return one_line if len(one_line) <= 500 else f"{one_line[:350]} ... {one_line[-140:]}"

@@ -27,7 +27,6 @@ class Subject(t.NamedTuple):
     old: tuple[str, ...]
     #: The command that rolls back; None without an update in progress.
     rollback_command: str | None
-    #: Whether an update is in progress.
     in_progress: bool
     kind: str = ""
 

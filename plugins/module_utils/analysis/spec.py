@@ -30,7 +30,6 @@ ABSOLUTE = ("min", "max")
 RELATIVE = ("min_ratio_to_old", "max_ratio_to_old", "max_decrease", "max_increase")
 #: Maximum number of characters of a pattern, and of containers of a metric.
 MAX_PATTERN_LENGTH, MAX_CONTAINERS = 1000, 10
-#: The default pattern for lines with errors.
 DEFAULT_PATTERN = r"(?i)\b(error|fatal|panic|critical|exception|traceback)\b"
 
 
@@ -169,7 +168,7 @@ class Analysis:
 def parse_analysis(params: Json) -> Analysis:
     """Return the analysis that the parameters of the module describe.
 
-    Raises RolloutError with one sentence for an invalid option or combination.
+    Raises RolloutError.
     """
     metrics = tuple(map(_metric, params["metrics"] or ()))
     if not 1 <= len(metrics) <= MAX_METRICS:
@@ -228,14 +227,15 @@ def _metric(options: Json) -> Metric:
     if kind == "error_lines":
         lines = _error_lines(name, options)
         return Metric(name, str(lines), "", thresholds, min_samples, on_empty, lines)
-    query, samples = (_user_queries(name, options) if kind == "query"
-                      else _built_in_queries(name, kind, options))
-    metric = Metric(name, query, samples if min_samples else "", thresholds, min_samples, on_empty)
+    query, samples_query = (_user_queries(name, options) if kind == "query"
+                            else _built_in_queries(name, kind, options))
+    metric = Metric(name, query, samples_query if min_samples else "", thresholds, min_samples,
+                    on_empty)
     if metric.is_relative and not metric.applies_to_old_pods:
         raise RolloutError(f"metric {name} is compared with the old pods, but its query does not "
                            "contain $pods, which stands for the new pods and then for the old "
                            "pods")
-    if min_samples and not samples:
+    if min_samples and not samples_query:
         raise RolloutError(f"metric {name}: min_samples requires samples_query")
     return metric
 
@@ -260,16 +260,16 @@ def _error_lines(name: str, options: Json) -> ErrorLines:
 
 def _user_queries(name: str, options: Json) -> tuple[str, str]:
     """Return the user's query, and the query for the number of samples."""
-    query, samples = options["query"].strip(), (options.get("samples_query") or "").strip()
-    if len(query) > queries.MAX_LENGTH or len(samples) > queries.MAX_LENGTH:
+    query, samples_query = options["query"].strip(), (options.get("samples_query") or "").strip()
+    if len(query) > queries.MAX_LENGTH or len(samples_query) > queries.MAX_LENGTH:
         raise RolloutError(f"metric {name}: the query has more than {queries.MAX_LENGTH} "
                            "characters")
     if not queries.placeholders(query) & {"pods", "new_pods"}:
         raise RolloutError(f"metric {name}: the query contains neither $pods nor $new_pods, so it "
                            "selects no pod of the update")
-    if samples and "pods" not in queries.placeholders(samples):
+    if samples_query and "pods" not in queries.placeholders(samples_query):
         raise RolloutError(f"metric {name}: samples_query does not contain $pods")
-    return query, samples
+    return query, samples_query
 
 
 def _built_in_queries(name: str, kind: MetricType, options: Json) -> tuple[str, str]:

@@ -32,10 +32,7 @@ def budgets_of(template: Json, budgets: t.Iterable[Json] | None) -> list[Json]:
 
 def surge_and_unavailable(
         request: Request, budgets: t.Iterable[Json], desired: int) -> tuple[int, int]:
-    """Return max_surge and max_unavailable as numbers of pods.
-
-    If a budget allows fewer unavailable pods than max_unavailable, the budget decides.
-    """
+    """Return max_surge and max_unavailable as numbers of pods, limited by the budgets."""
     surge, unavailable = resolve_fenceposts(request.max_surge, request.max_unavailable, desired)
     return surge, limit_unavailable(budgets, desired, unavailable)
 
@@ -50,8 +47,7 @@ def refuse_blocking_budgets(request: Request, budgets: t.Iterable[Json], desired
                             may_surge: bool = True) -> None:
     """Raise RolloutError if the budgets allow no unavailable pod and the update has no surge.
 
-    surge and unavailable are the results of surge_and_unavailable(). may_surge is False for a
-    controller that cannot surge, so that the error does not suggest a surge.
+    may_surge: whether the error may suggest a surge.
     """
     if surge == unavailable == 0 < desired:
         budget_name = next(budget["metadata"]["name"] for budget in budgets
@@ -79,11 +75,10 @@ def allowed_disruptions(budget: Json, desired: int) -> int:
 
 
 def desired_healthy(budget: Json, expected: int) -> int:
-    """Return the number of pods that must stay healthy; 0 for an invalid budget.
+    """Return how many pods must stay healthy (status.desiredHealthy); 0 for an invalid budget.
 
-    The API has the number in status.desiredHealthy of the budget. expected: the sum of
-    spec.replicas of all controllers whose pods the budget selects. Percentages are rounded up,
-    including those of maxUnavailable. Source: getExpectedPodCount of the disruption controller
+    expected: the sum of spec.replicas of all controllers whose pods the budget selects. All
+    percentages are rounded up. Source: getExpectedPodCount of the disruption controller
     (pkg/controller/disruption/disruption.go).
     """
     spec = _map(budget, "spec")
@@ -92,8 +87,8 @@ def desired_healthy(budget: Json, expected: int) -> int:
     return _scaled(spec.get("minAvailable"), expected, otherwise=0)
 
 
-#: Maps each operator of matchExpressions to a function that returns whether an expression matches.
-#: The arguments are the value of the label (None if the label is absent) and the values of the
+#: Functions that return whether an expression of matchExpressions matches, by operator. The
+#: arguments are the value of the label (None if the label is absent) and the values of the
 #: expression. Source: Requirement.Matches (apimachinery/pkg/labels/selector.go).
 _OPERATORS: dict[t.Any, t.Callable[[str | None, list], bool]] = {
     "In": lambda value, values: value is not None and value in values,

@@ -19,10 +19,8 @@ def cache_last_call(
         function: t.Callable[[First, Second], Result]) -> t.Callable[[First, Second], Result]:
     """Return a function that repeats its last result when it gets the same two objects again.
 
-    Each thread has a last result of its own. One turn of the driver's loop calls such a function
-    several times with the same request and the same controller. These objects contain dictionaries,
-    so functools.cache cannot use them as keys. The wrapped function must be pure, and its arguments
-    must not change.
+    functools.cache cannot be used, since requests and controllers contain dictionaries. Each thread
+    has a last result of its own. The function must be pure, and its arguments must not change.
     """
     last = threading.local()
 

@@ -4,9 +4,9 @@
 
 """The options that a suggested ad-hoc command repeats from the task. No I/O.
 
-An error suggests a command. The command repeats the options of the failed task, but only options
-that apply to the requested state. For example, a command to resume an update repeats `pause_at`:
-without the pause, the command would update every pod to a version that has just failed.
+A command repeats only those options of the failed task that apply to the requested state. For
+example, a command to resume an update repeats `pause_at`: without the pause, it would update every
+pod to a version that has just failed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ class Option(t.NamedTuple):
 
     #: A command repeats the option if the command requests any of these states.
     states: frozenset[State]
-    #: The reason for the rule.
     why: str
     #: Whether the option applies only to tasks with several controllers.
     is_for_fleets_only: bool = False
@@ -102,7 +101,6 @@ _NEVER = {"api_version"}
 #: several lines; the file named in src may not exist on another machine.
 NOT_PASTABLE = {"template", "definition", "src"}
 #: Changes that remove all template options from a command: the value None removes an option.
-#: A caller may add images to the changes.
 NO_TEMPLATE: Json = dict.fromkeys(("image", "container", "images", *NOT_PASTABLE))
 #: If a command changes any of these options, the command applies to a single controller.
 _SINGLE_CONTROLLER = {"name", "next_name", "to_revision", *NO_TEMPLATE}
@@ -125,7 +123,6 @@ def repeated_options(options: t.Mapping[str, t.Any], state: State | None, is_fle
     """Return the options of the task that a command repeats.
 
     state: the state requested by the command; None repeats the options regardless of the state.
-    is_fleet: whether the command applies to all controllers of the task (see is_for_fleet).
     """
     return {option: value for option, value in options.items()
             if option not in _NEVER
@@ -136,9 +133,8 @@ def repeated_options(options: t.Mapping[str, t.Any], state: State | None, is_fle
 def image_options(images: t.Mapping[str, str]) -> Json:
     """Return the options of a command that sets the images.
 
-    images: by container, as in Request.images. A single image, for example {"web": "shop:2"},
-    yields image=shop:2 and container=web. Several images yield the option images. An option with
-    the value None is removed from the command.
+    images: by container. A single image, such as {"web": "shop:2"}, yields image=shop:2 and
+    container=web; several images yield the option images. None removes an option.
     """
     if len(images) != 1:
         return {"images": dict(images) or None}
@@ -159,17 +155,16 @@ def single_controller_changes(options: t.Mapping[str, t.Any], name: str, kind: s
     """
     selectors = ("names", "label_selectors", "field_selectors", *NAMESPACES)
     removed: Json = {option: None for option in selectors if option in options}
-    place = {"kind": kind} if isinstance(options.get("kind"), list) else {}
+    identifying = {"kind": kind} if isinstance(options.get("kind"), list) else {}
     if any(option in options for option in NAMESPACES):
-        place["namespace"] = namespace
-    return {"name": name, **place, **removed} if removed else {}
+        identifying["namespace"] = namespace
+    return {"name": name, **identifying, **removed} if removed else {}
 
 
 def relaunch(job_template: str, changes: t.Collection[str] = ()) -> str:
     """Return the instruction for a user of AWX who should run the job again.
 
-    job_template: the name; "" if unknown. changes: the options for the user to change. AWX can
-    relaunch a job only without changes.
+    job_template: the name; "" if unknown. AWX can relaunch a job only without changes.
     """
     if not job_template:
         return "launch the same job template again"
@@ -180,9 +175,8 @@ def relaunch(job_template: str, changes: t.Collection[str] = ()) -> str:
 def describe_rerun(changes: t.Mapping[str, t.Any], rerun: str = RERUN_TASK) -> str:
     """Return advice for an error message that contains no command.
 
-    An example is "run the same task again with state=rolled_back". rerun: the beginning of the
-    advice. changes: the options to set, by name; None stands for an option to remove. Options whose
-    values are unsafe to type are left out.
+    An example is "run the same task again with state=rolled_back". changes: the options to set, by
+    name; None stands for an option to remove. Options whose values are unsafe to type are left out.
     """
     changed = " ".join(f"{option}={value}" for option,
                        value in changes.items() if value is not None and shell.is_plain(str(value)))

@@ -28,10 +28,10 @@ AUTO = "auto"
 MAX_OBJECTS = 100
 #: Hexadecimal digits of a checksum.
 CHECKSUM_LENGTH = 16
-#: Maps each word that kubectl accepts for a kind to the kind.
+#: Kinds by the words that kubectl accepts for them.
 _KINDS = {"configmap": "ConfigMap", "configmaps": "ConfigMap", "cm": "ConfigMap",
           "secret": "Secret", "secrets": "Secret"}
-#: Maps a kind to the field in valueFrom of a variable that refers to an object of the kind.
+#: The fields in valueFrom of a variable that refer to an object, by the kind of the object.
 _VALUE_FROM_FIELDS = {"ConfigMap": "configMapKeyRef", "Secret": "secretKeyRef"}
 #: The same for an entry of envFrom.
 _ENV_FROM_FIELDS = {"ConfigMap": "configMapRef", "Secret": "secretRef"}
@@ -54,13 +54,13 @@ def parse_references(option: str, value: t.Any) -> tuple[Reference | str, ...]:
 
     option: the name of the option, for errors. Raises RolloutError.
     """
-    references = tuple(dict.fromkeys(_parse(option, entry) for entry in value))
+    references = tuple(dict.fromkeys(_parse_reference(option, entry) for entry in value))
     if len(references) > MAX_OBJECTS:
         raise RolloutError(f"{option} has {len(references)} entries: give at most {MAX_OBJECTS}")
     return references
 
 
-def _parse(option: str, value: t.Any) -> Reference | str:
+def _parse_reference(option: str, value: t.Any) -> Reference | str:
     word, slash, name = str(value).strip().partition("/")
     kind = _KINDS.get(word.lower())
     if word.lower() == AUTO and not slash:

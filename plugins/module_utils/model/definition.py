@@ -56,9 +56,8 @@ def _read(path: str) -> str:
 
 
 def _single_document(source: str, text: t.Any, kind: Kind) -> Json:
-    """Return the manifest, which must be the only YAML document.
+    """Return the manifest, which must be the only YAML document. Raises RolloutError.
 
-    Raises RolloutError for no document, for several documents, and for a manifest of another kind.
     source: the name of the option, for errors. text: YAML, or the value that Ansible has already
     parsed (a document or a list of documents).
     """

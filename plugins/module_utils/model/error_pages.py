@@ -4,8 +4,8 @@
 
 """The page of docs/reference/errors that explains an error.
 
-The Python module that creates an error determines the page, so an error need not name its page. A
-unit test requires that the page lists the error.
+The Python module that creates an error determines the page. A unit test requires that the page
+lists the error.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from __future__ import annotations
 #: `make build` fills in the address from the field `documentation` of galaxy.yml.
 ADDRESS = ""
 
-#: Pairs of a prefix and a page. The page explains the errors of the Python modules in module_utils
-#: whose names begin with the prefix. The first prefix that matches decides.
+#: Pairs of a page and the prefix of the Python modules in module_utils whose errors the page
+#: explains. The first prefix that matches decides.
 PAGES = (
     ("analysis.", "analysis"),
     ("traffic.", "traffic-split"),

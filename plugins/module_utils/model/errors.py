@@ -9,8 +9,7 @@
     ├── NoSuchController    raised by a planner; the driver adds the reason or a similar name
     └── InternalError       raised for any other exception: a defect of the collection
 
-cluster/http.py has exceptions of its own for responses of the API server. A response becomes a
-RolloutError only if the driver cannot handle it.
+cluster/http.py has exceptions of its own for responses of the API server that the driver handles.
 """
 
 from __future__ import annotations
@@ -26,10 +25,7 @@ MAX_FRAMES, MAX_TEXT_LENGTH = 30, 1000
 
 
 class RolloutError(Exception):
-    """A failure of the task: the object, the cluster's reason, and the next command.
-
-    The driver adds the applied steps and the status of the rollout.
-    """
+    """A failure of the task: the object, the cluster's reason, and the next command."""
 
     #: The name of the page of docs/reference/errors that explains the error. "" in a class stands
     #: for the page of the Python module that creates the error (error_pages.PAGES).
@@ -37,11 +33,7 @@ class RolloutError(Exception):
 
     def __init__(self, what: str, *, where: str = "", why: str = "",
                  next_command: str | t.Iterable[str] = "", page: str = "") -> None:
-        """Create an error.
-
-        next_command: a command or a hint, or several of them. The other parameters are explained
-        at the attributes with the same names.
-        """
+        """Create an error. next_command: a command or a hint, or several of them."""
         super().__init__(what)
         #: The failure, in one sentence.
         self.what = what
@@ -123,7 +115,7 @@ class InternalError(RolloutError):
 
 
 class RolloutFailed(RolloutError):
-    """New pods do not become available. The option on_failure decides what the task does then."""
+    """New pods do not become available."""
 
     page = "new-pods"
     #: Whether the controller manager keeps replacing the failing pods by new failing pods.

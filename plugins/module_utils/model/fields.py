@@ -100,8 +100,7 @@ def display_text(text_: str) -> str:
 def map_texts(value: t.Any, change: t.Callable[[str], str], depth: int = MAX_DEPTH) -> t.Any:
     """Return the JSON value, with `change` applied to each string and to each key.
 
-    depth: how many levels of lists and mappings are kept. A list or mapping below the last of these
-    levels becomes "...".
+    depth: how many levels of lists and mappings are kept; a deeper one becomes "...".
     """
     if isinstance(value, str):
         return change(value)

@@ -15,8 +15,7 @@ import typing as t
 MAX_NAME_LENGTH = 253
 #: Number of hexadecimal digits in a result of digest().
 HASH_LENGTH = 10
-#: Minimum similarity, as a ratio of difflib, for an error to suggest another name. The value allows
-#: about one typo in four letters.
+#: Minimum similarity (ratio of difflib) of a suggested name: about one typo in four letters.
 MIN_SIMILARITY = 0.75
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -39,10 +38,9 @@ def digest(value: t.Any) -> str:
 def label_value(content: t.Any, primary_value: str | None) -> str:
     """Return the value of the deployment label for the pods of the successor.
 
-    The value is a hash of the content (Request.content). A task that runs again computes the same
-    value, since the content has no uid, resourceVersion, status, time or size.
-
-    primary_value: the value on the pods of the primary. The returned value always differs from it.
+    It is a hash of Request.content, without uid, resourceVersion, status, time and size, so that
+    each task computes the same value. primary_value: the value on the pods of the primary, from
+    which the returned value differs.
     """
     value = digest(content)
     return f"{value}-{digest(primary_value)[:5]}" if value == primary_value else value
@@ -56,8 +54,8 @@ def is_label_value(value: str) -> bool:
 def successor_name(name: str, value: str) -> str:
     """Return the name of the successor, such as foo-354aa2c0fa.
 
-    name: the name of the primary, which is shortened if necessary. value: the end of the returned
-    name; for a successor, this is the value of its deployment label.
+    name: the name of the primary, which is shortened if necessary. value: the value of the
+    successor's deployment label, or another end of the name.
     """
     return f"{name[: MAX_NAME_LENGTH - len(value) - 1].rstrip('-.')}-{value}"
 
@@ -76,18 +74,12 @@ def lease_name(kind: str, name: str) -> str:
 
 
 def lease_name_without_kind(name: str) -> str:
-    """Return the name of a controller's Lease in earlier versions, such as baton-kubernetes-foo.
-
-    The name does not contain the kind of the controller.
-    """
+    """Return the name of a controller's Lease in earlier versions, such as baton-kubernetes-foo."""
     return _limit_length(f"baton-kubernetes-{name}", name)
 
 
 def _limit_length(lease: str, hashed: str) -> str:
-    """Return the name of a Lease, with at most MAX_NAME_LENGTH characters.
-
-    If the name is too long, a hash of `hashed` replaces its end.
-    """
+    """Return the name of a Lease; a hash of `hashed` replaces the end of too long a name."""
     return lease if len(lease) <= MAX_NAME_LENGTH else successor_name(lease, digest(hashed))
 
 

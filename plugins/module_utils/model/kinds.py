@@ -117,8 +117,8 @@ class Kind(StrEnum):
         """Return the label selector for the ControllerRevisions of the controllers with these uids.
 
         Without uids, the selector matches the ControllerRevisions of all controllers. For a
-        StatefulSet or DaemonSet, it always does: the controller manager creates their
-        ControllerRevisions, without a label for the uid of the controller.
+        StatefulSet or DaemonSet, it always does, since the controller manager sets no label for the
+        uid of the controller.
         """
         label = self.history_label
         selects_uids = uids and label == object_meta.HISTORY
@@ -131,10 +131,7 @@ class Kind(StrEnum):
 
     @property
     def may_only_be_migrated(self) -> bool:
-        """Return whether a task can migrate this kind, but not update it.
-
-        Users update a DeploymentConfig with `oc rollout`.
-        """
+        """Return whether a task can migrate this kind, but not update it."""
         return self is Kind.DEPLOYMENT_CONFIG
 
     def labels(self, selector: dict) -> dict | None:

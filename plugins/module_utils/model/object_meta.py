@@ -22,18 +22,17 @@ from .settings import are_settings
 from .soaks import Soak
 from .template import images_of
 
-#: Label to distinguish the pods of the primary from the pods of the successor. Each controller has
-#: the label in metadata, selector and template.
+#: Label in metadata, selector and template that distinguishes the pods of primary and successor.
 DEPLOYMENT_LABEL = "kubernetes.io/deployment"
 #: On primary and successor: the number of replicas at the end of the update; "0" on the shrinking
-#: controller. After a crash, the next task reads the direction of the update from these numbers.
+#: controller, which shows the direction of the update.
 DESIRED = "kubernetes.io/desired-replicas"
 #: On primary and successor: the name of the other controller.
 PARTNER = "kubernetes.io/update-partner"
 #: On primary and successor: the uid of the other controller. A recreated controller has a new uid.
 PARTNER_UID = "baton.kubernetes/partner-uid"
-#: On primary and successor: the primary's number of replicas at the start of the update. Both have
-#: the annotation, so that the number survives if another client deletes either controller.
+#: On primary and successor, since one of them may be deleted: the primary's number of replicas at
+#: the start of the update.
 ORIGINAL = "baton.kubernetes/original-replicas"
 #: On the primary: the hash of the successor's pod template as stored by the API server.
 SUCCESSOR_SPEC = "baton.kubernetes/next-spec"
@@ -266,8 +265,7 @@ def takeover(annotations: Annotations) -> Takeover | None:
 def last_rollout(annotations: Annotations) -> Json:
     """Return the record of the last update, or {}.
 
-    The flows have the fields outcome, from, to, time, who and request in common: a common field
-    with an invalid value is left out. Further fields of a flow are not checked here.
+    Invalid values are left out of the fields common to all flows. Other fields are not checked.
     """
     stored = values.json_object(annotations.get(LAST_ROLLOUT)) or {}
     record = {field: value for field, value in stored.items()

@@ -24,9 +24,8 @@ UPDATE_DEADLINE = 2**31 - 2
 NEVER_AVAILABLE = UPDATE_DEADLINE - 1
 
 
-# In each turn of the loop, the driver reads some properties of every controller in the namespace.
-# These properties are cached. A changed object is parsed into a new Controller, so no cached value
-# is ever outdated.
+# In each turn of the loop, the driver reads some properties of every controller, so they are
+# cached. A changed object is parsed into a new Controller, so no cached value is ever outdated.
 @dataclasses.dataclass(frozen=True)
 class Controller:
     """A workload resource that controls pods."""
@@ -47,7 +46,6 @@ class Controller:
     owner_group: str
     #: The uid of the owner, or "".
     owner_uid: str
-    #: Whether the object has a deletionTimestamp.
     is_deleting: bool
     finalizers: tuple[str, ...]
     template: Json
@@ -111,7 +109,7 @@ class Controller:
 
     @property
     def is_part_of_owner(self) -> bool:
-        """Return whether the owner updates the controller. A Deployment updates its ReplicaSets."""
+        """Return whether the owner updates the controller, as a Deployment its ReplicaSets."""
         return bool(self.owner) and self.kind.is_usually_owned
 
     @property
@@ -192,9 +190,9 @@ class Controller:
     def primary(self, controllers: t.Mapping[str, Controller]) -> str | None:
         """Return the name of the primary if this controller is certainly a successor, or None.
 
-        The annotations of the controller are not enough. Either the name of the controller or the
-        annotations of the primary must confirm them. If each of two controllers claims to be the
-        successor of the other, neither claim is confirmed.
+        The name of the controller or the annotations of the primary must confirm the annotations of
+        the controller. If two controllers claim to be the successor of the other, neither claim is
+        confirmed.
         """
         name = self.partner if self.is_successor and not self.owner else None
         if name is None or self.is_named_for(name):
@@ -233,7 +231,7 @@ class Controller:
 class IndexedControllers(t.Mapping[str, Controller]):
     """Controllers by name, with an index that finds the partners of a controller.
 
-    In a namespace with thousands of controllers, the index saves a scan in each turn of the loop.
+    In a namespace with thousands of controllers, the index saves a scan in each turn.
     """
 
     def partners_of(self, name: str) -> list[Controller]:
@@ -306,14 +304,14 @@ class Terminating:
 
     @classmethod
     def from_pods(cls, pods: t.Sequence[TerminatingPod]) -> Terminating:
-        """Summarize the pods. The text names at most three pods, pods with finalizers first."""
+        """Summarize the pods. The text names at most three pods, pods with finalizers named."""
         if not pods:
             return cls()
-        first = sorted(pods, key=lambda pod: (not pod.finalizers, pod.name))[:3]
+        named = sorted(pods, key=lambda pod: (not pod.finalizers, pod.name))[:3]
         names = ", ".join(
             f"{pod.name} (finalizers: {', '.join(pod.finalizers)})" if pod.finalizers else pod.name
-            for pod in first)
-        more = f" and {len(pods) - len(first)} more" if len(pods) > len(first) else ""
+            for pod in named)
+        more = f" and {len(pods) - len(named)} more" if len(pods) > len(named) else ""
         what = ("1 terminating pod is gone" if len(pods) == 1 else
                 f"{len(pods)} terminating pods are gone")
         return cls(len(pods), f"{what}: {names}{more}", max(pod.grace_ends for pod in pods))
@@ -324,7 +322,7 @@ NONE_TERMINATING = Terminating()
 
 @dataclasses.dataclass(frozen=True)
 class Observed:
-    """The observation from which a planner decides. Each flow adds fields in a subclass."""
+    """The observation from which a planner decides."""
 
     primary: Controller | None
     successor: Controller | None
@@ -384,9 +382,6 @@ def deployment_label(request: Request, primary: Controller) -> str | None:
 
 
 def _labels(selector: Json) -> Json:
-    """Return the labels in spec.selector.
-
-    A ReplicationController has the labels in the selector itself, other kinds in matchLabels.
-    """
+    """Return the labels in spec.selector, which a ReplicationController has without matchLabels."""
     is_flat = all(isinstance(value, str) for value in selector.values())
     return selector if is_flat else selector.get("matchLabels") or {}

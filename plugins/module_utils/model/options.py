@@ -193,7 +193,7 @@ def refuse_removed(module: Module | None, arguments: t.Mapping[str, t.Any]) -> N
 
 
 def _without_defaults(params: Json, specs: Json) -> Json:
-    """Return the options whose values differ from the defaults. A command must contain them."""
+    """Return the options whose values differ from the defaults."""
     return {option: params[option] for option, spec in specs.items()
             if params.get(option) not in (None, "", [], {}, spec.get("default"))}
 
@@ -235,10 +235,7 @@ def _refuse_contradictions(module: Module, state: State, kind: Kind, provided: J
 
 def _refuse_client_driven_options(name: str, kind: Kind, provided: Json,
                                   definition: Json | None) -> None:
-    """Refuse options that are impossible for a kind whose pods the cluster itself replaces.
-
-    These options are next_name, and a definition with a name other than `name`.
-    """
+    """Refuse options that are impossible for a kind whose pods the cluster itself replaces."""
     if provided.get("next_name"):
         raise RolloutError(f"next_name cannot be used with kind={kind}, because the cluster "
                            "itself performs the update: leave it out")
@@ -249,11 +246,7 @@ def _refuse_client_driven_options(name: str, kind: Kind, provided: Json,
 
 
 def _parse_next_name(name: str, provided: Json, kind: Kind, definition: Json | None) -> str | None:
-    """Return the name of the successor, if the successor replaces the primary for good.
-
-    The name comes from the option next_name, or from the definition. Returns None if the primary
-    keeps its name, and the successor only exists during the update.
-    """
+    """Return the name of a successor that replaces the primary for good; None without one."""
     if kind.is_server_driven:
         _refuse_client_driven_options(name, kind, provided, definition)
         return None
@@ -357,9 +350,9 @@ def kind_from(option: str, value: str, module: Module | None = Module.ROLLING_UP
 def with_kinds(params: Json, module: Module | None = None) -> Json:
     """Return the parameters with kinds named as in a manifest: sts becomes StatefulSet.
 
-    In the returned parameters, a single kind is the string `kind`; several kinds are the list
-    `kinds`, and `kind` is None. module: the module that must be able to change the kinds; None
-    allows any kind. Raises RolloutError.
+    A single kind is the string `kind`; several kinds are the list `kinds`, and `kind` is None.
+    module: the module that must be able to change the kinds; None allows any kind. Raises
+    RolloutError.
     """
     value = params.get("kind") or ()
     words = [value] if isinstance(value, str) else value

@@ -41,8 +41,7 @@ class Request:
     template: Json | None = None
     #: The manifest of the successor, as in `kubectl rolling-update -f`.
     definition: Json | None = None
-    #: The ConfigMaps and Secrets whose changes replace the pods. "auto" stands for all ConfigMaps
-    #: and Secrets named in the template.
+    #: The ConfigMaps and Secrets whose changes replace the pods; "auto" for all in the template.
     roll_on: tuple[Reference | str, ...] = ()
     #: Checksums of the data by reference; None before the objects are read (flows/roll_on.py).
     checksums: t.Mapping[str, str] | None = None
@@ -64,8 +63,8 @@ class Request:
     overrides_strategy: bool = False
     #: minReadySeconds of the controller; None keeps the value.
     min_ready_seconds: int | None = None
-    #: Whether the task waits for the end of the update. If not, the task ends as soon as the
-    #: controller manager has begun to replace the pods.
+    #: Whether the task waits for the end of the update, or only until the controller manager has
+    #: begun to replace the pods.
     waits: bool = True
     #: Seconds without progress before the task fails.
     progress_deadline: float = 600
@@ -95,8 +94,7 @@ class Request:
     lock: bool = True
     #: Seconds to wait until another task releases the Lease.
     lock_timeout: float = 0
-    #: The name of the AWX job template that runs the task; "" if unknown, None without AWX. A user
-    #: of AWX launches jobs, and has no shell for commands.
+    #: The name of the AWX job template that runs the task; "" if unknown, None without AWX.
     job_template: str | None = None
     #: The connection options, for commands. None stands for a value that a command cannot contain,
     #: such as a kubeconfig that is not a file.
@@ -131,10 +129,7 @@ class Request:
 
     @property
     def undoes(self) -> bool:
-        """Whether the task rolls back, and no desired template is known.
-
-        It rolls back the update in progress, or returns to a revision that has not been read yet.
-        """
+        """Whether the task rolls back, and no desired template is known."""
         return self.state.undoes and self.revision is None
 
     @property
@@ -211,14 +206,14 @@ class Request:
     def command(self, state: State | None = None, *, otherwise: str = "", **changes: t.Any) -> str:
         """Return the ad-hoc command of this task with another state or other options.
 
-        changes: the other options. None removes an option. The value of `images` is by container.
+        changes: None removes an option. The value of `images` is by container.
 
         With another state, the command repeats only the options that apply to the state
         (commands.OPTIONS). A command with another state, name or template is for this controller
         alone. Any other command is for all controllers of the task.
 
-        If no command is safe to paste, return `otherwise`, or advice to run the task again if
-        `otherwise` is empty. In AWX, return advice to launch a job instead of a command.
+        If no command is safe to paste, return `otherwise`, or advice to run the task again. In AWX,
+        return advice to launch a job.
         """
         return _command(self, state, otherwise, changes)
 

@@ -49,8 +49,7 @@ class ServerDriven(Controller):
     def may_have_overridden(self, record: object_meta.Rollout) -> bool:
         """Return whether an update may have changed the settings as the record says.
 
-        An update changes only the fields in OVERRIDDEN. It changes revisionHistoryLimit only from 0
-        to 1.
+        An update changes revisionHistoryLimit only from 0 to 1.
         """
         before, during = (settings.get("revisionHistoryLimit", default)
                           for settings, default in ((record.original, 0), (record.overrides, 1)))
@@ -118,10 +117,7 @@ class RevisionDriven(ServerDriven):
 
 
 def _strategies(record: object_meta.Rollout) -> list[t.Any]:
-    """Return [updateStrategy during the update, updateStrategy before the update].
-
-    A value is missing if the record does not contain it.
-    """
+    """Return updateStrategy during and before the update, if the record contains them."""
     return [settings["updateStrategy"] for settings in (record.overrides, record.original)
             if "updateStrategy" in settings]
 
@@ -170,10 +166,7 @@ class StatefulSet(RevisionDriven):
         return number(self.rolling_update, "partition")
 
     def uses_previous_template(self, pod: str) -> bool:
-        """Return whether the controller manager would recreate the pod from the previous template.
-
-        pod: the name of the pod.
-        """
+        """Return whether the controller manager would recreate the pod from the old template."""
         return self.is_replaced_by_server and pod_ordinal(pod) < self.start + self.partition
 
 
@@ -236,7 +229,6 @@ class DeploymentConfig(Controller):
     ReplicationControllers unless the DeploymentConfig is paused.
     """
 
-    #: The spec as in the API.
     spec: Json
     #: status.latestVersion: the number of the newest rollout, or 0 before the first rollout.
     latest: int

@@ -39,8 +39,7 @@ _FLAGS = {"kubectl": {"context": "--context", "kubeconfig": "--kubeconfig", "hos
 def is_command(line: str) -> bool:
     """Return whether a user can follow a line of an error as it is.
 
-    The line is then a command, or in AWX the instruction to launch a job. The other lines are hints
-    and commands with placeholders. No hint begins like a command or like such an instruction.
+    The line is a command, or in AWX the instruction to launch a job. No hint begins like these.
     """
     has_placeholder = any(word in line for word in PLACEHOLDERS)
     return line.startswith((*_PROGRAMS, *_LAUNCHES)) and not has_placeholder
@@ -78,10 +77,10 @@ def playbook(name: str, variables: Json) -> str | None:
     are_plain = all(is_plain(text.replace(",", "")) for text in _texts(variables)) and not any(
         isinstance(value, dict) or (isinstance(value, list) and len(value) > 1)
         for value in variables.values())
-    extra = ([f"{key}={_format(value)}" for key, value in variables.items()] if are_plain
-             else [canonical(variables)])
+    extra_vars = ([f"{key}={_format(value)}" for key, value in variables.items()] if are_plain
+                  else [canonical(variables)])
     return " ".join([f"ansible-playbook baton.kubernetes.{name}",
-                     *(f"-e {shlex.quote(text)}" for text in extra)])
+                     *(f"-e {shlex.quote(text)}" for text in extra_vars)])
 
 
 def _is_safe(options: Json) -> bool:
@@ -121,7 +120,7 @@ def _format(value: t.Any) -> str:
 
 
 def _texts(options: Json) -> t.Iterator[str]:
-    """Yield the text of each value. A mapping yields its keys and values; a list, its items."""
+    """Yield the texts of all values: the keys and values of mappings, and the items of lists."""
     for value in options.values():
         if isinstance(value, dict):
             yield from (text for pair in value.items() for text in pair)

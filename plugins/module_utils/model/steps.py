@@ -5,8 +5,8 @@
 """The decisions of a planner as values: a step with a write, a wait, a soak, or the end. No I/O.
 
 Every write has preconditions. A JSON patch begins with `test` operations on the fields from which
-the step was planned. A test of resourceVersion would be too strict, since every change of the
-status changes resourceVersion. A deletion has preconditions on uid and resourceVersion.
+the step was planned, but not on resourceVersion, which every change of the status changes. A
+deletion has preconditions on uid and resourceVersion.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Handover:
         return f"{len(self.pods)} pods"
 
     def patches(self) -> tuple[Patch, ...]:
-        """Return one patch for each pod. It replaces the owner reference and changes the labels."""
+        """Return one patch for each pod."""
         return tuple(self._patch(pod) for pod in self.pods)
 
     def _patch(self, pod: Pod) -> Patch:
@@ -197,10 +197,7 @@ def patch(controller: Controller, *operations: Json) -> Patch:
 
 
 def wait_for_deletion(controller: Controller, reason: str = "") -> Wait:
-    """Return the wait until a controller is deleted. The text names its finalizers.
-
-    reason: another remark for the text, or "".
-    """
+    """Return the wait until a controller is deleted. The text names its finalizers."""
     finalizers = ", ".join(controller.finalizers)
     details = "; ".join(filter(None, (reason, f"its finalizers: {finalizers}" * bool(finalizers))))
     return Wait(f"{controller.name} is gone{f' ({details})' if details else ''}",

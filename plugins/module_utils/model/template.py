@@ -104,7 +104,7 @@ def differences(first: t.Any, second: t.Any,
                 path: tuple[t.Any, ...] = ()) -> set[tuple[t.Any, ...]]:
     """Return the paths at which two JSON values differ, such as ("spec", "containers", 0, "image").
 
-    path: the path of the two values themselves, with which each returned path begins.
+    path: the path of the two values.
     """
     if isinstance(first, dict) and isinstance(second, dict):
         return {difference for key in first.keys() | second.keys()
@@ -148,7 +148,7 @@ def with_image(template: Json, container: str, image: str, controller: str) -> J
 def containers_with(image: str, template: Json) -> list[str]:
     """Return the names of the containers that run an image from the same repository.
 
-    The names of init containers are returned only if no other container runs such an image.
+    Init containers count only if no other container runs such an image.
     """
     for field in ("containers", "initContainers"):
         running = [container["name"] for container in template["spec"].get(field) or ()
@@ -159,10 +159,9 @@ def containers_with(image: str, template: Json) -> list[str]:
 
 
 def _container_for(image: str, template: Json, controller: str) -> str:
-    """Return the name of the container that gets an image.
+    """Return the name of the only container with an image of the repository, or the only container.
 
-    The candidates are the containers whose present image is from the same repository or, if there
-    are none, all containers. Raises RolloutError if there are several candidates.
+    Raises RolloutError if there are several candidates.
     """
     containers = [container["name"] for container in template["spec"]["containers"]]
     running = containers_with(image, template)

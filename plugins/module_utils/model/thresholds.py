@@ -77,10 +77,8 @@ def resolve_fenceposts(max_surge: Size, max_unavailable: Size, desired: int) -> 
 def grow_to(*, desired: int, surge: int, shrinking_pods: int) -> int:
     """Return the largest number of replicas for the growing controller.
 
-    The two controllers together may have at most desired + surge pods. shrinking_pods: the number
-    of existing pods of the shrinking controller. This can be more than its spec.replicas, because
-    pods that are still to be deleted count, too. Source: NewRSNewReplicas of the Deployment
-    controller.
+    shrinking_pods: the number of existing pods of the shrinking controller, including pods that are
+    still to be deleted. Source: NewRSNewReplicas of the Deployment controller.
 
     With 10 desired pods, a surge of 3, and 10 old pods, 10 + 3 - 10 = 3 new pods may exist:
 
@@ -97,10 +95,9 @@ def grow_to(*, desired: int, surge: int, shrinking_pods: int) -> int:
 def shrink_to(*, desired: int, unavailable: int, shrinking: int, growing_available: int) -> int:
     """Return the smallest number of replicas for the shrinking controller.
 
-    At least desired - unavailable pods must stay available in all. Each available pod of the
-    growing controller allows one pod less in the shrinking controller. Unavailable pods of the
-    growing controller do not count. The controller manager deletes unready pods first, so the
-    shrinking controller loses broken pods before serving pods. shrinking: its spec.replicas.
+    At least desired - unavailable pods must stay available in all. Unavailable pods of the growing
+    controller do not count. Unready pods of the shrinking controller are deleted first, by the
+    controller manager. shrinking: spec.replicas of the shrinking controller.
 
     Source: reconcileOldReplicaSets of the Deployment controller (maxScaledDown = all pods - minimum
     available - unavailable pods of the new ReplicaSet).

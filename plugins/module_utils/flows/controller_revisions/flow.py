@@ -25,7 +25,7 @@ from ..server_driven.planner import resolved as with_template_of_revision
 from .observed import RevisionsObserved
 from .planner import RevisionsT
 
-#: The permission to list ControllerRevisions, which have the templates for a rollback.
+#: The permission to list ControllerRevisions.
 HISTORY: Rule = ("apps", "controllerrevisions", ("list",))
 
 
@@ -33,9 +33,8 @@ HISTORY: Rule = ("apps", "controllerrevisions", ("list",))
 class RevisionsCaches:
     """The observations of earlier turns of a run."""
 
-    #: The settings to restore at the end of the update, computed before the run has the Lease. None
-    #: before the first observation. If the annotation has the same settings later, the run trusts
-    #: the annotation.
+    #: The settings to restore at the end of the update, computed before the run has the Lease. Only
+    #: an annotation with the same settings is trusted later. None before the first observation.
     settings: Json | None = None
 
 
@@ -49,10 +48,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
     # Defined by each kind
 
     def find_in(self, primary: Controller | None, revisions: t.Iterable[Json] = ()) -> RevisionsT:
-        """Return the observation of the controller `primary`.
-
-        revisions: ControllerRevisions. Those of other controllers are ignored.
-        """
+        """Return the observation of `primary`, without ControllerRevisions of other controllers."""
         raise NotImplementedError
 
     def needs_history(self, request: Request, observed: RevisionsT, desired: Json | None,
@@ -71,8 +67,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
     def are_revisions_outdated(self, primary: RevisionDriven, memory: Memory) -> bool:
         """Return whether the ControllerRevisions have to be listed again.
 
-        memory.revisions has the last list. It is up to date if the ControllerRevision with the
-        highest number has the current template.
+        The last list is up to date if its newest ControllerRevision has the current template.
         """
         observed = self.find_in(primary, memory.revisions or ())
         return observed.present is None or observed.present is not observed.history[0]
@@ -124,10 +119,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
 
     def _revisions(self, primary: RevisionDriven, cluster: Cluster,
                    memory: Memory) -> list[Json] | None:
-        """Return the ControllerRevisions of a controller; None if the task may not list them.
-
-        They are listed again only if the last list is outdated.
-        """
+        """Return the ControllerRevisions of a controller; None if the task may not list them."""
         if memory.revisions is None or self.are_revisions_outdated(primary, memory):
             memory.revisions = cluster.revisions([primary.uid])
         return memory.revisions
@@ -148,10 +140,8 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
 def _with_stored_direction(observed: RevisionsT, cluster: Cluster) -> RevisionsT:
     """Return the observation; before Kubernetes 1.25, with the direction from the annotation.
 
-    The annotation may say that a rollback is in progress. find_in() believes this only if there is
-    evidence that a rollback has restored the template. Sometimes the only evidence is a time in
-    managedFields, which Kubernetes writes since 1.25. In an older cluster, the annotation is
-    therefore believed without evidence.
+    find_in() believes an annotated rollback only with evidence. Sometimes the only evidence is a
+    time in managedFields, which Kubernetes writes since 1.25.
     """
     record, stored = observed.record, observed.primary.rollout if observed.primary else None
     if record is None or stored is None or not stored.is_rolling_back or record.is_rolling_back:
@@ -177,11 +167,7 @@ def readiness_warnings(observed: RevisionsObserved) -> t.Iterator[str]:
 
 
 def _progress(primary: RevisionDriven) -> int:
-    """Return a number that increases as the update proceeds.
-
-    While there are more pods than desired, it increases with each deletion. Otherwise, it increases
-    with each new pod, and with each pod that becomes available.
-    """
+    """Return a number that increases as the update proceeds."""
     excess = primary.current - primary.replicas
     return -excess if excess > 0 else 2 * primary.updated + primary.available
 
@@ -189,9 +175,8 @@ def _progress(primary: RevisionDriven) -> int:
 def _label_of_new_pods(observed: RevisionsObserved, direction: str) -> str:
     """Return the value of the label controller-revision-hash of the new pods; "" if unknown.
 
-    After a rollback has replaced all new pods, the controller manager may have deleted their
-    ControllerRevision. The result is then the name of that ControllerRevision, from the record. No
-    pod has a label with this value any more.
+    If their ControllerRevision is deleted after a rollback, the result is its name, which is the
+    label of no pod.
     """
     if direction == "forward":
         return (observed.present.pod_revision if observed.present else "") or observed.present_name
@@ -204,9 +189,8 @@ def _sides(observed: RevisionsObserved, primary: RevisionDriven,
            direction: str | None) -> tuple[Side, Side | None]:
     """Return (old pods, new pods) of the update in progress; (all pods, None) without an update.
 
-    direction: "forward", "back", or None without an update. During a rollback, the pods with the
-    restored template are the old ones. The status does not show which pods are unavailable, so
-    unavailable pods are assumed to be new.
+    direction: "forward", "back" or None. During a rollback, the pods with the restored template are
+    the old ones. The status does not show which pods are unavailable: they are assumed to be new.
     """
     if direction is None:
         return Side.of(primary), None

@@ -41,10 +41,7 @@ class RevisionsObserved(ServerDrivenObserved):
 
     @property
     def raises_max_unavailable(self) -> bool:
-        """Whether the end of the update would raise maxUnavailable if the record were trusted.
-
-        A user could forge a record for this purpose.
-        """
+        """Whether the record, if trusted, would raise maxUnavailable at the end of the update."""
         raise NotImplementedError
 
     @property
@@ -75,9 +72,8 @@ class RevisionsObserved(ServerDrivenObserved):
     def former_numbers(self) -> t.Collection[int]:
         """The earlier number of the current template, as a tuple; () if it has no earlier number.
 
-        If a rollback has restored the template, the controller manager has given its
-        ControllerRevision a new number. The record has the earlier number if the user has named it
-        (to_revision).
+        A rollback gives the ControllerRevision of the restored template a new number. The record
+        has the earlier number only if the user has named it (to_revision).
         """
         record, primary = self.record, self.primary
         if primary is None or record is None or record.template != recorded.digest(primary):
@@ -85,11 +81,7 @@ class RevisionsObserved(ServerDrivenObserved):
         return (record.to_revision,) if record.to_revision else ()
 
     def revisions_with_number(self, number: int | None) -> list[Revision]:
-        """Return the revisions that have this number, or had it before the last rollback.
-
-        A rollback gives the restored revision a new number. The record of the rollback has the
-        number before.
-        """
+        """Return the revisions that have this number, or had it before the last rollback."""
         revisions, primary = super().revisions_with_number(number), self.primary
         last = primary.last_rollout if primary else {}
         if revisions or primary is None or last.get("to_revision") != number:
@@ -118,19 +110,15 @@ class RevisionsObserved(ServerDrivenObserved):
     def rollout(self) -> Rollout | None:
         """The record of the update in progress, or None if nothing confirms the record.
 
-        A recorded pause needs no confirmation. If all pods are new and no settings have to be
-        restored, nothing else shows the pause. A forged pause does no harm: the same update or a
-        rollback ends the pause, and any other update can begin.
+        A recorded pause needs no confirmation. Sometimes nothing else shows the pause, and a forged
+        pause blocks no update and no rollback.
         """
         return self.record if self.is_proven or (self.record
                                                  and self.record.paused is not None) else None
 
     @property
     def is_irreversible(self) -> bool:
-        """Whether no ControllerRevision has the previous template.
-
-        The result is False as long as no ControllerRevision has been read.
-        """
+        """Whether no ControllerRevision has the previous template; False until one is read."""
         return bool(self.history) and super().is_irreversible
 
     @property
@@ -146,9 +134,7 @@ class RevisionsObserved(ServerDrivenObserved):
     def with_observed_settings(self: RevisionsT, settings: Json | None) -> RevisionsT:
         """Return the observation, with the original settings of the annotation if they are true.
 
-        They are true if this run itself has observed the same settings before the update. In all
-        other cases, the record keeps its corrected settings. settings: the observed settings, or
-        None.
+        They are true if this run itself has observed the same settings before the update.
         """
         stored = self.primary.rollout if self.primary else None
         if not (self.record and stored and settings) or any(
@@ -178,8 +164,7 @@ def own_revisions(primary: RevisionDriven, revisions: t.Iterable[Json]) -> tuple
 def may_be_restored(current: Revision | None, undone: str, history: t.Iterable[Revision]) -> bool:
     """Return whether a rollback may have restored the current template.
 
-    undone: the name of the ControllerRevision that was current before the rollback. It must still
-    exist. The current ControllerRevision must not be newer, unless it has received a new number.
+    undone: the name of the ControllerRevision that was current before the rollback.
     """
     times = {revision.name: revision.time for revision in history}
     return current is not None and undone in times and (current.is_renumbered

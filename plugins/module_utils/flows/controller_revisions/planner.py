@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rows of the state table that StatefulSets and DaemonSets have in common. No I/O.
-
-server_driven/planner.py has the rows of all server-driven kinds.
-"""
+"""The rows of the state table that StatefulSets and DaemonSets have in common. No I/O."""
 
 from __future__ import annotations
 
@@ -103,7 +100,7 @@ class RevisionsPlanner(Planner[RevisionsT]):
         return f"{self.primary.updated} of {self.primary.replicas} pods have it"
 
     def pause(self, record: Rollout, new: int, size: int) -> Decision:
-        """Return the step that records the pause, or the end of the task if it is recorded already.
+        """Return the step that records the pause, or Done if it is recorded already.
 
         new: the number of new pods. size: the number of all pods.
         """

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The common part of simulated StatefulSets and DaemonSets, for check mode.
-
-Pods and ControllerRevisions are read from the real cluster on first use.
-"""
+"""The common part of simulated StatefulSets and DaemonSets, for check mode."""
 
 from __future__ import annotations
 
@@ -101,10 +98,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return True
 
     def _with_template_generation(self, item: Json, changed: Json) -> Json:
-        """Return `changed`, with the next template generation if the template has changed.
-
-        item: the object before the change. Only a DaemonSet has a template generation.
-        """
+        """Return `changed`; a DaemonSet with a new template gets the next template generation."""
         return changed
 
     def _delete_pod(self, write: Delete) -> bool:
@@ -117,11 +111,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return False
 
     def _pod_object(self, controller: Controller, pod: Pod) -> Json:
-        """Return a pod as an object of the API.
-
-        The resourceVersion is "True" for a ready pod, and "False" for an unready pod, so that it
-        changes when the pod becomes ready.
-        """
+        """Return a pod as an object of the API; its resourceVersion changes when it gets ready."""
         return {"metadata": {"name": pod.name, "uid": pod.uid, "resourceVersion": str(pod.ready),
                              "labels": {object_meta.POD_REVISION: pod.revision},
                              "ownerReferences": [controller.reference]}, "status": {}}
@@ -150,10 +140,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return False
 
     def _run_pod(self, never_ready: t.Container[str]) -> bool:
-        """Make one unready pod ready; return whether there was such a pod.
-
-        Pods in never_ready stay unready.
-        """
+        """Make one unready pod ready; return whether there was such a pod."""
         for name in sorted(self.items):
             for pod in self.pods(name):
                 if not pod.ready and pod.name not in never_ready:
@@ -223,8 +210,7 @@ def present_and_all_revisions(controller: RevisionDriven, revisions: tuple[Json,
     the template of an older ControllerRevision, that ControllerRevision gets the highest number.
     """
     newest = max((item["revision"] for item in revisions), default=0)
-    # Times are compared as texts. This text is greater than all times in the real cluster, and than
-    # the texts of earlier calls.
+    # Times are compared as texts. This text is greater than all real times, and than earlier texts.
     time = f"9999, after {newest:09} others"
     for item in revisions:
         template = {field: value for field, value in item["data"]["spec"]["template"].items()
@@ -253,9 +239,8 @@ def revisions_within_limit(controller: RevisionDriven, revisions: tuple[Json, ..
     """Return the ControllerRevisions that remain within revisionHistoryLimit.
 
     present: the ControllerRevision of the current template. is_live: returns whether a
-    ControllerRevision is live, that is, in use. A live ControllerRevision is never deleted.
-    counts_live: whether live ControllerRevisions count towards the limit. They count for a
-    DaemonSet (cleanupHistory), but not for a StatefulSet (truncateHistory).
+    ControllerRevision is in use, and must therefore remain. counts_live: whether these count
+    towards the limit, as for a DaemonSet (cleanupHistory), but not a StatefulSet (truncateHistory).
     """
     limit = controller.settings["revisionHistoryLimit"]
     earlier = sorted((item for item in revisions if item is not present),

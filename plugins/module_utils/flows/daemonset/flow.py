@@ -35,9 +35,9 @@ from .observed import (
 )
 from .planner import DaemonSetPlanner, DaemonSetSettings
 
-#: Seconds between two requests for the list of pods while miscounted pods remain.
+#: Seconds between two requests for the list of pods.
 LIST_INTERVAL = 2.0
-#: Seconds between two requests for the list of pods while a surge may have stalled.
+#: The same, if the last two lists were equal, or while a surge may have stalled.
 UNCHANGED_LIST_INTERVAL = 30.0
 
 
@@ -47,11 +47,9 @@ class Caches(RevisionsCaches):
 
     #: The names of the nodes whose pods are replaced first; None before the lookup.
     nodes: frozenset[str] | None = None
-    #: A resourceVersion of the DaemonSet, and the miscounted pods at that resourceVersion: the old
-    #: pods that the status counted as new.
+    #: A resourceVersion of the DaemonSet, and its old pods that the status then counted as new.
     miscounted: tuple[str, tuple[DaemonPod, ...]] = ("", ())
-    #: A resourceVersion of the DaemonSet, and a time in seconds (see Memory.seconds). If the
-    #: DaemonSet still has the resourceVersion at that time, _with_stall() lists the pods.
+    #: A resourceVersion of the DaemonSet, and a time (see Memory.seconds). If the
     next_stall_check: tuple[str, float] = ("", 0.0)
     #: The number of new pods when the task last woke the DaemonSet controller; -1 before that.
     new_pods_at_wake_up: int = -1
@@ -83,7 +81,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         """Return whether a decision depends on the ControllerRevisions.
 
         The first write of an update needs them, since the record names the current
-        ControllerRevision. A task that changes nothing does not need them.
+        ControllerRevision.
         """
         primary = observed.primary
         if primary is None:
@@ -97,8 +95,8 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
     def are_revisions_outdated(self, primary: RevisionDriven, memory: Memory) -> bool:
         """Return whether the ControllerRevisions have to be listed again.
 
-        The DaemonSet controller writes the ControllerRevisions before observedGeneration. A list is
-        therefore up to date if observedGeneration was up to date before the list was read.
+        The DaemonSet controller writes them before observedGeneration. A list is therefore up to
+        date if observedGeneration was up to date before the list was read.
         """
         last = memory.observed.primary
         has_changed = last is None or not last.is_observed or last.generation != primary.generation
@@ -111,9 +109,8 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
 
         Raises RolloutError.
 
-        Before a pause, the task itself deletes pods. It therefore lists all pods after each change
-        of the status, and from time to time. Otherwise, the task lists pods only to find miscounted
-        pods, a stalled surge, or the revision that a rollback restores.
+        Before a pause, the task itself deletes pods, so it lists all pods after each change of the
+        status, and from time to time. Otherwise, the task lists pods only to find miscounted
         """
         primary, last = observed.primary, memory.observed
         if primary is None:
@@ -158,9 +155,9 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
         observed = memory.observed
-        rollback = _rollback_warnings(request,
-                                      observed) if isinstance(observed, DaemonSetObserved) else ()
-        return [*super().warnings(request, memory), *rollback]
+        rollback_warnings = (_rollback_warnings(request, observed)
+                             if isinstance(observed, DaemonSetObserved) else ())
+        return [*super().warnings(request, memory), *rollback_warnings]
 
     def own_warnings(self, request: Request, observed: DaemonSetObserved) -> list[str]:
         primary = observed.primary
@@ -191,7 +188,6 @@ def _with_daemon_pods(observed: DaemonSetObserved, primary: DaemonSet, pods: tup
 
 
 def _counts_all_as_new(primary: DaemonSet) -> bool:
-    """Return whether the status counts all pods as new."""
     return primary.is_observed and 0 < primary.current <= primary.updated
 
 
@@ -199,11 +195,10 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
                      memory: Memory) -> DaemonSetObserved:
     """Return the observation with the miscounted pods: old pods that the status counts as new.
 
-    Without permission to list pods or ControllerRevisions, no pod is found. The pods are listed
-    after each change of the status. However, the deletion of a miscounted pod leaves the status
-    unchanged if its replacement is ready before the controller writes the status. While miscounted
-    pods remain, the pods are therefore also listed every LIST_INTERVAL seconds. A list with fewer
-    ready pods than the status has available pods is ignored if the status is unchanged.
+    Without permission to list pods or ControllerRevisions, no pod is found. The deletion of a
+    miscounted pod leaves the status unchanged if its replacement is ready before the controller
+    writes the status. While miscounted pods remain, the pods are therefore also listed every
+    LIST_INTERVAL seconds.
     """
     if observed.present is None or not _counts_all_as_new(primary):
         return observed
@@ -227,8 +222,7 @@ def _with_stall(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluste
     """Return the observation, with is_stalled set if a surge has stalled.
 
     One write is enough to wake the controller, so is_stalled is not set again until the number of
-    new pods has changed. The pods are listed only if the DaemonSet has not changed for a while.
-    Without permission to list pods, a stalled surge goes unnoticed.
+    new pods has changed. Without permission to list pods, a stalled surge goes unnoticed.
     """
     caches = memory.caches(Caches)
     was_woken = caches.new_pods_at_wake_up == primary.updated

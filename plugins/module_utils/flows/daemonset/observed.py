@@ -4,8 +4,8 @@
 
 """A DaemonSet and its history, and the evidence for the record of an update. No I/O.
 
-A user who may only annotate the object can write the record (object_meta.Rollout), but cannot
-change spec, status or ControllerRevisions. Each claim of the record therefore needs evidence:
+A user who may only annotate the object can forge the record (object_meta.Rollout). Each claim of
+the record therefore needs evidence:
 
 | claim | evidence |
 |---|---|
@@ -43,8 +43,8 @@ from ..controller_revisions.observed import (
 
 #: Seconds from the end of the grace period until a terminating pod counts as overdue.
 OVERDUE_AFTER = 60.0
-#: When the new pod of a node has been ready for minReadySeconds, the DaemonSet controller deletes
-#: the old pod of the node within this number of seconds.
+#: Seconds within which the DaemonSet controller deletes the old pod of a node, after the new pod
+#: has been ready for minReadySeconds.
 REPLACED_WITHIN = 5.0
 
 
@@ -91,8 +91,7 @@ class DaemonSetObserved(RevisionsObserved):
     daemon_pods: tuple[DaemonPod, ...] | None = None
     #: The names of the nodes whose pods are replaced first; None before the nodes are listed.
     nodes: frozenset[str] | None = None
-    #: The values of the label controller-revision-hash that live pods have; None before the pods
-    #: are listed.
+    #: The labels controller-revision-hash of the live pods; None before the pods are listed.
     in_use: frozenset[str] | None = None
     #: The old pods that the status counts as new.
     miscounted: tuple[DaemonPod, ...] = ()
@@ -136,10 +135,8 @@ class DaemonSetObserved(RevisionsObserved):
     def before(self) -> Revision | None:
         """The ControllerRevision with the template before the update in progress, or None.
 
-        Normally, this is the recorded revision, which is also the newest of the other revisions. If
-        these two revisions differ, both are candidates. If no revision is recorded, all other
-        revisions are candidates. The result is the first candidate that a pod has (in_use), or else
-        the first candidate.
+        Normally, this is the recorded revision, which is also the newest of the other revisions.
+        Otherwise, it is the first candidate that a pod has (in_use), or else the first candidate.
         """
         other_revisions = self.other_revisions
         if not other_revisions or not (self.record or self.is_rolling):
@@ -155,8 +152,8 @@ class DaemonSetObserved(RevisionsObserved):
     def contested(self) -> tuple[Revision, ...]:
         """The recorded and the newest other revision, if it is unclear which is `before`; else ().
 
-        It is clear if both are the same revision, or if a pod has one of them. In the unclear case,
-        another client has written the record, or has changed the template during the update.
+        If it is unclear, another client has written the record, or has changed the template during
+        the update.
         """
         before, other_revisions = self.before, self.other_revisions
         if before is None or before is other_revisions[0] or self.in_use is None:
@@ -165,10 +162,7 @@ class DaemonSetObserved(RevisionsObserved):
 
 
 def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> DaemonSetObserved:
-    """Return the observation of a DaemonSet.
-
-    revisions: ControllerRevisions. Those of other controllers are ignored.
-    """
+    """Return the observation of a DaemonSet, without ControllerRevisions of other controllers."""
     if not isinstance(primary, DaemonSet):
         return DaemonSetObserved(None, None)
     history = own_revisions(primary, revisions)
@@ -198,9 +192,9 @@ def is_stalled(primary: DaemonSet, revision: str, pods: t.Iterable[DaemonPod],
     """Return whether an old pod remains although the new pod of its node is available.
 
     When the new pod becomes ready, the DaemonSet controller schedules a later sync, which deletes
-    the old pod (updatePod in pkg/controller/daemon/daemon_controller.go). If the controller is
-    restarted before that sync, the sync is forgotten. The surge then stalls until the next change
-    of the DaemonSet. revision: the label controller-revision-hash of new pods.
+    the old pod (updatePod in pkg/controller/daemon/daemon_controller.go). A restarted controller
+    has forgotten that sync, so the surge stalls until the next change of the DaemonSet.
+    revision: the label controller-revision-hash of new pods.
     """
     live = [pod for pod in pods if not pod.is_inactive]
     old_nodes = {pod.node for pod in live if pod.revision != revision}

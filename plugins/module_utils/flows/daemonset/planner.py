@@ -5,14 +5,12 @@
 """The settings of a DaemonSet, and the DaemonSet's rows of the state table. No I/O.
 
 The rows are the `# | ... |` comments (see docs/concepts/server-driven.md).
-server_driven/planner.py has the rows of all server-driven kinds. controller_revisions/planner.py
-has the rows in common with StatefulSets.
 
 An update with a pause sets updateStrategy.type to OnDelete, so that the DaemonSet controller
 replaces no running pod. Until the pause, the task itself deletes old pods, with preconditions on
 uid and resourceVersion, and the DaemonSet controller creates new pods on their nodes. A high
-minReadySeconds, which pauses a Deployment, would not pause a DaemonSet. It would make the running
-old pods unavailable, too, and the DaemonSet controller replaces unavailable old pods at once.
+minReadySeconds, which pauses a Deployment, would not pause a DaemonSet. Running old pods would
+become unavailable, too, and the DaemonSet controller replaces unavailable old pods at once.
 """
 
 from __future__ import annotations
@@ -35,11 +33,7 @@ from .observed import DaemonPod, DaemonSetObserved, is_overdue, max_unavailable_
 
 
 class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
-    """The settings of a DaemonSet during an update.
-
-    updateStrategy.type is OnDelete for an update with a pause. For any other update, it is
-    RollingUpdate, with either maxSurge or maxUnavailable.
-    """
+    """The settings of a DaemonSet during an update, with either maxSurge or maxUnavailable."""
 
     primary: DaemonSet
 
@@ -60,10 +54,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
 
     @property
     def _numbers(self) -> Json:
-        """The mapping {"maxSurge": ..., "maxUnavailable": ...} for the update.
-
-        It has the requested numbers, or the API's defaults (no surge) if a surge is blocked.
-        """
+        """The maxSurge and maxUnavailable of the update; the API's defaults if it cannot surge."""
         return DAEMON_SET_DEFAULTS if self.is_surge_blocked else self._requested_numbers
 
     @property
@@ -146,7 +137,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
 
 
 class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
-    """The state table of a DaemonSet. Its own rows are about pods that the task deletes."""
+    """The state table of a DaemonSet."""
 
     primary: DaemonSet
     settings_type = DaemonSetSettings
@@ -159,13 +150,13 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         this is the current revision if this update is a rollback, or if the newest other revision
         has the desired template.
         """
-        before, observed = self.observed.newest_other, self.observed
-        has_template = not is_rolling_back and (observed.is_rolling
-                                                or self.match(desired) is Match.EXACT)
-        if before is None or not has_template or provenance.match(
-                self.request, before.template, desired) is Match.EXACT:
+        newest_other, observed = self.observed.newest_other, self.observed
+        is_updated_by_other = not is_rolling_back and (observed.is_rolling
+                                                       or self.match(desired) is Match.EXACT)
+        if newest_other is None or not is_updated_by_other or provenance.match(
+                self.request, newest_other.template, desired) is Match.EXACT:
             return observed.present_name
-        return before.name
+        return newest_other.name
 
     def proceed(self, record: Rollout) -> Decision | None:
         if not self.settings.pauses or self.request.pause_at is None:
@@ -196,8 +187,8 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
     def _is_status_consistent(self, pods: tuple[DaemonPod, ...], new: int, revision: str) -> bool:
         """Return whether the status agrees with the observed pods about the number of new pods.
 
-        new: the number of live pods with the new revision. If the numbers disagree, the status is
-        outdated, or another client has changed the label of a pod.
+        If not, the status is outdated, or another client has changed the label of a pod.
+        new: the number of live pods with the new revision.
         """
         primary = self.primary
         # updatedNumberScheduled leaves out pods on nodes that are not eligible, but such a pod may
@@ -210,7 +201,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         """Return the deletion of an old pod that the status counts as new; None without such pods.
 
         The DaemonSet controller would never replace such a pod. The deletion may make one pod
-        unavailable, even if the update has a surge. Returns a wait while no pod may be deleted.
+        unavailable, even if the update has a surge. While no pod may be deleted, return a wait.
         """
         # | any | the status counts an old pod as new | **delete** it, if one more may be missing |
         pods, primary = self.observed.miscounted, self.primary
@@ -224,7 +215,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
     def _wake_controller(self, record: Rollout) -> Step | None:
         """Return a step that wakes the DaemonSet controller in a stalled surge, or None.
 
-        The step changes only the record. The controller syncs after any change of the DaemonSet.
+        The controller syncs after any change, so the step changes only the record.
         """
         # | updating, rolling back | a surge has stalled | **annotate**: the time |
         primary = self.primary
@@ -242,16 +233,17 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
                          for pod in overdue)
         return Wait(f"{self.progress().until}{suffix}")
 
-    def _next_pod(self, live: list[DaemonPod], present: str, may_disrupt: bool) -> DaemonPod | None:
+    def _next_pod(self, live: list[DaemonPod], new_label: str,
+                  may_disrupt: bool) -> DaemonPod | None:
         """Return the old pod to replace next, or None if no pod is old.
 
-        Pods on the nodes that the user requests come first. may_disrupt: whether one more pod may
-        become unavailable. If so, ready pods come before unready pods, because their nodes work. If
-        not, unready pods come before ready pods, because only the former can be replaced. present:
-        the label controller-revision-hash of new pods.
+        Pods on the requested nodes come first. If one more pod may become unavailable
+        (may_disrupt), ready pods come before unready pods, because their nodes work. Otherwise,
+        only unready pods can be replaced. new_label: the label controller-revision-hash of new
+        pods.
         """
         preferred_nodes = self.observed.nodes or ()
-        old = (pod for pod in live if pod.revision != present)
+        old = (pod for pod in live if pod.revision != new_label)
         return min(old, default=None,
                    key=lambda pod: (pod.node not in preferred_nodes,
                                     pod.is_ready is not may_disrupt, pod.node, pod.name))
@@ -259,8 +251,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
     def _delete(self, pod: DaemonPod | None, may_disrupt: bool, record: Rollout) -> Step | None:
         """Return the deletion of the pod; None without a pod, or if it must not be deleted yet.
 
-        may_disrupt: whether one more pod may become unavailable. If the record has a pause, the
-        result is first a patch that removes the pause from the record.
+        may_disrupt: whether one more pod may become unavailable.
         """
         primary = self.primary
         if pod is None or (pod.is_ready and not may_disrupt):

@@ -4,8 +4,8 @@
 
 """Simulated DaemonSets, for check mode.
 
-This is a small model of the DaemonSet controller (manage and rollingUpdate in
-pkg/controller/daemon). Each sync changes one pod, and then the status. A node is only a name, and
+A small model of the DaemonSet controller (manage and rollingUpdate in pkg/controller/daemon). Each
+sync changes one pod, and then the status. A node is only a name, and
 every node is eligible.
 """
 
@@ -45,11 +45,11 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
                  look_up_pods: LookUpPods = lambda _controller: None,
                  nodes: t.Callable[[str], frozenset[str]] = lambda _selector: frozenset(),
                  ) -> None:
-        """Create a simulated cluster.
+        """Create a simulated cluster. The three functions read the real cluster.
 
-        look_up_revisions: returns the ControllerRevisions of controllers, by uid. look_up_pods:
-        returns the pods of a controller; None if the task may not list pods. nodes: returns the
-        names of the nodes that a label selector matches. All three read the real cluster.
+        look_up_revisions: returns ControllerRevisions by the uid of their controllers.
+        look_up_pods: returns None if the task may not list pods. nodes: returns the names of the
+        nodes that a label selector matches.
         """
         super().__init__(items, look_up_revisions)
         self._look_up_pods, self._look_up_nodes = look_up_pods, nodes
@@ -119,11 +119,11 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
         live = {pod.revision for pod in pods}
         revisions = revisions_within_limit(controller, revisions, present, counts_live=True,
                                            is_live=lambda revision: label_of(revision) in live)
-        oldest = {pod.node: pod for pod in reversed(pods) if pod.node in nodes}
-        ready = sum(pod.ready for pod in oldest.values())
-        updated = sum(_is_updated(controller, pod, new_label) for pod in oldest.values())
+        oldest_by_node = {pod.node: pod for pod in reversed(pods) if pod.node in nodes}
+        ready = sum(pod.ready for pod in oldest_by_node.values())
+        updated = sum(_is_updated(controller, pod, new_label) for pod in oldest_by_node.values())
         status = {"observedGeneration": controller.generation, "desiredNumberScheduled": len(nodes),
-                  "currentNumberScheduled": len(oldest), "numberReady": ready,
+                  "currentNumberScheduled": len(oldest_by_node), "numberReady": ready,
                   "numberAvailable": ready,
                   "numberMisscheduled": len({pod.node for pod in pods} - set(nodes)),
                   "updatedNumberScheduled": updated}
@@ -140,8 +140,8 @@ def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, .
                name: str) -> tuple[Pod, ...]:
     """Return the pods after the creation or deletion of at most one pod.
 
-    nodes: the names of the eligible nodes. new_label: the value of the label
-    controller-revision-hash of new pods. name: the name of the pod, if one is created.
+    nodes: the names of the eligible nodes. new_label: the label controller-revision-hash of new
+    pods. name: the name of the pod, if one is created.
     """
     generation = object_meta.template_generation(controller.annotations)
     created = Pod(name, f"uid of {name}", new_label, ready=False, generation=generation)
@@ -184,20 +184,14 @@ def _without_surge(controller: DaemonSet, pods: tuple[Pod, ...], size: int, new_
 
 
 def _without_second(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
-    """Return the pods after the deletion of at most one pod: the second pod on a node.
-
-    Only a surge allows two pods on a node.
-    """
-    first = {pod.node: pod for pod in reversed(pods)}
-    return without(pods, next((pod for pod in pods if first[pod.node] is not pod), None))
+    """Return the pods without the second pod of one node, which only a surge allows."""
+    first_by_node = {pod.node: pod for pod in reversed(pods)}
+    return without(pods, next((pod for pod in pods if first_by_node[pod.node] is not pod), None))
 
 
 def _old_and_new(controller: DaemonSet, pods: t.Iterable[Pod], new_label: str,
                  ) -> tuple[list[Pod], list[Pod]]:
-    """Return the old pods and the new pods, as the DaemonSet controller counts them.
-
-    new_label: the value of the label controller-revision-hash of new pods.
-    """
+    """Return the old pods and the new pods, as the DaemonSet controller counts them."""
     old: list[Pod] = []
     new: list[Pod] = []
     for pod in pods:
@@ -212,10 +206,7 @@ def _is_updated(controller: DaemonSet, pod: Pod, new_label: str) -> bool:
 
 
 def _with_next_template_generation(item: Json, is_changed: bool) -> Json:
-    """Return the object, with the next template generation if the template has changed.
-
-    is_changed: whether the template has changed.
-    """
+    """Return the object, with the next template generation if the template has changed."""
     annotations = item["metadata"].get("annotations") or {}
     number = object_meta.template_generation(annotations)
     if not (number.isdecimal() and is_changed):

@@ -77,14 +77,13 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
 def _sides(observed: DeploymentObserved, primary: Controller) -> tuple[Side, Side | None]:
     """Return (old pods, new pods) of the update in progress; (all pods, None) without an update.
 
-    A rollback has restored the old template, so that the pods with the current template are then
-    the old pods.
+    During a rollback, the pods with the current template are the old pods.
     """
     record, present, other_sets = observed.rollout, observed.successor, observed.other_sets
     if record is None:
         return Side.of(primary), None
-    newest: Controller = other_sets[-1] if other_sets else primary
-    other_pods = Side(newest.name, newest.uid,
+    newest_other: Controller = other_sets[-1] if other_sets else primary
+    other_pods = Side(newest_other.name, newest_other.uid,
                       sum(replica_set.replicas for replica_set in other_sets),
                       sum(replica_set.available for replica_set in other_sets),
                       observed.images_before)

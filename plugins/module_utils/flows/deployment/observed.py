@@ -4,10 +4,9 @@
 
 """A Deployment and its ReplicaSets, and the evidence for the record of an update. No I/O.
 
-A user who may only annotate the Deployment can write the record (object_meta.Rollout), but cannot
-change the spec or the ReplicaSets. The Deployment controller copies annotations of the Deployment
-to the newest ReplicaSet, but sets the revision number itself. Each claim of the record therefore
-needs evidence:
+A user who may only annotate the Deployment can forge the record (object_meta.Rollout). The
+Deployment controller copies annotations of the Deployment to the newest ReplicaSet, but sets the
+revision number itself. Each claim of the record therefore needs evidence:
 
 | claim | evidence |
 |---|---|
@@ -71,8 +70,8 @@ class DeploymentObserved(ServerDrivenObserved):
     def is_rolled_out(self) -> bool:
         """Whether the current template's ReplicaSet requests all pods, and the others request none.
 
-        The numbers are spec.replicas of the ReplicaSets. observedGeneration of the Deployment is
-        not checked, since each change of an annotation makes it outdated.
+        observedGeneration of the Deployment is not checked, since each change of an annotation
+        makes it outdated.
         """
         return bool(self.primary and self.successor
                     and self.successor.replicas == self.primary.replicas
@@ -99,14 +98,14 @@ class DeploymentObserved(ServerDrivenObserved):
     def before(self) -> Revision | None:
         """The revision of the ReplicaSet that the record names; None if another old one is newer.
 
-        There is one exception. If another client has changed the template during a pause, the
+        There is one exception: if another client has changed the template during a pause, the
         current template has no ReplicaSet yet, and the newest ReplicaSet belongs to the paused
-        update. The ReplicaSet that the record names may then be the second newest.
+        update. The recorded ReplicaSet may then be the second newest.
         """
         if self.record is None:
             return None
-        newest = sorted(self.other_sets, key=revision_of, reverse=True)
-        candidates = newest[:2 if self.successor is None and self._has_update_settings else 1]
+        newest_first = sorted(self.other_sets, key=revision_of, reverse=True)
+        candidates = newest_first[:2 if self.successor is None and self._has_update_settings else 1]
         return next((_revision(candidate) for candidate in candidates
                      if candidate.name == self.record.previous_name), None)
 
@@ -166,7 +165,6 @@ def find(primary: Controller | None, sets: t.Mapping[str, Controller]) -> Deploy
 
 
 def _revision(replica_set: Controller) -> Revision:
-    """Return the revision that a ReplicaSet stores."""
     return Revision(revision_of(replica_set),
                     without_label(replica_set.template, object_meta.HASH_LABEL),
                     replica_set.created)

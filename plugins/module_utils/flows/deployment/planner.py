@@ -4,8 +4,6 @@
 
 """The settings of a Deployment, and the Deployment's rows of the state table. No I/O.
 
-server_driven/planner.py has the rows of all server-driven kinds.
-
 For a pause, minReadySeconds is set to 68 years, so that no new pod counts as available. The
 Deployment controller then stops at
     old pods = desired - maxUnavailable    (reconcileOldReplicaSets keeps the available pods)
@@ -54,22 +52,17 @@ class DeploymentSettings(Settings[DeploymentObserved]):
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Two numbers of pods: the surge, and how many may be unavailable.
-
-        They come from the task, or else from the Deployment. PodDisruptionBudgets limit the second
-        number. With the strategy Recreate, all pods may be unavailable. Before a pause with
-        keep_old, the surge is the number of new pods at the pause, and no pod may be unavailable.
-        """
-        desired = self.primary.replicas
+        """Two numbers of pods: the surge, and how many may be unavailable."""
+        size = self.primary.replicas
         if self._recreates:
-            return 0, desired
+            return 0, size
         if self.pauses and self.request.keeps_old:
             return self.size_of_pause(), 0
         surge, unavailable = (
-            resolve_fenceposts(self.request.max_surge, self.request.max_unavailable, desired)
+            resolve_fenceposts(self.request.max_surge, self.request.max_unavailable, size)
             if self.request.overrides_strategy
-            else _surge_and_unavailable(self.baseline, desired))
-        return surge, budgets.limit_unavailable(self.observed.budgets, desired, unavailable)
+            else _surge_and_unavailable(self.baseline, size))
+        return surge, budgets.limit_unavailable(self.observed.budgets, size, unavailable)
 
     def of_update(self, desired: Json | None = None) -> Json:
         if self.request.overrides_strategy:
@@ -84,8 +77,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
     def _settings_of_pause(self, desired: Json | None) -> Json:
         """Return the settings for the way to a pause. Raises RolloutError.
 
-        They allow some more new pods. Once the new pods of the pause exist, the settings are those
-        of the pause itself.
+        They allow some more new pods, or are those of the pause once all its new pods exist.
         """
         request, primary = self.request, self.primary
         surge, max_unavailable = self.bounds
@@ -127,8 +119,8 @@ class DeploymentSettings(Settings[DeploymentObserved]):
     def _numbers_that_keep_old_pods(self, target: int, old: int) -> Json:
         """Return maxSurge and maxUnavailable that allow `target` new pods and keep the old pods.
 
-        target: the number of new pods. old: the number of old pods that still exist. Old pods that
-        were deleted before count as unavailable.
+        old: the number of old pods that still exist. Old pods that were deleted before count as
+        unavailable.
         """
         size, pause = self.primary.replicas, self.request.pause_at
         deleted = max(0, size - old)
@@ -174,24 +166,23 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                                    primary.replicas) and size <= primary.replicas + surge
 
     def _strategy(self) -> Json:
-        """Return the strategy of the task, or else of the Deployment.
+        """Return the strategy of the task, or else of the Deployment, within the budgets.
 
-        PodDisruptionBudgets limit its maxUnavailable. Raises RolloutError if the budgets allow no
-        progress.
+        Raises RolloutError if the PodDisruptionBudgets allow no progress.
         """
-        request, strategy, desired = self.request, self.baseline["strategy"], self.primary.replicas
+        request, strategy, size = self.request, self.baseline["strategy"], self.primary.replicas
         if request.overrides_strategy:
             numbers = {"maxSurge": request.max_surge.for_api,
                        "maxUnavailable": request.max_unavailable.for_api}
             strategy = {"type": "RollingUpdate", "rollingUpdate": numbers}
         if strategy.get("type") == "Recreate":
             return strategy
-        surge, unavailable = _surge_and_unavailable({"strategy": strategy}, desired)
-        allowed = budgets.limit_unavailable(self.observed.budgets, desired, unavailable)
+        surge, unavailable = _surge_and_unavailable({"strategy": strategy}, size)
+        allowed = budgets.limit_unavailable(self.observed.budgets, size, unavailable)
         if allowed == unavailable:
             return strategy
         budgets.refuse_blocking_budgets(
-            request, self.observed.budgets, desired, surge, allowed)
+            request, self.observed.budgets, size, surge, allowed)
         return {**strategy, "rollingUpdate": {"maxSurge": DEFAULT, **strategy["rollingUpdate"],
                                               "maxUnavailable": allowed}}
 
@@ -237,7 +228,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
 
 
 class DeploymentPlanner(Planner[DeploymentObserved]):
-    """The state table of a Deployment, with the rows that only a Deployment has."""
+    """The state table of a Deployment."""
 
     primary: Deployment
     settings: DeploymentSettings
@@ -257,8 +248,8 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
     def has_recorded_template(self, record: Rollout) -> bool:
         """Return whether the template is unchanged since the record was written.
 
-        In general, a changed template gets a higher revision number. That does not happen while
-        the Deployment is paused, so the record of a pause has a hash of the template.
+        A changed template gets a higher revision number, but not while the Deployment is paused,
+        so the record of a pause has a hash of the template.
         """
         if record.template:
             return record.template == recorded.digest(self.primary)
@@ -342,8 +333,8 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
     def _is_complete(self) -> bool:
         """Return whether the update is complete, by the criteria of `kubectl rollout status`.
 
-        The ReplicaSets must show the same, because they come from a separate watch and may be more
-        recent than the status.
+        The ReplicaSets must agree: they come from a separate watch, and may be more recent than
+        the status.
         """
         primary, new = self.primary, self.observed.successor
         return bool(primary.is_observed and self.observed.is_rolled_out and new and new.is_settled
@@ -372,17 +363,14 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
                           f"{self.request.kubectl} edit deployment {self.primary.name}"))
 
 
-def _surge_and_unavailable(settings: Json, desired: int) -> tuple[int, int]:
-    """Return maxSurge and maxUnavailable of the settings as numbers of pods.
-
-    desired: spec.replicas of the Deployment.
-    """
+def _surge_and_unavailable(settings: Json, size: int) -> tuple[int, int]:
+    """Return maxSurge and maxUnavailable of the settings as numbers of pods."""
     if settings["strategy"].get("type") == "Recreate":
-        return 0, desired
+        return 0, size
     numbers = settings["strategy"].get("rollingUpdate") or {}
     surge, unavailable = (Size.from_api(numbers.get(field, DEFAULT))
                           for field in ("maxSurge", "maxUnavailable"))
-    return resolve_fenceposts(surge, unavailable, desired)
+    return resolve_fenceposts(surge, unavailable, size)
 
 
 def _name_of(controller: Controller | None) -> str:

@@ -4,10 +4,9 @@
 
 """Simulated Deployments, for check mode. No I/O.
 
-This is a small model of the Deployment controller. It uses the simulated ReplicaSets. Each sync
-makes one change, in the order of rolloutRolling (pkg/controller/deployment/rolling.go). The
-proportional scaling of a paused Deployment is left out, because no task changes the size of a
-Deployment.
+A small model of the Deployment controller. Each sync makes one change, in the order of
+rolloutRolling (pkg/controller/deployment/rolling.go). The proportional scaling of a paused
+Deployment is left out, because no task changes the size of a
 """
 
 from __future__ import annotations
@@ -109,16 +108,16 @@ class SimulatedDeployments(Model):
         return number(mapping(self.sets.items[name], "status"), "availableReplicas")
 
     def _new_set(self, primary: Deployment, revision: int) -> Json:
-        value = identity.digest(primary.template)
+        digest = identity.digest(primary.template)
         owner = {"kind": "Deployment", "name": primary.name, "uid": primary.uid, "controller": True}
         return {
             "apiVersion": "apps/v1", "kind": "ReplicaSet",
-            "metadata": {"name": f"{primary.name}-{value}", "ownerReferences": [owner],
+            "metadata": {"name": f"{primary.name}-{digest}", "ownerReferences": [owner],
                          "annotations": {object_meta.REVISION: str(revision)}},
             "spec": {"replicas": 0, "minReadySeconds": primary.settings["minReadySeconds"] or 0,
                      "selector": {"matchLabels": {**primary.selector,
-                                                  object_meta.HASH_LABEL: value}},
-                     "template": with_label(primary.template, object_meta.HASH_LABEL, value)},
+                                                  object_meta.HASH_LABEL: digest}},
+                     "template": with_label(primary.template, object_meta.HASH_LABEL, digest)},
         }
 
     def _status(self, name: str) -> Json:
@@ -133,7 +132,7 @@ class SimulatedDeployments(Model):
 
 
 class _OldSet(t.NamedTuple):
-    """An old ReplicaSet: its name, and its numbers of requested pods (size) and available pods."""
+    """The numbers of requested pods (size) and of available pods of an old ReplicaSet."""
 
     name: str
     size: int
@@ -146,10 +145,7 @@ def _generation_fields(item: Json) -> tuple[Json, Json | None]:
 
 
 def _delete_surplus(primary: Deployment, old: t.Iterable[Controller]) -> Delete | None:
-    """Return the deletion of the oldest empty ReplicaSet, or None.
-
-    It is None if the empty ReplicaSets do not exceed revisionHistoryLimit.
-    Source: cleanupDeployment (pkg/controller/deployment/sync.go).
+    """Return the deletion of the oldest empty ReplicaSet beyond revisionHistoryLimit, or None.
     """
     empty = [replica_set for replica_set in old if replica_set.is_empty]
     limit = primary.settings["revisionHistoryLimit"]
@@ -163,8 +159,8 @@ def _sizes(primary: Deployment, new_size: int, new_available: int, old: list[_Ol
            is_old_gone: bool) -> tuple[int, dict[str, int]]:
     """Return the next size of the new ReplicaSet, and the next sizes of the old ones by name.
 
-    Either the new size or old sizes change. Old ReplicaSets that are not in the dict keep their
-    size. is_old_gone: whether the old ReplicaSets have no pods left.
+    Old ReplicaSets that are not in the dict keep their size. is_old_gone: whether the old
+    ReplicaSets have no pods left.
     """
     desired, strategy = primary.replicas, primary.settings["strategy"]
     total = new_size + sum(size for _name, size, _available in old)

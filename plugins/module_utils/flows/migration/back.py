@@ -79,8 +79,8 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
             return Wait(f"pods of {replica_set.name}: {replica_set.current}")
         if not handover.may_open(primary, replica_set.uid if replica_set else "", observed.pods):
             return Wait(f"pods of {primary.name}: {primary.current}/{primary.replicas}")
-        original = stored["manifest"]["spec"]["template"]["spec"].get("priorityClassName")
-        write = patch(primary, *handover.opening_operations(original))
+        priority_class = stored["manifest"]["spec"]["template"]["spec"].get("priorityClassName")
+        write = patch(primary, *handover.opening_operations(priority_class))
         return Step(Action.RESTORE, primary.name, write,
                     before="closed template", after="template")
     # | any | yes | open, any | delete the ReplicaSet |

@@ -33,7 +33,7 @@ _ENCODED_CONFIG = "openshift.io/encoded-deployment-config"
 #: API server's defaults in seconds.
 _DEFAULTS = {"updatePeriodSeconds": 1, "intervalSeconds": 1, "activeDeadlineSeconds": 21600}
 #: The API server's default of timeoutSeconds, the time limit of a rollout, in seconds.
-_DEADLINE = 600
+_DEFAULT_TIMEOUT = 600
 
 
 def rollouts_of(config: DeploymentConfig, cluster: Cluster) -> tuple[Controller, ...]:
@@ -61,7 +61,7 @@ def rollout_in_progress(config: DeploymentConfig, rollouts: t.Sequence[Controlle
     """Return the name of the rollout in progress, or "".
 
     If status.latestVersion is greater than the numbers of all rollouts, OpenShift is about to start
-    a rollout, and the name of this rollout is returned. A paused DeploymentConfig starts none.
+    that rollout. A paused DeploymentConfig starts none.
     """
     for rollout in rollouts:
         if object_meta.rollout_phase(rollout.annotations) not in (COMPLETE, FAILED):
@@ -86,10 +86,7 @@ def without_rollout_annotations(template: Json) -> Json:
 
 
 def spec_of(config: DeploymentConfig | None) -> Json:
-    """Return fields for the spec of the Deployment; {} without a DeploymentConfig.
-
-    They are strategy, progressDeadlineSeconds and revisionHistoryLimit.
-    """
+    """Return fields for the spec of the Deployment; {} without a DeploymentConfig."""
     if config is None:
         return {}
     kind, params = _strategy(config)
@@ -99,7 +96,7 @@ def spec_of(config: DeploymentConfig | None) -> Json:
                    if params.get(field) is not None}
         strategy = {"type": "RollingUpdate", **({"rollingUpdate": numbers} if numbers else {})}
     limit = config.spec.get("revisionHistoryLimit")
-    deadline = number(params, "timeoutSeconds", _DEADLINE) + config.min_ready_seconds
+    deadline = number(params, "timeoutSeconds", _DEFAULT_TIMEOUT) + config.min_ready_seconds
     return {"progressDeadlineSeconds": deadline, **({"strategy": strategy} if strategy else {}),
             **({"revisionHistoryLimit": limit} if limit is not None else {})}
 

@@ -126,10 +126,9 @@ class MigrationFlow(Flow[MigrationObserved]):
 
 
 def _way_out(request: Request, observed: MigrationObserved) -> tuple[str, ...]:
-    """Return the commands that help if the Deployment fails to roll out.
+    """Return the commands that update a failing Deployment, and then finish the migration.
 
-    They update the Deployment, and then finish the migration. Returns () while the Deployment does
-    not exist or is paused.
+    Returns () while the Deployment does not exist or is paused.
     """
     if (observed.primary is not observed.deployment or observed.deployment is None
             or observed.deployment.settings["paused"]):

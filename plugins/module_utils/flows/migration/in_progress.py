@@ -50,7 +50,6 @@ class MigrationInProgress(t.NamedTuple):
         """Return two commands: one that finishes the migration, and one that rolls it back.
 
         The second is None if the ReplicationController has been deleted, or is being deleted.
-        primary: the ReplicationController, or None.
         """
         can_roll_back = (primary is not None and not primary.is_deleting
                          and primary.uid == self.stored["uid"])
@@ -58,10 +57,7 @@ class MigrationInProgress(t.NamedTuple):
                 self.request.command(State.ROLLED_BACK) if can_roll_back else None)
 
     def status(self, status: RolloutStatus, cluster: Cluster) -> RolloutStatus:
-        """Return `status`, completed for a migration in progress.
-
-        The pods of the ReplicaSet are the new pods.
-        """
+        """Return `status`, completed for a migration in progress."""
         replica_set = self._replica_set(cluster)
         holders = (*status.holders, *((Holder(replica_set, {}),) if replica_set else ()))
         return dataclasses.replace(

@@ -23,11 +23,7 @@ from .observed import MigrationObserved, hash_of, stored_revision_name, template
 
 def creations(request: Request, observed: MigrationObserved,
               primary: Controller) -> tuple[Create, Create]:
-    """Return the writes that create the ReplicaSet and the Deployment of a migration.
-
-    The caller sends both as dry runs before the first write of the migration. The dry runs show
-    early whether the API server would reject an object.
-    """
+    """Return the creations of the ReplicaSet and the Deployment, for dry runs before any write."""
     stored: StoredController = stored_revision(request, primary, observed.config)["data"]
     return Create(replica_set_of(request, stored)), Create(deployment_of(request, observed, stored))
 
@@ -40,8 +36,7 @@ def _selector(request: Request, selector: Json) -> Json:
 def stored_revision(request: Request, primary: Controller, config: DeploymentConfig | None) -> Json:
     """Return a ControllerRevision that stores the ReplicationController during its migration.
 
-    If there is a DeploymentConfig, its labels and annotations are stored in place of those of the
-    ReplicationController.
+    With a DeploymentConfig, its labels and annotations are stored in place of the controller's.
     """
     labels, annotations = (config or primary).labels, (config or primary).annotations
     if config:
@@ -134,8 +129,8 @@ def is_result(request: Request, controller: Controller, observed: MigrationObser
               stored: StoredController) -> bool:
     """Return whether this migration has created `controller`, a ReplicaSet or a Deployment.
 
-    The selector and the template must be those that this migration sets. However, a Deployment that
-    owns the ReplicaSet is accepted even if another client has changed its template.
+    A Deployment that owns the ReplicaSet is accepted even if another client has changed its
+    template.
     """
     replica_set, deployment = observed.replica_set, observed.deployment
     adopter_uid = deployment.uid if deployment and observed.controller is None else ""

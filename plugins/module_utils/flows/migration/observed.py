@@ -31,7 +31,6 @@ class MigrationObserved(Observed):
     ReplicaSet if there is no Deployment yet.
     """
 
-    #: The DeploymentConfig, or None.
     config: DeploymentConfig | None = None
     #: The ReplicationControllers of the DeploymentConfig, newest first.
     rollouts: tuple[Controller, ...] = ()
@@ -93,9 +92,9 @@ def stored_revision_name(request: Request) -> str:
 def parse_stored(request: Request, revision: Json) -> StoredController:
     """Return the controller stored in a ControllerRevision. Raises RolloutError if invalid.
 
-    Another client may have created the ControllerRevision. The planner therefore compares the
-    stored controller with the existing one. This function checks the stored hash, which must be the
-    hash of the stored template: the migration uses it in a name and in a label of the pods.
+    Another client may have created the ControllerRevision, so the planner compares the stored
+    controller with the existing one. This function checks the stored hash, which the migration uses
+    in a name and in a label of the pods.
     """
     stored = object_meta.stored_controller(revision)
     if stored and _may_have_stored(request, stored):
@@ -116,15 +115,12 @@ def parse_stored(request: Request, revision: Json) -> StoredController:
 
 
 def _may_have_stored(request: Request, stored: StoredController) -> bool:
-    """Return whether `stored` may come from a migration of the object that the request names.
-
-    Its name must fit, and its hash must be that of its template.
-    """
+    """Return whether `stored` may come from a migration of the object that the request names."""
     name, template = stored["manifest"]["metadata"]["name"], stored["manifest"]["spec"]["template"]
     number = name.removeprefix(f"{request.name}-")
-    may_have_name = (number != name and number.isdecimal()
-                     if request.kind is Kind.DEPLOYMENT_CONFIG else name == request.name)
-    return may_have_name and stored["hash"] == identity.digest(template_of(request, template))
+    has_fitting_name = (number != name and number.isdecimal()
+                        if request.kind is Kind.DEPLOYMENT_CONFIG else name == request.name)
+    return has_fitting_name and stored["hash"] == identity.digest(template_of(request, template))
 
 
 def hash_of(request: Request, primary: Controller) -> str:

@@ -266,8 +266,8 @@ def _open(observed: MigrationObserved, replica_set: Controller,
                       if pod.owner or labels.items() <= pod.labels.items()))
     if not handover.may_open(replica_set, stored["uid"], pods):
         return Wait(f"pods of {replica_set.name}: {replica_set.current}/{replica_set.replicas}")
-    original = stored["manifest"]["spec"]["template"]["spec"].get("priorityClassName")
-    write = patch(replica_set, *handover.opening_operations(original))
+    priority_class = stored["manifest"]["spec"]["template"]["spec"].get("priorityClassName")
+    write = patch(replica_set, *handover.opening_operations(priority_class))
     return Step(Action.RESTORE, replica_set.name, write,
                 before="closed template", after="template")
 
@@ -313,8 +313,7 @@ def _pause_config(request: Request, observed: MigrationObserved,
                   config: DeploymentConfig) -> Decision | None:
     """Return the next decision until the DeploymentConfig is paused and no rollout is in progress.
 
-    Returns None once this is the case, and while the DeploymentConfig is being deleted. A paused
-    DeploymentConfig neither starts rollouts nor scales ReplicationControllers.
+    Returns None once this is the case, and while the DeploymentConfig is being deleted.
     """
     if config.is_deleting:
         # | being deleted | - | any | error |
@@ -349,8 +348,7 @@ def _delete_config(request: Request, observed: MigrationObserved,
                    config: DeploymentConfig) -> Decision:
     """Return the next deletion, or a wait before it. Raises RolloutError.
 
-    Each ReplicationController is deleted first, and at last the DeploymentConfig. It is an error if
-    a ReplicationController requests pods.
+    The ReplicationControllers are deleted first, and the DeploymentConfig last.
     """
     for rollout in observed.rollouts:
         # | paused | yes | a rollout requests pods | error |
@@ -372,5 +370,4 @@ def _delete_config(request: Request, observed: MigrationObserved,
 
 
 def _scale_to_zero(request: Request, rollout: Controller) -> str:
-    """Return the command that scales a rollout to zero."""
     return f"{request.kubectl} scale rc {rollout.name} --replicas=0"

@@ -4,9 +4,9 @@
 
 """The simulated objects of a migration, for check mode.
 
-Objects are read from the real cluster on first use. The final status of an object is the status
-that the controllers would report in the end. A creation, a deletion and a handover set the final
-status at once. After a patch, and for an object of the real cluster, settle() sets it.
+Objects are read from the real cluster on first use. The final status, which the controllers would
+report in the end, is set at once by a creation, a deletion or a handover, and otherwise by
+settle().
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class SimulatedMigration(Model):
         self._pods: tuple[Pod, ...] | None = None
 
     def controllers(self, kind: Kind | None = None) -> dict[str, Controller]:
-        requested = kind or self._kind
-        return {name: parse(requested, item) for (item_kind, name), item in self._items.items()
-                if item and item_kind == requested}
+        requested_kind = kind or self._kind
+        return {name: parse(requested_kind, item) for (item_kind, name), item in self._items.items()
+                if item and item_kind == requested_kind}
 
     def find(self, kind: str, name: str) -> Json | None:
         if (kind, name) not in self._items:

@@ -93,7 +93,7 @@ def _strategy_warnings(request: Request, primary: StatefulSet) -> t.Iterator[str
 def _claim_warnings(request: Request, primary: StatefulSet) -> t.Iterator[str]:
     """Yield the warning that an update does not change volumeClaimTemplates."""
     spec = request.definition["spec"] if request.definition else {}
-    stored, requested = (_by_name(claims)
+    stored, requested = (_specs_by_name(claims)
                          for claims in (primary.claims, objects(spec, "volumeClaimTemplates")))
     if "volumeClaimTemplates" in spec and (stored.keys() != requested.keys() or any(
             not _contains(stored[name], claim) for name, claim in requested.items())):
@@ -101,16 +101,13 @@ def _claim_warnings(request: Request, primary: StatefulSet) -> t.Iterator[str]:
                f"{primary.name}, which cannot be changed: they are left as they are")
 
 
-def _by_name(claims: t.Iterable[Json]) -> dict[str, Json]:
+def _specs_by_name(claims: t.Iterable[Json]) -> dict[str, Json]:
     """Return the specs of volumeClaimTemplates by name."""
     return {text(mapping(claim, "metadata"), "name"): mapping(claim, "spec") for claim in claims}
 
 
 def _contains(stored: t.Any, requested: t.Any) -> bool:
-    """Return whether the stored value has all requested fields.
-
-    The stored value may have more fields, because the API server adds defaults.
-    """
+    """Return whether the stored value has all requested fields. The API server adds defaults."""
     if isinstance(stored, dict) and isinstance(requested, dict):
         return all(_contains(stored.get(key), value) for key, value in requested.items())
     return bool(stored == requested)

@@ -4,8 +4,8 @@
 
 """A StatefulSet and its history, and the evidence for the record of an update. No I/O.
 
-A user who may only annotate the object can write the record (object_meta.Rollout), but cannot
-change spec, status or ControllerRevisions. Each claim of the record therefore needs evidence:
+A user who may only annotate the object can forge the record (object_meta.Rollout). Each claim of
+the record therefore needs evidence:
 
 | claim | evidence |
 |---|---|
@@ -49,7 +49,6 @@ class StatefulSetPod(t.NamedTuple):
     #: The name of the ControllerRevision from which the pod was created.
     revision: str
     is_ready: bool
-    #: Whether the pod is terminating.
     is_terminating: bool
 
     @classmethod
@@ -72,8 +71,7 @@ class StatefulSetObserved(RevisionsObserved):
     """The observation of a StatefulSet."""
 
     primary: StatefulSet | None
-    #: The pods that are unready, restarted or terminating, lowest ordinal first. () before the pods
-    #: are listed.
+    #: Lowest ordinal first; () before the pods are listed.
     troubled_pods: tuple[StatefulSetPod, ...] = ()
     #: The ordinals of the live pods; None before the pods are listed.
     live_ordinals: frozenset[int] | None = None
@@ -113,11 +111,10 @@ class StatefulSetObserved(RevisionsObserved):
 
     @property
     def contested(self) -> tuple[Revision, ...]:
-        """Two candidates for the previous revision, or () if there is no doubt.
+        """The recorded and the newest other revision, if it is unclear which is `before`; else ().
 
-        They are the recorded revision and the newest other revision. The doubt arises if another
-        client has changed the template during the update, and no pod has the previous template:
-        then the status does not name the previous revision.
+        It is unclear if another client has changed the template during the update, and no pod has
+        the previous template: the status then does not name the previous revision.
         """
         recorded = self.recorded_revision
         is_contested = recorded and self.is_proven and not self.before
@@ -148,10 +145,7 @@ class StatefulSetObserved(RevisionsObserved):
 
 
 def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> StatefulSetObserved:
-    """Return the observation of a StatefulSet.
-
-    revisions: ControllerRevisions. Those of other controllers are ignored.
-    """
+    """Return the observation of a StatefulSet, without ControllerRevisions of other controllers."""
     if not isinstance(primary, StatefulSet):
         return StatefulSetObserved(None, None)
     observed = StatefulSetObserved(primary, None, history=own_revisions(primary, revisions))

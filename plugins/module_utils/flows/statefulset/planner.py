@@ -4,9 +4,6 @@
 
 """The settings of a StatefulSet, and the StatefulSet's rows of the state table. No I/O.
 
-server_driven/planner.py has the rows of all server-driven kinds. controller_revisions/planner.py
-has the rows in common with DaemonSets.
-
 A pause uses updateStrategy.rollingUpdate.partition. A pod with an ordinal less than the partition
 keeps the previous template, even if the pod is recreated. The controller manager replaces the other
 pods from the highest ordinal down.
@@ -32,10 +29,7 @@ from .observed import StatefulSetObserved, max_unavailable_pods
 
 
 class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
-    """The settings of a StatefulSet during an update.
-
-    They are the partition and, if the API server supports the field, maxUnavailable.
-    """
+    """The settings of a StatefulSet during an update: the partition and maxUnavailable."""
 
     primary: StatefulSet
 
@@ -71,8 +65,7 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
     def _partition(self, has_template: bool) -> int:
         """Return the partition for a pause; 0 without a pause.
 
-        If there are already more new pods than the pause requests, the partition lets all of them
-        stay new.
+        If there are already more new pods than the pause requests, all of them stay new.
         """
         pause, primary = self.request.pause_at, self.primary
         if not self.pauses or pause is None:
@@ -93,7 +86,7 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
 
 
 class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
-    """The state table of a StatefulSet. Its own rows are about a pause and about stuck pods."""
+    """The state table of a StatefulSet."""
 
     primary: StatefulSet
     settings_type = StatefulSetSettings
@@ -170,15 +163,14 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
 
         Returns a wait while pods with lower ordinals are missing or terminating. The stuck pod with
         the lowest ordinal comes first, because the controller manager creates no pod while a pod
-        with a lower ordinal is unready. The deletion has preconditions on uid and resourceVersion,
-        which fail if the pod has become ready.
+        with a lower ordinal is unready. The preconditions fail if the pod has become ready.
         """
         observed, primary = self.observed, self.primary
         first = next((pod for pod in observed.troubled_pods if not pod.is_ready), None)
         if first not in observed.stuck_pods or first is None:
             return None
         live_ordinals = observed.live_ordinals or ()
-        lower_pods = sum(primary.start <= number < first.ordinal for number in live_ordinals)
+        lower_pods = sum(primary.start <= ordinal < first.ordinal for ordinal in live_ordinals)
         is_lower_terminating = any(pod.is_terminating and pod.ordinal < first.ordinal
                                    for pod in observed.troubled_pods)
         if lower_pods < first.ordinal - primary.start or is_lower_terminating:

@@ -4,7 +4,7 @@
 
 """Simulated StatefulSets, for check mode.
 
-This is a small model of the StatefulSet controller (updateStatefulSet in
+A small model of the StatefulSet controller (updateStatefulSet in
 pkg/controller/statefulset/stateful_set_control.go) without the feature gate
 MaxUnavailableStatefulSet. Each sync changes one pod, and then the status.
 """
@@ -37,10 +37,10 @@ class SimulatedStatefulSets(SimulatedByRevisions[StatefulSet]):
     def __init__(self, items: t.Iterable[Json],
                  look_up_revisions: LookUpRevisions = lambda _uids: [],
                  troubled: t.Callable[[Controller], list[Json]] = lambda _controller: []) -> None:
-        """Create a simulated cluster.
+        """Create a simulated cluster. Both functions read the real cluster.
 
-        look_up_revisions: returns the ControllerRevisions of controllers, by uid. troubled: returns
-        the unready pods of a controller. Both read the real cluster.
+        look_up_revisions: returns ControllerRevisions by the uid of their controllers.
+        troubled: returns the unready pods of a controller.
         """
         super().__init__(items, look_up_revisions)
         self._troubled = troubled
@@ -89,8 +89,8 @@ def _next_pods(controller: StatefulSet, pods: dict[int, Pod], current: str, upda
                is_parallel: bool) -> tuple[Pod, ...]:
     """Return the pods after the creation or deletion of at most one pod.
 
-    pods: the pods by ordinal. current: the name of the revision of old pods
-    (status.currentRevision). update: the name of the revision of new pods (status.updateRevision).
+    pods: the pods by ordinal. current, update: the revisions of old and of new pods
+    (status.currentRevision, status.updateRevision).
     """
 
     def result(*, without: int | None = None) -> tuple[Pod, ...]:

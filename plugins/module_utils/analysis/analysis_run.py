@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run an analysis: observe the pods, measure each metric, decide, and wait.
-
-An analysis changes nothing in the cluster.
-"""
+"""Run an analysis: observe the pods, measure each metric, decide, and wait."""
 
 from __future__ import annotations
 
@@ -150,13 +147,11 @@ def _placeholder_values(namespace: str, analysis: Analysis,
 
 
 def _sample(names: t.Sequence[str], limit: int) -> list[str]:
-    """Return all names, or an evenly spaced sample of a list that is longer than the limit."""
     return ([names[number * len(names) // limit] for number in range(limit)]
             if len(names) > limit else list(names))
 
 
 def _sampling_warnings(analysis: Analysis, subject: Subject) -> list[str]:
-    """Return a warning for each list of pods of which only a sample is measured."""
     # Each entry has a maximum number of pods, and two parts of the warning.
     limits = {(MAX_PODS_FOR_LOGS, "the logs of ", "read") if metric.lines
               else (MAX_PODS, "", "measured") for metric in analysis.metrics}

@@ -105,7 +105,6 @@ def evaluate(metric: Metric, readings: Readings,
 
 
 def _absolute_violation(value: float, thresholds: t.Mapping[str, float]) -> str:
-    """Return a sentence about a violated absolute threshold, or ""."""
     if "min" in thresholds and value < thresholds["min"]:
         return f"{number(value)} is less than {number(thresholds['min'])} (min)"
     if "max" in thresholds and value > thresholds["max"]:

@@ -4,9 +4,8 @@
 
 """Read the logs of pods, and count the lines that match a pattern.
 
-The number and the size of the logs are limited. A transient error, for example a kubelet that does
-not respond, yields a reading without a value. A permanent error, for example a missing permission,
-raises RolloutError.
+A transient error, for example a kubelet that does not respond, yields a reading without a value. A
+permanent error, for example a missing permission, raises RolloutError.
 """
 
 from __future__ import annotations

@@ -40,7 +40,6 @@ ARGUMENT_SPEC: Json = dict(
     prometheus_timeout=dict(type="str", default="10"),
 )
 
-#: Maximum size of a response in bytes.
 MAX_RESPONSE_BYTES = 2**20
 #: Maximum number of warnings taken from a response.
 MAX_WARNINGS = 3

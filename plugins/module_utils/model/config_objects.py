@@ -7,9 +7,8 @@
 A checksum is stored in the pod template, which more users may read than the Secret. With a plain
 hash of a password, these users could test guesses, even with a salt stored next to the hash.
 Therefore the checksum is an HMAC with the uid of the Secret as key: the API server chooses the uid
-at random, and shows the uid only to users who may read the Secret. A Secret that is deleted and
-created again has another checksum. A ConfigMap is not confidential: its checksum depends on the
-data alone.
+at random, and shows the uid only to users who may read the Secret. A ConfigMap is not confidential:
+its checksum depends on the data alone.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ import json
 import re
 import typing as t
 
-#: Maximum length of the name of an object.
 MAX_NAME_LENGTH = 253
 #: Number of hexadecimal digits in a result of digest().
 HASH_LENGTH = 10

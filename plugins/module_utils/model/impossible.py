@@ -48,7 +48,6 @@ def refuse_impossible(request: Request) -> None:
 
 
 def _refuse_unsupported_limits(request: Request) -> None:
-    """Refuse values of max_surge and max_unavailable that the kind does not support."""
     if request.kind.replaces_in_place and (request.max_surge.value
                                            or not request.max_unavailable.value):
         option = "max_surge" if request.max_surge.value else "max_unavailable=0"
@@ -73,7 +72,6 @@ def _refuse_unsupported_limits(request: Request) -> None:
 
 
 def _refuse_to_keep_old_pods(request: Request) -> None:
-    """Refuse keep_old for an update that cannot keep all old pods until a pause."""
     if request.kind.uses_controller_revisions:
         raise RolloutError(f"keep_old cannot be used with kind={request.kind}, because an old pod "
                            "is deleted before its replacement is created: leave it out")

@@ -93,9 +93,7 @@ NOT_COPIED = (*UPDATE_ANNOTATIONS, SOAK, LAST_ROLLOUT, PAUSED_FOR_MIGRATION, TRA
 
 #: The name of the DeploymentConfig.
 ROLLOUT_OF = "openshift.io/deployment-config.name"
-#: The number of the rollout.
 ROLLOUT_NUMBER = "openshift.io/deployment-config.latest-version"
-#: The phase of the rollout.
 ROLLOUT_PHASE = "openshift.io/deployment.phase"
 #: The name of the ReplicationController.
 ROLLOUT_NAME = "openshift.io/deployment.name"
@@ -108,7 +106,7 @@ KUBECTL_SOURCE = "kubectl.kubernetes.io/update-source-id"
 KUBECTL_ORIGINAL = "kubectl.kubernetes.io/original-replicas"
 #: The API's limit for the annotations of an object, in bytes of all keys and values.
 MAX_ANNOTATIONS_SIZE = 256 * 1024
-#: Maximum length of a uid. The API server creates shorter uids.
+#: Maximum length of a uid.
 MAX_UID_LENGTH = 128
 
 Annotations: t.TypeAlias = "t.Mapping[str, str]"

@@ -304,7 +304,7 @@ class Terminating:
 
     @classmethod
     def from_pods(cls, pods: t.Sequence[TerminatingPod]) -> Terminating:
-        """Summarize the pods. The text names at most three pods, pods with finalizers named."""
+        """Summarize the pods. The text names at most three pods, pods with finalizers first."""
         if not pods:
             return cls()
         named = sorted(pods, key=lambda pod: (not pod.finalizers, pod.name))[:3]

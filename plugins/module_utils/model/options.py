@@ -108,7 +108,6 @@ REMOVED_FROM_ROLES = {
     "revision_history_limit": _HISTORY,
     **_REMOVED_FROM_ALL,
 }
-#: The options of each module that changes controllers.
 SPECS = {Module.ROLLING_UPDATE: ARGUMENT_SPEC, Module.MIGRATION: MIGRATION_SPEC}
 
 #: Mutually exclusive options for the desired template.
@@ -211,7 +210,6 @@ def _default_limits(kind: Kind, provided: Json) -> dict[str, Size]:
 
 
 def _refuse_contradictions(module: Module, state: State, kind: Kind, provided: Json) -> None:
-    """Refuse missing and contradictory options."""
     if module is Module.MIGRATION:
         if kind.may_only_be_migrated and provided.get("release_owner"):
             raise RolloutError(f"release_owner cannot be used with kind={kind}, which is migrated "
@@ -364,7 +362,6 @@ def with_kinds(params: Json, module: Module | None = None) -> Json:
 
 
 def _refuse_api_version(api_version: str | None, kinds: t.Sequence[Kind | None]) -> None:
-    """Refuse an api_version that does not match the kinds."""
     for kind in kinds if api_version else ():
         if kind is None:
             raise RolloutError(f"api_version {api_version} does not determine the kind: set kind")
@@ -416,8 +413,8 @@ def refuse_invalid(option: str, name: str, value: t.Any) -> None:
 #: Options that become the fields of a Request with the same names, without a check.
 _UNCHECKED = ("nodes", "image_drift", "autoscaler", "return_sizes", "lock",
               "connection", "default_namespace")
-#: Options that become the fields of a Request with the same names, each with the function that
-#: checks and converts its value. The arguments of the function are the option and the value.
+#: The same for options whose values are checked and converted. The arguments of the functions are
+#: the option and the value.
 _CHECKED: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "namespace": _parse_namespace,
     "template": refuse_non_json,

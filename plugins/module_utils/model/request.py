@@ -18,7 +18,6 @@ from .thresholds import Size
 
 #: The value of the option to_revision for the template before the last update.
 PREVIOUS = "previous"
-#: The namespace and the name of the collection.
 COLLECTION = "baton.kubernetes"
 
 
@@ -219,7 +218,6 @@ class Request:
 
 
 def _command(request: Request, state: State | None, otherwise: str, changes: Json) -> str:
-    """Return the command or the advice of Request.command()."""
     if request.state != request.options.get("state", request.module.default_state):
         state = state or request.state  # The request comes from rollback_request().
     target = state or request.state

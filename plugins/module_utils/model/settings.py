@@ -37,7 +37,6 @@ def _without_default(value: t.Any) -> t.Any:
 
 
 def _is_deployment_strategy(value: t.Any) -> bool:
-    """Return whether the value is a valid RollingUpdate strategy of a Deployment."""
     if (not isinstance(value, dict) or value.keys() != {"type", "rollingUpdate"}
             or value["type"] != "RollingUpdate"):
         return False

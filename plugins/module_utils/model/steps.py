@@ -132,7 +132,6 @@ class Step:
     """One step of an update: a write, and its description for the result of the task."""
 
     action: Action
-    #: The name of the object.
     name: str
     write: Write
     #: The changed value before the step: a number of replicas, a name, images or an annotation.
@@ -232,9 +231,9 @@ def keys(path: str) -> list[str]:
 def expect_annotations(controller: Controller) -> tuple[Json, ...]:
     """Return `test` operations on the annotations of an update, with their observed values.
 
-    A client that begins or reverses an update writes these annotations first. If another client has
-    done so since the observation, the API server therefore rejects a patch with these operations. A
-    `test` for null succeeds for a missing field, as an integration test shows.
+    A client that begins or reverses an update writes these annotations first, so the API server
+    then rejects a patch with these operations. A `test` for null succeeds for a missing field, as
+    an integration test shows.
     """
     if not controller.annotations:
         return (test("/metadata/annotations", None),)

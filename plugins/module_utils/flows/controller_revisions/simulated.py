@@ -140,7 +140,6 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return False
 
     def _run_pod(self, never_ready: t.Container[str]) -> bool:
-        """Make one unready pod ready; return whether there was such a pod."""
         for name in sorted(self.items):
             for pod in self.pods(name):
                 if not pod.ready and pod.name not in never_ready:

@@ -136,7 +136,7 @@ class DaemonSetObserved(RevisionsObserved):
         """The ControllerRevision with the template before the update in progress, or None.
 
         Normally, this is the recorded revision, which is also the newest of the other revisions.
-        Otherwise, it is the first candidate that a pod has (in_use), or else the first candidate.
+        Otherwise, revisions that a pod has (in_use) take precedence.
         """
         other_revisions = self.other_revisions
         if not other_revisions or not (self.record or self.is_rolling):
@@ -176,30 +176,26 @@ def is_overdue(pod: DaemonPod, server_time: float) -> bool:
     return due is not None and server_time - due > OVERDUE_AFTER
 
 
-def miscounted(primary: DaemonSet, revision: str,
+def miscounted(primary: DaemonSet, new_revision: str,
                pods: t.Iterable[DaemonPod]) -> tuple[DaemonPod, ...]:
-    """Return the old pods that the DaemonSet controller counts as new (IsPodUpdated).
-
-    revision: the label controller-revision-hash of new pods.
-    """
+    """Return the old pods that the DaemonSet controller counts as new (IsPodUpdated)."""
     generation = object_meta.template_generation(primary.annotations)
     return tuple(pod for pod in pods if generation and pod.generation == generation
-                 and pod.revision != revision)
+                 and pod.revision != new_revision)
 
 
-def is_stalled(primary: DaemonSet, revision: str, pods: t.Iterable[DaemonPod],
+def is_stalled(primary: DaemonSet, new_revision: str, pods: t.Iterable[DaemonPod],
                server_time: float) -> bool:
     """Return whether an old pod remains although the new pod of its node is available.
 
     When the new pod becomes ready, the DaemonSet controller schedules a later sync, which deletes
     the old pod (updatePod in pkg/controller/daemon/daemon_controller.go). A restarted controller
     has forgotten that sync, so the surge stalls until the next change of the DaemonSet.
-    revision: the label controller-revision-hash of new pods.
     """
     live = [pod for pod in pods if not pod.is_inactive]
-    old_nodes = {pod.node for pod in live if pod.revision != revision}
+    old_nodes = {pod.node for pod in live if pod.revision != new_revision}
     times = [seconds(pod.ready_since) for pod in live
-             if pod.revision == revision and pod.is_ready and pod.node in old_nodes]
+             if pod.revision == new_revision and pod.is_ready and pod.node in old_nodes]
     deadline = server_time - (primary.min_ready_seconds or 0) - REPLACED_WITHIN
     return any(time is not None and time < deadline for time in times)
 

@@ -184,7 +184,8 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         is_reached = sum(pod.is_ready for pod in new) >= goal and has_enough_available
         return self.pause(record, len(new), size) if is_reached else self._wait(overdue)
 
-    def _is_status_consistent(self, pods: tuple[DaemonPod, ...], new: int, revision: str) -> bool:
+    def _is_status_consistent(self, pods: tuple[DaemonPod, ...], new: int,
+                              new_revision: str) -> bool:
         """Return whether the status agrees with the observed pods about the number of new pods.
 
         If not, the status is outdated, or another client has changed the label of a pod.
@@ -193,8 +194,8 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         primary = self.primary
         # updatedNumberScheduled leaves out pods on nodes that are not eligible, but such a pod may
         # be new, too.
-        updated = primary.updated - len(miscounted(primary, revision, pods))
-        all_new = sum(pod.revision == revision for pod in pods)
+        updated = primary.updated - len(miscounted(primary, new_revision, pods))
+        all_new = sum(pod.revision == new_revision for pod in pods)
         return new <= updated + primary.misscheduled and updated <= all_new
 
     def _replace_miscounted(self, record: Rollout) -> Decision | None:
@@ -233,17 +234,16 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
                          for pod in overdue)
         return Wait(f"{self.progress().until}{suffix}")
 
-    def _next_pod(self, live: list[DaemonPod], new_label: str,
+    def _next_pod(self, live: list[DaemonPod], new_revision: str,
                   may_disrupt: bool) -> DaemonPod | None:
         """Return the old pod to replace next, or None if no pod is old.
 
         Pods on the requested nodes come first. If one more pod may become unavailable
         (may_disrupt), ready pods come before unready pods, because their nodes work. Otherwise,
-        only unready pods can be replaced. new_label: the label controller-revision-hash of new
-        pods.
+        only unready pods can be replaced.
         """
         preferred_nodes = self.observed.nodes or ()
-        old = (pod for pod in live if pod.revision != new_label)
+        old = (pod for pod in live if pod.revision != new_revision)
         return min(old, default=None,
                    key=lambda pod: (pod.node not in preferred_nodes,
                                     pod.is_ready is not may_disrupt, pod.node, pod.name))

@@ -5,8 +5,7 @@
 """Simulated DaemonSets, for check mode.
 
 A small model of the DaemonSet controller (manage and rollingUpdate in pkg/controller/daemon). Each
-sync changes one pod, and then the status. A node is only a name, and
-every node is eligible.
+sync changes one pod, and then the status. A node is only a name, and every node is eligible.
 """
 
 from __future__ import annotations
@@ -114,14 +113,14 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
         if controller.is_deleting or controller.replicas > MAX_PODS:
             return self._state(name)
         present, revisions = present_and_all_revisions(controller, self._stored(controller.uid))
-        new_label, nodes = label_of(present), self._nodes[name]
-        pods = _next_pods(controller, pods, nodes, new_label, f"{name}-made-{self._syncs}")
+        new_revision, nodes = label_of(present), self._nodes[name]
+        pods = _next_pods(controller, pods, nodes, new_revision, f"{name}-made-{self._syncs}")
         live = {pod.revision for pod in pods}
         revisions = revisions_within_limit(controller, revisions, present, counts_live=True,
                                            is_live=lambda revision: label_of(revision) in live)
         oldest_by_node = {pod.node: pod for pod in reversed(pods) if pod.node in nodes}
         ready = sum(pod.ready for pod in oldest_by_node.values())
-        updated = sum(_is_updated(controller, pod, new_label) for pod in oldest_by_node.values())
+        updated = sum(_is_updated(controller, pod, new_revision) for pod in oldest_by_node.values())
         status = {"observedGeneration": controller.generation, "desiredNumberScheduled": len(nodes),
                   "currentNumberScheduled": len(oldest_by_node), "numberReady": ready,
                   "numberAvailable": ready,
@@ -136,15 +135,14 @@ def label_of(revision: Json) -> str:
     return parsed.pod_revision if parsed else ""
 
 
-def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, ...], new_label: str,
-               name: str) -> tuple[Pod, ...]:
+def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, ...],
+               new_revision: str, name: str) -> tuple[Pod, ...]:
     """Return the pods after the creation or deletion of at most one pod.
 
-    nodes: the names of the eligible nodes. new_label: the label controller-revision-hash of new
-    pods. name: the name of the pod, if one is created.
+    nodes: the names of the eligible nodes. name: the name of the pod, if one is created.
     """
     generation = object_meta.template_generation(controller.annotations)
-    created = Pod(name, f"uid of {name}", new_label, ready=False, generation=generation)
+    created = Pod(name, f"uid of {name}", new_revision, ready=False, generation=generation)
     nodes_with_pods = {pod.node for pod in pods}
     empty_node = next((node for node in nodes if node not in nodes_with_pods), None)
     if empty_node is not None:
@@ -154,12 +152,11 @@ def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, .
     surge = Size.from_api(controller.rolling_update["maxSurge"]).resolve(len(nodes), round_up=True)
     if surge:
         return _with_surge(controller, pods, surge, created)
-    return _without_surge(controller, pods, len(nodes), new_label)
+    return _without_surge(controller, pods, len(nodes), new_revision)
 
 
 def _with_surge(controller: DaemonSet, pods: tuple[Pod, ...], surge: int, created: Pod,
                 ) -> tuple[Pod, ...]:
-    """Return the pods after one change of a rolling update with a surge."""
     old, new = _old_and_new(controller, pods, created.revision)
     new_by_node = {pod.node: pod for pod in new}
     old_with_new = [pod for pod in old if pod.node in new_by_node]
@@ -172,10 +169,10 @@ def _with_surge(controller: DaemonSet, pods: tuple[Pod, ...], surge: int, create
     return pods if next_old is None else (*pods, created._replace(node=next_old.node))
 
 
-def _without_surge(controller: DaemonSet, pods: tuple[Pod, ...], size: int, new_label: str,
+def _without_surge(controller: DaemonSet, pods: tuple[Pod, ...], size: int, new_revision: str,
                    ) -> tuple[Pod, ...]:
     """Return the pods after the deletion of an old pod, if maxUnavailable allows a deletion."""
-    old, _new = _old_and_new(controller, pods, new_label)
+    old, _new = _old_and_new(controller, pods, new_revision)
     deleted = next((pod for pod in old if not pod.ready), None)
     unavailable = size - sum(pod.ready for pod in pods)
     if deleted is None and unavailable < max_unavailable_pods(controller.rolling_update, size):
@@ -189,24 +186,23 @@ def _without_second(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
     return without(pods, next((pod for pod in pods if first_by_node[pod.node] is not pod), None))
 
 
-def _old_and_new(controller: DaemonSet, pods: t.Iterable[Pod], new_label: str,
+def _old_and_new(controller: DaemonSet, pods: t.Iterable[Pod], new_revision: str,
                  ) -> tuple[list[Pod], list[Pod]]:
     """Return the old pods and the new pods, as the DaemonSet controller counts them."""
     old: list[Pod] = []
     new: list[Pod] = []
     for pod in pods:
-        (new if _is_updated(controller, pod, new_label) else old).append(pod)
+        (new if _is_updated(controller, pod, new_revision) else old).append(pod)
     return old, new
 
 
-def _is_updated(controller: DaemonSet, pod: Pod, new_label: str) -> bool:
+def _is_updated(controller: DaemonSet, pod: Pod, new_revision: str) -> bool:
     """Return whether the DaemonSet controller counts a pod as updated (IsPodUpdated)."""
     generation = object_meta.template_generation(controller.annotations)
-    return pod.revision == new_label or (generation != "" and pod.generation == generation)
+    return pod.revision == new_revision or (generation != "" and pod.generation == generation)
 
 
 def _with_next_template_generation(item: Json, is_changed: bool) -> Json:
-    """Return the object, with the next template generation if the template has changed."""
     annotations = item["metadata"].get("annotations") or {}
     number = object_meta.template_generation(annotations)
     if not (number.isdecimal() and is_changed):

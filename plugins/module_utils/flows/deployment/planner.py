@@ -15,10 +15,9 @@ rollout status` then shows the pause, and a change of the template by another cl
 out.
 
 With keep_old, maxSurge is the number of new pods at the pause, and maxUnavailable is 0. Since no
-new pod counts as available, the Deployment controller then removes no old pod. Both numbers stay
-until the pause ends. While spec.paused is set, the Deployment controller scales the ReplicaSets to
-desired + maxSurge pods in all (scale in pkg/controller/deployment/sync.go). Exactly that many pods
-exist at the pause, so the controller changes nothing.
+new pod counts as available, the Deployment controller then removes no old pod. While spec.paused is
+set, it scales the ReplicaSets to desired + maxSurge pods in all (scale in
+pkg/controller/deployment/sync.go), which are exactly the pods at the pause.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ DEFAULT = "25%"
 
 
 class DeploymentSettings(Settings[DeploymentObserved]):
-    """The settings of a Deployment during an update, with or without a pause."""
+    """The settings of a Deployment during an update."""
 
     primary: Deployment
 
@@ -139,7 +138,6 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         return settings["minReadySeconds"] == NEVER_AVAILABLE or bool(settings["paused"])
 
     def _old_size(self, new: Controller | None) -> int:
-        """Return the total of replicas in the spec of all ReplicaSets except `new`."""
         return sum(replica_set.replicas for replica_set in self.observed.sets
                    if replica_set is not new)
 

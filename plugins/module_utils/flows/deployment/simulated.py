@@ -6,7 +6,7 @@
 
 A small model of the Deployment controller. Each sync makes one change, in the order of
 rolloutRolling (pkg/controller/deployment/rolling.go). The proportional scaling of a paused
-Deployment is left out, because no task changes the size of a
+Deployment is left out, because no task changes the size of a Deployment.
 """
 
 from __future__ import annotations
@@ -55,12 +55,10 @@ class SimulatedDeployments(Model):
         return has_changed
 
     def _unsynced(self) -> t.Iterator[str]:
-        """Iterate over the names of the Deployments that are not up to date."""
         return (name for name, item in sorted(self.items.items())
                 if self._change(name) or self._status(name) != item.get("status", {}))
 
     def _sync(self, name: str) -> None:
-        """Sync a Deployment: change one ReplicaSet, and write the status."""
         if change := self._change(name):
             self.sets.write(change)
         item = self.items[name]
@@ -95,7 +93,6 @@ class SimulatedDeployments(Model):
 
     def _resize(self, primary: Deployment, new: Controller, old: t.Sequence[Controller],
                 ) -> Patch | None:
-        """Return the patch of the first ReplicaSet whose size must change, or None."""
         old_sets = [_OldSet(replica_set.name, replica_set.replicas,
                             self._available(replica_set.name)) for replica_set in old]
         sizes = _sizes(primary, new.replicas, self._available(new.name), old_sets,

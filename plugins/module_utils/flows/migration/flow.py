@@ -89,7 +89,6 @@ class MigrationFlow(Flow[MigrationObserved]):
                 request.command(State.ROLLED_BACK) if observed.controller else None)
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
-        """Return the warnings about lost settings and about a HorizontalPodAutoscaler."""
         observed = memory.observed
         warnings = (lost_settings(request, observed.config, observed.controller)
                     if isinstance(observed, MigrationObserved) and observed.config

@@ -45,7 +45,6 @@ class MigrationObserved(Observed):
 
     @property
     def to_delete(self) -> tuple[Controller, ...]:
-        """Return the controllers that the migration deletes."""
         return tuple(filter(None, (self.config, *(self.rollouts or (self.controller,)))))
 
     @property
@@ -124,7 +123,7 @@ def _may_have_stored(request: Request, stored: StoredController) -> bool:
 
 
 def hash_of(request: Request, primary: Controller) -> str:
-    """Return the value for the label pod-template-hash. Each run computes the same value."""
+    """Return the value for the label pod-template-hash."""
     return identity.digest(template_of(request, primary.template))
 
 

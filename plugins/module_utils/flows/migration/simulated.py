@@ -98,7 +98,6 @@ class SimulatedMigration(Model):
         return True
 
     def _settled(self, kind: str, item: Json) -> Json:
-        """Return the object with its final status."""
         status = {**(item.get("status") or {}),
                   "observedGeneration": item["metadata"].get("generation", 0)}
         if kind in (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET):
@@ -132,7 +131,6 @@ def _with_changes(labels: Json, changes: t.Mapping[str, str | None]) -> Json:
 
 
 def _adopted(replica_set: Json, deployment: Json) -> Json:
-    """Return the ReplicaSet with the Deployment as its owner, unless it already has an owner."""
     metadata = replica_set["metadata"]
     name, uid = (deployment["metadata"][field] for field in ("name", "uid"))
     if metadata.get("ownerReferences"):

@@ -91,7 +91,6 @@ def _strategy_warnings(request: Request, primary: StatefulSet) -> t.Iterator[str
 
 
 def _claim_warnings(request: Request, primary: StatefulSet) -> t.Iterator[str]:
-    """Yield the warning that an update does not change volumeClaimTemplates."""
     spec = request.definition["spec"] if request.definition else {}
     stored, requested = (_specs_by_name(claims)
                          for claims in (primary.claims, objects(spec, "volumeClaimTemplates")))
@@ -102,7 +101,6 @@ def _claim_warnings(request: Request, primary: StatefulSet) -> t.Iterator[str]:
 
 
 def _specs_by_name(claims: t.Iterable[Json]) -> dict[str, Json]:
-    """Return the specs of volumeClaimTemplates by name."""
     return {text(mapping(claim, "metadata"), "name"): mapping(claim, "spec") for claim in claims}
 
 

@@ -10,7 +10,7 @@ pods from the highest ordinal down.
 
 With podManagementPolicy OrderedReady, the default, the controller manager never replaces an unready
 pod, even after the template has been restored (kubernetes issue 67250). A rollback therefore
-deletes the unready pods, one after the other.
+deletes the unready pods.
 """
 
 from __future__ import annotations
@@ -93,8 +93,6 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
 
     def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
         """Return the name of the revision that a rollback of this update restores.
-
-        There are three cases:
 
         - Pods are stuck, and the current template is the desired template already. The update is
           then only for the stuck pods, and this is the revision of the first stuck pod.

@@ -28,7 +28,6 @@ from .spec import Analysis, ErrorLines, Metric
 #: Maximum number of new or of old pods in a query, and of those whose logs are read. If there are
 #: more, an evenly spaced sample is measured.
 MAX_PODS, MAX_PODS_FOR_LOGS = 500, 20
-#: Maximum number of warnings of a task.
 MAX_WARNINGS = 10
 #: Seconds between two checks for a reason to stop.
 POLL_INTERVAL = 0.2
@@ -97,12 +96,12 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
     raise error
 
 
-def _measure(metric: Metric, values: dict[str, dict[str, str]], subject: Subject, sources: Sources,
-             stop: t.Callable[[], str]) -> Readings:
+def _measure(metric: Metric, placeholder_values: dict[str, dict[str, str]], subject: Subject,
+             sources: Sources, stop: t.Callable[[], str]) -> Readings:
     """Return the readings of a metric for the new and the old pods.
 
-    values: for each group of pods ("new" and "old"), the values of the placeholders by name.
-    Raises RolloutError if stop() returns a reason, or for an error that a retry cannot fix.
+    placeholder_values: by group of pods ("new" and "old") and by name of the placeholder. Raises
+    RolloutError if stop() returns a reason, or for an error that a retry cannot fix.
     """
     if metric.needs_old_pods and not subject.old:
         return Readings(None)
@@ -111,7 +110,7 @@ def _measure(metric: Metric, values: dict[str, dict[str, str]], subject: Subject
 
     def send(query: str, group: str) -> Reading:
         _raise_if_stopped(stop, subject)
-        reading = sources.query(queries.render(query, values[group]))
+        reading = sources.query(queries.render(query, placeholder_values[group]))
         _raise_if_stopped(stop, subject)  # a stop ends the retries, so the reading may be missing
         return reading
 

@@ -49,7 +49,6 @@ class LogLines:
     texts: tuple[str, ...]
     #: The number of seconds that the lines cover: less than log.seconds for a truncated log.
     seconds: float
-    #: Whether the log was longer than the limit.
     is_truncated: bool
 
 

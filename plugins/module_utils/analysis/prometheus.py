@@ -41,7 +41,6 @@ ARGUMENT_SPEC: Json = dict(
 )
 
 MAX_RESPONSE_BYTES = 2**20
-#: Maximum number of warnings taken from a response.
 MAX_WARNINGS = 3
 #: Seconds between two attempts.
 BACKOFF = (0.2, 1.0)

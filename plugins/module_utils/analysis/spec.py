@@ -28,7 +28,6 @@ MAX_METRICS, MAX_MEASUREMENTS = 20, 2000
 #: Absolute thresholds, and thresholds relative to the value of the old pods.
 ABSOLUTE = ("min", "max")
 RELATIVE = ("min_ratio_to_old", "max_ratio_to_old", "max_decrease", "max_increase")
-#: Maximum number of characters of a pattern, and of containers of a metric.
 MAX_PATTERN_LENGTH, MAX_CONTAINERS = 1000, 10
 DEFAULT_PATTERN = r"(?i)\b(error|fatal|panic|critical|exception|traceback)\b"
 
@@ -159,9 +158,7 @@ class Analysis:
     #: Maximum numbers of failed and of inconclusive measurements of a metric that passes.
     failure_limit: int
     inconclusive_limit: int
-    #: Whether an inconclusive analysis passes.
     passes_inconclusive: bool
-    #: Whether a comparison passes if there are no old pods.
     passes_without_old_pods: bool
 
 

@@ -62,8 +62,8 @@ class RolloutError(Exception):
     def message(self) -> str:
         """The full text of the error, for the result key msg."""
         url = error_pages.url(self.page)
-        first = _one_line(f"{self.where}: {self.what}" if self.where else self.what)
-        lines = [first if first.endswith((".", "!", "?")) else f"{first}."]
+        first_line = _one_line(f"{self.where}: {self.what}" if self.where else self.what)
+        lines = [first_line if first_line.endswith((".", "!", "?")) else f"{first_line}."]
         reasons = [reason.strip() for reason in self.why.splitlines() if reason.strip()]
         lines += [f"Reason: {reasons[0]}"] if len(reasons) == 1 else _block("Reason:", reasons)
         lines += [f"So far: {self.status}."] if self.status else []

@@ -62,7 +62,6 @@ class Kind(StrEnum):
 
     @property
     def is_usually_owned(self) -> bool:
-        """Return whether another object usually owns controllers of this kind."""
         return self is Kind.REPLICA_SET
 
     @property
@@ -126,7 +125,6 @@ class Kind(StrEnum):
 
     @property
     def may_be_migrated(self) -> bool:
-        """Return whether a migration to a Deployment is possible."""
         return self is Kind.REPLICATION_CONTROLLER or self.may_only_be_migrated
 
     @property

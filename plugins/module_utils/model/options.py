@@ -179,14 +179,14 @@ def refuse_removed(module: Module | None, arguments: t.Mapping[str, t.Any]) -> N
     module: None for rolling_update_info. arguments: the options before Ansible has validated them;
     Ansible would report a removed option as unknown, without its replacement.
     """
-    is_update = module is Module.ROLLING_UPDATE
+    is_rolling_update = module is Module.ROLLING_UPDATE
     removed = {**_REMOVED_FROM_MODULES, **(_REMOVED_FROM_ALL if module else {}),
-               **(REMOVED if is_update else {})}
+               **(REMOVED if is_rolling_update else {})}
     for option, instead in removed.items():
         if option in arguments:
             raise RolloutError(f"{option} was removed: {instead}")
     state = arguments.get("state")
-    if (is_update and state in Module.MIGRATION.states
+    if (is_rolling_update and state in Module.MIGRATION.states
             and state not in Module.ROLLING_UPDATE.states):
         raise RolloutError(f"state={state} was removed: {_MIGRATION}")
 

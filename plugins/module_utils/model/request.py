@@ -138,7 +138,6 @@ class Request:
 
     @property
     def may_surge(self) -> bool:
-        """Whether a new pod may be created before an old pod is deleted."""
         return not self.kind.replaces_in_place
 
     def unresolved(self) -> Request:

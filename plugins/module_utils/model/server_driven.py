@@ -66,7 +66,6 @@ class ServerDriven(Controller):
 
     @property
     def paused(self) -> int | None:
-        """The number of new pods at which the update in progress is paused."""
         return self.rollout.paused if self.rollout else None
 
     @property
@@ -112,7 +111,6 @@ class RevisionDriven(ServerDriven):
 
     @property
     def rolling_update(self) -> Json:
-        """The field updateStrategy.rollingUpdate."""
         return mapping(self.settings["updateStrategy"], "rollingUpdate")
 
 
@@ -252,7 +250,6 @@ class DeploymentConfig(Controller):
 
     @property
     def is_paused_for_migration(self) -> bool:
-        """Whether a migration has paused the DeploymentConfig."""
         return self.is_paused and object_meta.is_paused_for_migration(self.annotations)
 
     def rollout_number(self, controller: Controller) -> int:

@@ -21,7 +21,6 @@ from .identity import canonical
 MAX_TIME = 253_402_300_799
 #: The error message of a soak that an incident has ended.
 NOT_PASSED = "the new pods have not passed the soak"
-#: Maximum length of the hash of a template in the annotation.
 MAX_HASH_LENGTH = 128
 #: Maximum number of stored Event reasons, and the maximum length of a reason in the API.
 MAX_REASONS, MAX_REASON_LENGTH = 10, 128

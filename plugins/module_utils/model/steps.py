@@ -136,7 +136,6 @@ class Step:
     write: Write
     #: The changed value before the step: a number of replicas, a name, images or an annotation.
     before: t.Any = None
-    #: The same value after the step.
     after: t.Any = None
     #: Whether the task ends after the step, for example at a pause.
     is_last: bool = False
@@ -160,7 +159,6 @@ class Wait:
     is_ended_by_server: bool = False
     #: The controller whose deletion the task waits for, or None.
     deleted: Controller | None = None
-    #: The terminating pods whose end the task waits for.
     terminating: Terminating = NONE_TERMINATING
     #: Whether no update is in progress or planned, so that the task needs no Lease.
     is_idle: bool = False

@@ -4,9 +4,8 @@
 
 """The observation of a StatefulSet or DaemonSet: its history, and the record of its update. No I/O.
 
-A user who may only annotate the object can write the record (object_meta.Rollout), but cannot
-change spec, status or ControllerRevisions. The module observed.py of each kind lists the evidence
-that confirms the record.
+A user who may only annotate the object can forge the record (object_meta.Rollout). The module
+observed.py of each kind lists the evidence that confirms it.
 """
 
 from __future__ import annotations

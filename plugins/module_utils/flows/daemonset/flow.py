@@ -228,11 +228,11 @@ def _with_stall(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluste
     was_woken = caches.new_pods_at_wake_up == primary.updated
     if observed.present is None or not primary.may_stall or was_woken:
         return observed
-    version, next_list = caches.next_stall_check
+    version, next_check = caches.next_stall_check
     if version != primary.resource_version:
-        next_list = memory.seconds + (primary.min_ready_seconds or 0) + REPLACED_WITHIN
-        caches.next_stall_check = primary.resource_version, next_list
-    if memory.seconds < next_list:
+        next_check = memory.seconds + (primary.min_ready_seconds or 0) + REPLACED_WITHIN
+        caches.next_stall_check = primary.resource_version, next_check
+    if memory.seconds < next_check:
         return observed
     caches.next_stall_check = primary.resource_version, memory.seconds + UNCHANGED_LIST_INTERVAL
     pods = map(DaemonPod.from_api, own_pods(primary, cluster.all_pods(primary) or ()))

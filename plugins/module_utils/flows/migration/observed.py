@@ -65,9 +65,9 @@ def find(request: Request, cluster: Cluster) -> MigrationObserved:
     target = cluster.controllers(request.kind).get(request.name)
     config = target if isinstance(target, DeploymentConfig) else None
     rollouts = rollouts_of(config, cluster) if config else ()
-    name = stored["manifest"]["metadata"]["name"] if stored else request.name
+    controller_name = stored["manifest"]["metadata"]["name"] if stored else request.name
     controller = (active_rollout(config, rollouts) if config and not stored
-                  else controllers.get(name))
+                  else controllers.get(controller_name))
     template_hash = stored["hash"] if stored else controller and hash_of(request, controller)
     item = cluster.find(Kind.DEPLOYMENT, request.name)
     deployment = Deployment.from_api(item) if item else None

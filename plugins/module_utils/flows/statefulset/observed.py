@@ -54,12 +54,12 @@ class StatefulSetPod(t.NamedTuple):
     @classmethod
     def from_api(cls, item: Json) -> StatefulSetPod:
         metadata = item["metadata"]
-        ready = [text(condition, "status")
-                 for condition in objects(item.get("status"), "conditions")
-                 if text(condition, "type") == "Ready"]
+        ready_statuses = [text(condition, "status")
+                          for condition in objects(item.get("status"), "conditions")
+                          if text(condition, "type") == "Ready"]
         return cls(metadata["name"], text(metadata, "uid"), text(metadata, "resourceVersion"),
                    object_meta.pod_revision(labels_of(item)),
-                   ready == ["True"], "deletionTimestamp" in metadata)
+                   ready_statuses == ["True"], "deletionTimestamp" in metadata)
 
     @property
     def ordinal(self) -> int:

@@ -111,9 +111,8 @@ def success_rate(matchers: Matchers, requests_metric: str, status_label: str,
                  error_pattern: str) -> str:
     """Return the query for the share of requests without an error, between 0 and 1.
 
-    error_pattern is a regular expression for the statuses of failed requests. Applications often
-    export no series of failed requests before the first failure: vector(0) turns the missing series
-    into 0.
+    error_pattern: a regular expression for the statuses of failed requests. Before the first
+    failure, there is often no series of failed requests: vector(0) turns it into 0.
     """
     failed_requests = matchers.selector(requests_metric,
                                         f"{status_label}=~{_string_literal(error_pattern)}")

@@ -29,7 +29,7 @@ DEPLOYMENT_LABEL = "kubernetes.io/deployment"
 DESIRED = "kubernetes.io/desired-replicas"
 #: On primary and successor: the name of the other controller.
 PARTNER = "kubernetes.io/update-partner"
-#: On primary and successor: the uid of the other controller. A recreated controller has a new uid.
+#: On primary and successor: the uid of the other controller.
 PARTNER_UID = "baton.kubernetes/partner-uid"
 #: On primary and successor, since one of them may be deleted: the primary's number of replicas at
 #: the start of the update.
@@ -62,8 +62,7 @@ MIGRATION = "baton.kubernetes/migration-of"
 #: Label set by the Deployment controller on ReplicaSets and pods: a hash of the template.
 HASH_LABEL = "pod-template-hash"
 #: Label on the pods of a StatefulSet or DaemonSet: the ControllerRevision of their template. For a
-#: StatefulSet, the value is the name of the ControllerRevision; for a DaemonSet, a hash that the
-#: ControllerRevision has in the same label.
+#: StatefulSet, the value is its name; for a DaemonSet, a hash that it has in the same label.
 POD_REVISION = "controller-revision-hash"
 #: Label on the pods of a DaemonSet: the generation of the template. The label is deprecated, but
 #: the DaemonSet controller still counts a pod with the current generation as updated. A recreated
@@ -80,7 +79,7 @@ REVISION = "deployment.kubernetes.io/revision"
 FORMER_REVISIONS = "deployment.kubernetes.io/revision-history"
 #: On a DeploymentConfig paused by a migration: "true", so that a rollback may resume it.
 PAUSED_FOR_MIGRATION = "baton.kubernetes/paused-for-migration"
-#: On a Lease: the processes of the holders. A task on the same machine can see whether they run.
+#: On a Lease: the processes of the holders.
 HOLDER = "baton.kubernetes/holder"
 
 #: Annotations of an update in progress. The last step of the update removes all of them.
@@ -123,7 +122,7 @@ Takeover = t.TypedDict("Takeover", {
 class Rollout:
     """The record of a server-driven update in progress.
 
-    Any client may have written the record. The module observed.py of each flow checks the fields.
+    Any client may have written it. The module observed.py of each flow checks the fields.
     """
 
     UPDATING: t.ClassVar[str] = "updating"
@@ -150,8 +149,7 @@ class Rollout:
     to_revision: int | None = None
     #: The number of new pods at which the update is paused.
     paused: int | None = None
-    #: The time of the last write whose only purpose was to wake the DaemonSet controller in a
-    #: stalled surge. Nothing reads this field.
+    #: The time of the last write that only woke the DaemonSet controller. Nothing reads this field.
     woken: str = ""
 
     @property

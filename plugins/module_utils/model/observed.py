@@ -342,11 +342,10 @@ class Observed:
     autoscaler: Json | None = None
     #: The PodDisruptionBudgets of the pods; empty before they are read.
     budgets: tuple[Json, ...] = ()
-    #: spec.replicas of the primary before the update; None if no observation of this task shows the
-    #: number.
+    #: spec.replicas of the primary before the update; None if this task has not observed it.
     size: int | None = None
-    #: Whether a dry run with the desired template yields the current template. The two templates
-    #: may differ if admission changes the desired template when it is written.
+    #: Whether a dry run with the desired template yields the current template. The two may differ
+    #: if admission changes the desired template.
     is_confirmed: bool = False
     #: The templates that a rollback can restore, the newest first.
     history: tuple[Revision, ...] = ()

@@ -176,8 +176,8 @@ def parse_request(params: Json) -> Request:
 def refuse_removed(module: Module | None, arguments: t.Mapping[str, t.Any]) -> None:
     """Refuse options and values of an earlier version. Raises RolloutError with the replacement.
 
-    module: None for rolling_update_info. arguments: the options before Ansible has validated them;
-    Ansible would report a removed option as unknown, without its replacement.
+    module: None for rolling_update_info. arguments: the options before Ansible validates them and
+    reports a removed option as unknown.
     """
     is_rolling_update = module is Module.ROLLING_UPDATE
     removed = {**_REMOVED_FROM_MODULES, **(_REMOVED_FROM_ALL if module else {}),

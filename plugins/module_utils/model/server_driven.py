@@ -88,10 +88,7 @@ class Deployment(ServerDriven):
 
     @property
     def has_update_settings(self) -> bool:
-        """Whether spec has values that only an update sets.
-
-        A user with annotate permission can forge annotations, but not these values.
-        """
+        """Whether spec has values that only an update sets, and that annotations cannot forge."""
         return (self.settings["minReadySeconds"] == NEVER_AVAILABLE
                 or self.settings["progressDeadlineSeconds"] == UPDATE_DEADLINE)
 
@@ -208,10 +205,7 @@ class DaemonSet(RevisionDriven):
 
     @property
     def may_pause(self) -> bool:
-        """Whether an update can pause: always True.
-
-        Even if there are no pods now, nodes may become eligible during the pause.
-        """
+        """Whether an update can pause: always, as nodes may become eligible during the pause."""
         return True
 
     def may_have_overridden(self, record: object_meta.Rollout) -> bool:

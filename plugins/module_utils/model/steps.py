@@ -149,8 +149,8 @@ class Step:
 class Wait:
     """A wait for a change in the cluster."""
 
-    #: A text for progress lines and errors: the state that the task waits for, such as "foo is
-    #: gone", or numbers of pods, such as "foo 2/4 available".
+    #: A text for progress lines and errors: a state to wait for, such as "foo is gone", or numbers
+    #: of pods, such as "foo 2/4 available".
     until: str
     #: Whether `until` is a state, such as "foo is gone".
     is_condition: bool = False
@@ -256,10 +256,7 @@ def annotate(controller: Controller, changes: t.Mapping[str, str | None]) -> tup
 
 
 def scale(controller: Controller, replicas: int, action: Action = Action.SCALE) -> Step:
-    """Return the step that scales a controller.
-
-    The API server rejects the step if another client has changed the size or begun an update.
-    """
+    """Return the step that scales a controller."""
     write = patch(controller, test("/spec/replicas", controller.replicas),
                   *expect_annotations(controller),
                   put("/spec/replicas", replicas))

@@ -49,7 +49,8 @@ class Caches(RevisionsCaches):
     nodes: frozenset[str] | None = None
     #: A resourceVersion of the DaemonSet, and its old pods that the status then counted as new.
     miscounted: tuple[str, tuple[DaemonPod, ...]] = ("", ())
-    #: A resourceVersion of the DaemonSet, and a time (see Memory.seconds). If the
+    #: A resourceVersion of the DaemonSet, and a time (see Memory.seconds). If the DaemonSet still
+    #: has the resourceVersion at that time, _with_stall() lists the pods.
     next_stall_check: tuple[str, float] = ("", 0.0)
     #: The number of new pods when the task last woke the DaemonSet controller; -1 before that.
     new_pods_at_wake_up: int = -1
@@ -110,7 +111,8 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         Raises RolloutError.
 
         Before a pause, the task itself deletes pods, so it lists all pods after each change of the
-        status, and from time to time. Otherwise, the task lists pods only to find miscounted
+        status, and from time to time. Otherwise, the task lists pods only to find miscounted pods,
+        a stalled surge, or the revision that a rollback restores.
         """
         primary, last = observed.primary, memory.observed
         if primary is None:
@@ -197,7 +199,7 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
 
     Without permission to list pods or ControllerRevisions, no pod is found. The deletion of a
     miscounted pod leaves the status unchanged if its replacement is ready before the controller
-    writes the status. While miscounted pods remain, the pods are therefore also listed every
+    writes the status. While miscounted pods remain, the pods are therefore listed every
     LIST_INTERVAL seconds.
     """
     if observed.present is None or not _counts_all_as_new(primary):

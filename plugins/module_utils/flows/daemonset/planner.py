@@ -146,9 +146,8 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         """Return the name of the revision that a rollback of this update restores.
 
         In general, this is the current revision. If another client has already set the desired
-        template, or has another update in progress, this is the newest other revision. Even then,
-        this is the current revision if this update is a rollback, or if the newest other revision
-        has the desired template.
+        template, or has another update in progress, this is the newest other revision, unless this
+        update is a rollback or that revision has the desired template.
         """
         newest_other, observed = self.observed.newest_other, self.observed
         is_updated_by_other = not is_rolling_back and (observed.is_rolling

@@ -143,6 +143,8 @@ def _generation_fields(item: Json) -> tuple[Json, Json | None]:
 
 def _delete_surplus(primary: Deployment, old: t.Iterable[Controller]) -> Delete | None:
     """Return the deletion of the oldest empty ReplicaSet beyond revisionHistoryLimit, or None.
+
+    Source: cleanupDeployment (pkg/controller/deployment/sync.go).
     """
     empty = [replica_set for replica_set in old if replica_set.is_empty]
     limit = primary.settings["revisionHistoryLimit"]

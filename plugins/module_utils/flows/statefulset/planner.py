@@ -115,9 +115,8 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
     def preparation(self, desired: Json, fingerprint: str) -> Step | None:
         """Return the step that sets RollingUpdate before an update with a pause, or None.
 
-        With OnDelete, the controller manager does not update status.currentRevision, so the
-        revision in this field can be outdated. During a pause, the controller manager would
-        recreate old pods from the outdated revision. After the step, the controller manager updates
+        With OnDelete, the controller manager does not update status.currentRevision. During a
+        pause, it would recreate old pods from that outdated revision. After the step, it updates
         the field. Raises RolloutError if some pods have an older template or are unavailable.
         """
         # | none | `pause_at`, OnDelete, and an outdated revision in the status | **pace** |

@@ -53,7 +53,6 @@ class Readings:
     old_samples: Reading | None = None
 
     def all(self) -> list[Reading]:
-        """Return all readings except None."""
         return [reading for reading in (self.new, self.old, self.new_samples, self.old_samples)
                 if reading]
 

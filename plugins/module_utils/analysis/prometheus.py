@@ -253,7 +253,6 @@ def _error_message(data: bytes) -> str:
 
 
 def _parse_json(data: bytes) -> t.Any:
-    """Parse JSON; return None for invalid data."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):

@@ -93,7 +93,6 @@ OPTIONS: dict[str, Option] = {
     "max_failures": Option(_ANY, _FLEET, is_for_fleets_only=True),
     "progress": Option(_ANY, "the user's choice applies to every task"),
 }
-#: Options for several namespaces, in place of namespace.
 NAMESPACES = ("namespaces", "namespace_selectors")
 #: Options that no command repeats.
 _NEVER = {"api_version"}

@@ -15,9 +15,7 @@ import typing as t
 
 Json = dict[str, t.Any]
 
-#: Maximum length of a displayed text.
 MAX_TEXT_LENGTH = 4096
-#: Maximum depth of a displayed JSON value.
 MAX_DEPTH = 64
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 

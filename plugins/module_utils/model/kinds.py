@@ -66,7 +66,6 @@ class Kind(StrEnum):
 
     @property
     def may_change_selector(self) -> bool:
-        """Return whether the API server accepts a change of the selector."""
         return self is Kind.REPLICATION_CONTROLLER
 
     @property
@@ -213,7 +212,6 @@ class Module(StrEnum):
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """Return the kinds of the controllers that the module may change."""
         return tuple(kind for kind in KINDS
                      if (kind.may_be_migrated if self is Module.MIGRATION
                          else not kind.may_only_be_migrated))

@@ -204,12 +204,10 @@ class Controller:
 
     @functools.cached_property
     def takeover(self) -> object_meta.Takeover | None:
-        """The annotation of the handover in progress; None if missing or invalid."""
         return object_meta.takeover(self.annotations)
 
     @property
     def has_takeover(self) -> bool:
-        """Whether the controller has the annotation of a handover, valid or invalid."""
         return object_meta.has_takeover(self.annotations)
 
     @property
@@ -364,7 +362,6 @@ class Observed:
 
     @property
     def in_progress(self) -> bool:
-        """Whether an update has begun and has not ended."""
         controllers = filter(None, (self.primary, self.successor))
         return any(controller.is_updating for controller in controllers)
 

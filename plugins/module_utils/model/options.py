@@ -24,7 +24,6 @@ from .request import PREVIOUS, Request
 from .template import is_image
 from .thresholds import Size
 
-#: The defaults of concurrency and max_failures.
 CONCURRENCY, MAX_FAILURES = 5, "0"
 #: The options of the module rolling_update, documented in plugins/modules/rolling_update.py.
 ARGUMENT_SPEC: Json = dict(
@@ -73,7 +72,6 @@ ARGUMENT_SPEC: Json = dict(
     progress=dict(type="bool", default=True),
 )
 
-#: The options of the module migrate_to_deployment.
 MIGRATION_SPEC: Json = {option: ARGUMENT_SPEC[option] for option in (
     "name", "names", "label_selectors", "field_selectors", "namespace", "kind",
     "max_surge", "max_unavailable", "progress_deadline", "timeout", "failure_grace",
@@ -192,7 +190,6 @@ def refuse_removed(module: Module | None, arguments: t.Mapping[str, t.Any]) -> N
 
 
 def _without_defaults(params: Json, specs: Json) -> Json:
-    """Return the options whose values differ from the defaults."""
     return {option: params[option] for option, spec in specs.items()
             if params.get(option) not in (None, "", [], {}, spec.get("default"))}
 

@@ -75,7 +75,6 @@ class Request:
     rolls_back: bool = False
     #: The number or percentage (rounded up) of new pods at which to pause; None for no pause.
     pause_at: Size | None = None
-    #: Whether the update keeps all old pods until the pause (keep_old).
     keeps_old: bool = False
     #: Seconds for which the new pods are watched at a pause and at the end.
     soak: float = 0

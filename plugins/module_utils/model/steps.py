@@ -95,9 +95,7 @@ class Handover:
     """
 
     pods: tuple[Pod, ...]
-    #: The uid of the current controller.
     source_uid: str
-    #: The owner reference of the new controller.
     target_reference: Json
     #: The labels to set on each pod; None removes a label.
     labels: t.Mapping[str, str | None]
@@ -165,7 +163,6 @@ class Wait:
 
     @property
     def line(self) -> str:
-        """The progress line of the wait."""
         return f"waiting until {self.until}" if self.is_condition else f"waiting: {self.until}"
 
 

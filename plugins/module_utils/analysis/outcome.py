@@ -119,8 +119,8 @@ def _compare_with_old_pods(metric: Metric, value: float, readings: Readings,
                                   Outcome.INCONCLUSIVE)
     if old is None:
         return outcome, reason
-    has_ratio = {"min_ratio_to_old", "max_ratio_to_old"} & metric.thresholds.keys()
-    if math.isinf(old) or (has_ratio and old < 0):
+    ratio_options = {"min_ratio_to_old", "max_ratio_to_old"} & metric.thresholds.keys()
+    if math.isinf(old) or (ratio_options and old < 0):
         return (Outcome.INCONCLUSIVE,
                 f"the old pods have {number(old)}, which is not comparable")
     for option, threshold in ((option, metric.thresholds[option]) for option in RELATIVE

@@ -4,8 +4,7 @@
 
 """Validate the options of the module rollout_analysis. No I/O.
 
-The terms are those of Argo Rollouts' AnalysisTemplate: metric, measurement, count, interval,
-failure limit, inconclusive.
+The terms are those of Argo Rollouts' AnalysisTemplate.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Reference(t.NamedTuple):
 def parse_references(option: str, value: t.Any) -> tuple[Reference | str, ...]:
     """Parse a list with entries such as auto, configmap/shop and secret/shop-db.
 
-    option: the name of the option, for errors. Raises RolloutError.
+    Raises RolloutError.
     """
     references = tuple(dict.fromkeys(_parse_reference(option, entry) for entry in value))
     if len(references) > MAX_OBJECTS:

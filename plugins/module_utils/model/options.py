@@ -327,8 +327,7 @@ def size(option: str, value: t.Any) -> Size:
 def kind_from(option: str, value: str, module: Module | None = Module.ROLLING_UPDATE) -> Kind:
     """Return the kind with this name or short name, in any case. Raises RolloutError.
 
-    option: the name of the option, for errors. module: the module that must be able to change the
-    kind; None allows any kind.
+    module: the module that must be able to change the kind; None allows any kind.
     """
     kind, kinds = kind_named(str(value)), KINDS if module is None else module.kinds
     if kind and kind.may_only_be_migrated and kind not in kinds:

@@ -254,8 +254,8 @@ def _command(request: Request, state: State | None, otherwise: str, changes: Jso
 def _state_options(request: Request, target: State, state: State | None) -> Json:
     """Return the options state and to_revision of a command.
 
-    An option with the value None is left out of the command. target: the state requested by the
-    command. state: None if the command does not change the state of the task.
+    None leaves out an option. target: the state requested by the command. state: None if the
+    command keeps the state of the task.
     """
     revision = (PREVIOUS if request.is_previous else request.to_revision) if state is None else None
     return {
@@ -269,7 +269,6 @@ def _command_options(request: Request, target: State | None, is_fleet: bool, cha
     """Return all options of a command, in the order of the documentation.
 
     target: the state whose options the command repeats; None repeats all options of the task.
-    changes: the options of the command in place of the options of the task.
     """
     kind = None if request.kind is Request.kind else str(request.kind)
     kinds = request.options.get("kind") if is_fleet else None

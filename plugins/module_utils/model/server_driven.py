@@ -231,8 +231,8 @@ class DeploymentConfig(Controller):
     @classmethod
     def from_api(cls, item: Json, kind: Kind | None = None) -> DeploymentConfig:
         spec = mapping(item, "spec")
-        has_template = mapping(spec, "template", "spec")
-        template = mapping(spec, "template") if has_template else cls.EMPTY_TEMPLATE
+        pod_spec = mapping(spec, "template", "spec")
+        template = mapping(spec, "template") if pod_spec else cls.EMPTY_TEMPLATE
         item_with_template = {**item, "spec": {**spec, "template": template}}
         controller = Controller.from_api(item_with_template, Kind.DEPLOYMENT_CONFIG)
         return cls(**vars(controller), spec=spec,

@@ -59,14 +59,14 @@ class Soak:
             return None
         template, began = fields.text(value, "template"), fields.seconds(value.get("began"))
         passed, seconds = value.get("passed"), value.get("seconds", 0)
-        is_number = (isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-                     and 0 <= seconds < 2**31)
+        is_valid_length = (isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+                           and 0 <= seconds < 2**31)
         reasons = value.get("usual", [])
         are_reasons = isinstance(reasons, list) and len(reasons) <= MAX_REASONS and all(
             isinstance(reason, str) and 0 < len(reason) <= MAX_REASON_LENGTH for reason in reasons)
         has_start = (0 < len(template) <= MAX_HASH_LENGTH
                      and began is not None and 0 <= began <= MAX_TIME)
-        if not has_start or not is_number or not are_reasons or not (
+        if not has_start or not is_valid_length or not are_reasons or not (
                 passed is None or fields.is_size(passed)):
             return None
         return cls(template, began or 0.0, passed, seconds, tuple(reasons))

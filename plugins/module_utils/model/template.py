@@ -126,8 +126,7 @@ def with_image(template: Json, container: str, image: str, controller: str) -> J
     """Return the pod template with the image in a container.
 
     container: the name of the container; "" for the container whose present image is from the same
-    repository. controller: the name of the controller, for errors. Raises RolloutError if the
-    container is missing or ambiguous.
+    repository. Raises RolloutError if the container is missing or ambiguous.
     """
     spec = template["spec"]
     name = container or _container_for(image, template, controller)

@@ -80,8 +80,6 @@ def grow_to(*, desired: int, surge: int, shrinking_pods: int) -> int:
     shrinking_pods: the number of existing pods of the shrinking controller, including pods that are
     still to be deleted. Source: NewRSNewReplicas of the Deployment controller.
 
-    With 10 desired pods, a surge of 3, and 10 old pods, 10 + 3 - 10 = 3 new pods may exist:
-
     >>> grow_to(desired=10, surge=3, shrinking_pods=10)
     3
     >>> grow_to(desired=10, surge=3, shrinking_pods=2)
@@ -101,9 +99,6 @@ def shrink_to(*, desired: int, unavailable: int, shrinking: int, growing_availab
 
     Source: reconcileOldReplicaSets of the Deployment controller (maxScaledDown = all pods - minimum
     available - unavailable pods of the new ReplicaSet).
-
-    With 10 desired pods, of which 2 may be unavailable, with 10 old pods and no available new pod,
-    10 + 0 - 8 = 2 pods may be deleted:
 
     >>> shrink_to(desired=10, unavailable=2, shrinking=10, growing_available=0)
     8

@@ -100,10 +100,7 @@ class RevisionsPlanner(Planner[RevisionsT]):
         return f"{self.primary.updated} of {self.primary.replicas} pods have it"
 
     def pause(self, record: Rollout, new: int, size: int) -> Decision:
-        """Return the step that records the pause, or Done if it is recorded already.
-
-        new: the number of new pods. size: the number of all pods.
-        """
+        """Return the step that records a pause at `new` of `size` pods, or Done if recorded."""
         # | updating | `pause_at`, and as many new pods are ready | **annotate**: paused; the end |
         name = self.primary.name
         if self.primary.paused != new:

@@ -205,8 +205,8 @@ def present_and_all_revisions(controller: RevisionDriven, revisions: tuple[Json,
                               ) -> tuple[Json, tuple[Json, ...]]:
     """Return the ControllerRevision of the current template, and all ControllerRevisions.
 
-    A missing ControllerRevision of the current template is created. If a rollback has returned to
-    the template of an older ControllerRevision, that ControllerRevision gets the highest number.
+    A missing one is created. After a rollback, the older ControllerRevision with the current
+    template gets the highest number.
     """
     newest = max((item["revision"] for item in revisions), default=0)
     # Times are compared as texts. This text is greater than all real times, and than earlier texts.

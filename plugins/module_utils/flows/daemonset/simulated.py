@@ -46,7 +46,6 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
                  ) -> None:
         """Create a simulated cluster. The three functions read the real cluster.
 
-        look_up_revisions: returns ControllerRevisions by the uid of their controllers.
         look_up_pods: returns None if the task may not list pods. nodes: returns the names of the
         nodes that a label selector matches.
         """

@@ -116,10 +116,7 @@ def images(stored: StoredController) -> dict[str, str]:
 
 def has_stored_template(request: Request, primary: Controller,
                         stored: StoredController) -> bool:
-    """Return whether a controller has the stored selector and the stored template.
-
-    It does not matter whether its template is closed (see handover.closed_template).
-    """
+    """Return whether a controller has the stored selector and template, closed or not."""
     spec = stored["manifest"]["spec"]
     return primary.selector == spec["selector"] and _is_same(template_of(request, primary.template),
                                                              template_of(request, spec["template"]))

@@ -65,8 +65,8 @@ class SimulatedMigration(Model):
         before = dict(self._items)
         for kind, name in before:
             if item := self._items[kind, name]:
-                is_deleting = item["metadata"].get("deletionTimestamp")
-                self._items[kind, name] = None if is_deleting else self._settled(kind, item)
+                deletion_timestamp = item["metadata"].get("deletionTimestamp")
+                self._items[kind, name] = None if deletion_timestamp else self._settled(kind, item)
         return self._items != before
 
     def write(self, write: Write) -> bool:

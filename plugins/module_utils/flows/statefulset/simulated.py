@@ -39,7 +39,6 @@ class SimulatedStatefulSets(SimulatedByRevisions[StatefulSet]):
                  troubled: t.Callable[[Controller], list[Json]] = lambda _controller: []) -> None:
         """Create a simulated cluster. Both functions read the real cluster.
 
-        look_up_revisions: returns ControllerRevisions by the uid of their controllers.
         troubled: returns the unready pods of a controller.
         """
         super().__init__(items, look_up_revisions)

@@ -255,7 +255,6 @@ def _error_lines(name: str, options: Json) -> ErrorLines:
 
 
 def _user_queries(name: str, options: Json) -> tuple[str, str]:
-    """Return the user's query, and the query for the number of samples."""
     query, samples_query = options["query"].strip(), (options.get("samples_query") or "").strip()
     if len(query) > queries.MAX_LENGTH or len(samples_query) > queries.MAX_LENGTH:
         raise RolloutError(f"metric {name}: the query has more than {queries.MAX_LENGTH} "

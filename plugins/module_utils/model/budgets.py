@@ -113,8 +113,8 @@ def _selects(selector: t.Any, labels: Json) -> bool:
 def _scaled(value: t.Any, total: int, otherwise: int) -> int:
     """Return the number that an IntOrString means, such as 4 for "33%" of a total of 10.
 
-    A percentage is rounded up. An invalid value yields `otherwise`. Source:
-    GetScaledValueFromIntOrPercent (apimachinery/pkg/util/intstr).
+    A percentage is rounded up. Source: GetScaledValueFromIntOrPercent
+    (apimachinery/pkg/util/intstr).
     """
     if isinstance(value, int):
         return value

@@ -109,7 +109,7 @@ class Controller:
 
     @property
     def is_part_of_owner(self) -> bool:
-        """Return whether the owner updates the controller, as a Deployment its ReplicaSets."""
+        """Return whether its owner updates it, as a Deployment updates its ReplicaSets."""
         return bool(self.owner) and self.kind.is_usually_owned
 
     @property
@@ -190,9 +190,8 @@ class Controller:
     def primary(self, controllers: t.Mapping[str, Controller]) -> str | None:
         """Return the name of the primary if this controller is certainly a successor, or None.
 
-        The name of the controller or the annotations of the primary must confirm the annotations of
-        the controller. If two controllers claim to be the successor of the other, neither claim is
-        confirmed.
+        Its own name or the annotations of the primary must confirm its annotations. If two
+        controllers claim to be the successor of each other, neither claim is confirmed.
         """
         name = self.partner if self.is_successor and not self.owner else None
         if name is None or self.is_named_for(name):

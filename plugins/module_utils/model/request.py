@@ -42,7 +42,7 @@ class Request:
     definition: Json | None = None
     #: The ConfigMaps and Secrets whose changes replace the pods; "auto" for all in the template.
     roll_on: tuple[Reference | str, ...] = ()
-    #: Checksums of the data by reference; None before the objects are read (flows/roll_on.py).
+    #: By reference; None before the objects are read (flows/roll_on.py).
     checksums: t.Mapping[str, str] | None = None
     #: The number of the revision to roll back to; None rolls back the update in progress.
     to_revision: int | None = None

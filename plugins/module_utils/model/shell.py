@@ -120,7 +120,7 @@ def _format(value: t.Any) -> str:
 
 
 def _texts(options: Json) -> t.Iterator[str]:
-    """Yield the texts of all values: the keys and values of mappings, and the items of lists."""
+    """Yield the texts of all values, including nested keys and values."""
     for value in options.values():
         if isinstance(value, dict):
             yield from (text for pair in value.items() for text in pair)

@@ -56,7 +56,6 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
     kind: t.ClassVar[Kind]
 
     def __init__(self, items: t.Iterable[Json], look_up_revisions: LookUpRevisions) -> None:
-        """Create a simulated cluster from the objects of a real cluster."""
         self.items: dict[str, Json] = {item["metadata"]["name"]: item for item in items}
         self._look_up_revisions = look_up_revisions
         #: ControllerRevisions by uid of their controller, read on first use.

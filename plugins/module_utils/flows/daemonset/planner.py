@@ -54,7 +54,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
 
     @property
     def _numbers(self) -> Json:
-        """The maxSurge and maxUnavailable of the update; the API's defaults if it cannot surge."""
+        """The maxSurge and maxUnavailable to use; the API's defaults if a surge is blocked."""
         return DAEMON_SET_DEFAULTS if self.is_surge_blocked else self._requested_numbers
 
     @property
@@ -248,10 +248,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
                                     pod.is_ready is not may_disrupt, pod.node, pod.name))
 
     def _delete(self, pod: DaemonPod | None, may_disrupt: bool, record: Rollout) -> Step | None:
-        """Return the deletion of the pod; None without a pod, or if it must not be deleted yet.
-
-        may_disrupt: whether one more pod may become unavailable.
-        """
+        """Return the deletion of the pod; None without a pod, or if it must not be deleted yet."""
         primary = self.primary
         if pod is None or (pod.is_ready and not may_disrupt):
             return None
@@ -268,7 +265,6 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
 
 
 def _host_ports(template: Json) -> list[int]:
-    """Return the host ports that a pod of this template uses."""
     spec = mapping(template, "spec")
     sidecars = [container for container in objects(spec, "initContainers")
                 if container.get("restartPolicy") == "Always"]

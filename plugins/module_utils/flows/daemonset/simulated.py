@@ -170,7 +170,6 @@ def _with_surge(controller: DaemonSet, pods: tuple[Pod, ...], surge: int, create
 
 def _without_surge(controller: DaemonSet, pods: tuple[Pod, ...], size: int, new_revision: str,
                    ) -> tuple[Pod, ...]:
-    """Return the pods after the deletion of an old pod, if maxUnavailable allows a deletion."""
     old, _new = _old_and_new(controller, pods, new_revision)
     deleted = next((pod for pod in old if not pod.ready), None)
     unavailable = size - sum(pod.ready for pod in pods)

@@ -68,7 +68,6 @@ class MigrationInProgress(t.NamedTuple):
             holders=tuple({holder.controller.uid: holder for holder in holders}.values()))
 
     def _replica_set(self, cluster: Cluster) -> Controller | None:
-        """Return the ReplicaSet of the migration, or None if it is missing or not readable."""
         with contextlib.suppress(RolloutError):
             if item := cluster.find(Kind.REPLICA_SET, self.names[Kind.REPLICA_SET]):
                 return Controller.from_api(item, Kind.REPLICA_SET)

@@ -232,7 +232,6 @@ class IndexedControllers(t.Mapping[str, Controller]):
     """
 
     def partners_of(self, name: str) -> list[Controller]:
-        """Return the controllers whose annotations name the controller `name` as their partner."""
         raise NotImplementedError
 
 

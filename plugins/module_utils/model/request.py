@@ -173,7 +173,6 @@ class Request:
         return self.with_checksums(desired)
 
     def with_checksums(self, template: Json) -> Json:
-        """Return the pod template with the checksums of roll_on."""
         if not self.checksums:
             return template
         checksums = identity.canonical(dict(self.checksums))

@@ -107,7 +107,6 @@ class Handover:
         return f"{len(self.pods)} pods"
 
     def patches(self) -> tuple[Patch, ...]:
-        """Return one patch for each pod."""
         return tuple(self._patch(pod) for pod in self.pods)
 
     def _patch(self, pod: Pod) -> Patch:

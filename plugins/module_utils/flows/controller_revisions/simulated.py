@@ -86,7 +86,6 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
                 for pod in self.pods(controller.name) if not pod.ready]
 
     def write(self, write: Write) -> bool:
-        """Apply a patch, or delete a pod; return False if a precondition fails."""
         if isinstance(write, Delete):
             return self._delete_pod(write)
         item = self.items.get(write.name)

@@ -201,7 +201,6 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                 f"max_unavailable {numbers.get('maxUnavailable')}")
 
     def replica_set_with(self, desired: Json) -> Controller | None:
-        """Return the ReplicaSet with the desired template, or None."""
         return next((replica_set for replica_set in self.observed.sets
                      if same_template(replica_set.template, desired, object_meta.HASH_LABEL)), None)
 

@@ -39,14 +39,12 @@ class SimulatedDeployments(Model):
         return {name: Deployment.from_api(item) for name, item in self.items.items()}
 
     def write(self, write: Write) -> bool:
-        """Apply a patch; return False if a precondition fails."""
         changed = after_patch(write, self.items.get(write.name), _generation_fields)
         if changed is not None:
             self.items[write.name] = changed
         return changed is not None
 
     def settle(self) -> bool:
-        """Run the controllers until the cluster is stable; return whether anything has changed."""
         has_changed = self.sets.settle()
         while name := next(self._unsynced(), None):
             self._sync(name)

@@ -70,7 +70,6 @@ class SimulatedMigration(Model):
         return self._items != before
 
     def write(self, write: Write) -> bool:
-        """Apply a write; return False if a precondition fails."""
         if isinstance(write, Handover):
             names = {pod.name for pod in write.pods}
             target = write.target_reference["uid"]

@@ -3,11 +3,9 @@
 
 """Start Ansible's programs as forks of a server process that has already imported Ansible.
 
-A short `ansible` command spends most of its processor time on the import of Ansible, Jinja2 and the
-kubernetes package. Use `Popen` and `run` of this module like subprocess.Popen and subprocess.run.
-Each command still runs in a separate process, with the arguments, environment, files and signals of
-the program. There are two differences: the parent of the process is the server, and all processes
-of a server share the seed of Python's hashes.
+A short `ansible` command spends most of its processor time on imports. `Popen` and `run` work like
+those of subprocess, with a separate process for each command. There are two differences: the parent
+of the process is the server, and all processes of a server share the seed of Python's hashes.
 
 Other programs, and programs of other Python environments (`make test-versions`), start as usual.
 """
@@ -32,9 +30,9 @@ import time
 import typing as t
 from pathlib import Path
 
-#: For each program, the module that contains its function main().
+#: Modules with the function main() of each program.
 MODULES = {"ansible": "ansible.cli.adhoc", "ansible-playbook": "ansible.cli.playbook"}
-#: Modules that the programs and the action plugins of the collection import when they run.
+#: Modules that the programs and action plugins import when they run.
 IMPORTED = (
     *MODULES.values(),
     "ansible.executor.playbook_executor",
@@ -60,7 +58,6 @@ IMPORTED = (
 MAX_REQUEST = 1 << 20
 #: Standard input, output and error.
 STREAMS = 3
-#: Name of the server's socket in its folder.
 SOCKET = "socket"
 
 
@@ -105,8 +102,7 @@ class Popen(subprocess.Popen):
         return (0, 0) if status is None else (self.pid, status)
 
     def _receive(self, wait_flags):
-        """Return the wait status of the process. With WNOHANG, return None while the process runs.
-        """
+        """Return the wait status, or None with WNOHANG while the process runs."""
         flags = socket.MSG_DONTWAIT if wait_flags & os.WNOHANG else 0
         try:
             status = int(self._connection.recv(64, flags) or signal.SIGKILL)
@@ -118,7 +114,6 @@ class Popen(subprocess.Popen):
 
 
 def run(command, *, capture_output=False, timeout=None, check=False, **options):
-    """Run a command, and return the completed process, as subprocess.run() does."""
     if capture_output:
         options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with Popen(command, **options) as process:
@@ -134,9 +129,8 @@ def run(command, *, capture_output=False, timeout=None, check=False, **options):
 
 
 def _is_served(args, environment: t.Mapping[str, str]) -> bool:
-    """Return whether the server can run a command.
-
-    The program must be in MODULES, and be installed in the folder of this Python.
+    """Return whether the server can run a command: a program of MODULES in the folder of this
+    Python.
     """
     if isinstance(args, str) or args[0] not in MODULES:
         return False
@@ -148,8 +142,7 @@ def _is_served(args, environment: t.Mapping[str, str]) -> bool:
 def _server() -> str:
     """Return the path of the server's socket. The first call starts the server.
 
-    The standard input of the server is a pipe from this process. When this process ends, the pipe
-    is closed, and the server ends.
+    The server ends with this process, which closes the pipe to its standard input.
     """
     folder = tempfile.mkdtemp(prefix="baton-ansible-")
     reading, _writing = os.pipe()
@@ -241,16 +234,16 @@ def run_program(request: dict[str, t.Any], streams: t.Sequence[int]) -> None:
     for target, stream in enumerate(streams):
         os.dup2(stream, target)
         os.close(stream)
-    # Replace these objects, because Python has chosen their buffering for the server's streams.
+    # Python has chosen the buffering of these objects for the server's streams.
     sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, closefd=False)
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
     time.tzset()
-    # Do not remove the server's temporary folder at the end of this process.
+    # Keep the server's temporary folder.
     atexit.unregister(sys.modules["ansible.utils.path"].cleanup_tmp_file)
-    # Read the settings again, from the environment and folder of the request.
+    # Read the settings again, for the request.
     importlib.reload(sys.modules["ansible.constants"])
     arguments = request["arguments"]
     sys.argv = [shutil.which(arguments[0]), *arguments[1:]]

@@ -24,14 +24,14 @@ from objects import cannot_run
 namespace = namespace_fixture.namespace
 
 ROOT = Path(__file__).parents[2]
-#: Folders of the Ansible commands and of the collections; `make test-versions` sets other folders.
+#: Folders of Ansible's commands and of the collections, which `make test-versions` changes.
 PROGRAMS = os.environ.get("BATON_PROGRAMS", str(ROOT / ".venv" / "bin"))
 COLLECTIONS = os.environ.get("BATON_COLLECTIONS", str(ROOT / ".venv" / "collections"))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
-    """Mark the tests that only `make test-all` runs, and deselect the tests of other shards."""
+    """Mark the tests of `make test-all`, and deselect those of other shards."""
     sampling.mark(items)
     yield
     if shard := os.environ.get("BATON_SHARD"):
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(config, items):
 def cluster():
     """Provide the embedded cluster of this checkout and worker, or the cluster of KUBECONFIG.
 
-    With BATON_KEEP_CLUSTER=1, the embedded cluster keeps running after the tests.
+    BATON_KEEP_CLUSTER=1 keeps the embedded cluster.
     """
     cluster = embedded.up(embedded.checkout_cluster_name("integration"),
                           admission_plugins=ADMISSION_PLUGINS)
@@ -64,10 +64,7 @@ def server_version(cluster):
 
 @pytest.fixture(scope="session")
 def has_fake_nodes(cluster):
-    """Provide whether KWOK simulates the kubelets of all nodes.
-
-    The value is False if KUBECONFIG names a cluster with real nodes.
-    """
+    """Provide whether KWOK simulates the kubelets of all nodes."""
     with kubernetes.config.new_client_from_config(cluster.kubeconfig) as client:
         nodes = kubernetes.client.CoreV1Api(client).list_node().items
     return all("kwok.x-k8s.io/node" in (node.metadata.annotations or {}) for node in nodes)
@@ -82,9 +79,7 @@ def _check_commands_of_errors():
 
 @pytest.fixture(autouse=True)
 def _skip_unsupported(request):
-    """Skip a test with the marker `since` or `fake_nodes` if the cluster does not support the
-    test.
-    """
+    """Skip a test whose marker `since` or `fake_nodes` the cluster does not satisfy."""
     if marker := request.node.get_closest_marker("since"):
         oldest_version, reason = marker.args
         if request.getfixturevalue("server_version") < tuple(map(int, oldest_version.split("."))):
@@ -96,13 +91,13 @@ def _skip_unsupported(request):
 
 @pytest.fixture
 def ansible_environment(namespace, plain_environment):
-    """Provide the environment of Ansible commands, with the kubeconfig of the test's namespace."""
+    """Provide the environment of Ansible, with the kubeconfig of the test's namespace."""
     return {**plain_environment, "K8S_AUTH_KUBECONFIG": namespace.kubeconfig}
 
 
 @pytest.fixture
 def plain_environment(tmp_path):
-    """Provide the environment of Ansible commands, without the user's settings and kubeconfig."""
+    """Provide the environment of Ansible, without the user's settings and kubeconfig."""
     return {
         **{key: value
            for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))},

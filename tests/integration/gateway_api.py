@@ -29,7 +29,7 @@ RESOURCES = ("gatewayclasses", "gateways", "httproutes", "grpcroutes")
 
 @functools.cache
 def module_folder() -> Path:
-    """Return the folder of the module in Go's module cache; the first call downloads the module."""
+    """Return the folder of the module in Go's module cache, after a download if necessary."""
     process = subprocess.run([str(go_toolchain.find_go()), "mod", "download", "-json", MODULE],
                              capture_output=True, text=True, check=True, timeout=300)
     return Path(json.loads(process.stdout)["Dir"])
@@ -65,7 +65,7 @@ def serve_other_kinds(namespace: Namespace) -> None:
 
 
 def served_version(resource: related.Resource) -> str:
-    """Return the API version in which a resource is served after serve_other_kinds()."""
+    """Return the API version of a resource after serve_other_kinds()."""
     is_real = resource.resource in RESOURCES or resource.group == "networking.k8s.io"
     return "v1" if is_real else "v1alpha3"
 
@@ -74,7 +74,7 @@ def served_version(resource: related.Resource) -> str:
 def without_shares_of_mirrors(namespace: Namespace) -> t.Iterator[None]:
     """Serve HTTPRoute with the schema of the versions before v1.3 during the block.
 
-    In that schema, a mirror has no share: the fields percent and fraction do not exist.
+    In that schema, a mirror has no fields percent and fraction.
     """
     path = f"{DEFINITIONS}/httproutes.gateway.networking.k8s.io"
     replacement = {"path": "/spec/versions", "op": "replace"}
@@ -95,10 +95,7 @@ def without_shares_of_mirrors(namespace: Namespace) -> t.Iterator[None]:
 
 
 def _remove_shares(schema: t.Any) -> None:
-    """Remove from a schema, at any depth, the fields for the share of a mirror.
-
-    Also remove the validation rule of these fields.
-    """
+    """Remove from a schema, at any depth, the share of a mirror and its validation rule."""
     for child in schema.values() if isinstance(schema, dict) else ():
         for item in child if isinstance(child, list) else [child]:
             _remove_shares(item)
@@ -109,7 +106,7 @@ def _remove_shares(schema: t.Any) -> None:
 
 
 def is_served(namespace: Namespace) -> bool:
-    """Return whether the API server serves all RESOURCES of Gateway API in the namespace."""
+    """Return whether the API server serves all RESOURCES in the namespace."""
     try:
         served = {item["name"] for item in namespace.call("GET", GROUP)["resources"]}
         namespace.call("GET", route_path(namespace))

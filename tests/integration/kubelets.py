@@ -3,10 +3,9 @@
 
 """A fake kubelet that serves container logs, for fake nodes.
 
-The API server reads a log from the kubelet at the address and port in the status of the node. These
-tests write the address and port of an HTTP server there. Only the logs are simulated: permissions,
-checks and errors of the API server are real. The fake kubelet implements the query parameters
-limitBytes and sinceSeconds. tests/node uses a real kubelet.
+The API server reads a log from the address and port in the status of the node; the tests write
+those of an HTTP server there. The server implements the query parameters limitBytes and
+sinceSeconds. tests/node uses a real kubelet.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 
 Json = dict[str, t.Any]
 
-#: Secret in each error line; no output may contain the secret.
+#: Secret in each error line; no output may contain it.
 SECRET = "password=s3cret"
 ERROR = f"\x1b[31mERROR\x1b[0m: no connection to the database, {SECRET}".encode()
-#: Number of lines that each pod logs per second.
+#: Log lines of each pod per second.
 RATE = 10
 #: Percentage of error lines by image.
 ERROR_PERCENTAGES = {"myimage:v1": 1, "myimage:v2": 1, "myimage:v3": 20}
 
 
 def lines_of_version(pod: Json, container: str) -> list[tuple[float, bytes]]:
-    """Return the lines that a container has logged until now, as pairs of time and line.
+    """Return what a container has logged: pairs of time (since the epoch) and line.
 
-    The times are seconds since the epoch. The image of the pod determines the share of errors.
+    The image of the pod determines the share of errors.
     """
     began = datetime.datetime.fromisoformat(
         pod["metadata"]["creationTimestamp"].replace("Z", "+00:00")).timestamp()
@@ -54,17 +53,14 @@ def lines_of_version(pod: Json, container: str) -> list[tuple[float, bytes]]:
 
 
 class Kubelet(http.server.ThreadingHTTPServer):
-    """The fake kubelet of all nodes of a namespace."""
-
     daemon_threads = True
 
     def __init__(self, namespace: Namespace, folder: Path) -> None:
         super().__init__(("127.0.0.1", 0), _LogHandler)
         self.namespace = namespace
-        #: Returns the log of a container of a pod, as lines_of_version() does, or None for a
-        #: container that has not started. A test may replace the function.
+        #: Returns the log of a container of a pod, or None for a container that has not started. A
+        #: test may replace the function.
         self.lines: t.Callable[[Json, str], list[tuple[float, bytes]] | None] = lines_of_version
-        #: Requested paths with their queries.
         self.requests: list[str] = []
         certificate, key = folder / "kubelet.crt", folder / "kubelet.key"
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
@@ -76,7 +72,6 @@ class Kubelet(http.server.ThreadingHTTPServer):
 
     @property
     def status(self) -> Json:
-        """Return the node status with the address and port of this server."""
         return {"addresses": [{"type": kind, "address": "127.0.0.1"}
                               for kind in ("Hostname", "InternalIP")],
                 "daemonEndpoints": {"kubeletEndpoint": {"Port": self.server_address[1]}}}
@@ -125,7 +120,7 @@ def _timestamp(at: float) -> str:
 
 @contextlib.contextmanager
 def up(namespace: Namespace, folder: Path, nodes: int = 2) -> t.Iterator[Kubelet]:
-    """Create nodes for the namespace, and run their fake kubelet during the block."""
+    """Create nodes with a fake kubelet for the block."""
     with serving(Kubelet(namespace, folder)) as kubelet:
         namespace.add_nodes(nodes, **kubelet.status)
         try:
@@ -135,7 +130,7 @@ def up(namespace: Namespace, folder: Path, nodes: int = 2) -> t.Iterator[Kubelet
 
 
 def run_analysis(namespace: Namespace, *metrics: Json, **options: t.Any) -> Json:
-    """Run the module rollout_analysis, and return its result, even if the analysis fails."""
+    """Run the module rollout_analysis, and return its result, also of a failure."""
     option_defaults = {name: spec.get("default") for name, spec in task.ANALYSIS_OPTIONS.items()}
     metric_defaults = {name: spec.get("default")
                        for name, spec in task.ANALYSIS_OPTIONS["metrics"]["options"].items()}

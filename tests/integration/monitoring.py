@@ -3,9 +3,8 @@
 
 """A real Prometheus, and simulated metrics of pods.
 
-The pods of the embedded cluster run no containers. One HTTP server exports the metrics of all pods:
-counters that increase as if each pod answered 100 requests per second with the error rate and the
-latency of its version.
+The pods of the embedded cluster run no containers. One HTTP server exports metrics as if each pod
+answered 100 requests per second with the error rate and the latency of its version.
 """
 
 from __future__ import annotations
@@ -28,22 +27,19 @@ from pathlib import Path
 from objects import eventually
 from workspace import cache, locked
 
-#: Window of an analysis, long enough for several scrapes.
+#: Window of several scrapes.
 WINDOW = "1s"
 #: Requests per second of each pod.
 RATE = 100
-#: Upper bounds of the buckets of the request duration, in seconds.
+#: Bounds of the buckets of the request duration, in seconds.
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0)
 
 
 class Version(t.NamedTuple):
-    """Behavior of the pods of a version."""
-
     #: Share of responses with status 500.
     error_share: float = 0.001
     #: Mean response time in seconds.
     latency: float = 0.08
-    #: Whether the pods export metrics.
     exports_metrics: bool = True
 
 
@@ -57,10 +53,10 @@ VERSIONS = {
 
 
 def program(name: str = "prometheus") -> str | None:
-    """Return the path of a program, or None if the program is unavailable.
+    """Return the path of a program, or None.
 
-    If the program is not installed, the Debian package of the same name is unpacked into the cache.
-    The package is not installed, because that would start its service.
+    A missing program is unpacked from the Debian package of the same name into the cache, not
+    installed, because that would start its service.
     """
     if path := shutil.which(name):
         return path
@@ -80,7 +76,7 @@ def program(name: str = "prometheus") -> str | None:
 
 def _unpack(name: str, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f"baton-{name}-") as download:
-        # apt-get run by root downloads as the user _apt by default, who cannot write to the folder
+        # when root runs apt-get, it downloads as the user _apt, who cannot write to the folder
         command = ["apt-get", "-o", "APT::Sandbox::User=root", "download", name]
         subprocess.run(command, cwd=download, check=False, capture_output=True, timeout=300)
         for package in Path(download).glob("*.deb"):
@@ -91,18 +87,16 @@ def _unpack(name: str, folder: Path) -> None:
             new_folder.rename(folder)
 
 
-class Pods(http.server.ThreadingHTTPServer):
-    """HTTP server that exports the metrics of pods."""
-
+class MetricsServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Metrics)
+        super().__init__(("127.0.0.1", 0), _MetricsHandler)
         #: Version and start time of each pod, by namespace and name.
         self.exported: dict[tuple[str, str], tuple[Version, float]] = {}
 
     def export(self, namespace: str, pods: t.Iterable[dict[str, t.Any]]) -> None:
-        """Export the metrics of these pods of a namespace, and of no others of the namespace.
+        """Export these pods of a namespace, and stop exporting its other pods.
 
         The counters of unchanged pods continue.
         """
@@ -113,7 +107,7 @@ class Pods(http.server.ThreadingHTTPServer):
             key: value for key, value in self.exported.items() if key[0] != namespace
         }
         now = time.monotonic()
-        # The new pod of a StatefulSet has the name of the old pod, but its counters restart at 0.
+        # The counters of a StatefulSet's new pod restart at 0, although it has the old name.
         unchanged = {
             key: value for key, value in self.exported.items() if value[0] == versions.get(key)
         }
@@ -123,7 +117,7 @@ class Pods(http.server.ThreadingHTTPServer):
 
     @contextlib.contextmanager
     def exporting(self, namespace: t.Any) -> t.Iterator[None]:
-        """Export the metrics of the existing pods of a namespace during the block."""
+        """Export the existing pods of a namespace during the block."""
         stopped = threading.Event()
 
         def update() -> None:
@@ -159,8 +153,8 @@ class Pods(http.server.ThreadingHTTPServer):
         return "\n".join([*lines, ""])
 
 
-class _Metrics(http.server.BaseHTTPRequestHandler):
-    server: Pods
+class _MetricsHandler(http.server.BaseHTTPRequestHandler):
+    server: MetricsServer
 
     def do_GET(self) -> None:
         body = self.server.text().encode()
@@ -179,15 +173,14 @@ class Prometheus(t.NamedTuple):
     """A running Prometheus."""
 
     url: str
-    pods: Pods
+    pods: MetricsServer
 
     def ask(self, query: str) -> list[dict[str, t.Any]]:
-        """Query this Prometheus; see the function ask()."""
         return ask(self.url, query)
 
 
 def ask(url: str, query: str) -> list[dict[str, t.Any]]:
-    """Send a query without code of the collection, and return the list of its results.
+    """Query a Prometheus without using the collection, and return the results.
 
     Return [] if there is no response.
     """
@@ -201,10 +194,10 @@ def ask(url: str, query: str) -> list[dict[str, t.Any]]:
 @contextlib.contextmanager
 def up(binary: str, certificate: str = "", key: str = "", user: str = "",
        password_hash: str = "") -> t.Iterator[Prometheus]:
-    """Run a Prometheus that scrapes Pods; with a certificate, use TLS and basic authentication."""
+    """Run a Prometheus that scrapes a MetricsServer; with a certificate, use TLS and a password."""
     web = {"tls_server_config": {"cert_file": certificate, "key_file": key},
            "basic_auth_users": {user: password_hash}}
-    with serving(Pods()) as pods:
+    with serving(MetricsServer()) as pods:
         targets = {"static_configs": [{"targets": [f"127.0.0.1:{pods.server_address[1]}"]}]}
         with running(binary, targets, "100ms", web if certificate else {}) as url:
             eventually(lambda: certificate or ask(url, "up == 1"), "a scrape", seconds=60)
@@ -214,7 +207,7 @@ def up(binary: str, certificate: str = "", key: str = "", user: str = "",
 @contextlib.contextmanager
 def running(binary: str, targets: dict[str, t.Any], interval: str,
             web: dict[str, t.Any] | None = None) -> t.Iterator[str]:
-    """Run a Prometheus with the targets, and yield its URL when the port is open.
+    """Run a Prometheus with the targets, and yield its URL.
 
     web: the content of the web configuration file.
     """

@@ -3,8 +3,8 @@
 
 """A namespace of a real cluster, with helpers for tests.
 
-The helpers use the permissions of the cluster's administrator. The code under test uses a
-ServiceAccount with the Role of docs/reference/permissions.md.
+The helpers act as the administrator. The code under test uses a ServiceAccount with the Role of
+docs/reference/permissions.md.
 """
 
 from __future__ import annotations
@@ -36,11 +36,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.follower 
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
-#: Admission plugins that the embedded cluster enables in addition to its defaults. The environment
-#: variable BATON_ADMISSION_PLUGINS contains their names, separated by commas.
+#: Names of additional admission plugins of the embedded cluster.
 ADMISSION_PLUGINS = tuple(filter(None, os.environ.get("BATON_ADMISSION_PLUGINS", "").split(",")))
-#: Admission plugin that allows changes of ownerReferences only to clients that may delete the
-#: object and update the finalizers of the owner. OpenShift enables this plugin.
+#: Admission plugin of OpenShift that allows changes of ownerReferences only to clients that may
+#: delete the object and update the finalizers of the owner.
 OWNER_REFERENCES = "OwnerReferencesPermissionEnforcement"
 
 
@@ -49,11 +48,11 @@ class Namespace:
 
     def __init__(self, kubeconfig: str, title: str,
                  admission_plugins: t.Collection[str] = ADMISSION_PLUGINS) -> None:
-        #: Kubeconfig of the administrator.
+        #: Of the administrator.
         self.admin_kubeconfig = kubeconfig
         self.client = kubernetes.config.new_client_from_config(kubeconfig)
-        # The hook would read the environment at each call. In a thread, it could raise a KeyError,
-        # because pytest changes the environment.
+        # The hook would read the environment at each call, and raise a KeyError in a thread while
+        # pytest changes the environment.
         self.client.configuration.refresh_api_key_hook = None
         self.core = kubernetes.client.CoreV1Api(self.client)
         title = re.sub(r"[^a-z0-9]+", "-", title.lower().removeprefix("test_"))[:40].strip("-")
@@ -72,11 +71,11 @@ class Namespace:
                                      json.dumps(self.kubeconfig_of({"token": self.token})))
 
     def delete(self) -> None:
-        """Delete the namespace, or in an embedded cluster, only its autoscalers, controllers and
+        """Delete the namespace, or in an embedded cluster only its autoscalers, controllers and
         pods.
 
-        The deletion of a whole namespace takes as long as a short test. An embedded cluster does
-        not need it, because the cluster is stopped after the tests.
+        The deletion of a whole namespace takes as long as a short test, and the embedded cluster is
+        stopped after the tests.
         """
         if external_kubeconfig():
             with contextlib.suppress(ApiException):  # the test may have deleted the namespace
@@ -91,7 +90,7 @@ class Namespace:
     # Permissions of the code under test
 
     def allow(self, rules: list[Json], name: str) -> None:
-        """Grant the rules to the code under test in a Role, and wait until they are in effect."""
+        """Grant the rules to the code under test, and wait until they are in effect."""
         subject = {"kind": "ServiceAccount", "name": "baton", "namespace": self.name}
         group = f"{RBAC}/namespaces/{self.name}"
         if self.get("serviceaccounts", "baton") is None:
@@ -110,9 +109,7 @@ class Namespace:
         return permissions(rules) <= permissions(review["status"]["resourceRules"])
 
     def _paths_to_delete(self) -> list[str]:
-        """Return the API paths of all autoscalers, controllers and pods.
-
-        The order is that in which they are to be deleted.
+        """Return the API paths of all autoscalers, controllers and pods, in the order of deletion.
         """
         autoscalers = f"/apis/autoscaling/v2/namespaces/{self.name}/horizontalpodautoscalers"
         controllers = [self.apps_path(kind)
@@ -121,7 +118,7 @@ class Namespace:
 
     @contextlib.contextmanager
     def as_administrator(self) -> t.Iterator[None]:
-        """Run the code under test with the permissions of the administrator during the block."""
+        """Run the code under test as the administrator during the block."""
         kubeconfig, self.kubeconfig = self.kubeconfig, self.admin_kubeconfig
         try:
             yield
@@ -129,7 +126,7 @@ class Namespace:
             self.kubeconfig = kubeconfig
 
     def new_token(self, **spec: t.Any) -> str:
-        """Return a new token of the ServiceAccount of the code under test."""
+        """Return a new token of the code under test."""
         answer = self.call("POST", self.path("serviceaccounts", "baton") + "/token",
                            {"spec": spec})
         return answer["status"]["token"]
@@ -151,7 +148,7 @@ class Namespace:
         }
 
     def write(self, name: str, text: str) -> str:
-        """Write a file to the namespace's temporary folder, and return the path."""
+        """Write a file to the temporary folder, and return its path."""
         path = Path(self._folder.name) / name
         path.write_text(text, encoding="utf-8")
         return str(path)
@@ -218,7 +215,7 @@ class Namespace:
 
     def make_primary(self, replicas: int = 4, image: str = "myimage:v1", name: str = "foo",
                      **metadata: t.Any) -> Json:
-        """Create a ReplicationController and wait until all its pods are ready."""
+        """Create a ReplicationController, and wait until its pods are ready."""
         self.create("replicationcontrollers", manifest(replicas, image, name, **metadata))
         self.until_available(name, replicas)
         return t.cast(Json, self.rc(name))
@@ -271,7 +268,7 @@ class Namespace:
 
     def make_replica_set(self, replicas: int = 4, image: str = "myimage:v1",
                          name: str = "foo") -> Json:
-        """Create a ReplicaSet without an owner and wait until all its pods are ready."""
+        """Create a ReplicaSet without an owner, and wait until its pods are ready."""
         body = self.create_any("ReplicaSet", manifest(replicas, image, name))
 
         def available() -> bool:
@@ -286,7 +283,7 @@ class Namespace:
 
     def make_deployment(self, replicas: int = 4, image: str = "myimage:v1", name: str = "foo",
                         **spec: t.Any) -> Json:
-        """Create a Deployment and wait until all its pods are ready."""
+        """Create a Deployment, and wait until its pods are ready."""
         self.create_any("Deployment", manifest(replicas, image, name), **spec)
         eventually(lambda: self.is_rolled_out(name), f"{replicas} replicas of {name}", seconds=120)
         return t.cast(Json, self.deployment(name))
@@ -301,7 +298,6 @@ class Namespace:
                 and counts == [replicas] * 3)
 
     def wait_for_rollout(self) -> bool:
-        """Wait until the Deployment is rolled out and its last generation is observed."""
         return eventually(self.is_rolled_out, "the rollout of the Deployment")
 
     def patch_deployment(self, body: Json, name: str = "foo") -> Json:
@@ -317,7 +313,7 @@ class Namespace:
                           **spec: t.Any) -> Json:
         """Create a StatefulSet, and wait until its pods are ready.
 
-        Before, grant the permissions for StatefulSets to the code under test.
+        The code under test gets the permissions for StatefulSets.
         """
         self.allow(role_rules("baton-stateful-sets"), f"stateful-sets-{name}")
         self.create_any("StatefulSet", manifest(replicas, image, name),
@@ -345,10 +341,9 @@ class Namespace:
         return t.cast(Json, self.get_app("daemonsets", name))
 
     def add_nodes(self, count: int, **status: t.Any) -> list[str]:
-        """Create fake nodes for the pods of this namespace, and return the names of the nodes.
+        """Create fake nodes for the pods of this namespace, and return their names.
 
-        The nodes have a taint, which keeps away the pods of other namespaces. The caller has to
-        remove the nodes.
+        A taint keeps away the pods of other namespaces. The caller has to remove the nodes.
         """
         capacity = {"cpu": "100", "memory": "1Ti", "pods": "100"}
         names = [f"{self.name}-{number}" for number in range(count)]
@@ -362,7 +357,7 @@ class Namespace:
         return names
 
     def remove_nodes(self, names: t.Iterable[str] = ()) -> None:
-        """Delete the named nodes, by default all nodes of the namespace."""
+        """Delete the nodes, by default all of the namespace."""
         query = urlencode({"labelSelector": f"test={self.name}"})
         existing = [item["metadata"]["name"]
                     for item in self.call("GET", f"/api/v1/nodes?{query}")["items"]]
@@ -374,10 +369,9 @@ class Namespace:
                         **spec: t.Any) -> Json:
         """Create a DaemonSet on the nodes of add_nodes(), and wait until its pods are ready.
 
-        Before, grant the permissions for DaemonSets to the code under test.
+        The code under test gets the permissions for DaemonSets.
 
         pod_spec: additional fields of the pods' spec.
-        spec: additional fields of the DaemonSet's spec.
         """
         self.allow(role_rules("baton-daemon-sets"), f"daemon-sets-{name}")
         body = as_kind("DaemonSet", manifest(0, image, name), **spec)
@@ -391,10 +385,7 @@ class Namespace:
         return self.daemon_set(name)
 
     def is_rolled_out_on(self, nodes: int, name: str = "foo") -> bool:
-        """Return whether the DaemonSet is rolled out on this number of nodes.
-
-        `kubectl rollout status` decides by the same fields.
-        """
+        """Return whether the DaemonSet is rolled out, as `kubectl rollout status` decides."""
         item = self.daemon_set(name)
         status = item.get("status", {})
         counts = [
@@ -415,11 +406,9 @@ class Namespace:
              **params: t.Any) -> Json:
         """Run a task of the module in this process, and return its result.
 
-        The result has the additional key `requests`: the number of the task's requests by verb.
+        The result also has `requests`: the number of the task's requests by verb.
 
-        fault: a function that changes the gateway before the task, for example to kill the client
-            at a write (see writes.py).
-        on_line: a function that gets each progress line.
+        fault: a function that changes the gateway before the task (see writes.py).
         """
         request = parse_request({"name": "foo", "namespace": self.name, **params})
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
@@ -438,7 +427,7 @@ class Namespace:
         return parse_request({"name": "foo", "namespace": self.name, **params}).command()
 
     def check(self, **params: t.Any) -> Json:
-        """Run a task of the module in check mode, and return its result, as roll() does."""
+        """Run a task in check mode, and return its result like roll()."""
         request = parse_request({"name": "foo", "namespace": self.name, **params})
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
                                     request.namespace, choose(request).watches)
@@ -451,17 +440,10 @@ class Namespace:
                                  self.name)
 
     def observer(self, allow_orphan: t.Callable[[Json], bool] = lambda pod: False) -> Observer:
-        """Return an observer whose block fails the test at its end if a pod had no controller.
-
-        allow_orphan: a function that returns whether the test itself has orphaned the pod.
-        """
         return Observer(self, allow_orphan)
 
     def end_state(self) -> Json:
-        """Return the controllers and pods, without uids, times and revisions.
-
-        Without these values, the end states of two equal updates are equal.
-        """
+        """Return the controllers and pods, without the values in which two equal updates differ."""
         controllers = {}
         without_owner = [item for item in self.replica_sets()
                          if not item["metadata"].get("ownerReferences")]
@@ -471,7 +453,7 @@ class Namespace:
                      + without_owner):
             name = item["metadata"]["name"]
             annotations = dict(item["metadata"].get("annotations") or {})
-            # these numbers increase with each change of the template, even with a rollback
+            # these numbers increase even with a rollback
             for key in (object_meta.REVISION, "deprecated.daemonset.template.generation"):
                 annotations.pop(key, None)
             record = json.loads(annotations.pop(object_meta.LAST_ROLLOUT, "{}"))

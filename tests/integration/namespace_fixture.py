@@ -11,7 +11,6 @@ from namespace import Namespace
 
 @pytest.fixture
 def namespace(cluster, request):
-    """Provide a namespace, and delete the namespace after the test."""
     namespace = Namespace(cluster.kubeconfig, request.node.originalname)
     yield namespace
     namespace.delete()

@@ -28,7 +28,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.fleet import 
 
 Json = dict[str, t.Any]
 
-#: Reasons why no test executes a command.
+#: Why no test executes a command.
 SHOWS = "not executed: only shows objects, and the tests' cluster does not include kubectl"
 EDITS = "not executed: opens an editor"
 OPENSHIFT = ("not executed: needs oc and OpenShift's controllers; "
@@ -38,12 +38,12 @@ PART = "not a command: the first words of commands"
 SAME = ("not executed here: the same task again, as in "
         "test_failed_canary_is_repeated_as_a_canary_and_rolled_back; ")
 FORGED = "not executed: needs annotations or revisions that another client has forged; "
-#: The module for traffic, which has other options than an update.
+#: Has other options than an update.
 TRAFFIC = "baton.kubernetes.traffic_split"
 #: How the command of each error is tested. A key names the file below module_utils and the function
-#: that creates the command. The function is "" for a command in a constant of the module. The value
-#: names the test of test_next_commands.py that executes the command, or says why no test does.
-#: tests/unit/test_next_commands.py compares the keys with the source.
+#: that creates the command, or "" for a constant. The value names the test of test_next_commands.py
+#: that executes the command, or says why no test does. tests/unit/test_next_commands.py compares
+#: the keys with the source.
 SITES: dict[str, str] = {
     "explain/diagnosis.py::": PART,
     "explain/diagnosis.py::_commands": SHOWS,
@@ -166,10 +166,9 @@ SITES: dict[str, str] = {
     "run/deadlines.py::next_commands":
         "test_failed_canary_is_repeated_as_a_canary_and_rolled_back",
 }
-#: First words of commands. If a line of an error's text contains such words, the line must also be
-#: in the list `commands` of the error.
+#: First words of commands. A line of an error with such words must also be in its list `commands`.
 FIRST_WORDS = ("ansible localhost", "kubectl -n", "oc -n", "kubectl --context", "kubectl argo")
-#: Verbs of each program, which follow the flags for the connection and the namespace.
+#: Verbs of each program, after the flags for the connection and the namespace.
 VERBS = {
     "kubectl": {"annotate", "create", "delete", "describe", "edit", "get", "label", "logs", "patch",
                 "rollout", "scale", "set",
@@ -212,8 +211,7 @@ def check(line: str) -> None:
     """Raise an error if a line is an invalid command.
 
     For a command of Ansible, raise AssertionError or RolloutError if the module would refuse the
-    options. For a command of another program, raise AssertionError if VERBS does not contain the
-    verb. A line that is no command is valid.
+    options. For other programs, raise AssertionError if VERBS lacks the verb.
     """
     program, *words = (shlex.split(line) if line.startswith(("ansible ", "kubectl ", "oc "))
                        else [""])
@@ -256,10 +254,9 @@ def checked_commands() -> t.Iterator[None]:
 
 
 def parsed(command: str) -> Json:
-    """Return the module's options in an ad-hoc command, as parsed by a shell and Ansible.
+    """Return the options of an ad-hoc command, as parsed by a shell and Ansible.
 
-    For a migration, the result also has the key `module`, as the parameters of a request do. For an
-    update, the key is absent.
+    For a migration, the result also has the key `module`, like the parameters of a request.
     """
     *words, name, dash_a, arguments = shlex.split(command)
     module = Module(name.removeprefix("baton.kubernetes."))
@@ -269,7 +266,7 @@ def parsed(command: str) -> Json:
 
 
 def validated(options: Json) -> Json:
-    """Return parsed options as the module gets them: checked, converted and with the defaults."""
+    """Return parsed options as the module gets them."""
     module = {key: value for key, value in options.items() if key == "module"}
     spec = task.MIGRATION_OPTIONS if module else task.UPDATE_OPTIONS
     valid = ArgumentSpecValidator(spec).validate(
@@ -278,7 +275,7 @@ def validated(options: Json) -> Json:
     return with_kinds(valid.validated_parameters) | module
 
 
-#: For each name of a resource in a kubectl command, the API path of its objects.
+#: API paths by the names of resources in kubectl commands.
 _PATHS = {
     "rc": "/api/v1/namespaces/{}/replicationcontrollers/",
     "rs": "/apis/apps/v1/namespaces/{}/replicasets/",
@@ -289,9 +286,9 @@ _PATHS = {
 
 
 def as_kubectl(namespace, command: str) -> None:
-    """Execute a kubectl command as the administrator, without kubectl.
+    """Execute a kubectl command of an error as the administrator, without kubectl.
 
-    Supports the verbs and flags of the commands in errors; raises AssertionError for others.
+    Raises AssertionError for unsupported verbs.
     """
     program, *words = shlex.split(command)
     options = dict(word.split("=", 1) for word in words if word.startswith("--") and "=" in word)

@@ -33,7 +33,7 @@ def role_rules(name: str = "baton") -> list[Json]:
 def permissions(rules: t.Iterable[Json]) -> set[tuple[str, ...]]:
     """Return the permissions of the rules as tuples (API group, resource, verb, resource name).
 
-    The resource name is "" if a rule applies to all names.
+    A rule for all names has the resource name "".
     """
     return {permission for rule in rules
             for permission in itertools.product(rule["apiGroups"], rule["resources"], rule["verbs"],
@@ -42,7 +42,6 @@ def permissions(rules: t.Iterable[Json]) -> set[tuple[str, ...]]:
 
 def manifest(replicas: int = 4, image: str = "myimage:v1", name: str = "foo",
              **metadata: t.Any) -> Json:
-    """Return the manifest of a ReplicationController with a container named web."""
     return {
         "apiVersion": "v1",
         "kind": "ReplicationController",
@@ -60,9 +59,9 @@ def manifest(replicas: int = 4, image: str = "myimage:v1", name: str = "foo",
 
 
 def as_kind(kind: str, body: Json, **spec: t.Any) -> Json:
-    """Convert the manifest of a ReplicationController to a kind, and return the new manifest.
+    """Convert the manifest of a ReplicationController to a kind.
 
-    `spec` adds fields to the spec, or replaces them.
+    `spec` adds or replaces fields of the spec.
     """
     if kind == "ReplicationController":
         return body
@@ -88,7 +87,7 @@ def uids(pods: t.Iterable[Json]) -> set[str]:
 
 
 def pod_counts(namespace: t.Any) -> tuple[int, int]:
-    """Return the number of old pods, which run myimage:v1, and the number of other pods."""
+    """Return the numbers of old pods, which run myimage:v1, and of other pods."""
     images = [pod["spec"]["containers"][0]["image"] for pod in namespace.pods()]
     return images.count("myimage:v1"), len(images) - images.count("myimage:v1")
 
@@ -97,7 +96,7 @@ def eventually(condition: t.Callable[[], t.Any], what: str = "condition",
                seconds: float = 120) -> t.Any:
     """Call the condition until its value is true, and return the value.
 
-    Raise AssertionError with the text `what` after the timeout.
+    Raise AssertionError after the timeout.
     """
     end = time.monotonic() + seconds
     while not (result := condition()):
@@ -107,7 +106,7 @@ def eventually(condition: t.Callable[[], t.Any], what: str = "condition",
 
 
 def cannot_run(reason: str) -> t.NoReturn:
-    """Skip the test for the reason. If the variable CI is "true", fail the test instead."""
+    """Skip the test, or fail it if the variable CI is "true"."""
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)

@@ -3,8 +3,7 @@
 
 """An observer of pods and controllers that is independent of the collection.
 
-The observer uses the kubernetes package and separate watches, with the permissions of the cluster's
-administrator.
+It uses the kubernetes package and separate watches, as the cluster's administrator.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ class Observer:
     namespace: Namespace
     #: Returns whether the test itself has orphaned the pod.
     allow_orphan: t.Callable[[Json], bool] = lambda pod: False
-    #: Names of pods that had no controller. The set excludes pods that were terminating, and pods
-    #: that `allow_orphan` allows.
+    #: Names of pods without a controller, except terminating pods and those that `allow_orphan`
+    #: allows.
     orphans: set[str] = dataclasses.field(default_factory=set)
-    #: Names of all pods observed before and during the block, by uid.
+    #: Names of all observed pods, by uid.
     names_by_uid: dict[str, str] = dataclasses.field(default_factory=dict)
     #: Uids of terminating and deleted pods.
     deleted_pods: set[str] = dataclasses.field(default_factory=set)
-    #: Sum of the restart counts in all events. It is 0 exactly if no container has restarted.
+    #: Sum of the restart counts in all events: 0 if no container has restarted.
     restarts: int = 0
     #: Minimum number of ready pods.
     min_ready: int = 10**9
@@ -45,7 +44,7 @@ class Observer:
     max_pods: int = 0
     #: Maximum number of pods, including terminating pods.
     max_pods_in_total: int = 0
-    #: Names of the controllers that were deleted during the block.
+    #: Names of controllers.
     controllers_deleted: list[str] = dataclasses.field(default_factory=list)
     errors: list[BaseException] = dataclasses.field(default_factory=list)
 
@@ -67,9 +66,7 @@ class Observer:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Stop when the watch has received all pods, and fail the test if there were errors or
-        orphans.
-        """
+        """Wait for the watch, and fail the test if there were errors or orphans."""
         eventually(self._is_up_to_date, "all pods in the observer")
         self._stop.set()
         if not exception[0]:
@@ -79,7 +76,6 @@ class Observer:
 
     @property
     def new_pods(self) -> set[str]:
-        """Return the uids of the pods that were created during the block."""
         return set(self.names_by_uid) - self.initial_pods
 
     def _is_up_to_date(self) -> bool:

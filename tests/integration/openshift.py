@@ -3,9 +3,8 @@
 
 """Simulate OpenShift's DeploymentConfigs with a CustomResourceDefinition and simple controllers.
 
-The controllers work in one namespace, and follow Handle() in pkg/apps/deploymentconfig and
-pkg/apps/deployer of openshift/openshift-controller-manager. docs/internals/migration.md lists the
-omissions.
+The controllers follow Handle() in pkg/apps/deploymentconfig and pkg/apps/deployer of
+openshift/openshift-controller-manager. docs/internals/migration.md lists the omissions.
 """
 
 from __future__ import annotations
@@ -29,9 +28,7 @@ ENCODED = "openshift.io/encoded-deployment-config"
 
 
 def install_crd(namespace: Namespace) -> None:
-    """Create the CustomResourceDefinition, and wait until the API server and the garbage collector
-    have discovered the kind.
-    """
+    """Create the kind, and wait for the API server and the garbage collector."""
     any_object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
         "name": "v1", "served": True, "storage": True,
@@ -68,7 +65,6 @@ def uninstall_crd(namespace: Namespace) -> None:
 
 
 def status_of(namespace: Namespace, path: str) -> int:
-    """Return the HTTP status of a GET request for the path."""
     try:
         namespace.call("GET", path)
     except ApiException as error:
@@ -77,19 +73,19 @@ def status_of(namespace: Namespace, path: str) -> int:
 
 
 def config_path(namespace: Namespace, name: str = "") -> str:
-    """Return the API path of a DeploymentConfig, or of all DeploymentConfigs if `name` is empty."""
+    """Return the API path of one DeploymentConfig, or of all."""
     return (f"/apis/{GROUP}/v1/namespaces/{namespace.name}/deploymentconfigs"
             + (f"/{name}" if name else ""))
 
 
 class OpenShift:
-    """The simulated controllers of a namespace, and helpers for tests of DeploymentConfigs."""
+    """The simulated controllers of a namespace, and helpers for tests."""
 
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
         #: Whether rollouts remain in the phase Running.
         self.blocks_rollouts = False
-        #: Name and new size of the ReplicationController, for each change of a size, in order.
+        #: Changes of sizes, in order: the ReplicationController, and its new size.
         self.scaled: list[tuple[str, int]] = []
         self._stop, self._errors = threading.Event(), list[BaseException]()
         self._thread = threading.Thread(target=self._work, daemon=True)
@@ -107,9 +103,7 @@ class OpenShift:
 
     def make(self, replicas: int = 2, name: str = "foo", metadata: Json | None = None,
              **spec: t.Any) -> Json:
-        """Create a DeploymentConfig, and wait until its first rollout is complete and all pods are
-        available.
-        """
+        """Create a DeploymentConfig, and wait until its first rollout is complete."""
         self.create(replicas, name, metadata, **spec)
         self.until_rolled_out(1, replicas, name)
         return t.cast(Json, self.config(name))
@@ -196,8 +190,7 @@ class OpenShift:
             self._create_rollout(config, latest_version)
 
     def _claimed(self, config: Json) -> list[Json]:
-        """Adopt orphans with the label of the DeploymentConfig, and return its
-        ReplicationControllers, newest first.
+        """Adopt orphans, and return the ReplicationControllers of a DeploymentConfig, newest first.
         """
         name, uid = config["metadata"]["name"], config["metadata"]["uid"]
         owned = []
@@ -234,9 +227,7 @@ class OpenShift:
         return stored_config["spec"]["template"] != config["spec"]["template"]
 
     def _create_rollout(self, config: Json, number: int) -> None:
-        """Create the ReplicationController of a rollout, like MakeDeployment of
-        openshift/library-go.
-        """
+        """Create the ReplicationController like MakeDeployment of openshift/library-go."""
         name, spec = config["metadata"]["name"], config["spec"]
         rc_name = f"{name}-{number}"
         labels = {"deploymentconfig": name, "deployment": rc_name}
@@ -254,10 +245,8 @@ class OpenShift:
             "minReadySeconds": spec.get("minReadySeconds", 0)}})
 
     def _deploy(self, config: Json, rc: Json, owned: list[Json]) -> None:
-        """Take the next step of a rollout.
-
-        The steps are: set the phase to Running, scale up the new ReplicationController, scale down
-        the old ones, and set the phase to Complete.
+        """Take the next step of a rollout: set the phase to Running, scale up the new
+        ReplicationController, scale down the old ones, or set the phase to Complete.
         """
         if _phase(rc) == "New":
             self._set_phase(rc, "Running")

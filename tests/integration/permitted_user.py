@@ -19,10 +19,10 @@ from objects import Json, eventually, permissions
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 
 FEATURES = {feature.name: feature for feature in features.features()}
-#: For each file, the permissions whose absence does not change the result. Without them, the task
-#: lists objects repeatedly instead of watching them.
-POLLED = {"causes": {("", "events", "watch", ""), ("", "pods", "watch", "")}}
-#: Images for the updates. Each run takes the next image, so that each run changes the controller.
+#: Permissions, by file, whose absence does not change the result: the task lists the objects
+#: repeatedly instead of watching them.
+OPTIONAL_PERMISSIONS = {"causes": {("", "events", "watch", ""), ("", "pods", "watch", "")}}
+#: Images for the updates. Each update takes the next one, so that it changes the controller.
 IMAGES = map("myimage:v{}".format, itertools.count(2))
 
 
@@ -65,7 +65,7 @@ class User:
     def run(self, function: str = "update", **options: t.Any) -> Json:
         """Run a function of task.py, and return its result, also if the function fails.
 
-        The result has the additional keys `failed` and `warnings`.
+        The result also has the keys `failed` and `warnings`.
         """
         task_function = {"update": task.update, "migrate": task.migrate,
                          "info": task.info, "analysis": task.analysis,
@@ -84,7 +84,7 @@ class User:
 
 
 def summary(result: Json) -> tuple[t.Any, ...]:
-    """Return the parts of a result that are equal in two runs with the same permissions."""
+    """Return the parts of a result that are the same in another run."""
     failure = result.get("failure") or {}
     return result["failed"], failure.get("what"), failure.get("why"), tuple(result["warnings"])
 
@@ -92,7 +92,7 @@ def summary(result: Json) -> tuple[t.Any, ...]:
 def assert_each_permission_is_needed(user: User, name: str, use: t.Callable[[User], t.Any]) -> None:
     """Assert that the result changes if a single permission of an applied file is removed.
 
-    The permissions in POLLED are exceptions. `use` runs a task as the user, and returns its result.
+    OPTIONAL_PERMISSIONS are exceptions. `use` runs a task, and returns its result.
     """
     results_without = {}
     for permission in sorted(permissions(user.roles[name]["rules"])):
@@ -102,9 +102,8 @@ def assert_each_permission_is_needed(user: User, name: str, use: t.Callable[[Use
 
     unneeded = {permission for permission, result in results_without.items()
                 if result == full_result}
-    assert unneeded == POLLED.get(name, set()), full_result
+    assert unneeded == OPTIONAL_PERMISSIONS.get(name, set()), full_result
     assert "not allowed" not in str(full_result)
-    # the error or the warning names the missing permission
     is_named_in_message = FEATURES[name].is_sufficient and name not in (
         "info", "analysis", "traffic", "traffic-service")
     for (_group, resource, verb, _name), result in results_without.items():

@@ -17,18 +17,16 @@ import ansible_cli
 from objects import pod_counts
 from proc import descendants
 
-#: Default stages of an update.
 STAGES = ["10%", "50%", "100%"]
 
 
 def ad_hoc_command(namespace, module="rolling_update", **options):
-    """Return an ad-hoc command of a module."""
     arguments = json.dumps({"namespace": namespace.name, **options})
     return ["ansible", "localhost", "-m", f"baton.kubernetes.{module}", "-a", arguments]
 
 
 def run_ad_hoc(namespace, environment, succeeds=True, **options):
-    """Run an ad-hoc command, and return two values: the task's result (a dictionary) and stderr."""
+    """Run an ad-hoc command, and return the task's result and stderr."""
     process = ansible_cli.run(
         ad_hoc_command(namespace, **options),
         env=environment,
@@ -44,7 +42,7 @@ def run_ad_hoc(namespace, environment, succeeds=True, **options):
 class CheckServer(http.server.ThreadingHTTPServer):
     """HTTP server of the checks: a check requests the path of its stage, such as /10%25.
 
-    The server records each request with the number of old and new pods in the namespace.
+    Each request is recorded with the number of old and new pods.
     """
 
     daemon_threads = True
@@ -56,8 +54,7 @@ class CheckServer(http.server.ThreadingHTTPServer):
         self.failing_stages = set()
         #: Stages whose requests get no answer until the server stops.
         self.unanswered_stages = set()
-        #: For some stages, a function that the server calls before it answers the check. The tests
-        #: use such a function as another client that acts during the check.
+        #: Actions of another client, by stage, before the server answers a check.
         self.actions = {}
         self.closing = threading.Event()
 
@@ -97,7 +94,6 @@ class Playbooks:
 
     def __init__(self, environment, folder, server):
         self.folder = folder
-        #: Variables of all runs.
         self.default_variables = (
             {"controller_namespace": server.namespace.name} if server.namespace else {}
         )
@@ -130,21 +126,17 @@ class Playbooks:
 
     @property
     def report_data(self):
-        """Return the data of the report, which the hook write_report_data.yml has written."""
         return json.loads((self.folder / "report_data.json").read_text())
 
     def start(self, playbook, *options, **variables):
-        """Start a playbook of the collection in a separate process group."""
         extra = json.dumps({"controller": "foo", **self.default_variables, **variables})
         return self._start("ansible-playbook", f"baton.kubernetes.{playbook}", "-e", extra,
                            *options)
 
     def run(self, playbook, *options, succeeds=True, **variables):
-        """Run a playbook of the collection, and return its output."""
         return self._wait(self.start(playbook, *options, **variables), succeeds)
 
     def run_command(self, *command, succeeds=True):
-        """Run a command in the folder, and return its output."""
         return self._wait(self._start(*command), succeeds)
 
     def _start(self, *command):
@@ -174,7 +166,7 @@ class Playbooks:
 def kill_processes(process):
     """Kill a process and all its descendants.
 
-    To kill the process group is not enough, because Ansible's workers have separate sessions.
+    Ansible's workers have separate sessions, so killing the process group is not enough.
     """
     pids = descendants(process.pid)
     for pid in pids:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the pid and the pids of all descendants, also of those in other sessions.
+    """Return the pid and those of all descendants, also in other sessions.
 
     Return [] if the process does not exist.
     """
@@ -35,10 +35,7 @@ def ancestors(pid: int) -> list[int]:
 
 
 def environments_with(variable: str, value: str) -> dict[int, dict[str, str]]:
-    """Find the processes whose environment contains the variable with this value.
-
-    Return a dictionary from the pid of each such process to its whole environment.
-    """
+    """Return the whole environment of each process with this value of the variable, by pid."""
     environments = {}
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:

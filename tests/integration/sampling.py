@@ -4,10 +4,9 @@
 """Choose the points of a parametrized test that `make test` runs. `make test-all` runs all points.
 
 A point is one combination of values for the parameters of a test. `@pytest.mark.sample` selects a
-few points that together contain each value of each parameter (for example each action, each moment
-and each kind of controller), but not each combination. `@pytest.mark.sample(2)` selects two points.
-Both prefer values that earlier tests of the file have rarely used, so that tests with the same
-parameter cover different values. All other points get the marker `full`.
+few points that together contain each value of each parameter, but not each combination.
+`@pytest.mark.sample(2)` selects two points. Both prefer values that earlier tests of the file have
+rarely used. All other points get the marker `full`.
 
 A table of CONTRIBUTING.md names the unit tests that guard the other points;
 tests/unit/test_sampling.py compares this table with the markers.
@@ -29,7 +28,7 @@ def sample(points: t.Sequence[t.AbstractSet[Value]], max_points: int | None,
            used: collections.Counter[Value]) -> set[int]:
     """Choose points, return their indices, and count their values in `used`.
 
-    max_points: the number of points, or None for as many as contain each value of each parameter.
+    max_points: None for as many points as contain each value of each parameter.
     """
     missing = set().union(*points)
     chosen: set[int] = set()
@@ -65,9 +64,6 @@ def _values(item: pytest.Function) -> set[Value]:
 
 
 def shard(items: t.Sequence[T], position: str) -> list[T]:
-    """Return the items that one of several machines runs.
-
-    The position "2/3" means the second of three machines.
-    """
+    """Return the items of one of several machines; "2/3" is the second of three."""
     index, count = map(int, position.split("/"))
     return list(items[index - 1::count])

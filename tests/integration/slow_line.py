@@ -11,7 +11,7 @@ import typing as t
 from urllib.parse import urlsplit
 
 #: Default delay of each request.
-SECONDS = 0.3
+DELAY_SECONDS = 0.3
 
 
 class Request(t.NamedTuple):
@@ -28,13 +28,12 @@ class Request(t.NamedTuple):
 class SlowConnection:
     """Delays the requests of urllib3 connection pools, and records the requests."""
 
-    def __init__(self, seconds: float = SECONDS) -> None:
+    def __init__(self, seconds: float = DELAY_SECONDS) -> None:
         self.requests: list[Request] = []
         self._seconds, self._lock = seconds, threading.Lock()
         self._main_thread = threading.current_thread()
 
     def delay(self, pool: t.Any) -> None:
-        """Delay the requests of a connection pool."""
         send = pool.urlopen
 
         def slow(method: str, url: str, **options: t.Any) -> t.Any:
@@ -51,14 +50,14 @@ class SlowConnection:
         pool.urlopen = slow
 
     def arm(self, gateway: t.Any) -> None:
-        """Delay the requests of a gateway. A test passes this method as the fault of an update."""
+        """Delay the requests of a gateway. Tests use this method as a fault (see writes.py)."""
         self.delay(gateway.http.connection.pool)
 
     @property
     def sequential_requests(self) -> list[str]:
         """Return requests that the steps await, each sent after the answer to the previous one.
 
-        Of parallel requests, the one that is answered first is returned.
+        Of parallel requests, the one that is answered first counts.
         """
         sequence: list[str] = []
         answered_at = 0.0

@@ -36,9 +36,9 @@ def program() -> str | None:
 
 
 def missing_programs() -> str:
-    """Return a message about missing programs, or "" if none is missing.
+    """Return a message about missing programs, or "".
 
-    In CI, first install the packages of missing programs.
+    In CI, first install their packages.
     """
     if (os.environ.get("CI") == "true" and not program() and shutil.which("apt-get")
             and os.geteuid() == 0):

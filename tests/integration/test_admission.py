@@ -20,9 +20,9 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 @contextlib.contextmanager
 def policy(namespace, kind, operations, spec, probe, resource="replicationcontrollers"):
-    """Apply an admission policy to the controllers or pods of the namespace during the block.
+    """Apply an admission policy to the namespace during the block.
 
-    probe: a function that returns whether the policy is in effect, which a dry run shows.
+    probe: a function that returns whether a dry run shows the effect of the policy.
     """
     name, path = namespace.name, f"{ADMISSION}/{kind}admissionpolicies"
     rules = {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": [resource],
@@ -59,7 +59,7 @@ ADD_ENV = """Object{spec: Object.spec{template: Object.spec.template{
 
 
 def mutation(namespace, expression, operations=("CREATE", "UPDATE")):
-    """Apply a MutatingAdmissionPolicy to the controllers of the namespace during the block."""
+    """Apply a MutatingAdmissionPolicy during the block."""
     def probe():
         stored = namespace.call("POST", namespace.path("replicationcontrollers") + "?dryRun=All",
                                 manifest(0, name="probe"))
@@ -84,9 +84,7 @@ BY_TEMPLATE = {"template": {"spec": {"containers": [{"name": "web", "image": "my
 def test_update_completes_although_admission_changes_the_template(
     namespace, expression, image, task
 ):
-    """The stored template differs from the requested template. A rerun after a kill completes the
-    update, and another rerun changes nothing.
-    """
+    """The stored template differs from the requested template."""
     namespace.make_primary(2)
 
     with mutation(namespace, expression):
@@ -103,9 +101,7 @@ def test_update_completes_although_admission_changes_the_template(
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("task", [BY_IMAGE, BY_TEMPLATE], ids=["image", "template"])
 def test_update_completes_although_admission_changes_the_template_at_creation(namespace, task):
-    """The policy changes a template only at the creation of a controller. It therefore changes the
-    template of the successor, but not the template of an existing controller.
-    """
+    """The policy does not change the template of an existing controller."""
     namespace.make_primary(2)
 
     with mutation(namespace, USE_MIRROR, ["CREATE"]):
@@ -123,7 +119,7 @@ def test_update_completes_although_admission_changes_the_template_at_creation(na
 
 
 def patch_probe(path, value):
-    """Return a function that adds a value at a path of foo in a dry run."""
+    """Return a dry run that adds a value at a path of foo."""
     return lambda namespace: namespace.call("PATCH",
                                             namespace.path("replicationcontrollers", "foo")
                                             + "?dryRun=All",
@@ -142,8 +138,8 @@ def delete_probe(namespace):
 
 ANNOTATION_PATH_AND_VALUE = "/metadata/annotations", {object_meta.PARTNER: "x"}
 IMAGE_PATH = "/spec/template/spec/containers/0/image"
-#: For each denied step: the operations that the policy applies to, the policy's expression, a
-#: function that sends a denied request as a dry run, and the name of the step in the error.
+#: For each step: the operations and the expression of the policy, a dry run of a denied request,
+#: and the name of the step in the error.
 DENIED = {
     "annotations": (
         ["UPDATE"],
@@ -183,7 +179,6 @@ DENIED = {
 @pytest.mark.parametrize("reason", ["Invalid", "Forbidden"])
 @pytest.mark.parametrize("step", DENIED)
 def test_denied_step_is_reported_and_the_rerun_completes(namespace, step, reason):
-    """The error names the step, the policy and the message of the policy."""
     operations, expression, probe_write, failed_step = DENIED[step]
     namespace.make_primary(2)
 
@@ -221,9 +216,7 @@ def test_denied_step_is_reported_and_the_rerun_completes(namespace, step, reason
 def test_denied_reparenting_is_reported_and_the_rerun_completes(
     namespace, reason, in_handover
 ):
-    """The error names the pod, the policy and the message of the policy. The task checks the
-    permission before its first write.
-    """
+    """The task checks the permission before its first write."""
     namespace.make_primary(2)
     denied_patch = [{"op": "remove", "path": "/metadata/ownerReferences"}]
 
@@ -290,9 +283,7 @@ def test_quota_refuses_the_surge_but_allows_max_surge_0(namespace):
 @pytest.mark.parametrize("next_task", [dict(state="rolled_back"), BY_IMAGE],
                          ids=["rollback", "rerun"])
 def test_quota_refuses_the_successor_before_the_spec_changes(namespace, next_task):
-    """The failed update writes only an annotation of foo. A rollback succeeds despite the quota. A
-    rerun succeeds after the deletion of the quota.
-    """
+    """A rollback succeeds despite the quota, a rerun only without it."""
     before = namespace.make_primary(2)
     create_quota(namespace, **{"count/replicationcontrollers": "1"})
 
@@ -319,9 +310,7 @@ def test_quota_refuses_the_successor_before_the_spec_changes(namespace, next_tas
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_update_fails_when_its_namespace_is_deleted(namespace):
-    """The message depends on the object that is deleted first: the Role, the ServiceAccount or
-    foo.
-    """
+    """The message depends on what is deleted first: the Role, the ServiceAccount or foo."""
     namespace.make_primary(4)
 
     def on_line(line):

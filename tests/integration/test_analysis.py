@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test analyses that compare new and old pods by metrics of a real Prometheus.
-
-tests/unit/analysis/test_prometheus.py tests invalid answers of Prometheus.
-"""
+"""Test analyses that compare new and old pods by metrics of a real Prometheus."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "analysis.md"
 SUCCESS = {"type": "success_rate", "min": 0.99}
 LATENCY = {"type": "latency", "quantile": 0.9, "max_ratio_to_old": 2}
-#: bcrypt hash of the password "s3cret", as in a web configuration file of Prometheus.
+#: bcrypt hash of "s3cret", for the web configuration file of Prometheus.
 PASSWORD_HASH = "$2b$05$abcdefghijklmnopqrstuuLK7U1u6pVRmL7L1BBM2aS35PSZnDXlK"  # used only here
 
 
@@ -40,7 +37,6 @@ def prometheus_binary():
 
 @pytest.fixture(scope="session")
 def prometheus(prometheus_binary):
-    """Provide a Prometheus that scrapes the metrics of the exported pods."""
     with monitoring.up(prometheus_binary) as server:
         yield server
 
@@ -57,9 +53,7 @@ def _restore_signal_handlers():
 
 @pytest.fixture
 def export_pods(namespace, prometheus):
-    """Provide a function that exports the metrics of the namespace's pods, and waits for
-    samples.
-    """
+    """Provide a function that exports the pods, and waits for samples."""
 
     def export_pods():
         prometheus.pods.export(namespace.name, namespace.pods())
@@ -71,8 +65,6 @@ def export_pods(namespace, prometheus):
 
 @pytest.fixture
 def run_analysis(namespace, prometheus):
-    """Provide a function that runs the module rollout_analysis and returns its result."""
-
     def run_analysis(*metrics, **options):
         defaults = {name: spec.get("default") for name, spec in task.ANALYSIS_OPTIONS.items()}
         metric_options = task.ANALYSIS_OPTIONS["metrics"]["options"]
@@ -121,13 +113,13 @@ def test_good_version_passes_and_bad_versions_fail(namespace, export_pods, run_a
 
 
 def query(text, **thresholds):
-    """Return a metric with this query. The default threshold is a maximum of 1."""
+    """Return a metric, by default with a maximum of 1."""
     return {"query": text, **(thresholds or {"max": 1})}
 
 
 NO_DATA = {"type": "success_rate", "requests_metric": "nothing_total", "min": 0.99}
-#: For each case: the metrics, the outcome of the analysis, and a part of the message. The outcome
-#: is None if the query does not return a number, so that there is no measurement.
+#: For each case: the metrics, the outcome, and a part of the message. Without a number, there is no
+#: measurement and no outcome.
 QUERIES = {
     "no data": ([NO_DATA], "inconclusive", "success_rate: no data for the new pods"),
     "no data with on_empty=fail": (
@@ -203,7 +195,7 @@ QUERIES = {
 
 @pytest.mark.full
 def test_outcome_of_each_query(namespace, export_pods, run_analysis):
-    """The name of the controller contains a dot, which is special in a regular expression."""
+    """The dot in the name is special in a regular expression."""
     namespace.make_primary(4, name="foo.bar")
     namespace.roll(name="foo.bar", image="myimage:v2", pause_at=2)
     export_pods()
@@ -223,7 +215,7 @@ def test_outcome_of_each_query(namespace, export_pods, run_analysis):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
 def test_analysis_of_other_kinds(namespace, export_pods, run_analysis, kind):
-    """The analysis finds the controller by its name. Without an update, all pods are new pods."""
+    """Without an update, all pods are new pods."""
     {"Deployment": namespace.make_deployment, "StatefulSet": namespace.make_stateful_set}[kind](4)
     export_pods()
 
@@ -319,7 +311,7 @@ def test_ad_hoc_command_shows_each_measurement_in_check_mode(
 @pytest.mark.full
 def test_role_analyzes_at_each_stage_and_rolls_back_after_a_failure(
         namespace, prometheus, playbooks):
-    """The test runs the example of docs/how-to/analysis.md with a bad and with a good version."""
+    """The play is the example of docs/how-to/analysis.md."""
     before = namespace.make_primary(4)
     (block,) = re.findall(r"```yaml\n# play.yml\n(.*?)```", PAGE.read_text(encoding="utf-8"),
                           re.DOTALL)
@@ -367,7 +359,6 @@ def test_role_analyzes_at_each_stage_and_rolls_back_after_a_failure(
 
 
 def play_with(namespace, analysis):
-    """Return a play that runs the role with the analysis and with the default stages."""
     return [{"hosts": "localhost", "connection": "local", "gather_facts": False, "roles": [{
         "role": "baton.kubernetes.image_bump", "image_bump_name": "foo",
         "image_bump_namespace": namespace.name,

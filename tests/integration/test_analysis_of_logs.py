@@ -4,7 +4,6 @@
 """Test analyses that compare new and old pods by the error lines in their logs.
 
 A fake kubelet serves the logs; tests/node reads logs of real containers.
-tests/unit/analysis/test_pod_logs.py tests invalid answers of the API server.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ from test_permissions import change_role, rules_without
 pytestmark = pytest.mark.fake_nodes("logs of a fake kubelet")
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "analysis.md"
-#: Two metrics of error lines. The first is the number per minute and pod, which is the default. The
-#: second is the share of all lines.
+#: Metrics of error lines: per minute and pod (the default), and as a share of all lines.
 PER_MINUTE, PER_LINE = {"max_increase": 30}, {"per": "line", "max": 0.05, "name": "share"}
 WINDOW = "30s"
 
@@ -38,7 +36,6 @@ def kubelet(namespace, tmp_path):
 
 
 def make(namespace, replicas=4, kind="ReplicationController"):
-    """Create foo on the nodes of the namespace, and wait until its pods are ready."""
     body = manifest(replicas)
     body["spec"]["template"]["spec"] |= {"nodeSelector": {"test": namespace.name},
                                          "tolerations": [{"key": "test", "operator": "Exists"}]}
@@ -61,8 +58,8 @@ def test_good_version_passes_and_bad_version_fails(namespace, kubelet):
         good = run_analysis(namespace, PER_MINUTE, PER_LINE, window=WINDOW, count=2)
         assert good["outcome"] == "passed" and len(good["measurements"]) == 4, good["msg"]
     assert len(good["new_pods"]) == len(good["old_pods"]) == 2
-    by_minute, share = good["measurements"][:2]
-    assert (by_minute["old"] == pytest.approx(6, abs=4)
+    per_minute, share = good["measurements"][:2]
+    assert (per_minute["old"] == pytest.approx(6, abs=4)
             and share["old"] == pytest.approx(0.01, abs=0.02))
 
     namespace.roll(state="rolled_back")
@@ -71,8 +68,8 @@ def test_good_version_passes_and_bad_version_fails(namespace, kubelet):
     bad = run_analysis(namespace, PER_MINUTE, PER_LINE, window=WINDOW, count=3)
     assert (bad["failed"]
             and [metric["outcome"] for metric in bad["metrics"]] == ["failed", "failed"])
-    by_minute, share = bad["measurements"]
-    assert (by_minute["new"] == pytest.approx(120, abs=40)
+    per_minute, share = bad["measurements"]
+    assert (per_minute["new"] == pytest.approx(120, abs=40)
             and share["new"] == pytest.approx(0.2, abs=0.05))
     assert (re.search(r"\d+ of \d+ lines, \d+ of them in pod foo-", share["reason"])
             and share["samples"] > 40)
@@ -99,15 +96,13 @@ def test_analysis_of_other_kinds(namespace, kubelet, kind):
 
 
 def log_of_last_seconds(lines, since=10.0):
-    """Return a log in which the lines are spread evenly over the last `since` seconds.
-
-    The log is a list of pairs of time and line, as for Kubelet.lines.
+    """Return a log (see Kubelet.lines) with the lines spread evenly over the last `since` seconds.
     """
     return [(time.time() - since + since * number / len(lines), line)
             for number, line in enumerate(lines)]
 
 
-#: For each log: its lines, the expected share of errors, and the expected number of lines.
+#: Lines of a log, the expected share of errors, and the expected number of lines.
 UNUSUAL_LOGS = {
     "bytes that are not UTF-8": ([b"\xff\xfe\x00\x01 ERROR \x80", b"\xff"], 0.5, 2),
     "escape sequences": ([b"\x1b[1;31mERROR\x1b[0m", b"\x1b[32mgood\x1b[0m"], 0.5, 2),
@@ -135,9 +130,7 @@ def test_error_lines_are_counted_in_logs_with_unusual_content(namespace, kubelet
 
 
 def test_log_is_read_up_to_the_limit(namespace, kubelet):
-    """The log has 20,000 lines in 20 s, which is more than the analysis reads. The analysis
-    calculates the errors per minute from the lines that it has read.
-    """
+    """The errors per minute are calculated from the lines that are read."""
     make(namespace, 1)
     kubelet.lines = lambda pod, container: log_of_last_seconds(
         [ERROR if number % 10 == 0 else b"x" * 30 for number in range(20_000)], since=20
@@ -214,7 +207,7 @@ def playbooks(namespace, ansible_environment, tmp_path):
 
 @pytest.mark.full
 def test_documented_example_runs(namespace, kubelet, playbooks):
-    """The test runs the example of docs/how-to/analysis.md with a shorter delay."""
+    """The initial delay is shortened."""
     make(namespace)
     (block,) = re.findall(r"```yaml\n# logs.yml\n(.*?)```", PAGE.read_text(encoding="utf-8"),
                           re.DOTALL)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test ad-hoc commands, playbooks, the installed collection, and killed processes of Ansible."""
+"""Test ad-hoc commands, playbooks, the installed collection, and kills of Ansible."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def run(namespace, ansible_environment, tmp_path):
-    """Provide a function that runs a command, and returns the completed process."""
-
     def run(*command, environment=None, check=True):
         result = ansible_cli.run(command, cwd=tmp_path,
                                  env={**ansible_environment, **(environment or {})},
@@ -37,8 +35,6 @@ def run(namespace, ansible_environment, tmp_path):
 
 @pytest.fixture
 def adhoc(namespace, run):
-    """Provide a function that runs a module by an ad-hoc command, and returns the process."""
-
     def adhoc(arguments, module="rolling_update", **options):
         return run("ansible", "localhost", "-m", *f"baton.kubernetes.{module}".split(), "-a",
                    f"namespace={namespace.name} {arguments}", **options)
@@ -47,7 +43,7 @@ def adhoc(namespace, run):
 
 
 def result_of(process):
-    """Return the result of the task (a dictionary) from the output of an ad-hoc command."""
+    """Return the result of the task from the output of an ad-hoc command."""
     return json.loads(process.stdout.partition("=>")[2])
 
 
@@ -76,7 +72,7 @@ def test_ad_hoc_command_prints_progress_lines_and_rerun_changes_nothing(namespac
                           "image=myimage:v1 max_surge=x", "image=myimage:v1 nonsense=1",
                           "state=rolled_back"])
 def test_action_plugin_and_module_return_the_same_error(namespace, run, arguments):
-    """The action plugin executes the module in a new process if the Python interpreter differs."""
+    """The module runs in a new process if the Python interpreter differs."""
     namespace.make_primary(1)
     arguments = arguments if "name=" in arguments else f"name=foo {arguments}"
 
@@ -102,7 +98,6 @@ def test_action_plugin_and_module_return_the_same_error(namespace, run, argument
 def test_action_plugin_and_module_return_the_same_result(
     namespace, run, cluster, module, arguments
 ):
-    """The test compares the values that do not depend on the run."""
     results = []
     for interpreter in ((), ("-e", f"ansible_python_interpreter={ROOT}/.venv/bin/../bin/python3")):
         if results:
@@ -243,7 +238,7 @@ def test_unusable_kubeconfig_is_reported_without_its_content(
 
 
 def test_host_and_token_from_the_environment_are_used_and_never_shown(namespace, adhoc, cluster):
-    """AWX sets these variables. The output does not contain the token, not even with -vvv."""
+    """AWX sets these variables."""
     namespace.make_primary(1)
     token = namespace.token
     environment = {"K8S_AUTH_KUBECONFIG": "", "KUBECONFIG": "/nowhere",
@@ -290,7 +285,7 @@ def test_empty_option_is_treated_as_omitted(namespace, run):
 
 
 def start(namespace, ansible_environment, tmp_path, *options, image="myimage:v2-slow"):
-    """Start an ad-hoc update in a separate process group, like ansible-runner."""
+    """Start an update in a separate process group, like ansible-runner."""
     return subprocess.Popen(
         ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a",
          f"namespace={namespace.name} name=foo image={image}", *options],
@@ -299,12 +294,10 @@ def start(namespace, ansible_environment, tmp_path, *options, image="myimage:v2-
 
 
 def successor_of(namespace):
-    """Return the name of the controller that is not foo, or None."""
     return next((name for name in namespace.rc_names() if name != "foo"), None)
 
 
 def wait_for_new_pods(namespace):
-    """Wait until the size of the successor is at least 1."""
     return eventually(
         lambda: successor_of(namespace)
         and (namespace.rc(successor_of(namespace)) or {}).get("spec", {}).get("replicas"),
@@ -345,8 +338,8 @@ def test_update_resumes_after_a_kill_of_the_process_tree(namespace, ansible_envi
 def test_update_stops_when_ansible_is_killed(
     namespace, ansible_environment, tmp_path, signal_title, interpreter
 ):
-    """Ansible's workers have separate sessions, so that a kill of the process group does not end
-    them. The action plugin notices the end of Ansible, and stops the update.
+    """Ansible's workers have separate sessions, so a kill of the process group does not end them.
+    The action plugin notices the end of Ansible.
     """
     namespace.make_primary(3)
     process = start(namespace, ansible_environment, tmp_path,
@@ -370,7 +363,6 @@ def test_update_stops_when_ansible_is_killed(
 
 @pytest.mark.full
 def test_built_and_installed_collection_runs_its_playbooks(namespace, run, tmp_path):
-    """The test builds the collection from the files of the repository."""
     namespace.make_primary(2)
     sources = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT,
                              capture_output=True, check=True)

@@ -20,7 +20,7 @@ from proc import descendants
 
 
 class BackgroundRun(threading.Thread):
-    """A run of the playbook image_bump, and a thread that reads its output."""
+    """A run of the playbook image_bump, whose output a thread reads."""
 
     def __init__(self, playbooks, **variables):
         super().__init__(daemon=True)
@@ -56,8 +56,6 @@ def playbooks(namespace, ansible_environment, tmp_path):
 
 
 class NoCheckServer:
-    """Placeholder for a check server that gets no requests."""
-
     url = ""
 
     def __init__(self, namespace):
@@ -65,13 +63,13 @@ class NoCheckServer:
 
 
 def commands(output):
-    """Return the two commands that the output shows: to resume, and to roll back."""
+    """Return the commands to resume and to roll back."""
     return re.findall(r"To (?:resume|roll back): (ansible .*?)\"", output.replace('\\"', "'"))
 
 
 @pytest.mark.full
 def test_another_client_resumes_the_update(namespace, playbooks, ansible_environment):
-    """The other client executes the command in the output of the playbook."""
+    """The other client executes the command in the output."""
     namespace.make_primary(2)
     run = BackgroundRun(playbooks, approve_within="10m")
     resume_command, _rollback_command = commands(run.wait_for_output("Wait for approval"))
@@ -124,7 +122,7 @@ def test_missing_approval_fails_the_update_at_the_deadline(
                                     succeeds=False).split())
 
     assert pod_counts(namespace) == sizes and f'"outcome": "{outcome}"' in output
-    # the sentence ends with the deadline, a time in the year 20..
+    # followed by the deadline, a time in the year 20..
     assert ("The check approval has failed at stage 50% of foo: Nobody approved the update by 20"
             in output)
 

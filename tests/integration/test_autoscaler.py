@@ -3,8 +3,8 @@
 
 """Test updates of a controller with a HorizontalPodAutoscaler, and with simulated metrics.
 
-The total load equals half of the CPU requests of four pods, and the target utilization is 50 %. So
-the autoscaler sets foo to four replicas, while the update scales foo down step by step.
+The load equals half of the CPU requests of four pods, and the target utilization is 50 %. So the
+autoscaler sets foo to four replicas, while the update scales foo down.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from writes import Killed, kill_at_write
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 4
-#: CPU usage of all pods together, and CPU request of each pod, in millicores.
+#: CPU usage of all pods, and CPU request of each pod, in millicores.
 LOAD, CPU_REQUEST = 200, 100
 RESOURCES = {"requests": {"cpu": f"{CPU_REQUEST}m"}}
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
@@ -38,11 +38,11 @@ UTILIZATION = {"type": "Utilization", "averageUtilization": 50}
 API_SERVICE = "v1beta1.metrics.k8s.io"
 
 
-class Metrics(http.server.BaseHTTPRequestHandler):
-    """Handler of a metrics server (metrics.k8s.io) that divides the load among the pods."""
+class MetricsHandler(http.server.BaseHTTPRequestHandler):
+    """MetricsHandler server (metrics.k8s.io) that divides the load among the pods."""
 
     namespaces: t.ClassVar[dict] = {}
-    #: CPU usage in millicores. All pods share `load`; each pod uses `idle` in addition.
+    #: CPU usage in millicores: `load` is shared, and each pod adds `idle`.
     load: t.ClassVar[int] = LOAD
     idle: t.ClassVar[int] = 0
 
@@ -83,16 +83,16 @@ class Metrics(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def metrics(namespace, cluster, monkeypatch):
-    """Serve metrics of the namespace, and provide their handler."""
+    """Serve metrics of the namespace."""
     certificate = Path(cluster.certificate_authority)
     if not certificate.with_suffix(".key").exists():
         pytest.skip("NEEDS THE EMBEDDED CLUSTER: another API server cannot request metrics from "
                     "this machine")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metrics)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), MetricsHandler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, certificate.with_suffix(".key"))
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    Metrics.namespaces[namespace.name] = namespace
+    MetricsHandler.namespaces[namespace.name] = namespace
     threading.Thread(target=server.serve_forever, daemon=True).start()
     namespace.create("services", {"metadata": {"name": "metrics"}, "spec": {
         "type": "ExternalName", "externalName": "localhost",
@@ -103,10 +103,10 @@ def metrics(namespace, cluster, monkeypatch):
         "versionPriority": 100,
         "insecureSkipTLSVerify": True,
         "service": {"name": "metrics", "namespace": namespace.name, "port": server.server_port}}})
-    monkeypatch.setattr(Metrics, "load", LOAD)
-    monkeypatch.setattr(Metrics, "idle", 0)
+    monkeypatch.setattr(MetricsHandler, "load", LOAD)
+    monkeypatch.setattr(MetricsHandler, "idle", 0)
     try:
-        yield Metrics
+        yield MetricsHandler
     finally:
         namespace.call("DELETE", f"{services}/{API_SERVICE}")
         server.shutdown()
@@ -114,7 +114,7 @@ def metrics(namespace, cluster, monkeypatch):
 
 @pytest.fixture
 def original_hpa(namespace, metrics):
-    """Create foo and an active autoscaler, and provide the autoscaler's spec and annotations."""
+    """Create foo and an autoscaler, whose spec and annotations are provided."""
     primary = manifest(REPLICAS)
     primary["spec"]["template"]["spec"]["containers"][0]["resources"] = RESOURCES
     namespace.create("replicationcontrollers", primary)
@@ -124,7 +124,7 @@ def original_hpa(namespace, metrics):
 
 
 def create_autoscaler(namespace, target):
-    """Create an autoscaler for 2 to 8 replicas, and wait until it is active."""
+    """Create an active autoscaler for 2 to 8 replicas."""
     spec = {"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 8,
             "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
             "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": UTILIZATION}}]}
@@ -151,19 +151,19 @@ def is_scaling_active(namespace):
 
 
 def rescales(namespace):
-    """Return the messages of the autoscaler's Events about a new size."""
+    """Return the Events of the autoscaler about a new size."""
     events = namespace.call("GET", namespace.path("events"))["items"]
     return [event["message"] for event in events if event["reason"] == "SuccessfulRescale"]
 
 
 def update(namespace, **params):
-    """Update foo so slowly that an autoscaler that is not frozen acts between two steps."""
+    """Update foo so slowly that an autoscaler would act between two steps."""
     return namespace.roll(**{"image": "myimage:v2", "min_ready_seconds": 2, **params})
 
 
 @pytest.mark.full
 def test_autoscaler_that_is_not_frozen_changes_sizes_during_the_update(namespace, original_hpa):
-    """This negative control shows the effect that the following tests exclude."""
+    """This effect is excluded by the following tests."""
     try:
         update(namespace, autoscaler="ignore")
     except RolloutError as error:
@@ -225,7 +225,7 @@ def test_autoscaler_stays_frozen_at_a_pause(namespace, original_hpa):
 @pytest.mark.parametrize("next_options", [{}, {"state": "rolled_back"}], ids=["update", "rollback"])
 def test_autoscaler_does_not_scale_while_keep_old_keeps_the_old_pods(
         namespace, original_hpa, next_options, metrics):
-    """The test doubles the load. The autoscaler scales foo only after the next task."""
+    """The load is doubled."""
     update(namespace, pause_at="100%", keep_old=True, min_ready_seconds=0)
     assert pod_counts(namespace) == (REPLICAS, REPLICAS)
     metrics.load = 2 * LOAD
@@ -309,8 +309,8 @@ def test_autoscaler_is_restored_after_a_denied_step(namespace, original_hpa):
 @pytest.mark.parametrize("next_task", ["rolled_back", "ignore", "rerun"])
 def test_autoscaler_is_restored_after_a_kill_at_the_freeze(
         namespace, kind, next_task):
-    """The client is killed after its first write, which freezes the autoscaler. At this point, a
-    Deployment has no annotation of the update. The autoscaler has no metrics, so it is inactive.
+    """At the kill, a Deployment has no annotation of the update. The autoscaler has no metrics, so
+    it is inactive.
     """
     if kind == "Deployment":
         namespace.make_deployment(2)
@@ -358,7 +358,7 @@ def deployment(namespace, metrics):
 
 
 def is_of_size(namespace, size, pods):
-    """Return whether the Deployment has the size, and both versions together this many pods."""
+    """Return whether the Deployment has the size, and this many pods of both versions."""
     return (namespace.deployment()["spec"]["replicas"] == size
             and sum(pod_counts(namespace)) == pods)
 
@@ -366,9 +366,7 @@ def is_of_size(namespace, size, pods):
 @pytest.mark.full
 def test_active_autoscaler_scales_both_versions_of_a_paused_deployment(
         namespace, deployment, metrics):
-    """The number of pods, old and new together, is the number that the autoscaler requests. The
-    share of each version remains the same.
-    """
+    """The autoscaler changes the number of all pods, and the share of each version remains."""
     update(namespace, kind="Deployment", pause_at="25%", autoscaler="ignore")
     assert pod_counts(namespace) == (3, 1)
 
@@ -391,9 +389,8 @@ def test_active_autoscaler_scales_both_versions_of_a_paused_deployment(
 @pytest.mark.full
 def test_active_autoscaler_scales_a_deployment_with_all_old_pods_to_the_maximum(
         namespace, deployment, metrics):
-    """The autoscaler computes one size from the metrics of all pods, and the Deployment then has
-    that many pods of each version. If each pod uses more than half of the target even without a
-    load, the size grows to the maximum.
+    """The size is computed from all pods, and each version then has that many. If each pod uses
+    more than half of the target without a load, the size grows to the maximum.
     """
     metrics.load, metrics.idle = 0, 30
     update(namespace, kind="Deployment", pause_at="25%", autoscaler="ignore")

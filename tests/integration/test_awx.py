@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the AWX project of examples/ with ansible-runner, which AWX uses to run jobs."""
+"""Test the AWX project of examples/ with ansible-runner, as in AWX."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from objects import eventually
 
 ROOT = Path(__file__).parents[2]
 PROJECT = ROOT / "examples"
-#: Inventory of AWX for jobs without managed hosts.
+#: AWX's inventory without managed hosts.
 LOCALHOST_INVENTORY = ("localhost ansible_connection=local ansible_python_interpreter=\"{{ "
                        "ansible_playbook_python }}\"\n")
 
 
 class Jobs:
-    """Launches jobs, each with a separate private data directory."""
+    """Launches jobs, each with its own private data directory."""
 
     def __init__(self, namespace, cluster, environment, folder):
         self.namespace, self.folder, self.count = namespace, folder, 0
@@ -54,7 +54,7 @@ class Jobs:
         return folder
 
     def launch(self, playbook, canceled=lambda: False, files=None, **variables):
-        """Run a job until it ends or is canceled, and return the runner."""
+        """Run a job until it ends or is canceled."""
         runner = ansible_runner.run(private_data_dir=str(self.create_data_dir(variables, files)),
                                     playbook=playbook, quiet=True,
                                     cancel_callback=canceled)
@@ -68,14 +68,14 @@ def jobs(namespace, cluster, ansible_environment, tmp_path):
 
 
 class ContainerJob:
-    """A job that runs like in a container of OpenShift.
+    """A job as in a container of OpenShift.
 
     The user id has no name, the home directory is read-only, and the group is root. cancel() sends
-    SIGTERM, as Kubernetes does to the container of a deleted pod.
+    SIGTERM, as for a deleted pod.
     """
 
-    #: Command that runs another command as the user. The user may read all files, because the
-    #: interpreter may belong to root, but may write only its own files.
+    #: Prefix of a command of the user, who may read all files, because the interpreter may belong
+    #: to root, but may write only its own files.
     USER = ("setpriv", "--reuid", "12345", "--regid", "0", "--clear-groups", "--inh-caps",
             "+dac_read_search",
             "--ambient-caps", "+dac_read_search")
@@ -123,7 +123,7 @@ def open_folder():
 
 
 def artifacts(runner):
-    """Return the artifacts of a job, a dictionary that AWX passes to the next job of a workflow."""
+    """Return the artifacts of a job, which AWX passes to the next job of a workflow."""
     (stats,) = (event["event_data"]
                 for event in runner.events if event["event"] == "playbook_on_stats")
     return stats["artifact_data"]
@@ -134,14 +134,13 @@ def images(namespace):
 
 
 def survey(name):
-    """Return the default answer to each question of a survey, by the variable of the question."""
+    """Return the default answers of a survey, by variable."""
     spec = json.loads((PROJECT.parent / f"{name}.survey.json").read_text())["spec"]
     return {question["variable"]: question["default"] for question in spec}
 
 
 @pytest.mark.full
 def test_workflow_updates_and_rolls_back(namespace, jobs):
-    """AWX passes the artifacts of the first job to the second job as extra variables."""
     namespace.make_primary(4)
 
     answers = {"controller": "foo", "image": "myimage:v2", "controller_namespace": namespace.name}
@@ -172,7 +171,7 @@ def test_workflow_updates_and_rolls_back(namespace, jobs):
 
 @pytest.mark.full
 def test_workflow_rolls_back_a_deployment_to_a_revision(namespace, jobs):
-    """The rollback learns the kind of the controller from the artifacts of the update."""
+    """The artifacts of the update contain the kind."""
     namespace.make_deployment(2)
     answers = {"controller": "foo", "image": "myimage:v2", "controller_namespace": namespace.name,
                "kind": "Deployment"}
@@ -193,9 +192,7 @@ def test_workflow_rolls_back_a_deployment_to_a_revision(namespace, jobs):
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"),
                     reason="SKIPPED: only root can change the user")
 def test_job_runs_in_a_container_without_a_user_name_and_home(namespace, jobs, open_folder):
-    """The test cancels a job, relaunches the job, and rolls back. The artifacts of the relaunched
-    job contain the report.
-    """
+    """The artifacts of the relaunched job contain the report."""
     jobs.folder = open_folder
     namespace.make_primary(4)
     variables = {"controller": "foo", "image": "myimage:v2-slow", "report": "rollout.html"}
@@ -274,7 +271,7 @@ def test_failed_job_shows_the_failure_in_its_artifacts(namespace, jobs):
 @pytest.mark.full
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
 def test_next_commands_of_a_failed_job_launch_jobs(namespace, jobs):
-    """Errors of the role and of the module name job templates instead of ad-hoc commands."""
+    """Errors name job templates instead of ad-hoc commands."""
     namespace.make_primary(2)
     in_awx = {"awx_job_id": 7, "awx_job_template_name": "Update shop", "controller": "foo",
               "image": "myimage:v2-crash", "failure_grace": 1}
@@ -355,7 +352,7 @@ def uids_of_new_pods(namespace):
 def stable_generations(namespace):
     """Return generations() if it does not change for 4 s, or else None.
 
-    A slow pod becomes ready within 4 s, so that a running update would change a controller.
+    A slow pod becomes ready within 4 s, and a running update then changes a controller.
     """
     before = generations(namespace)
     threading.Event().wait(4)
@@ -363,5 +360,4 @@ def stable_generations(namespace):
 
 
 def generations(namespace):
-    """Return the generation of each controller, by name."""
     return {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rc_names()}

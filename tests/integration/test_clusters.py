@@ -3,7 +3,7 @@
 
 """Test that playbooks change the clusters of the selected hosts, not of the current context.
 
-Two contexts with two namespaces of one cluster represent two clusters.
+Two namespaces of one cluster represent two clusters.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ HTML = "{http://www.w3.org/1999/xhtml}"
 
 @pytest.fixture
 def clusters(cluster, namespace):
-    """Provide the two namespaces that represent clusters, by the names of their hosts.
+    """Provide the two namespaces, by the names of their hosts.
 
-    In each of them, and in the namespace of the current context, an update is paused at one new
-    pod.
+    In both, and in the namespace of the current context, an update is paused at one new pod.
     """
     namespaces = {name: Namespace(cluster.kubeconfig, name) for name in CLUSTERS}
     for target in (namespace, *namespaces.values()):
@@ -40,8 +39,8 @@ def clusters(cluster, namespace):
 def playbooks(clusters, namespace, plain_environment, tmp_path):
     """Provide the playbooks, in a folder with a kubeconfig and two inventories.
 
-    The kubeconfig has a context for each cluster, and another one as the current context. The
-    inventory clusters.yml contains both clusters, and machines.yml contains hosts without contexts.
+    The current context is none of the clusters. clusters.yml contains both clusters, and
+    machines.yml contains hosts without contexts.
     """
     kubeconfigs = {name: target.kubeconfig_of({"token": target.token})
                    for name, target in {"current": namespace, **clusters}.items()}
@@ -64,9 +63,7 @@ def playbooks(clusters, namespace, plain_environment, tmp_path):
 
 
 def new_pod_counts(*namespaces):
-    """Return the number of new pods in each namespace: 0 after a rollback, 1 at the pause, 2 after
-    the update.
-    """
+    """Return 0 after a rollback, 1 at the pause, and 2 after the update."""
     return [pod_counts(namespace)[1] for namespace in namespaces]
 
 
@@ -144,7 +141,7 @@ def test_context_option_selects_the_cluster_without_an_inventory_of_clusters(
 @pytest.mark.full
 @pytest.mark.parametrize("fails", [False, True])
 def test_one_report_covers_all_clusters(clusters, namespace, playbooks, fails):
-    """The report includes clusters that were not updated because another region has failed."""
+    """The report includes clusters that were not started because another region has failed."""
     (playbooks.folder
      / "regions.yml").write_text(json.dumps({"north": {"hosts": {"lyon": {}}},
                                              "south": {"hosts": {"porto": {}}}}))
@@ -177,7 +174,7 @@ def test_one_report_covers_all_clusters(clusters, namespace, playbooks, fails):
 
 @pytest.mark.full
 def test_report_shows_a_failed_and_a_successful_cluster(clusters, namespace, playbooks):
-    """The first host writes the report although its own update fails."""
+    """The first host writes the report although its update fails."""
     playbooks.write("not-lyon.yml",
                     [{"name": "Fail in lyon", "ansible.builtin.fail": {"msg": "closed"},
                       "when": "inventory_hostname == 'lyon'"}])

@@ -39,7 +39,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
-#: Exec plugin that returns the token in TOKEN_FILE, and writes a line to a log at each call.
+#: Exec plugin that returns the token in TOKEN_FILE, and logs each call.
 PLUGIN = """#!/bin/sh
 echo asked >> "$0.log"
 token=$(cat "$TOKEN_FILE")
@@ -51,7 +51,7 @@ echo ' "status": {"token": "'"$token"'"}}'
 
 
 class Token:
-    """A token in a file. The token is bound to a Secret, and expires when the Secret is deleted."""
+    """A token in a file. It is bound to a Secret, and expires with it."""
 
     def __init__(self, namespace, name):
         self.namespace, self.name, self.count = namespace, name, 0
@@ -59,7 +59,6 @@ class Token:
         self.renew()
 
     def renew(self):
-        """Write a new token to the file."""
         self.count += 1
         secret = self.namespace.create("secrets",
                                        {"metadata": {"name": f"{self.name}-{self.count}"}})
@@ -68,8 +67,8 @@ class Token:
         Path(self.file).write_text(f"{self.value}\n", encoding="utf-8")
 
     def expire(self):
-        """Delete the Secret, and wait until the API server, which caches tokens for 10 s, refuses
-        the token.
+        """Delete the Secret, and wait until the token is refused (the API server caches it for 10
+        s).
         """
         self.namespace.remove(f"{self.name}-{self.count}", resource="secrets")
         gateway_with_old_token = KubernetesGateway(
@@ -85,9 +84,9 @@ class Token:
 
 
 def update_with_expiring_token(namespace, name, token, kubeconfig):
-    """Update a controller, and return the result, or the error of a failed update.
+    """Update a controller, and return the result or the error.
 
-    After the fifth write, the client's token expires, and a new token is written to the file.
+    After the fifth write, the token expires, and the file gets a new one.
     """
     def expire():
         token.expire()
@@ -106,12 +105,10 @@ def update_with_expiring_token(namespace, name, token, kubeconfig):
 
 @pytest.mark.full
 def test_expired_token_is_replaced_during_the_update(namespace, monkeypatch):
-    """The tokens come from an exec plugin, the tokenFile of a kubeconfig, and the token file of a
-    pod.
+    """An inline token cannot be read again, so this task fails, and a rerun with a new token
+    resumes.
 
-    An inline token cannot be read again. The task therefore fails, and a rerun with a new token
-    resumes the update. The updates run in parallel to save time, because each waits until the API
-    server's cache has dropped the old token.
+    The updates run in parallel to save time, because each waits for the cache of the API server.
     """
     sources = ("plugin", "file", "pod", "inline")
     tokens = {}
@@ -166,7 +163,7 @@ def test_expired_token_is_replaced_during_the_update(namespace, monkeypatch):
 # Secrets that must not be shown
 
 class SecretScanner:
-    """Searches all command lines of this machine, and all files in a folder, for secrets."""
+    """Searches all command lines of this machine, and all files in a folder."""
 
     def __init__(self, folder: Path, secrets: list[str]) -> None:
         self.folder, self.secrets = folder, [secret.encode() for secret in secrets]
@@ -205,7 +202,6 @@ class Proxy(socketserver.ThreadingTCPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), ProxyHandler)
         self.address = f"127.0.0.1:{self.server_address[1]}"
-        #: Headers of each request.
         self.requests = []
 
 
@@ -243,8 +239,7 @@ def proxy(monkeypatch):
 
 
 def credentials(namespace, proxy=""):
-    """Return the ways to pass credentials for the tests' cluster: a dictionary from name to Case.
-    """
+    """Return the ways to pass credentials, by name."""
     configuration = namespace.client.configuration
     invalid_headers = {"kubeconfig": namespace.kubeconfig, "proxy_headers": f"me:{PASSWORD}"}
     return {"proxy-headers-as-text": Case([PASSWORD], invalid_headers,
@@ -254,7 +249,6 @@ def credentials(namespace, proxy=""):
 
 
 def test_proxy_credentials_reach_only_the_proxy(namespace, proxy):
-    """The API server does not receive the credentials, and an error does not show them."""
     namespace.make_primary(1)
     for options in ({"proxy": f"http://me:{PASSWORD}@{proxy.address}"},
                     {"proxy": f"http://{proxy.address}",
@@ -273,7 +267,7 @@ def test_proxy_credentials_reach_only_the_proxy(namespace, proxy):
 
 @pytest.mark.full
 def test_secret_option_is_never_shown(namespace, ansible_environment, tmp_path, proxy):
-    """The output (with -vvvv and --diff), temporary files and command lines contain no secret."""
+    """The output has -vvvv and --diff."""
     cases = {name: case
              for name, case in credentials(namespace, proxy.address).items()
              if not case.environment}
@@ -294,8 +288,8 @@ def test_secret_option_is_never_shown(namespace, ansible_environment, tmp_path, 
                           "proxy-headers-variable"])
 def test_secret_of_the_environment_is_never_shown(namespace, ansible_environment, tmp_path, proxy,
                                                   name):
-    """Ansible writes the options to temporary files, because pipelining is disabled. The secret is
-    in a variable of the environment, so that no file contains it.
+    """Without pipelining, Ansible writes the options to temporary files, but not a secret of the
+    environment.
     """
     environment = {**ansible_environment, "K8S_AUTH_KUBECONFIG": "", "ANSIBLE_PIPELINING": "0"}
 
@@ -310,7 +304,7 @@ def test_secret_of_the_environment_is_never_shown(namespace, ansible_environment
 @pytest.mark.full
 def test_secret_option_is_in_no_file_if_the_user_disables_pipelining(
         namespace, ansible_environment, tmp_path):
-    """The action plugins enable pipelining again, so that Ansible writes no files."""
+    """The action plugins enable pipelining again."""
     cases = {"api-key": credentials(namespace)["api-key"]}
 
     _output, scanner = play(namespace, {**ansible_environment, "ANSIBLE_PIPELINING": "0"}, tmp_path,
@@ -322,8 +316,7 @@ def test_secret_option_is_in_no_file_if_the_user_disables_pipelining(
 @pytest.mark.full
 def test_kubeconfig_is_read_from_files_and_decrypted_in_memory(
         namespace, ansible_environment, tmp_path):
-    """A relative path is searched for in the same folders as with kubernetes.core. No file and no
-    output contains the decrypted kubeconfig.
+    """A relative path is searched for as in kubernetes.core, and the decrypted text is never shown.
     """
     files, role = tmp_path / "files", tmp_path / "roles" / "shop"
     for folder in (files, role / "files", role / "tasks", tmp_path / "temp"):
@@ -375,10 +368,7 @@ def test_kubeconfig_is_read_from_files_and_decrypted_in_memory(
 
 
 def play(namespace, environment, tmp_path, cases):
-    """Run both modules with each of the cases, and assert that the output contains no secret.
-
-    Return two values: the output, and the SecretScanner that has searched files and command lines.
-    """
+    """Run both modules with each case, and return the output and the SecretScanner."""
     tasks = []
     for name, case in cases.items():
         namespace.make_primary(1, name=name)
@@ -409,7 +399,7 @@ def play(namespace, environment, tmp_path, cases):
 
 
 def remaining_files(tmp_path):
-    """Return the temporary files that remain after the exit of Ansible, except galaxy_token."""
+    """Return the temporary files that remain, except galaxy_token."""
     return [path
             for path in (tmp_path / "temp").rglob("*") if path.is_file()
             and path.name != "galaxy_token"]

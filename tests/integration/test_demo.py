@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def cluster_name(cluster):
-    """Provide the name of the tests' cluster, and delete the demo's objects after the test."""
+    """Provide the cluster's name, and delete the demo's objects after the test."""
     if external_kubeconfig():
         pytest.skip("KUBECONFIG names the cluster, but the demo starts an embedded cluster")
     yield cluster.name

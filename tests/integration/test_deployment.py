@@ -31,8 +31,8 @@ def settings(item):
     return {field: item["spec"].get(field) for field in SETTINGS}
 
 
-# The Deployment controller ignores terminating pods, so the number of pods may exceed the limit of
-# the surge by the size of a step.
+# The Deployment controller ignores terminating pods, so the number of pods may exceed the surge by
+# the size of a step.
 
 
 def test_image_is_updated_and_the_rerun_writes_nothing(namespace):
@@ -173,7 +173,7 @@ def test_restart_replaces_all_pods_once(namespace):
 
 
 def test_settings_changed_by_another_client_during_the_update_are_retained(namespace):
-    """The update restores only the settings that no other client has changed."""
+    """Only unchanged settings are restored."""
     namespace.make_deployment(3)
     update(namespace, pause_at="1")
     namespace.patch_deployment({"spec": {"progressDeadlineSeconds": 2**31 - 1, "paused": False,
@@ -308,9 +308,7 @@ def info(namespace):
 
 @pytest.mark.full
 def test_autoscaler_is_frozen_until_the_end_of_the_update(namespace):
-    """During a pause, the Deployment controller would distribute a size change over both
-    versions.
-    """
+    """At a pause, the Deployment controller would distribute a size change over both versions."""
     namespace.make_deployment(3)
     path = f"/apis/autoscaling/v2/namespaces/{namespace.name}/horizontalpodautoscalers"
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "foo"}
@@ -329,7 +327,6 @@ def test_autoscaler_is_frozen_until_the_end_of_the_update(namespace):
 
 @pytest.mark.fake_nodes("pods that become ready simultaneously")
 def test_number_of_requests_does_not_depend_on_the_number_of_pods(namespace):
-    """The test compares Deployments of 4 and of 40 pods."""
     request_counts = []
     for replicas in (4, 40):
         namespace.make_deployment(replicas, name=f"foo-{replicas}")
@@ -360,9 +357,7 @@ def test_info_reports_an_update_in_progress_as_for_other_kinds(namespace):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
 def test_task_without_wait_ends_and_the_next_task_waits_for_the_update(namespace, request, kind):
-    """A rerun without wait writes nothing. The last task, which waits, restores the settings that
-    the update has changed.
-    """
+    """The last task, which waits, restores the settings."""
     def read():
         return {"Deployment": namespace.deployment, "StatefulSet": namespace.stateful_set,
                 "DaemonSet": namespace.daemon_set}[kind]()

@@ -29,9 +29,9 @@ def update(namespace, **params):
     return namespace.roll(**{"kind": "Deployment", **params})
 
 
-def annotate(namespace, text):
-    """Write the record, and wait until the Deployment controller has observed the change."""
-    namespace.patch_deployment({"metadata": {"annotations": {object_meta.LAST_ROLLOUT: text}}})
+def annotate(namespace, record):
+    """Write the record, and wait until the Deployment controller has observed it."""
+    namespace.patch_deployment({"metadata": {"annotations": {object_meta.LAST_ROLLOUT: record}}})
     eventually(lambda: (item := namespace.deployment())["status"]["observedGeneration"]
                == item["metadata"]["generation"],
                "the observed generation")
@@ -43,7 +43,7 @@ def replica_set_name(namespace, image):
 
 
 def forged_record(namespace, image="myimage:v2", **changes):
-    """Return a forged record as JSON. Its hashes are correct unless `changes` replaces them."""
+    """Return a forged record as JSON, with correct hashes."""
     item = namespace.deployment()
     spec = item["spec"]
     request = parse_request({"name": "foo", "namespace": namespace.name, "kind": "Deployment",
@@ -69,7 +69,6 @@ def deployment_spec(namespace):
     return namespace.deployment()["spec"]
 
 
-#: For each forgery, the arguments of forged_record().
 FORGERIES = {
     "strategy of the record": {}, "Recreate": {"original": {"strategy": RECREATE}},
     "paused": {"original": {"paused": True}, "paused": 1},
@@ -83,8 +82,8 @@ def deployment_image(namespace):
 
 
 def test_forged_record_after_an_update_causes_no_change(namespace):
-    """An update ignores the forged record. A rollback may return to the previous revision, because
-    a killed client may have written the same record, but it goes back no further.
+    """A rollback may return to the previous revision, because a killed client may have written the
+    same record, but it goes back no further.
     """
     namespace.make_deployment(2)
     for image in IMAGES[1:]:
@@ -141,11 +140,7 @@ def test_rollback_from_a_pause_ignores_a_forged_record(namespace):
 
 
 @pytest.mark.parametrize("number, after", [(1, True), (2, False)])
-def test_rerun_after_a_kill_restores_the_baseline_settings(
-        namespace, number, after):
-    """After the kill, the spec contains the strategy of the update. The rerun restores the former
-    strategy.
-    """
+def test_rerun_after_a_kill_restores_the_strategy(namespace, number, after):
     namespace.make_deployment(3)
     before = deployment_spec(namespace)
     with pytest.raises(Killed):

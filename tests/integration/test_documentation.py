@@ -3,9 +3,8 @@
 
 """Execute the Ansible commands and playbooks of the documentation.
 
-Each example runs in the namespace of the test, which contains the controllers of the examples. The
-test replaces the namespace that the example names. If the example is a rollback, the test first
-starts an update of these controllers, which pauses.
+Each example runs in the namespace of the test, which contains the controllers of the examples.
+Before a rollback, the test starts an update of them and pauses it.
 """
 
 from __future__ import annotations
@@ -29,40 +28,40 @@ import yaml
 from objects import manifest, role_rules
 
 ROOT = Path(__file__).parents[2]
-#: awx.md and many-clusters.md have separate tests, which need other programs or clusters.
+#: awx.md and many-clusters.md have separate tests.
 PAGES = ["README.md", "docs/tutorial/first-update.md", "docs/concepts/how-it-works.md",
          "docs/how-to/autoscalers.md", "docs/how-to/changed-data.md", "docs/how-to/image-tags.md",
          "docs/how-to/migrate.md", "docs/how-to/recovery.md", "docs/reference/permissions.md",
          "roles/image_bump/README.md", "roles/rollback/README.md"]
-#: Names of the controllers in the examples.
+#: Controllers in the examples.
 NAMES = ("foo", "shop")
 #: Task files in the examples: checks and hooks.
 FILES = re.compile(r"\b[\w/-]+\.yml\b")
-#: Line of a page that contains an ad-hoc command or a playbook command of the collection.
+#: Line with an ad-hoc command or a playbook command of the collection.
 COMMAND = re.compile(r"(?:    |\$ |.*`)(ansible(?:-playbook)? "
                      r"[^`]*baton\.kubernetes\.[^`]*?)`?(?:;.*|\.)?$")
-#: Other commands of README.md, with the tests that execute them.
+#: Other commands of README.md, with the reason why they need no test here.
 TESTED_ELSEWHERE = {
     "make demo": "test_demo.py",
     "make test": "runs this test",
 }
-#: Address in the examples; the tests replace it by the address of a test server.
+#: Address in the examples, replaced by that of a test server.
 ADDRESS = "https://shop.example.com"
-#: Pages whose examples `make test` executes. `make test-all` executes the examples of all PAGES.
+#: Pages whose examples `make test` executes; `make test-all` executes all.
 PAGES_OF_MAKE_TEST = ("README.md",)
-#: Commands of README.md for a new namespace, which are executed together.
+#: Commands of README.md that are executed in order.
 FIRST_STEPS = re.compile(r"^## Five minutes on your own cluster\n.*?```console\n(.*?)```",
                          re.DOTALL | re.MULTILINE)
-#: Commands of README.md that install the collection from a clone.
+#: Commands of README.md for a clone.
 INSTALL = re.compile(r"^## Install\n.*?\n\n((?:    [^\n]*\n)+)", re.DOTALL | re.MULTILINE)
-#: Maximum duration of the commands in INSTALL and FIRST_STEPS together, in seconds.
+#: Maximum duration of INSTALL and FIRST_STEPS together.
 MAX_SECONDS = 300
-#: Part of a command that is not executed, because it has placeholders or needs other clusters.
+#: Matches commands that have placeholders or need other clusters.
 NOT_EXECUTABLE = re.compile(r"\.\.\.|HASH|foo-2|-i clusters\.yml")
 
 
 def first_steps():
-    """Return each command of INSTALL and FIRST_STEPS, with the lines of output in README.md."""
+    """Return pairs of command and documented output lines, of INSTALL and FIRST_STEPS."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (install,), (block,) = INSTALL.findall(text), FIRST_STEPS.findall(text)
     steps = (step.splitlines() for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:])
@@ -71,21 +70,18 @@ def first_steps():
 
 
 def commands():
-    """Return the commands of all PAGES as parameters of a test, each command once.
-
-    The id of a parameter names the first page that contains the command.
-    """
-    pages = {}
+    """Return the commands of all PAGES as parameters, each command once."""
+    page_of_command = {}
     for page in PAGES:
         for line in FIRST_STEPS.sub("", (ROOT / page).read_text(encoding="utf-8")).splitlines():
             if (match := COMMAND.match(line)) and not NOT_EXECUTABLE.search(match[1]):
-                pages.setdefault(match[1].strip(), page)
+                page_of_command.setdefault(match[1].strip(), page)
     return [pytest.param(command, id=f"{page}-{number}", marks=marks_of(page))
-            for number, (command, page) in enumerate(pages.items())]
+            for number, (command, page) in enumerate(page_of_command.items())]
 
 
 def playbooks():
-    """Yield the playbooks of all PAGES as parameters of a test."""
+    """Yield the playbooks of all PAGES as parameters."""
     for page in PAGES:
         text = (ROOT / page).read_text(encoding="utf-8")
         for number, block in enumerate(re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)):
@@ -97,7 +93,6 @@ def playbooks():
 
 
 def marks_of(page):
-    """Return the markers of a test that executes an example of the page."""
     return () if page in PAGES_OF_MAKE_TEST else pytest.mark.full
 
 
@@ -111,8 +106,6 @@ def commands_of_readme():
 
 
 class HealthyHandler(http.server.BaseHTTPRequestHandler):
-    """Handler of a service that answers every check with status 200."""
-
     def do_GET(self):
         self.send_response(200)
         self.end_headers()
@@ -123,7 +116,6 @@ class HealthyHandler(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def healthy_server():
-    """Run the service during the block, and yield its address."""
     with http.server.HTTPServer(("127.0.0.1", 0), HealthyHandler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
@@ -138,7 +130,7 @@ def healthy_server():
 def run_example(namespace, ansible_environment, tmp_path):
     """Provide a function that executes a command of an example, and returns the output.
 
-    The function first creates the controllers and the files of the examples.
+    It first creates the controllers and the files of the example.
     """
 
     def run_example(*command, is_rollback=False, files=()):
@@ -201,7 +193,6 @@ def test_documented_playbook_succeeds(namespace, run_example, tmp_path, plays):
 
 @pytest.fixture
 def clone(tmp_path):
-    """Provide a folder with the files of this checkout that a clone would have."""
     folder = tmp_path / "clone"
     listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others",
                              "--exclude-standard"], cwd=ROOT, check=True, capture_output=True)
@@ -215,9 +206,9 @@ def clone(tmp_path):
 @pytest.mark.full
 def test_first_steps_on_a_new_cluster_show_the_documented_output(cluster, plain_environment,
                                                                  clone):
-    """Paste README's commands into a shell, in a clone, without another copy of the collection.
+    """Paste README's commands into a shell, in a clone. The tier `kind` runs this test too.
 
-    The tier `kind` runs this test too. pip finds the packages in .venv.
+    `pip install` downloads nothing, because .venv already has the packages.
     """
     environment = shell_environment(cluster, plain_environment)
     # by default, Ansible searches for collections below ANSIBLE_HOME
@@ -241,7 +232,7 @@ def test_first_steps_on_a_new_cluster_show_the_documented_output(cluster, plain_
 
 @pytest.mark.full
 def test_first_section_of_the_tutorial_succeeds_in_order(cluster, plain_environment):
-    """Paste the commands one after another into a shell. The tier `kind` runs this test too."""
+    """The tier `kind` runs this test too."""
     page = (ROOT / "docs/tutorial/first-update.md").read_text(encoding="utf-8")
     section = page.partition("\n## Update, roll back, and look\n")[2].partition("\n## ")[0]
     (create,) = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
@@ -256,7 +247,7 @@ def test_first_section_of_the_tutorial_succeeds_in_order(cluster, plain_environm
 
 
 def shell_environment(cluster, plain_environment):
-    """Return the environment of a shell with ansible, kubectl and a kubeconfig."""
+    """Return an environment with ansible, kubectl and a kubeconfig."""
     program = shutil.which("kubectl") or binaries.provide(["kubectl"])["kubectl"]
     return {**plain_environment, "KUBECONFIG": cluster.kubeconfig,
             "PATH": f"{plain_environment['PATH']}{os.pathsep}{Path(program).parent}"}

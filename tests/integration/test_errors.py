@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the errors of tasks. Most of these tasks are refused before their first write.
-
-tests/unit/model/test_options.py tests invalid input without a cluster.
-"""
+"""Test the errors of tasks; tests/unit/model/test_options.py tests invalid input."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 
 def refused_task(namespace, **params) -> RolloutError:
-    """Run a task that fails, assert that it has changed no controller, and return the error."""
+    """Return the error of a task, which must change no controller."""
     generations = {name: namespace.rc(name)["metadata"]["generation"]
                    for name in namespace.rc_names()}
     annotations = {name: namespace.rc(name)["metadata"].get("annotations")
@@ -44,17 +41,17 @@ def test_error_for_a_missing_controller_names_readable_objects_of_other_kinds(na
 
     message = f"ReplicationController {namespace.name}/foo: there is no such ReplicationController"
 
-    reason = f"{message}.\nReason: there is a Deployment foo (kind=Deployment)"
-    assert refused_task(namespace, image="myimage:v2").message == reason
+    full_message = f"{message}.\nReason: there is a Deployment foo (kind=Deployment)"
+    assert refused_task(namespace, image="myimage:v2").message == full_message
 
     namespace.allow([{"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["get"]}],
                     "get-daemonsets")
     assert (refused_task(namespace, image="myimage:v2").message
-            == f"{reason} and a DaemonSet foo (kind=DaemonSet)")
+            == f"{full_message} and a DaemonSet foo (kind=DaemonSet)")
 
 
 def test_missing_namespace_is_reported(namespace):
-    """The error names the namespace if the task may read it, or else the missing permission."""
+    """The error names the namespace, or the missing permission to read it."""
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:v2", namespace="missing")
     with namespace.as_administrator(), pytest.raises(RolloutError) as administrator_error:
@@ -133,7 +130,7 @@ def test_unknown_field_is_refused(namespace):
 
 
 def test_merged_template_retains_ports_with_the_same_number(namespace):
-    """A strategic merge patch uses the number as the key of a port, and ignores the protocol."""
+    """A strategic merge patch identifies a port by its number, without the protocol."""
     ports = [{"containerPort": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     body = manifest(1)
     body["spec"]["template"]["spec"]["containers"][0]["ports"] = ports
@@ -171,8 +168,7 @@ def test_unrelated_controller_with_the_successor_name_is_refused(namespace):
 
 @pytest.mark.full
 def test_successor_of_a_deleted_primary_is_refused(namespace):
-    """The test creates foo again. The annotations of the successor have the uid of the former foo.
-    """
+    """The annotations of the successor have the uid of the deleted foo."""
     namespace.make_primary(3)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
@@ -223,7 +219,6 @@ def test_interrupted_kubectl_rolling_update_is_refused(namespace):
 
 
 def connection_error(namespace, **connection):
-    """Return the error of a task with these connection options."""
     request = parse_request({"name": "foo", "namespace": namespace.name, "image": "myimage:v2"})
     with pytest.raises(RolloutError) as error:
         driver.run(choose(request), request, namespace.gateway(**connection), driver.Clock())
@@ -240,8 +235,7 @@ def test_invalid_token_is_an_error(namespace):
 
 
 def test_impersonated_user_has_only_the_permissions_of_that_user(namespace):
-    """The ServiceAccount may not impersonate jane. The administrator may, and jane has no
-    permissions.
+    """The administrator may impersonate jane, who has no permissions; the ServiceAccount may not.
     """
     namespace.make_primary(1)
 

@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run the repository of examples/ as a team would, with the repository's permissions, inventory
-and checks.
-"""
+"""Run the repository of examples/ with its permissions, inventory and checks."""
 
 from __future__ import annotations
 
@@ -23,14 +21,14 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 RESOURCES = {"Role": "roles", "RoleBinding": "rolebindings"}
 
 
-class Shop(http.server.BaseHTTPRequestHandler):
-    """Handler of a service that is healthy only at its first request."""
+class ShopHandler(http.server.BaseHTTPRequestHandler):
+    """Service that is healthy only at its first request."""
 
     requests = 0
 
     def do_GET(self):
-        Shop.requests += 1
-        self.send_response(200 if self.path == "/health" and Shop.requests == 1 else 503)
+        ShopHandler.requests += 1
+        self.send_response(200 if self.path == "/health" and ShopHandler.requests == 1 else 503)
         self.end_headers()
 
     def log_message(self, *_unused):
@@ -39,9 +37,8 @@ class Shop(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def shop_url():
-    """Run the service of the check, and provide its address."""
-    Shop.requests = 0
-    with http.server.HTTPServer(("127.0.0.1", 0), Shop) as server:
+    ShopHandler.requests = 0
+    with http.server.HTTPServer(("127.0.0.1", 0), ShopHandler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -51,7 +48,7 @@ def shop_url():
 
 @pytest.fixture
 def play(namespace, plain_environment, tmp_path, shop_url):
-    """Provide a function that runs a playbook in a copy of the repository, and returns the process.
+    """Provide a function that runs a playbook in a copy of the repository.
 
     The playbook has only the permissions of rbac.yml.
     """
@@ -86,7 +83,7 @@ def test_failed_check_of_the_repository_rolls_back_the_update(namespace, play, s
 
     assert run.returncode != 0 and "smoke.yml" in run.stdout, run.stdout + run.stderr
     # one request at the first stage, and four attempts at the second stage
-    assert Shop.requests == 1 + 4
+    assert ShopHandler.requests == 1 + 4
     assert {pod["spec"]["containers"][0]["image"]
             for pod in namespace.pods() if "deletionTimestamp" not in pod["metadata"]} == {
         "myimage:v1"}

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run examples from the documentation of rolling_update. Each answers a question of new users."""
+"""Run examples from the documentation of rolling_update."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from plays import run_ad_hoc
 
 from ansible_collections.baton.kubernetes.plugins.modules import rolling_update
 
-#: Options of each example, by the name of the task.
 EXAMPLES = {example["name"]: example.get("baton.kubernetes.rolling_update", {})
             for example in yaml.safe_load(rolling_update.EXAMPLES)}
 
 
 def example(prefix):
-    """Return the options of the only example whose name starts with the prefix."""
     (options,) = (options for name, options in EXAMPLES.items() if name.startswith(prefix))
     return dict(options)
 
@@ -30,7 +28,7 @@ def test_canary_of_a_stateful_set_is_watched_and_rolled_back(namespace, ansible_
     assert (options["kind"], options["soak"]) == ("StatefulSet", "10m")
     options |= {"soak": "1s", "image": f"myimage:{tag}", "progress_deadline": "5s"}
 
-    result, _lines = run_ad_hoc(namespace, ansible_environment, succeeds=tag == "v2", **options)
+    result, _stderr = run_ad_hoc(namespace, ansible_environment, succeeds=tag == "v2", **options)
 
     images = [pod["spec"]["containers"][0]["image"] for pod in namespace.pods()]
     if tag == "v2":
@@ -54,7 +52,7 @@ def test_update_by_label_stops_after_the_second_failure(
         namespace.create_any(kind, body)
     eventually(lambda: len(namespace.pods()) == 4, "all pods")
 
-    result, _lines = run_ad_hoc(namespace, ansible_environment, succeeds=False, **options)
+    result, _stderr = run_ad_hoc(namespace, ansible_environment, succeeds=False, **options)
 
     assert [outcome["failed"] for outcome in result["results"]] == [True, True, False, False]
     assert [outcome["skipped"] for outcome in result["results"]] == [False, False, True, True]
@@ -64,8 +62,8 @@ def test_rollback_to_the_previous_revision(namespace, ansible_environment):
     namespace.make_deployment(2)
     namespace.roll(kind="Deployment", image="myimage:v2")
 
-    result, _lines = run_ad_hoc(namespace, ansible_environment,
-                                **example("Roll back to the previous revision"))
+    result, _stderr = run_ad_hoc(namespace, ansible_environment,
+                                 **example("Roll back to the previous revision"))
 
     assert result["msg"] == "foo is rolled back to myimage:v1: 2 of 2 replicas available"
 
@@ -73,8 +71,8 @@ def test_rollback_to_the_previous_revision(namespace, ansible_environment):
 def test_update_pauses_at_half_and_completes(namespace, ansible_environment):
     namespace.make_primary(4)
 
-    paused, _lines = run_ad_hoc(namespace, ansible_environment, **example("Pause the update"))
-    completed, _lines = run_ad_hoc(namespace, ansible_environment, **example("Update the rest"))
+    paused, _stderr = run_ad_hoc(namespace, ansible_environment, **example("Pause the update"))
+    completed, _stderr = run_ad_hoc(namespace, ansible_environment, **example("Update the rest"))
 
     assert paused["rollout"]["phase"] == "paused"
     assert paused["rollout"]["successor"]["replicas"] == 2

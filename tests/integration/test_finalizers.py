@@ -21,8 +21,6 @@ SHORT_DEADLINE = {"progress_deadline": 3}
 
 
 class Kind:
-    """Helpers for controllers of one kind."""
-
     def __init__(self, namespace, name):
         self.namespace, self.name = namespace, name
 

@@ -52,7 +52,6 @@ def images(namespace, names=NAMES):
 
 
 def test_controllers_are_updated_in_parallel_with_one_watch(namespace):
-    """Each update keeps the same guarantees as a separate update."""
     make(namespace, *NAMES)
     params = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
     params |= {"names": NAMES, "namespace": namespace.name, "image": "myimage:v2",
@@ -108,7 +107,7 @@ def test_fleet_of_another_kind_is_updated_and_the_rerun_changes_nothing(
 def test_fleet_of_several_kinds_with_one_name_is_updated_in_the_order_of_the_kinds(
     namespace, ansible_environment
 ):
-    """The ReplicaSets of the Deployment are excluded."""
+    """The ReplicaSet of the Deployment is not updated."""
     namespace.allow(role_rules("baton-stateful-sets"), "stateful-sets")
     kinds = ["StatefulSet", "Deployment", "ReplicationController", "ReplicaSet"]
     for kind in kinds[:3]:
@@ -127,7 +126,7 @@ def test_fleet_of_several_kinds_with_one_name_is_updated_in_the_order_of_the_kin
                                          text=True, timeout=300,
                                          check=True).stdout.partition("=>")[2])
     result, stderr = run_ad_hoc(namespace, ansible_environment, **options)
-    rerun, _lines = run_ad_hoc(namespace, ansible_environment, **options)
+    rerun, _stderr = run_ad_hoc(namespace, ansible_environment, **options)
 
     for answer in (planned, result):
         assert ([(outcome["kind"], outcome["name"], outcome["changed"])
@@ -140,8 +139,8 @@ def test_fleet_of_several_kinds_with_one_name_is_updated_in_the_order_of_the_kin
 
 @pytest.mark.full
 def test_two_kinds_with_one_name_have_separate_leases(namespace):
-    """The two updates run in parallel, and last until each has renewed its Lease. During the
-    updates, a task of an earlier version of the collection is refused.
+    """The updates last until each has renewed its Lease. A task of an earlier version of the
+    collection is refused meanwhile.
     """
     kinds = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT)
     for kind in kinds:
@@ -166,7 +165,7 @@ def test_two_kinds_with_one_name_have_separate_leases(namespace):
     began = time.monotonic()
 
     def begin_earlier_version(gateway):
-        """Try to acquire a Lease as a task on another machine with an earlier version does.
+        """Try to acquire a Lease like an earlier version on another machine.
 
         In earlier versions, the name of the Lease does not contain the kind.
         """
@@ -212,9 +211,9 @@ def test_failure_among_several_kinds_names_the_kind(namespace, ansible_environme
     namespace.patch("replicationcontroller",
                     {"spec": {"template": {"spec": {"priorityClassName": "missing"}}}})
 
-    result, _lines = run_ad_hoc(namespace, ansible_environment, succeeds=False, failure_grace=0,
-                                label_selectors=["tier=backend"],
-                                kind=["Deployment", "ReplicationController"], image="myimage:v2")
+    result, _stderr = run_ad_hoc(namespace, ansible_environment, succeeds=False, failure_grace=0,
+                                 label_selectors=["tier=backend"],
+                                 kind=["Deployment", "ReplicationController"], image="myimage:v2")
 
     assert ("1 of 2 controllers failed (ReplicationController replicationcontroller)"
             in result["msg"])
@@ -262,24 +261,22 @@ def test_rerun_of_a_killed_fleet_resumes_all_updates(namespace, ansible_environm
              for outcome in result["results"] if outcome["skipped"]] == [
         ("other", "it does not run myimage")])
     assert all(f"localhost | {namespace.name} | {name}: " in stderr for name in NAMES[:4])
-    rerun, _lines = run_ad_hoc(namespace, ansible_environment, **options)
+    rerun, _stderr = run_ad_hoc(namespace, ansible_environment, **options)
     assert (not rerun["changed"]
             and rerun["msg"]
             == "4 of 5 controllers are as requested (0 changed), 1 skipped (other)")
 
 
 def test_failure_stops_the_remaining_controllers(namespace, ansible_environment):
-    """The controllers are updated one by one in the order of the option `names`, and the failed
-    update is rolled back.
-    """
+    """The controllers are updated in the order of the option `names`."""
     for name in NAMES[:3]:
         make(namespace, name)
     options = {"names": ["foo-1", "foo-2", "foo-0"], "concurrency": 1, "on_failure": "rollback",
                "image": "myimage:v2"}
     namespace.patch("foo-2", {"spec": {"template": {"spec": {"priorityClassName": "missing"}}}})
 
-    result, _lines = run_ad_hoc(namespace, ansible_environment, succeeds=False, failure_grace=0,
-                                **options)
+    result, _stderr = run_ad_hoc(namespace, ansible_environment, succeeds=False, failure_grace=0,
+                                 **options)
 
     assert ([(outcome["name"], outcome["failed"], outcome["skipped"])
              for outcome in result["results"]] == [
@@ -340,8 +337,8 @@ def test_rollback_by_labels_rolls_back_all_updates_in_progress(namespace, ansibl
     assert all(object_meta.DESIRED in namespace.rc(name)["metadata"]["annotations"]
                for name in NAMES[:2])
 
-    result, _lines = run_ad_hoc(namespace, ansible_environment, label_selectors=["tier=backend"],
-                                state="rolled_back")
+    result, _stderr = run_ad_hoc(namespace, ansible_environment, label_selectors=["tier=backend"],
+                                 state="rolled_back")
 
     assert [outcome["skipped"] for outcome in result["results"]] == [False, False, True]
     assert (set(images(namespace, NAMES[:3]).values()) == {"myimage:v1"}

@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that annotations forged by another client neither change other objects nor block an
-update.
-"""
+"""Test that forged annotations neither change other objects nor block an update."""
 
 from __future__ import annotations
 
@@ -20,14 +18,13 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 
-#: Record of an update in progress, as in the annotation LAST_ROLLOUT.
 UPDATING = identity.canonical({"outcome": "updating", "from": {}, "to": {}, "time": ""})
 
 
 def create_payments(namespace, replicas=2):
     """Create the controller payments of another team, and return its uid.
 
-    Its selector contains a deployment label, like the selector of a successor.
+    Like that of a successor, its selector contains a deployment label.
     """
     spec = manifest(replicas, "payments:v1")["spec"]
     labels = {"app": "payments", object_meta.DEPLOYMENT_LABEL: "0123456789"}
@@ -42,7 +39,7 @@ def annotate(namespace, name, **annotations):
 
 
 def successor_annotations(partner, uid, desired="3"):
-    """Return annotations that name `partner` as the other controller of an update."""
+    """Return the annotations of an update with `partner` as the other controller."""
     return {
         object_meta.PARTNER: partner,
         object_meta.PARTNER_UID: uid,
@@ -100,8 +97,7 @@ def test_controller_that_claims_to_be_a_successor_does_not_block_an_update(names
 
 @pytest.mark.full
 def test_controller_that_claims_to_be_a_former_primary_is_not_deleted(namespace):
-    """During an update of foo, the annotations of payments name foo as the successor of payments.
-    """
+    """During an update of foo, payments names foo as its successor."""
     uid = namespace.make_primary(2)["metadata"]["uid"]
     create_payments(namespace, 0)
     with pytest.raises(Killed):
@@ -185,8 +181,7 @@ def test_successor_with_an_edited_template_is_refused(namespace, params):
     assert namespace.roll(state="rolled_back")["changed"] and namespace.rc_names() == ["foo"]
 
 
-#: Values of annotations that the collection cannot read: JSON that is too deep or too large, JSON
-#: with values of wrong types, and an invalid name.
+#: JSON that is too deep or too large, JSON with values of wrong types, and an invalid name.
 UNREADABLE = ["[" * 20_000, "9" * 5000, '{"next":[]}', '{"outcome":[],"from":"x","to":7,"time":{}}',
               '{"next":"../secrets/db"}']
 

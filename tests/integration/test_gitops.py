@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test updates of objects that other tools manage: field managers, server-side apply and GitOps."""
+"""Test updates of objects that other tools also manage."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ ARGO_COMMAND = "argocd app set web --sync-policy none"
 
 
 def record_managers(managers):
-    """Return a fault that records the field managers of the object after each write.
+    """Return a fault that appends the field managers of the object after each write.
 
-    The fault appends a set of names to the list in `managers` for the resource of the object.
+    `managers` maps a resource to a list of sets.
     """
     def arm(gateway):
         original = gateway.http.send_once
@@ -87,7 +87,7 @@ def test_each_write_has_the_field_manager_of_the_collection(namespace, kind, tas
 
     assert managers.keys() >= {*resources, "leases", "events"}
     for resource, manager_sets in managers.items():
-        # The last write to the autoscaler removes a field, and a removed field has no manager.
+        # The last write to the autoscaler only removes a field, which has no manager.
         assert OUR_MANAGER in manager_sets[0] and (
             OUR_MANAGER in manager_sets[-1] or resource == "horizontalpodautoscalers"
         ), resource
@@ -103,7 +103,6 @@ def make(namespace, kind):
 @pytest.mark.parametrize("kind, number", [(RC, 5), (RC, 11), (DEPLOYMENT, 1)],
                          ids=["sizes", "handover", "Deployment"])
 def test_update_begun_with_the_former_field_manager_completes(namespace, monkeypatch, kind, number):
-    """After the update, managedFields contain both managers."""
     make(namespace, kind)
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(connection, "USER_AGENT", f"{FORMER_MANAGER}/2.8.0")
@@ -126,7 +125,7 @@ def test_update_begun_with_the_former_field_manager_completes(namespace, monkeyp
 def apply(namespace, kind, image, has_selector=True, **query):
     """Apply the manifest like `kubectl apply --server-side`.
 
-    Return the message of the error, such as a conflict, or "" if the apply succeeds.
+    Return the message of the error, or "".
     """
     body, path = manifest(2, image, "foo"), namespace.path("replicationcontrollers", "foo")
     if kind == DEPLOYMENT:
@@ -148,9 +147,7 @@ def apply(namespace, kind, image, has_selector=True, **query):
                          [(RC, "v1", False), (DEPLOYMENT, "apps/v1", True)])
 def test_apply_of_the_old_manifest_conflicts(
         namespace, kind, version, has_selector):
-    """After the update, the collection manages the image (docs/how-to/gitops.md). A manifest with
-    the new image has no conflict.
-    """
+    """After the update, the collection manages the image (docs/how-to/gitops.md)."""
     assert apply(namespace, kind, "myimage:v1", has_selector) == ""
     if kind == RC:
         namespace.until_available("foo", 2)
@@ -168,8 +165,8 @@ def test_apply_of_the_old_manifest_conflicts(
 
 
 def test_apply_of_a_manifest_with_a_selector_conflicts(namespace):
-    """The selector is one field, and contains the deployment label after an update. An apply with
-    force removes the label, which does not affect the pods, and the next update sets the label.
+    """The selector is one field, and contains the deployment label after an update. Without the
+    label, the pods are unaffected, and the next update sets it again.
     """
     assert apply(namespace, RC, "myimage:v1") == ""
     namespace.until_available("foo", 2)
@@ -206,7 +203,6 @@ def test_gitops_controller_is_reported_once_before_the_first_write(namespace):
 
 @pytest.mark.full
 def test_flux_is_recognized_by_its_field_manager(namespace):
-    """Flux is recognized in managedFields, not by a label."""
     namespace.make_deployment(1)
     namespace.roll(kind=DEPLOYMENT, image="myimage:v2")
     query = "fieldManager=kustomize-controller&force=true"
@@ -237,13 +233,12 @@ def test_migration_warns_that_a_gitops_controller_recreates_the_controller(names
 
 KUSTOMIZATION = {"kustomize.toolkit.fluxcd.io/name": "apps",
                  "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
-#: Annotations by which suspend_gitops excludes an object from Flux.
+#: Annotations that exclude an object from Flux.
 EXCLUSION_ANNOTATIONS = {FLUX_RECONCILE: "disabled", SUSPENDED_GITOPS: FLUX_RECONCILE}
 EXCLUSION_WARNING = "suspend_gitops excludes foo from it until the update ends"
 
 
 def make_for_flux(namespace, kind):
-    """Create foo with the labels of a Kustomization."""
     make(namespace, kind)
     path = (namespace.path("replicationcontrollers", "foo") if kind == RC
             else namespace.apps_path("deployments", "foo"))
@@ -252,7 +247,6 @@ def make_for_flux(namespace, kind):
 
 
 def exclusion_annotations(namespace, kind):
-    """Return those EXCLUSION_ANNOTATIONS that foo has, with their values."""
     item = namespace.rc() if kind == RC else namespace.deployment()
     annotations = item["metadata"].get("annotations", {})
     return {key: annotations[key] for key in EXCLUSION_ANNOTATIONS if key in annotations}

@@ -17,12 +17,12 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driv
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 
 REPLICAS = 2
-#: Limit that is higher than the number of writes of any update.
+#: More than the writes of any update.
 MAX_WRITES = 100
 
 
 def history(namespace, name="foo"):
-    """Return the history that the info module shows: pairs of revision number and image."""
+    """Return the history: pairs of revision number and image."""
     params = {"kubeconfig": namespace.kubeconfig, "namespace": namespace.name, "name": name,
               "kind": None}
     (rollout,) = task.info(params)["rollouts"]
@@ -47,8 +47,7 @@ def rollback_params(number, **params):
     {"definition": manifest(1, image="myimage:v9", name="bar")},
 ], ids=["template", "definition"])
 def test_rollback_ignores_pod_options(namespace, pod_options):
-    """The task is an update with a template or a definition, to which the user has added `state`.
-    """
+    """The task is a former update to which the user has added `state`."""
     namespace.make_primary(REPLICAS)
     namespace.roll(image="myimage:v2")
 

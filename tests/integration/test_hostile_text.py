@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test text that a hostile client has stored in the cluster.
-
-The text affects neither the terminal nor the commands of errors nor the rollouts.
-"""
+"""Test that hostile text in the cluster affects no terminal, command or rollout."""
 
 from __future__ import annotations
 
@@ -21,17 +18,14 @@ from plays import run_ad_hoc
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-#: Control characters: escape sequences for terminals, and invisible characters of Unicode.
+#: Escape sequences for terminals, and invisible characters of Unicode.
 ESCAPES = "\x1b[2J\x9b31m\u202e\u2066\u2028"
-#: Text that creates the file pwned if a shell or Ansible evaluates the text.
+#: Text that creates the file pwned if a shell or Ansible evaluates it.
 INJECTION = "$(touch pwned)`touch pwned`'; touch pwned; '\"{{ lookup('pipe', 'touch pwned') }}"
 
 
 def execute_in_shell(command, environment, folder):
-    """Execute a command in a shell, and return the completed process.
-
-    Assert that the shell has not evaluated an INJECTION, which would create the file pwned.
-    """
+    """Execute a command, and assert that the shell has evaluated no INJECTION."""
     process = subprocess.run(["bash", "-c", command], cwd=folder, env=environment,
                              capture_output=True, text=True, timeout=300,
                              check=False)
@@ -76,8 +70,8 @@ def test_hostile_images_and_records_are_escaped_and_not_part_of_commands(
     namespace.create("replicationcontrollers",
                      manifest(0, annotations={object_meta.LAST_ROLLOUT: json.dumps(forged_record)}))
 
-    result, _lines = run_ad_hoc(namespace, ansible_environment, succeeds=False, name="foo",
-                                state="rolled_back")
+    result, _stderr = run_ad_hoc(namespace, ansible_environment, succeeds=False, name="foo",
+                                 state="rolled_back")
     assert "evil" not in result["msg"]
     execute_in_shell(result["failure"]["next_command"], ansible_environment, tmp_path)
 
@@ -92,7 +86,7 @@ def test_hostile_images_and_records_are_escaped_and_not_part_of_commands(
 
 
 def create_event(namespace, pod, reason, message, field="spec.containers{web}"):
-    """Create an Event about a pod, as any client with the permission to create Events can."""
+    """Create an Event about a pod, as any client with the permission can."""
     pod_reference = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace.name,
                      "name": pod["metadata"]["name"],
                      "uid": pod["metadata"]["uid"], "fieldPath": field}
@@ -104,7 +98,7 @@ def create_event(namespace, pod, reason, message, field="spec.containers{web}"):
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_forged_events_neither_fail_nor_delay_a_rollout(namespace):
-    """The pods start slowly. The Events report failures, but the status of the pods does not."""
+    """The pods are slow but healthy."""
     namespace.make_primary(1)
     template_of_slow_pods = {"metadata": {"annotations": {"baton.test/ready-after": "6s"}},
                              "spec": {"containers": [{"name": "web", "image": "myimage:v2-slow"}]}}
@@ -133,7 +127,7 @@ def test_forged_events_neither_fail_nor_delay_a_rollout(namespace):
 
 
 def test_control_characters_of_a_status_message_are_escaped(namespace):
-    """The message in the status of the pod contains the invalid name of the image."""
+    """The message contains the invalid name of the image."""
     namespace.make_primary(1)
 
     with pytest.raises(RolloutError) as error:

@@ -19,26 +19,23 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 pytestmark = pytest.mark.fake_nodes("the test writes the imageIDs; a kubelet writes the true ones")
 KINDS = ["ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet"]
-#: Two digests to which the same tag refers, one before and one after the tag moves.
+#: Digests of a tag before and after it moves.
 A, B = (f"sha256:{letter * 64}" for letter in "ab")
-#: For each field of a pod's spec that lists containers, the field of the status that lists the
-#: statuses of these containers.
-FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
+#: Field of the status for each field of a pod's spec that lists containers.
+STATUS_FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 
 
 @dataclasses.dataclass
 class Registry:
     """Simulates a registry in which a tag may move.
 
-    Whenever the code under test lists the pods, this class first writes a digest into the status of
-    each new pod.
+    A digest is written into the status of each new pod before the code under test lists the pods.
     """
 
     namespace: object
-    #: The digests of the first new pods, in the order of their creation. All further new pods have
-    #: the last digest.
+    #: Digests of the new pods, in the order of their creation; further pods have the last digest.
     digests: tuple[str, ...]
-    #: The containers whose tag moves.
+    #: Containers whose tag moves.
     containers: tuple[str, ...] = ("web",)
     #: How often the code under test has listed the pods.
     lists: int = 0
@@ -46,7 +43,7 @@ class Registry:
     published: int = 0
 
     def arm(self, gateway):
-        """Call publish() before each list of pods. A test passes this method as a fault."""
+        """Call publish() before each list of pods. Tests use this method as a fault."""
         all_pods = gateway.all_pods
 
         def publish_and_list(*arguments):
@@ -68,14 +65,13 @@ class Registry:
                 self.namespace.call("PATCH", path, operations, "application/json-patch+json")
 
     def operations(self, pod):
-        """Return a JSON patch that writes an imageID for each container of the pod.
+        """Return a JSON patch that writes missing imageIDs.
 
-        The patch is empty if the imageIDs exist. A fake node writes no status of an init container,
-        so the patch also creates this status.
+        A fake node writes no status of an init container, so the patch also creates this status.
         """
         digest = self.digests[min(self.published, len(self.digests) - 1)]
         operations = []
-        for field, status_field in FIELDS.items():
+        for field, status_field in STATUS_FIELDS.items():
             statuses = pod["status"].get(status_field) or [
                 {"name": container["name"], "image": container["image"], "imageID": "",
                  "ready": True, "restartCount": 0} for container in pod["spec"].get(field, ())]
@@ -110,7 +106,6 @@ def images(namespace):
 
 
 def drift_warnings(texts):
-    """Return those texts that report several digests of myimage:v2."""
     return [text for text in texts if "myimage:v2 is sha256:" in text]
 
 
@@ -127,8 +122,7 @@ def test_moved_tag_is_a_warning_with_the_pods_of_each_digest(namespace, kind):
     assert f"{A} in " in warning and f"{B} in " in warning
     assert any(pod["metadata"]["name"] in warning for pod in namespace.pods())
     assert len(drift_warnings(lines)) == 1
-    # the flow of a DaemonSet also lists pods
-    assert registry.lists <= (8 if kind == "DaemonSet" else 3)
+    assert registry.lists <= (8 if kind == "DaemonSet" else 3)  # a DaemonSet's flow also lists
 
 
 @pytest.mark.sample(1)

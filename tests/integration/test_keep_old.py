@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the option keep_old, which keeps all old pods alongside all new pods.
-
-The next task then removes the old pods, or the new pods.
-"""
+"""Test the option keep_old, which keeps all old pods alongside all new pods."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
 
 REPLICAS = 3
-#: Limit that is higher than the number of writes of any task.
+#: More than the writes of any task.
 MAX_WRITES = 100
 KINDS = ["ReplicationController", "ReplicaSet", "Deployment"]
 PAUSE_AT_ALL = {"image": "myimage:v2", "pause_at": "100%", "keep_old": True}
@@ -33,7 +30,7 @@ ROLL_BACK = {"state": "rolled_back"}
 
 
 def create_foo(namespace, kind, replicas=REPLICAS):
-    """Create foo of the kind, and return the uids of its pods once they are ready."""
+    """Create foo, and return the uids of its ready pods."""
     namespace.create_any(kind, manifest(replicas))
     eventually(lambda: has_pods(namespace, kind, replicas), f"{replicas} pods of foo")
     return uids(namespace.pods())
@@ -45,7 +42,6 @@ def controller_foo(namespace, kind):
 
 
 def has_pods(namespace, kind, replicas):
-    """Return whether foo has this number of pods, all available and observed."""
     item = controller_foo(namespace, kind)
     status = item.get("status", {})
     return (status.get("observedGeneration") == item["metadata"]["generation"]
@@ -59,7 +55,7 @@ def settings(namespace, kind):
 
 
 def update_fleet(namespace, **changes):
-    """Run a task for several ReplicationControllers in this process, and return its result."""
+    """Run a task for several ReplicationControllers in this process."""
     params = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
     params |= {"namespace": namespace.name, **changes}
     place = fleet.Place(namespace.name, Kind.REPLICATION_CONTROLLER)
@@ -74,14 +70,14 @@ def update_fleet(namespace, **changes):
                          ids=["finish", "rollback"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_new_pods_are_kept_alongside_all_old_pods(namespace, kind, next_task, sizes):
-    old = create_foo(namespace, kind)
+    old_uids = create_foo(namespace, kind)
     before = settings(namespace, kind)
     with namespace.observer() as observer:
         plan = namespace.check(kind=kind, **PAUSE_AT_ALL)
         result = namespace.roll(kind=kind, **PAUSE_AT_ALL)
         assert pod_counts(namespace) == (3, 3) and not observer.deleted_pods
         rerun = namespace.roll(kind=kind, **PAUSE_AT_ALL)
-        assert old < uids(namespace.pods()) and len(observer.new_pods) == 3
+        assert old_uids < uids(namespace.pods()) and len(observer.new_pods) == 3
         namespace.roll(kind=kind, **next_task)
     assert result["rollout"]["phase"] == plan["rollout"]["phase"] == "paused"
     assert "paused at 3 of 3 replicas of myimage:v2" in result["msg"]
@@ -98,20 +94,20 @@ def test_all_new_pods_are_kept_alongside_all_old_pods(namespace, kind, next_task
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("after", [False, True], ids=["before a write", "after a write"])
 def test_no_old_pod_is_deleted_if_the_task_is_killed_at_any_write(namespace, kind, after):
-    old = create_foo(namespace, kind)
+    old_uids = create_foo(namespace, kind)
     before = settings(namespace, kind)
     for number in range(1, MAX_WRITES):
         with namespace.observer() as observer:
             kills = 0
-            for stage, new in ((PAUSE_AT_ONE, 1), (PAUSE_AT_ALL, 3)):
+            for stage, new_count in ((PAUSE_AT_ONE, 1), (PAUSE_AT_ALL, 3)):
                 try:
                     namespace.roll(kill_at_write(number, after), kind=kind, **stage)
                 except Killed:
                     kills += 1
                     namespace.roll(kind=kind, **stage)
-                assert pod_counts(namespace) == (3, new) and not observer.deleted_pods
+                assert pod_counts(namespace) == (3, new_count) and not observer.deleted_pods
             namespace.roll(kind=kind, **ROLL_BACK)
-        assert pod_counts(namespace) == (3, 0) and uids(namespace.pods()) == old
+        assert pod_counts(namespace) == (3, 0) and uids(namespace.pods()) == old_uids
         assert settings(namespace, kind) == before
         if not kills:
             break
@@ -154,7 +150,6 @@ def test_quota_without_room_for_the_new_pods_of_all_controllers_is_refused(names
 
 
 def test_new_size_of_a_deployment_at_the_pause_applies_to_both_versions(namespace):
-    """The Deployment controller adds and removes pods of both versions."""
     create_foo(namespace, "Deployment")
     namespace.roll(kind="Deployment", **PAUSE_AT_ALL)
     for size in (5, 2):
@@ -170,12 +165,11 @@ def test_new_size_of_a_deployment_at_the_pause_applies_to_both_versions(namespac
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_old_pod_deleted_by_another_client_at_the_pause_is_replaced(namespace, kind):
-    """The replacement has the old template."""
-    old = create_foo(namespace, kind)
+    old_uids = create_foo(namespace, kind)
     namespace.roll(kind=kind, **PAUSE_AT_ALL)
-    deleted_pod = next(pod for pod in namespace.pods() if pod["metadata"]["uid"] in old)
+    deleted_pod = next(pod for pod in namespace.pods() if pod["metadata"]["uid"] in old_uids)
     namespace.remove(deleted_pod["metadata"]["name"], "pods")
-    eventually(lambda: pod_counts(namespace) == (3, 3) and old - uids(namespace.pods()),
+    eventually(lambda: pod_counts(namespace) == (3, 3) and old_uids - uids(namespace.pods()),
                "the replacement of the old pod")
     assert namespace.roll(kind=kind, **FINISH)["rollout"]["phase"] == "complete"
     assert pod_counts(namespace) == (0, 3)

@@ -22,9 +22,8 @@ from objects import as_kind, eventually, manifest
 from plays import run_ad_hoc
 
 ROOT = Path(__file__).parents[2]
-#: Secret value in the encrypted manifest.
 PASSWORD = "swordfish-in-the-vault"
-#: A module of another collection with the options of kubernetes.core.
+#: A module with the options of kubernetes.core.
 MODULE = """#!/usr/bin/python
 from ansible.module_utils.basic import AnsibleModule
 module = AnsibleModule({"context": {}, "namespace": {}, "name": {}})
@@ -33,14 +32,12 @@ module.exit_json(**{"options": module.params})
 
 
 def deployment(name, image, **container):
-    """Return the manifest of a Deployment; `container` adds fields to its container."""
     item = as_kind("Deployment", manifest(2, image, name))
     item["spec"]["template"]["spec"]["containers"][0] |= container
     return item
 
 
 def play(namespace, folder, environment, plays, *arguments):
-    """Run a playbook in the folder, and return the completed process."""
     (folder / "play.yml").write_text(json.dumps(plays))
     return ansible_cli.run(["ansible-playbook", "play.yml", *arguments], cwd=folder,
                            env=environment, capture_output=True, text=True, timeout=240,
@@ -49,7 +46,6 @@ def play(namespace, folder, environment, plays, *arguments):
 
 @pytest.fixture
 def address(tmp_path):
-    """Provide the address of an HTTP server for the files of the folder `served`."""
     folder = tmp_path / "served"
     folder.mkdir()
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
@@ -102,8 +98,8 @@ def test_src_may_be_a_url(namespace, ansible_environment, tmp_path, address):
     (tmp_path / "served" / "foo.yml").write_text(json.dumps(deployment("foo", "myimage:v2")))
     (tmp_path / "served" / "large.yml").write_text("#" * 2**21 + "\n")
 
-    result, _lines = run_ad_hoc(namespace, ansible_environment, name="foo", kind="Deployment",
-                                src=f"http://me:hush-hush@{address}/foo.yml")
+    result, _stderr = run_ad_hoc(namespace, ansible_environment, name="foo", kind="Deployment",
+                                 src=f"http://me:hush-hush@{address}/foo.yml")
     errors = [run_ad_hoc(namespace, ansible_environment, succeeds=False, name="foo",
                          kind="Deployment", src=f"http://me:hush-hush@{address}/{path}")[0]
               for path in ("absent.yml", "large.yml")]
@@ -118,8 +114,8 @@ def test_src_may_be_a_url(namespace, ansible_environment, tmp_path, address):
 @pytest.mark.parametrize("template", ["foo.yml.j2", {"path": "foo.yml.j2"}], ids=["path", "dict"])
 def test_jinja_file_in_template_is_refused_and_the_error_shows_the_lookup(
         namespace, ansible_environment, template):
-    result, _lines = run_ad_hoc(namespace, ansible_environment, succeeds=False, name="foo",
-                                template=template)
+    result, _stderr = run_ad_hoc(namespace, ansible_environment, succeeds=False, name="foo",
+                                 template=template)
 
     assert "not the path of a Jinja file" in result["msg"]
     assert "lookup('ansible.builtin.template'" in result["msg"]

@@ -21,7 +21,6 @@ CLUSTERS = [cluster for clusters in REGIONS.values() for cluster in clusters]
 
 @pytest.fixture
 def clusters(monkeypatch):
-    """Start three clusters, and provide a namespace with a controller in each cluster."""
     monkeypatch.delenv("KUBECONFIG", raising=False)
     with contextlib.ExitStack() as stack:
         namespaces = {}
@@ -36,9 +35,7 @@ def clusters(monkeypatch):
 
 @pytest.fixture
 def inventory(clusters, tmp_path):
-    """Write an inventory and its kubeconfig, and provide the path of the inventory.
-
-    The inventory has a host for each cluster, and a group of hosts for each region.
+    """Provide the path of an inventory with a host for each cluster, and a group for each region.
     """
     merged = {"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": []}
     for name, namespace in clusters.items():
@@ -59,8 +56,7 @@ def inventory(clusters, tmp_path):
 
 @pytest.fixture
 def playbooks(check_server, plain_environment, tmp_path):
-    """Provide the playbooks. A check requests a path with the name of the cluster, not the stage.
-    """
+    """Provide playbooks whose check requests the name of the cluster instead of the stage."""
     playbooks = Playbooks(plain_environment, tmp_path, check_server)
     check = {"url": check_server.url + "{{ inventory_hostname }}"}
     playbooks.write(
@@ -87,7 +83,6 @@ def check_server():
 
 
 def checked_clusters(check_server):
-    """Return the names of the checked clusters, each once, in the order of their first checks."""
     return list(dict.fromkeys(cluster for (cluster,) in check_server.requests))
 
 
@@ -99,7 +94,6 @@ def new_pod_counts(clusters, names=CLUSTERS):
 def test_regions_are_updated_in_order(clusters, run_regions, playbooks, check_server):
     check_server.failing_stages = {"malmo"}
     output = run_regions("myimage:v2", succeeds=False)
-    # malmo is rolled back, and the update of the next region does not start
     assert new_pod_counts(clusters) == {"malmo": 0, "lyon": 0, "porto": 0}
     assert checked_clusters(check_server) == ["malmo"] and '"outcome": "rolled_back"' in output
 
@@ -115,7 +109,6 @@ def test_regions_are_updated_in_order(clusters, run_regions, playbooks, check_se
     pages = {"rollout.html", *(f"rollout-{name}.html" for name in CLUSTERS)}
     assert {path.name for path in playbooks.folder.glob("rollout*")} == pages
     assert new_pod_counts(clusters) == dict.fromkeys(CLUSTERS, REPLICAS)
-    # the other clusters are up to date
     assert checked_clusters(check_server) == ["lyon"]
     stats = output.partition("CUSTOM STATS")[2]
     assert (all(f'"{name}": {{' in stats for name in CLUSTERS)
@@ -126,9 +119,7 @@ def test_regions_are_updated_in_order(clusters, run_regions, playbooks, check_se
 def test_unreachable_cluster_fails_the_playbook_after_the_other_clusters(
     clusters, inventory, run_regions, playbooks
 ):
-    """Updates, status reports and rollbacks of the other clusters complete. The playbook then
-    fails, and its message names the command to run for the unreachable cluster.
-    """
+    """The error of the playbook names the command to run for the unreachable cluster."""
     reachable = ["malmo", "lyon"]
     porto = embedded.find(embedded.checkout_cluster_name("porto"))
 

@@ -14,7 +14,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.label_selectors import matches
 
-#: Limit that is higher than the number of writes of a migration.
+#: More than the writes of a migration.
 MAX_WRITES = 100
 MIGRATE = {"module": "migrate_to_deployment"}
 ROLL_BACK = {**MIGRATE, "state": "rolled_back"}
@@ -22,7 +22,6 @@ ROLL_BACK = {**MIGRATE, "state": "rolled_back"}
 
 @pytest.fixture
 def migratable(namespace):
-    """Provide a namespace with the Role for migrations."""
     namespace.allow(role_rules("baton-migration"), "baton-migration")
     return namespace
 
@@ -32,11 +31,7 @@ def migrate(namespace, **params):
 
 
 def is_migrated(namespace):
-    """Return whether the migration is complete.
-
-    The Deployment is then rolled out and has one ReplicaSet, and the namespace contains neither a
-    ReplicationController nor a ControllerRevision.
-    """
+    """Return whether only the Deployment and its ReplicaSet remain."""
     revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
     return (namespace.rc_names() == [] and namespace.wait_for_rollout()
             and len(namespace.replica_sets()) == 1 and not revisions)
@@ -66,7 +61,7 @@ def test_migration_retains_all_pods(migratable, replicas):
 
 
 def test_completed_migration_is_reverted_manually(migratable):
-    """The test follows the steps of docs/how-to/migrate.md."""
+    """The steps are those of docs/how-to/migrate.md."""
     migratable.make_primary(3)
     before = uids(migratable.pods())
     migrate(migratable)
@@ -139,9 +134,9 @@ def test_check_mode_lists_the_steps_and_writes_nothing(migratable):
     assert planned["requests"].keys() <= {"GET", "POST"} and planned["requests"]["POST"] <= 2 + 1
     assert migratable.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
     assert not migratable.replica_sets() and not migratable.deployments()
-    done = migrate(migratable)
+    executed = migrate(migratable)
     steps = [[(step["action"], step["kind"], step["name"], step["to"]) for step in result["steps"]]
-             for result in (planned, done)]
+             for result in (planned, executed)]
     assert steps[0] == steps[1]
 
 
@@ -236,7 +231,6 @@ def test_label_selectors_match_like_those_of_the_api_server(namespace):
 
 
 def delete_primary(policy):
-    """Return a function that deletes foo with a propagation policy."""
     return lambda namespace: namespace.remove("foo", policy=policy)
 
 
@@ -246,8 +240,8 @@ def delete_replica_set(namespace):
                    {"propagationPolicy": "Background"})
 
 
-#: Actions of another client during the handover. Each action has three values: the function, the
-#: maximum number of pods that the action deletes, and whether the action may orphan a pod.
+#: Actions of another client during the handover: a function, the maximum number of pods that it
+#: deletes, and whether it may orphan a pod.
 ACTIONS = {
     "delete a pod": (lambda namespace: namespace.remove(namespace.pods()[0]["metadata"]["name"],
                                                         "pods"), 1, False),
@@ -319,7 +313,7 @@ def test_missing_permission_is_named(namespace):
 
 
 def is_unchanged(namespace, before, name="foo"):
-    """Return whether the controller is unchanged, and has no ControllerRevision or Deployment."""
+    """Return whether the controller is unchanged, without a ControllerRevision or Deployment."""
     revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
     return (namespace.rc(name)["spec"] == before["spec"] and not revisions
             and not namespace.deployments())
@@ -358,7 +352,7 @@ def test_too_long_name_is_an_error_before_the_first_write(migratable):
 
 @pytest.mark.full
 def test_existing_replica_set_of_another_client_gets_no_pods(migratable):
-    """The other client has permissions to create ControllerRevisions and ReplicaSets."""
+    """The other client may create ControllerRevisions and ReplicaSets."""
     migratable.make_primary(2, image="myimage:evil")
     with pytest.raises(Killed):
         migrate(migratable, fault=kill_at_write(2, True))

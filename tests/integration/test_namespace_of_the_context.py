@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test tasks without the option namespace.
-
-They use the namespace of the context, and their output names this namespace.
-"""
+"""Test tasks without the option namespace."""
 
 from __future__ import annotations
 
@@ -16,17 +13,14 @@ import pytest
 
 @pytest.fixture
 def environment(namespace, ansible_environment):
-    """Provide an environment for Ansible. The context of its kubeconfig names the namespace of the
-    test.
-    """
+    """Provide Ansible's environment, with a kubeconfig whose context names the namespace."""
     kubeconfig = namespace.kubeconfig_of({"token": namespace.token})
     kubeconfig["contexts"][0]["context"]["namespace"] = namespace.name
     path = namespace.write("with-namespace", json.dumps(kubeconfig))
     return {**ansible_environment, "K8S_AUTH_KUBECONFIG": path}
 
 
-def ansible(environment, *command):
-    """Run a command that must succeed, and return its output."""
+def output_of(environment, *command):
     run = ansible_cli.run(command, env=environment, capture_output=True, text=True, timeout=240,
                           check=False)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -37,16 +31,16 @@ def test_modules_use_the_namespace_of_the_context_and_name_it(namespace, environ
     namespace.make_primary(2)
 
     def task(module, **options):
-        output = ansible(environment, "ansible", "localhost", "-m", f"baton.kubernetes.{module}",
-                         "-a", json.dumps(options))
+        output = output_of(environment, "ansible", "localhost", "-m", f"baton.kubernetes.{module}",
+                           "-a", json.dumps(options))
         return output, json.JSONDecoder().raw_decode(output.partition("=>")[2].lstrip())[0]
 
     output, paused = task("rolling_update", name="foo", image="myimage:v2", pause_at=1)
-    output_of_names, updated = task("rolling_update", names=["foo"], image="myimage:v2")
+    output_with_names, updated = task("rolling_update", names=["foo"], image="myimage:v2")
     _output, status = task("rolling_update_info", name="foo")
 
     assert f"localhost | {namespace.name} | create foo-" in output
-    assert f"localhost | {namespace.name} | foo: scale foo" in output_of_names
+    assert f"localhost | {namespace.name} | foo: scale foo" in output_with_names
     assert paused["namespace"] == paused["results"][0]["namespace"] == namespace.name
     assert f" namespace={namespace.name} " in paused["rollback_command"]
     assert updated["results"][0]["namespace"] == namespace.name
@@ -58,13 +52,13 @@ def test_modules_use_the_namespace_of_the_context_and_name_it(namespace, environ
 def test_playbooks_use_the_namespace_of_the_context(namespace, environment):
     namespace.make_primary(2)
 
-    ansible(environment, "ansible-playbook", "baton.kubernetes.image_bump", "-e", "controller=foo",
-            "-e", "image=myimage:v2")
-    status = ansible(environment, "ansible-playbook", "baton.kubernetes.status", "-e",
-                     "controller=foo")
+    output_of(environment, "ansible-playbook", "baton.kubernetes.image_bump", "-e",
+              "controller=foo", "-e", "image=myimage:v2")
+    status = output_of(environment, "ansible-playbook", "baton.kubernetes.status", "-e",
+                       "controller=foo")
     image = namespace.rc()["spec"]["template"]["spec"]["containers"][0]["image"]
-    ansible(environment, "ansible-playbook", "baton.kubernetes.rollback", "-e", "controller=foo",
-            "-e", "image=myimage:v1")
+    output_of(environment, "ansible-playbook", "baton.kubernetes.rollback", "-e",
+              "controller=foo", "-e", "image=myimage:v1")
 
     assert image == "myimage:v2" and f'"namespace": "{namespace.name}"' in status
     assert namespace.rc()["spec"]["template"]["spec"]["containers"][0]["image"] == "myimage:v1"

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test tasks that update controllers of several namespaces.
-
-The user of these tasks is the ServiceAccount of the first namespace.
-"""
+"""Test tasks that update several namespaces, as the ServiceAccount of the first one."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ LABEL = "baton-test"
 
 @pytest.fixture
 def second_namespace(cluster, namespace, request):
-    """Provide a second namespace, whose Role is also bound to the user of the first namespace."""
+    """Provide a second namespace for the user of the first one."""
     provided = Namespace(cluster.kubeconfig, f"{request.node.originalname}-2")
     grant(provided, namespace)
     yield provided
@@ -30,7 +27,7 @@ def second_namespace(cluster, namespace, request):
 
 
 def grant(namespace, home):
-    """Bind the Role of a namespace to the ServiceAccount of the namespace `home`."""
+    """Bind the Role of a namespace to the ServiceAccount of `home`."""
     subject = {"kind": "ServiceAccount", "name": "baton", "namespace": home.name}
     namespace.call("POST", f"{RBAC}/namespaces/{namespace.name}/rolebindings", {
         "metadata": {"name": "another-home"}, "subjects": [subject],
@@ -41,7 +38,7 @@ def grant(namespace, home):
 
 
 def is_allowed(home, attributes):
-    """Return whether the ServiceAccount of the namespace `home` has a permission."""
+    """Return whether the ServiceAccount of `home` has a permission."""
     review = home.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": {
         "user": f"system:serviceaccount:{home.name}:baton", "resourceAttributes": attributes}})
     return review["status"]["allowed"]
@@ -60,8 +57,7 @@ def namespace_selector(namespace, second_namespace):
 
 
 def allow_listing(namespace):
-    """Bind the ClusterRole of permissions.md to the user, and return a function that undoes this.
-    """
+    """Bind the ClusterRole of permissions.md to the user, and return a function that revokes it."""
     blocks = re.findall(r"```yaml\n(.*?)```", PERMISSIONS.read_text(encoding="utf-8"), re.DOTALL)
     (cluster_role,) = (document for block in blocks for document in yaml.safe_load_all(block)
                        if document["metadata"]["name"] == "baton-namespaces")
@@ -82,7 +78,7 @@ def allow_listing(namespace):
 
 
 def run_task(environment, *flags, succeeds=True, **options):
-    """Run an ad-hoc task without the option namespace, and return the result and stderr."""
+    """Run a task without the option namespace, and return the result and stderr."""
     command = ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a",
                json.dumps(options), *flags]
     process = ansible_cli.run(command, env=environment, capture_output=True, text=True, timeout=300,
@@ -101,7 +97,6 @@ def leases(namespace):
 
 
 def test_name_is_updated_in_each_listed_namespace(namespace, second_namespace, ansible_environment):
-    """Check mode plans the same changes, and a rerun changes nothing."""
     for target in (namespace, second_namespace):
         target.make_primary(2, labels={"app": "foo"})
     options = {"names": ["foo"], "namespaces": [second_namespace.name, namespace.name],
@@ -126,7 +121,7 @@ def test_name_is_updated_in_each_listed_namespace(namespace, second_namespace, a
 @pytest.mark.parametrize("kinds", [["ReplicationController"], ["Deployment", "StatefulSet"]])
 def test_namespaces_are_selected_by_label(
         namespace, second_namespace, namespace_selector, ansible_environment, kinds):
-    """In the second case, no namespace contains a StatefulSet, so the task skips this kind."""
+    """No namespace contains a StatefulSet, so the second case skips this kind."""
     for target in (namespace, second_namespace):
         if kinds == ["ReplicationController"]:
             target.make_primary(2)
@@ -152,7 +147,7 @@ def test_namespaces_are_selected_by_label(
 
 @pytest.mark.full
 def test_each_namespace_has_a_separate_lease(namespace, second_namespace, ansible_environment):
-    """The task waits only in the namespace in which another task holds the Lease."""
+    """The task waits only in the namespace whose Lease another task holds."""
     for target in (namespace, second_namespace):
         target.make_primary(2)
     name = "baton-kubernetes.replicationcontroller.foo"
@@ -227,9 +222,7 @@ def test_selector_that_matches_no_namespace_is_an_error(
 
 def test_watches_of_many_namespaces_leave_connections_for_requests(
         cluster, namespace, ansible_environment):
-    """Each watch occupies a connection, and the pool of the kubernetes package has only five per
-    CPU by default.
-    """
+    """Each watch occupies a connection, and the pool of the kubernetes package has five per CPU."""
     more_namespaces = [Namespace(cluster.kubeconfig, f"many-{number}") for number in range(11)]
     try:
         for target in more_namespaces:

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Execute the commands that errors contain, and test that each has the announced effect.
+"""Execute the commands of errors, and test their effects.
 
 A table in next_commands.py names the test for each command.
 """
@@ -31,18 +31,17 @@ class Terminal:
         self.namespace = namespace
 
     def run(self, **options):
-        """Run a task, and return its result, also if the task fails."""
+        """Return the result of a task, also if it fails."""
         options = {"name": "foo", "namespace": self.namespace.name,
                    "kubeconfig": self.namespace.kubeconfig, **options}
         return self._result({option: value
                              for option, value in options.items() if value is not None})
 
     def failure_commands(self, **options):
-        """Run a task that fails, and return the commands of its result."""
         return self._failure(**options)["commands"]
 
     def failure_lines(self, **options):
-        """Run a task that fails, and return the lines of its error that are hints or commands."""
+        """Return the hints and commands in the error of a task."""
         return self._failure(**options)["next_command"].splitlines()
 
     def _failure(self, **options):
@@ -51,11 +50,10 @@ class Terminal:
         return result["failure"]
 
     def execute(self, command):
-        """Execute an ad-hoc command, and return its result, also if the task fails."""
+        """Return the result of an ad-hoc command, also if it fails."""
         return self._result(parsed(command))
 
     def execute_successfully(self, command):
-        """Execute an ad-hoc command that must succeed, and return its result."""
         result = self.execute(command)
         assert not result.get("failed"), result["msg"]
         return result
@@ -71,13 +69,13 @@ def terminal(namespace):
 
 
 def images(namespace):
-    """Return the tag of the image of each pod that is not terminating, as a sorted list."""
+    """Return the sorted tags of all pods that are not terminating."""
     return sorted(pod["spec"]["containers"][0]["image"].removeprefix("myimage:")
                   for pod in namespace.pods()
                   if "deletionTimestamp" not in pod["metadata"])
 
 
-#: For each kind, the method of Namespace that creates foo.
+#: Methods of Namespace that create foo.
 KINDS = {"ReplicationController": "make_primary", "ReplicaSet": "make_replica_set",
          "Deployment": "make_deployment",
          "StatefulSet": "make_stateful_set"}
@@ -102,7 +100,7 @@ def test_failed_canary_is_repeated_as_a_canary_and_rolled_back(namespace, termin
 @pytest.mark.fake_nodes("an image that cannot be pulled")
 def test_shell_and_ansible_parse_a_command_like_the_tests(namespace, terminal, ansible_environment,
                                                           tmp_path):
-    """The first command repeats the failed task, so that its error contains the same commands."""
+    """The first command fails like the task, with the same commands."""
     namespace.make_primary(2)
     commands = terminal.failure_commands(
         **CANARY, soak="1s", max_unavailable="50%", on_failure="stop", autoscaler="ignore")[-2:]
@@ -183,8 +181,7 @@ def test_completed_update_is_rolled_back(namespace, terminal):
 
 @pytest.mark.full
 def test_command_names_the_controller_to_update(namespace, terminal):
-    """The failed task names another controller: the temporary successor, or the former primary.
-    """
+    """The failed task names the temporary successor, or the former primary."""
     namespace.make_primary(2)
     terminal.run(image="myimage:v2", pause_at="1")
     (successor,) = set(namespace.rc_names()) - {"foo"}
@@ -374,7 +371,7 @@ def test_failing_pods_without_an_update_get_the_previous_template(namespace, ter
 @pytest.mark.fake_nodes("an image whose container waits for a ConfigMap that does not exist")
 def test_migration_with_unavailable_pods_completes_with_another_image(
         namespace, terminal):
-    """The migration has deleted the ReplicationController, so it can no longer be rolled back."""
+    """The ReplicationController is deleted, so a rollback is impossible."""
     namespace.allow(role_rules("baton-migration"), "baton-migration")
     namespace.call("POST", f"/api/v1/namespaces/{namespace.name}/replicationcontrollers",
                    manifest(1, "myimage:v9-noconfig"))

@@ -17,7 +17,6 @@ import pytest
 import yaml
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "notifications.md"
-#: The YAML files of the page, by the name in their first line.
 RECIPES = {block.split("\n", 1)[0].lstrip("# "): yaml.safe_load(block)
            for block in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"),
                                    re.DOTALL)}
@@ -25,8 +24,6 @@ SECRET, TOKEN = "T0secretB0secret", "s3cret-t0ken"
 
 
 class Receiver(http.server.ThreadingHTTPServer):
-    """HTTP server that stores the messages by path, and answers each with the same status."""
-
     daemon_threads = True
 
     def __init__(self, status=200):
@@ -61,10 +58,7 @@ class MessageHandler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def run_play(namespace, ansible_environment, tmp_path):
-    """Provide a function that runs the play of the page with -vvv, and returns the output.
-
-    The function asserts that the output contains no secret.
-    """
+    """Provide a function that runs the play of the page with -vvv, and returns its output."""
     for name in ("chat.yml", "webhook.yml"):
         (tmp_path / name).write_text(json.dumps(RECIPES[name]))
 
@@ -115,19 +109,20 @@ def test_notification_of_a_failure_shows_the_cause_and_mentions_no_user(
                  image_bump_failure_grace=1)
         run_play(receiver.url, succeeds=False, image_bump_verify_tasks=["check.yml"])
 
-    (image_failure, check_failure), (hook, hook_of_check) = (
+    (image_chat, check_chat), (image_hook, check_hook) = (
         receiver.messages[f"/{SECRET}"],
         receiver.messages["/hook"],
     )
     assert (
-        "rolled back" in image_failure["text"]
-        and "myimage:v2-absent: not found" in image_failure["text"]
-        and ":x:" in image_failure["text"]
+        "rolled back" in image_chat["text"]
+        and "myimage:v2-absent: not found" in image_chat["text"]
+        and ":x:" in image_chat["text"]
     )
-    assert hook["outcome"] == hook_of_check["outcome"] == "rolled_back" and hook["stage"] == "50%"
-    assert ('&lt;!channel&gt; said "no" &amp; \\ [1, 2] 日本' in check_failure["text"]
-            and "<!channel>" not in check_failure["text"])
-    assert '<!channel> said "no" & \\ [1, 2] 日本' in hook_of_check["message"]
+    assert (image_hook["outcome"] == check_hook["outcome"] == "rolled_back"
+            and image_hook["stage"] == "50%")
+    assert ('&lt;!channel&gt; said "no" &amp; \\ [1, 2] 日本' in check_chat["text"]
+            and "<!channel>" not in check_chat["text"])
+    assert '<!channel> said "no" & \\ [1, 2] 日本' in check_hook["message"]
 
 
 @pytest.mark.full

@@ -14,7 +14,7 @@ from writes import Killed, kill_at_write
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-#: Maximum total size of the annotations of an object in bytes.
+#: Limit of the API server in bytes.
 MAX_ANNOTATIONS_SIZE = 256 * 1024
 
 
@@ -62,7 +62,7 @@ def test_2_kilobytes_are_enough_for_the_annotations_of_an_update(namespace):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("free_bytes", [50, 500])
 def test_full_annotations_are_refused_before_the_first_write(namespace, free_bytes):
-    """The free space is enough for the annotations of some steps, but not of all steps."""
+    """The free space is enough for some steps only."""
     body = manifest(2, annotations={"note": "x" * (MAX_ANNOTATIONS_SIZE - free_bytes)})
     make(namespace, body)
     before = namespace.rc()
@@ -79,7 +79,7 @@ def test_full_annotations_are_refused_before_the_first_write(namespace, free_byt
 @pytest.mark.parametrize("free_bytes", [400, 700])
 def test_full_annotations_of_a_deployment_are_refused_before_the_first_write(
         namespace, free_bytes):
-    """The Deployment controller copies the annotations to the ReplicaSet, and adds annotations."""
+    """The Deployment controller copies the annotations to the ReplicaSet, and adds others."""
     namespace.make_deployment(1)
     note = "x" * (MAX_ANNOTATIONS_SIZE - free_bytes)
     namespace.patch_deployment({"metadata": {"annotations": {"note": note}}})
@@ -127,7 +127,6 @@ TEXT = ("Grüße, 世界, مرحبا, \U0001f680, e\u0301, \u2028, \"quoted\", b
 
 @pytest.mark.full
 def test_text_in_several_scripts_is_retained(namespace):
-    """The text is in annotations and the environment of foo, and in the desired template."""
     body = manifest(2, annotations={"example.com/note": TEXT})
     container(body)["env"] = [{"name": "TEXT", "value": TEXT}]
     body["spec"]["template"]["metadata"]["annotations"] = {"note": TEXT}
@@ -157,7 +156,7 @@ def test_invalid_unicode_is_refused(namespace):
     assert "cannot be sent to the API server" in error.value.what
 
 
-#: Fields of Kubernetes up to 1.36 that the collection does not use.
+#: Fields (up to Kubernetes 1.36) that the collection does not use.
 RARE_FIELDS = {
     "hostUsers": False,
     "os": {"name": "linux"},
@@ -190,7 +189,7 @@ RARE_CONTAINER_FIELDS = {
 
 @pytest.mark.since("1.36", "older versions lack some of the fields")
 def test_unknown_fields_are_preserved(namespace):
-    """The first update changes the image. The second update is a strategic merge patch."""
+    """The second update is a strategic merge patch."""
     body = manifest(0)
     body["spec"]["template"]["spec"] |= RARE_FIELDS
     container(body).update(RARE_CONTAINER_FIELDS)

@@ -3,8 +3,8 @@
 
 """Test actions of another client during a task, which a table in how-it-works.md lists.
 
-Each action runs in a separate thread, at a progress line of the task or between two writes.
-test_handover.py tests actions between a kill and the rerun.
+Each action runs in a thread, at a progress line or between two writes. test_handover.py tests
+actions between a kill and the rerun.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 REPLICAS = 4
 
-# Moments of the update. The value is a part of the progress line that is printed at the moment. A
-# closed template names a priority class that does not exist, so that no pod is created from it.
+# Moments of the update, each with a part of the progress line that is then printed. A closed
+# template names a priority class that does not exist, so that no pod is created from it.
 #: Half of the pods are new.
 MIDDLE = "scale foo: 3 -> 2"
 #: Foo has the new template, which is closed.
@@ -36,18 +36,17 @@ RENAMED = "rename foo: "
 CLOSED = "no more pods are created for it"
 #: The successor is deleted.
 DELETED = "it has no pods"
-#: Half of the pods are handed over to foo. This moment has no progress line.
+#: Half of the pods are handed over to foo. There is no progress line.
 HANDING_OVER = "half of the pods"
-#: Moments after which the update cannot be rolled back.
+#: Moments without a way back.
 LATE = (RENAMED, CLOSED, HANDING_OVER, DELETED)
 
 
 class Action:
-    """Runs an action of another client in a separate thread at a moment of the task.
+    """Runs an action of another client in a thread at a moment of the task.
 
-    The task waits for the action at the moments of the handover (LATE), because these are short. At
-    other moments, the task waits only if `task_waits` is true. A task that waits observes all
-    changes of the action at once.
+    The task waits for the action at the LATE moments, because they are short, or if `task_waits` is
+    true. It then observes all changes of the action at once.
     """
 
     def __init__(self, moment, function, task_waits=False):
@@ -85,7 +84,7 @@ def update_during(namespace, moment, function, allow_orphan=lambda pod: False,
                   task_waits=False):
     """Update foo to v2 while another client acts, and return the result or the error.
 
-    Assert that the task orphans no pod, except pods that `allow_orphan` allows.
+    Assert that no pod is orphaned, except those that `allow_orphan` allows.
     """
     action = Action(moment, function, task_waits)
     fault = (
@@ -106,7 +105,7 @@ def update_during(namespace, moment, function, allow_orphan=lambda pod: False,
 
 
 def successor_of(namespace):
-    """Return the name of the successor, or None if none exists or it is being deleted."""
+    """Return the name of a successor that is not being deleted, or None."""
     controllers = {name: namespace.rc(name) for name in namespace.rc_names() if name != "foo"}
     return next((name
                  for name, item in controllers.items() if item
@@ -119,9 +118,7 @@ def pods_of(namespace, name="foo"):
 
 
 def is_finished(namespace, replicas=REPLICAS):
-    """Return whether the update is complete: foo is the only controller, and all its pods are
-    new.
-    """
+    """Return whether foo is the only controller, and all its pods are new."""
     if namespace.rc_names() != ["foo"]:
         return False
     item = namespace.rc()
@@ -137,27 +134,23 @@ def is_finished(namespace, replicas=REPLICAS):
 
 
 def assert_complete(namespace, result, replicas=REPLICAS):
-    """Assert that the task has succeeded, and that a rerun changes nothing."""
+    """Assert that the task has succeeded, and a rerun changes nothing."""
     assert not isinstance(result, RolloutError), result.message
     assert result["rollout"]["phase"] == "complete", result["msg"]
-    # If pods were deleted, the task may end before the status shows this. The cluster then replaces
-    # the pods.
+    # The task may end before the status shows deleted pods, which the cluster then replaces.
     eventually(lambda: is_finished(namespace, replicas), "the completion of the update")
     assert not namespace.roll(image="myimage:v2")["changed"]
 
 
 def controller_name(namespace, name):
-    """Return the name, or the name of the successor if the argument is None.
-
-    The successor must exist.
-    """
+    """Return the name, or for None that of the successor."""
     name = name or successor_of(namespace)
     assert name, "the moment has passed"
     return name
 
 
-# Actions of another client. An action is a function of the namespace. The functions with other
-# arguments return an action; the name None stands for the successor.
+# Actions of another client: functions of the namespace. Functions with other arguments return an
+# action; the name None stands for the successor.
 
 
 def scale_controller(size, name="foo"):
@@ -202,7 +195,6 @@ def delete_pods(number):
 
 
 def relabel_pod_with(key, image):
-    """Return an action that changes a label of a pod with the image."""
     def relabel(namespace):
         for pod in namespace.pods():
             if pod["spec"]["containers"][0]["image"] == image:
@@ -215,13 +207,13 @@ def relabel_pod_with(key, image):
 
 
 def add_bare_pod(namespace):
-    """Create a pod without a controller, with the labels of foo's pods."""
+    """Create a pod without a controller, with the labels of foo."""
     spec = manifest(image="other:v1")["spec"]["template"]["spec"]
     namespace.create("pods", {"metadata": {"name": "bare", "labels": {"app": "foo"}}, "spec": spec})
 
 
-#: Actions after which the task completes. For each action, a dictionary contains the tested moments
-#: and, for each of them, the maximum number of pods that foo does not own at the end.
+#: Actions after which the task completes, with the tested moments, and for each the maximum number
+#: of pods that foo does not own at the end.
 ACTIONS = {
     "scale up foo": (scale_controller(6), dict.fromkeys((MIDDLE, *LATE), 0)),
     "scale foo to 0": (scale_controller(0), dict.fromkeys((MIDDLE, *LATE), 0)),
@@ -274,12 +266,11 @@ ACTIONS = {
         {MIDDLE: 0, **dict.fromkeys(LATE, 1)},
     ),
 }
-#: Actions that orphan pods.
 ORPHANING = ("delete the successor with --cascade=orphan", "delete foo with --cascade=orphan")
 
 
 def is_orphaned_by(title):
-    """Return a predicate for pods that the action has orphaned."""
+    """Return a predicate for pods that the action orphans."""
     return lambda pod: (title in ORPHANING or pod["metadata"]["name"] == "bare"
                         or "another" in pod["metadata"]["labels"].values())
 
@@ -287,8 +278,8 @@ def is_orphaned_by(title):
 def size_after(title, moment):
     """Return the expected size of foo at the end.
 
-    The task retains a size that the other client sets in the handover or later. The exception is
-    the size 0 before the successor is deleted: foo would delete pods that the task can still save.
+    The task retains a size that another client sets in the handover or later, except 0 before the
+    successor is deleted: foo would delete pods that the task can still save.
     """
     if title == "scale up foo" and moment in LATE:
         return 6
@@ -309,13 +300,12 @@ def test_task_completes_after_an_action_of_another_client(namespace, title, mome
 
     assert_complete(namespace, result, size_after(title, moment))
     other_pods = uids(namespace.pods()) - uids(pods_of(namespace))
-    # the number may be smaller, because foo may delete a relabeled pod before it releases the pod
+    # foo may delete a relabeled pod before it releases the pod
     assert len(other_pods) <= moments[moment]
 
 
 @pytest.mark.full
 def test_deletion_of_foo_with_all_pods_is_an_error(namespace):
-    """After foo is created again, an update succeeds."""
     namespace.make_primary(REPLICAS)
 
     result = update_during(namespace, DELETED, lambda: delete_controller("foo")(namespace))
@@ -331,8 +321,10 @@ def test_deletion_of_foo_with_all_pods_is_an_error(namespace):
 @pytest.mark.parametrize("moment", [MIDDLE, *LATE])
 def test_recreated_foo_is_refused_until_the_successor_is_deleted(namespace, moment):
     """While a successor of the deleted foo exists, an update is refused, and the successor loses no
-    pod. Without a successor, the same task updates the new foo. If the watch reports the deletion
-    of foo before the creation, the task fails, and a rerun updates the new foo.
+    pod.
+
+    If the watch reports the deletion before the creation, the task fails, and a rerun updates the
+    new foo.
     """
     namespace.make_primary(REPLICAS)
 
@@ -355,9 +347,7 @@ def test_recreated_foo_is_refused_until_the_successor_is_deleted(namespace, mome
 
 
 def test_task_completes_or_names_the_successor_if_both_lose_their_annotations(namespace):
-    """If the task observes the controllers between the two changes, the task restores the
-    annotations. Otherwise, the successor does not belong to the update.
-    """
+    """If the task observes only one of the changes, it restores the annotations."""
     namespace.make_primary(REPLICAS)
 
     result = update_during(namespace, MIDDLE, lambda: remove_annotations("foo", None)(namespace))
@@ -382,7 +372,7 @@ def test_removed_takeover_annotation_is_restored_from_the_successor(namespace):
 
 @pytest.mark.full
 def test_removed_takeover_annotation_without_a_successor_is_an_error(namespace):
-    """No pod is deleted, and the suggested command completes the update."""
+    """The suggested command completes the update."""
     namespace.make_primary(REPLICAS)
 
     result = update_during(namespace, DELETED, lambda: remove_annotations("foo")(namespace))
@@ -401,9 +391,7 @@ def test_removed_takeover_annotation_without_a_successor_is_an_error(namespace):
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_repeated_scaling_of_the_successor_is_an_error(namespace):
-    """The other client acts like an autoscaler. The task fails after it has repeated a step five
-    times.
-    """
+    """The other client acts like an autoscaler."""
     namespace.make_primary(REPLICAS)
 
     def on_line(line):
@@ -423,7 +411,6 @@ def test_repeated_scaling_of_the_successor_is_an_error(namespace):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("moment", [MIDDLE, CLOSED, HANDING_OVER])
 def test_pod_of_another_controller_with_the_labels_of_the_successor_is_unchanged(namespace, moment):
-    """The pod has an owner reference to another object."""
     namespace.make_primary(REPLICAS)
     config_map = namespace.create("configmaps", {"metadata": {"name": "owner"}})
     created = []

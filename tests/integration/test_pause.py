@@ -10,7 +10,7 @@ from objects import pod_counts
 from writes import Killed, kill_at_write
 
 REPLICAS = 5
-#: Limit that is higher than the number of writes of any stage.
+#: More than the writes of any stage.
 MAX_WRITES = 100
 
 
@@ -55,7 +55,6 @@ def test_rollback_from_a_pause(namespace, pause_at):
 @pytest.mark.parametrize("stage", [{"pause_at": "2"}, {"pause_at": "100%"}, {}],
                          ids=["second stage", "third stage", "last stage"])
 def test_later_stage_resumes_after_a_kill_at_any_write(namespace, stage):
-    """Each repetition starts at a pause with one new pod, and ends with a rollback."""
     namespace.make_primary(3)
     for number in range(1, MAX_WRITES):
         namespace.roll(image="myimage:v2", pause_at="1")

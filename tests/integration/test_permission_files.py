@@ -3,8 +3,7 @@
 
 """Test each file of docs/reference/permissions with a ServiceAccount that has no other permission.
 
-With the file, the feature works. If a single permission of the file is missing, the task is
-refused, or its result contains a warning or lacks a part of the feature.
+Without one of its permissions, the task is refused, or its result has a warning or lacks a part.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related i
     Resource,
 )
 
-#: Features that `make test` tests. `make test-all` tests all features.
+#: Features that `make test` tests; `make test-all` tests all.
 SAMPLE = ("update-deployment", "soak", "info")
-#: Features that other tests cover, with these tests.
+#: Features that other tests cover.
 ELSEWHERE = {
     "owner-references": "test_handover.py, in a cluster with the admission plugin",
     "migrate-deploymentconfig": "test_deployment_config.py, with the API of DeploymentConfigs",
@@ -44,18 +43,15 @@ ELSEWHERE = {
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 
 
-# Scenarios. A scenario is a function that prepares a namespace for a feature, and returns a `Use`.
+# A scenario prepares a namespace for a feature, and returns a `Use`.
 
 
-#: A function that uses the feature as a user, and returns the parts of the result to compare.
+#: Uses the feature as a user, and returns the parts of the result to compare.
 Use = t.Callable[[User], t.Any]
 
 
 def make(namespace, kind: str, name: str = "foo", nodes: int = 2, **changes: t.Any) -> None:
-    """Create a controller with `nodes` pods, and wait until they are ready.
-
-    `changes` are additional fields of the pod spec.
-    """
+    """Create a controller with `nodes` ready pods; `changes` are fields of the pod spec."""
     body = manifest(nodes, "myimage:v1", name)
     body["metadata"]["labels"]["fleet"] = "all"
     body["spec"]["template"]["spec"] |= changes
@@ -85,7 +81,7 @@ def update_scenario(kind: str) -> t.Callable[[t.Any], Use]:
 
 
 def rollback_scenario(kind: str) -> t.Callable[[t.Any], Use]:
-    """Return a scenario: an update whose pods never become ready, and its rollback."""
+    """Return a scenario: an update that never becomes ready, and its rollback."""
     def prepare(namespace) -> Use:
         make(namespace, kind)
 
@@ -140,7 +136,7 @@ def autoscaler_scenario(namespace) -> Use:
 
 
 def argo_rollouts_scenario(namespace) -> Use:
-    """Prepare updates of a Deployment whose template a Rollout of Argo Rollouts uses."""
+    """Prepare updates of a Deployment that a Rollout of Argo Rollouts uses."""
     make(namespace, "Deployment")
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     with contextlib.suppress(ApiException):  # already exists
@@ -165,7 +161,7 @@ def soak_scenario(namespace) -> Use:
 
 
 def roll_on_scenario(namespace) -> Use:
-    """Prepare updates that follow changes of the data in a ConfigMap and a Secret."""
+    """Prepare updates after changes of a ConfigMap and a Secret."""
     make(namespace, "Deployment")
     for resource in ("configmaps", "secrets"):
         namespace.create(resource, {"metadata": {"name": "shop"}, "data": {}})
@@ -226,7 +222,7 @@ def budgets_scenario(namespace) -> Use:
 
 
 def warnings_scenario(namespace) -> Use:
-    """Prepare updates with two warnings: a Service has pods without a probe; a quota is small."""
+    """Prepare updates with two warnings: pods of a Service without a probe, and a small quota."""
     make(namespace, "Deployment")
     namespace.create("services", {"metadata": {"name": "foo"}, "spec": {
         "selector": {"app": "foo"}, "ports": [{"port": 80}]}})
@@ -264,7 +260,7 @@ def info_scenario(namespace) -> Use:
 
 
 def analysis_scenario(namespace) -> Use:
-    """Prepare analyses of a controller of each kind, with logs from a fake kubelet."""
+    """Prepare analyses of each kind, with logs from a fake kubelet."""
     node = {"nodeSelector": {"test": namespace.name},
             "tolerations": [{"key": "test", "operator": "Exists"}]}
     kinds = list(map(str, features.UPDATED))
@@ -281,7 +277,7 @@ def analysis_scenario(namespace) -> Use:
 
 
 def traffic_scenario(namespace, updated: t.Iterable[Kind] = features.UPDATED) -> Use:
-    """Prepare splits: for each kind, an update is paused, and a Service and two routes exist."""
+    """Prepare splits: for each kind, a paused update, a Service and two routes."""
     gateway_api.install(namespace)
     kinds = list(map(str, updated))
     namespace.add_nodes(2)
@@ -307,7 +303,7 @@ def traffic_scenario(namespace, updated: t.Iterable[Kind] = features.UPDATED) ->
 
 
 def traffic_service_scenario(namespace) -> Use:
-    """Prepare splits without routes: for each kind, an update is paused, and a Service exists."""
+    """Prepare splits without routes: for each kind, a paused update and a Service."""
     namespace.add_nodes(2)
     for kind in map(str, features.UPDATED):
         make(namespace, kind, kind.lower())
@@ -323,8 +319,8 @@ def traffic_service_scenario(namespace) -> Use:
     return use
 
 
-#: For each kind, the spec of an object that names the Service `deployment`. The BackendTLSPolicy
-#: names the Service `replicaset` instead, because it would fail the split of its Service.
+#: Specs of objects that name the Service `deployment`. The BackendTLSPolicy names `replicaset`
+#: instead, because it would fail the split of its Service.
 SPECS_NAMING_A_SERVICE = {
     "HTTPRoute": {"rules": [{"backendRefs": [{"name": "deployment", "port": 80}]}]},
     "GRPCRoute": {"rules": [{"backendRefs": [{"name": "deployment", "port": 80}]}]},
@@ -355,7 +351,7 @@ def traffic_warnings_scenario(namespace) -> Use:
 
 
 def create_object_naming_a_service(namespace, resource: Resource) -> bool:
-    """Create an object of SPECS_NAMING_A_SERVICE, as create_if_served() does."""
+    """Create an object of SPECS_NAMING_A_SERVICE if its kind is served."""
     version = f"{resource.group}/{gateway_api.served_version(resource)}"
     return create_if_served(
         namespace, f"/apis/{version}/namespaces/{namespace.name}/{resource.resource}",
@@ -364,7 +360,7 @@ def create_object_naming_a_service(namespace, resource: Resource) -> bool:
 
 
 def create_if_served(namespace, path: str, body: Json) -> bool:
-    """Create an object, and return True; return False if the API server does not serve the kind."""
+    """Create an object, or return False if the API server does not serve the kind."""
     try:
         namespace.call("POST", path, body)
     except ApiException as error:
@@ -374,7 +370,7 @@ def create_if_served(namespace, path: str, body: Json) -> bool:
     return True
 
 
-#: For each file, two values: another file that the scenario needs, or "", and the scenario.
+#: For each file: another file that the scenario needs, or "", and the scenario.
 SCENARIOS: dict[str, tuple[str, t.Callable[[t.Any], Use]]] = {
     **{f"update-{kind.lower()}": ("" if kind.is_server_driven else "history",
                                   update_scenario(str(kind))) for kind in features.UPDATED},
@@ -406,7 +402,6 @@ def one_line_log(_pod: Json, _container: str) -> list[tuple[float, bytes]]:
 
 @pytest.fixture
 def user(namespace):
-    """Provide the user, and remove the nodes of the namespace at the end."""
     yield User(namespace)
     namespace.remove_nodes()
 

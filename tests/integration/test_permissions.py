@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the Role of docs/reference/permissions.md.
-
-Each permission of the Role is needed, and an error names a missing permission.
-"""
+"""Test that each permission of docs/reference/permissions.md is needed, and named if missing."""
 
 from __future__ import annotations
 
@@ -22,7 +19,6 @@ CONTROLLERS = "replicationcontrollers"
 
 
 def rules_without(verb: str, resource: str) -> list:
-    """Return the rules of the documented Role, except the permission for a verb on a resource."""
     rules = [{**rule,
               "verbs": [granted
                         for granted in rule["verbs"] if granted != verb
@@ -33,10 +29,7 @@ def rules_without(verb: str, resource: str) -> list:
 
 
 def change_role(namespace, rules, verb: str, resource: str) -> None:
-    """Replace the rules of the Role, and wait until the API server applies the change.
-
-    verb, resource: the permission that the change grants or revokes.
-    """
+    """Replace the rules of the Role, and wait until the change of a permission is in effect."""
     path = f"{RBAC}/namespaces/{namespace.name}/roles/baton"
     rule = {"apiGroups": [""], "resources": [resource], "verbs": [verb]}
     is_granted = verb in granted_verbs(rules, resource)
@@ -51,7 +44,6 @@ def granted_verbs(rules, resource: str) -> set:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("verb", ["get", "list", "create", "patch", "delete"])
 def test_missing_permission_on_controllers_is_named(namespace, verb):
-    """The task succeeds after the verb is granted again."""
     namespace.make_primary(2)
     change_role(namespace, rules_without(verb, CONTROLLERS), verb, CONTROLLERS)
 
@@ -95,7 +87,7 @@ def test_error_without_permission_on_pods_contains_fewer_details(namespace):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("verb", ["list", "patch"])
 def test_permission_revoked_during_the_handover_is_named(namespace, verb):
-    """No pod is orphaned or deleted. A rerun with the permission completes the update."""
+    """No pod is orphaned or deleted."""
     namespace.make_primary(4)
     with namespace.observer() as observer:
         with pytest.raises(Killed):

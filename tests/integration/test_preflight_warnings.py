@@ -24,7 +24,6 @@ def create_budget(namespace, **spec):
 
 
 def warnings_with(result, *texts):
-    """Return the warnings that contain all texts."""
     return [warning for warning in result["warnings"] if all(text in warning for text in texts)]
 
 
@@ -81,7 +80,6 @@ def test_budget_overrides_max_unavailable(namespace, spec):
 
 @pytest.mark.full
 def test_max_unavailable_is_used_without_a_budget(namespace):
-    """This is the negative control of the previous test, which has a budget."""
     namespace.make_primary(4)
     with namespace.observer() as observer:
         namespace.roll(image="myimage:v2", max_surge="0", max_unavailable="4")

@@ -19,8 +19,8 @@ SIZE = 2
 def make_controller(namespace):
     """Provide a function that creates a controller of a kind, and returns the function `run_task`.
 
-    run_task("v2") updates the controller to version v2, and run_task() rolls it back to the
-    previous revision. Both return the result of the task.
+    run_task("v2") updates the controller to v2, and run_task() rolls it back to the previous
+    revision.
     """
 
     def make_controller_of_kind(kind):
@@ -34,9 +34,9 @@ def make_controller(namespace):
         create(SIZE)
 
         def run_task(version="", **params):
-            params_of_task = ({"image": f"myimage:{version}"} if version
-                              else {"state": "rolled_back", "to_revision": "previous"})
-            return namespace.roll(kind=kind, **params_of_task, **params)
+            task_params = ({"image": f"myimage:{version}"} if version
+                           else {"state": "rolled_back", "to_revision": "previous"})
+            return namespace.roll(kind=kind, **task_params, **params)
 
         return run_task
 

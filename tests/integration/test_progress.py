@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the progress lines of a running module, and the module's end if Ansible is killed.
-
-The module runs on this machine, or is executed over ssh.
-"""
+"""Test the progress lines of a module, locally and over ssh, and its end if Ansible is killed."""
 
 from __future__ import annotations
 
@@ -27,11 +24,11 @@ from proc import ancestors, descendants, environments_with, is_alive
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Action
 
-#: Output line with the host, the namespace and the progress line of a step.
+#: Output line of a step.
 STEP_LINE = re.compile(rf"(?P<host>[^ ]+) \| [^ ]+ \| (?P<line>({'|'.join(Action)}) .*)")
-#: Number of steps in the update of a controller with one pod.
+#: Steps in the update of a controller with one pod.
 STEPS_OF_ONE_POD = 11
-#: A callback plugin that prints JSON. It has the same name as the JSON callback of ansible.posix.
+#: Callback plugin with the name of the JSON callback of ansible.posix.
 JSON_CALLBACK = """
 import json
 from ansible.plugins.callback import CallbackBase
@@ -44,7 +41,6 @@ class CallbackModule(CallbackBase):
 
 @pytest.fixture(params=["local", "ssh"])
 def variables(request):
-    """Provide the connection variables of the hosts."""
     if request.param == "ssh":
         return request.getfixturevalue("ssh")
     return {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
@@ -52,11 +48,9 @@ def variables(request):
 
 @pytest.fixture
 def play(namespace, ansible_environment, tmp_path):
-    """Provide a function that starts a playbook with one task, in a separate process group.
+    """Provide a function that starts a playbook with one task, and returns the process.
 
-    The function returns the process. Its arguments are the variables of each host, keywords of the
-    play and of the task, and options of the module. The playbook writes the task's result for each
-    host to a file with the name of the host.
+    The playbook writes the task's result for each host to a file with the name of the host.
     """
 
     def play(
@@ -88,20 +82,18 @@ def play(namespace, ansible_environment, tmp_path):
 
 
 def wait_for_success(process):
-    """Wait for the exit of a process that must succeed, and return stdout and stderr."""
     stdout, stderr = process.communicate(timeout=300)
     assert process.returncode == 0, stdout + stderr
     return stdout, stderr
 
 
 def steps_in(text, host="h1"):
-    """Return the progress lines of steps in the output that belong to a host."""
+    """Return the steps of a host in the output."""
     return [match["line"] for match in map(STEP_LINE.fullmatch, text.splitlines())
             if match and match["host"] == host]
 
 
 def line_start(step):
-    """Return the first words of the progress line of a step."""
     return f"{step['action']} {step['name']}: "
 
 
@@ -127,7 +119,7 @@ def test_progress_lines_appear_while_the_module_runs(namespace, play, variables,
 
 
 def remaining_files(tmp_path):
-    """Return the files of Ansible and of the module that remain on the host of the module."""
+    """Return the files that remain on the host of the module."""
     remote = tmp_path / "remote"
     return [path.name for path in remote.iterdir()] if remote.exists() else []
 
@@ -178,8 +170,7 @@ def test_progress_lines_of_a_delegated_loop_name_the_host(namespace, play, ssh):
     ],
     ids=str,
 )
-def test_progress_false_no_log_async_and_check_mode_suppress_progress_lines(
-        namespace, play, ssh, options):
+def test_progress_lines_are_suppressed(namespace, play, ssh, options):
     namespace.make_primary(1)
 
     stdout, stderr = wait_for_success(play({"h1": ssh}, **options))
@@ -199,24 +190,22 @@ def test_output_of_a_json_callback_is_valid_json(namespace, play, ssh, tmp_path)
 
 @pytest.fixture
 def other_user():
-    """Provide two values for another user: a Python interpreter that the user may run, and the task
-    keywords by which Ansible becomes the user.
-    """
+    """Provide a Python interpreter for another user, and the task keywords to become this user."""
     if os.geteuid() != 0:
         cannot_run("only root can become another user without a password")
     for python in (sys.executable, shutil.which("python3", path="/usr/bin:/usr/local/bin")):
-        path = {"PYTHONPATH": site.getsitepackages()[0]}
-        can_import = python and subprocess.run(
+        python_environment = {"PYTHONPATH": site.getsitepackages()[0]}
+        import_run = python and subprocess.run(
             ["su", "-s", "/bin/sh", "nobody", "-c", f"{python} -c 'import kubernetes'"],
-            env={**os.environ, **path},
+            env={**os.environ, **python_environment},
             capture_output=True,
             check=False,
         )
-        if can_import and can_import.returncode == 0:
-            become_options = {"become": True, "become_user": "nobody", "become_method": "su",
-                              "become_flags": "-s /bin/sh",
-                              "environment": path}
-            return python, become_options
+        if import_run and import_run.returncode == 0:
+            become_keywords = {"become": True, "become_user": "nobody", "become_method": "su",
+                               "become_flags": "-s /bin/sh",
+                               "environment": python_environment}
+            return python, become_keywords
     return cannot_run("the user nobody cannot run a Python with the package kubernetes")
 
 
@@ -224,14 +213,14 @@ def other_user():
 def test_progress_lines_of_a_module_that_runs_as_another_user_are_shown(
     namespace, play, variables, other_user, cluster
 ):
-    python, become_options = other_user
+    python, become_keywords = other_user
     namespace.make_primary(2)
     connection_options = {"kubeconfig": None, "host": cluster.server, "api_key": namespace.token,
                           "validate_certs": False}
 
     process = play(
         {"h1": {**variables, "ansible_python_interpreter": python}},
-        task_keywords=become_options,
+        task_keywords=become_keywords,
         min_ready_seconds=3,
         **connection_options,
     )
@@ -244,12 +233,13 @@ def test_progress_lines_of_a_module_that_runs_as_another_user_are_shown(
 
 
 def module_process(namespace):
-    """Return the pid and the progress file of the module's process, or None if the module has
-    ended. The pid may be that of the shell that runs the module.
+    """Return the pid of the module, or of its shell, and its progress file. Return None if the
+    module has ended.
     """
-    processes = environments_with("BATON_TEST", namespace.name)
-    return next(((pid, Path(process["BATON_PROGRESS"]))
-                 for pid, process in processes.items() if "BATON_PROGRESS" in process), None)
+    environments = environments_with("BATON_TEST", namespace.name)
+    return next(((pid, Path(environment["BATON_PROGRESS"]))
+                 for pid, environment in environments.items()
+                 if "BATON_PROGRESS" in environment), None)
 
 
 @pytest.mark.sample(1)
@@ -281,7 +271,7 @@ def test_remote_module_ends_when_ansible_is_killed(namespace, play, ssh, tmp_pat
 
 
 def wait_for_first_scaling(process):
-    """Read stderr until the first step that changes a size, and return the process."""
+    """Read stderr until the first step that changes a size."""
     for line in process.stderr:
         if "| scale " in line:
             return process
@@ -290,7 +280,7 @@ def wait_for_first_scaling(process):
 
 @pytest.mark.long
 def test_remote_module_ends_when_the_connection_is_lost(namespace, play, ssh):
-    """The test stops the ssh session, so that no data arrives and no connection is closed."""
+    """The ssh session is suspended (SIGSTOP): no data arrives, and no connection is closed."""
     namespace.make_primary(4)
     process = wait_for_first_scaling(play({"h1": ssh}, min_ready_seconds=30))
     pid, file = module_process(namespace)

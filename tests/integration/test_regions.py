@@ -3,8 +3,7 @@
 
 """Test the order of regions, and the defaults of AWX's surveys for each kind.
 
-Each host of the inventory stands for a cluster, but the controllers of all hosts are in one
-namespace of one cluster.
+Each host of the inventory stands for a cluster, but all controllers are in one namespace.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def write_inventory(playbooks, groups, hosts):
 def image_tags(namespace, playbooks):
     """Create the inventory and a controller for each reachable cluster.
 
-    Provide a function that returns the image tags of these controllers, by the name of the cluster.
+    Provide a function that returns the image tag of each controller, by cluster.
     """
     kubeconfig = json.loads(Path(namespace.kubeconfig).read_text())
     context = kubeconfig["contexts"][0]["name"]
@@ -67,7 +66,7 @@ def image_tags(namespace, playbooks):
 
 @pytest.mark.full
 def test_failed_region_stops_the_next_regions(playbooks, image_tags):
-    """A cluster that is in the groups of two regions belongs to the first of these regions."""
+    """A cluster of two regions belongs to the first of them."""
     def run_regions(*options):
         return playbooks.run_command("ansible-playbook", "-i", "clusters.yml",
                                      "baton.kubernetes.regions", "-e",
@@ -110,7 +109,7 @@ def test_documented_custom_play_stops_the_next_regions(playbooks, image_tags):
 def labels_and_images(namespace, playbooks):
     """Create a controller of each kind, and provide a function that describes the pods.
 
-    The function returns a set of pairs: the label app and the image of a pod.
+    The function returns pairs of label `app` and image.
     """
     for name in ("baton-stateful-sets", "baton-daemon-sets"):
         namespace.allow(role_rules(name), name)

@@ -13,7 +13,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 3
-#: Limit that is higher than the number of writes of any update.
+#: More than the writes of any update.
 MAX_WRITES = 100
 
 
@@ -30,7 +30,7 @@ def names(namespace):
 
 
 def test_definition_without_a_selector_is_accepted(namespace):
-    """An error of the module suggests omitting the selector, although the API requires one."""
+    """An error suggests omitting the selector, although the API requires one."""
     namespace.make_replica_set(1)
     definition = manifest(1, image="myimage:v2")
     definition |= {"apiVersion": "apps/v1", "kind": "ReplicaSet",
@@ -129,10 +129,10 @@ def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
     assert (namespace.replica_set()["metadata"]["resourceVersion"]
             == before["metadata"]["resourceVersion"])
 
-    done = update(namespace, image="myimage:v2")
+    executed = update(namespace, image="myimage:v2")
 
     steps = [[(step["action"], step["kind"], step["name"], step["to"]) for step in result["steps"]]
-             for result in (planned, done)]
+             for result in (planned, executed)]
     assert steps[0] == steps[1]
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the report about a rollout on a real API server. The last task of the role writes it."""
+"""Test the report about a rollout on a real API server."""
 
 from __future__ import annotations
 
@@ -62,7 +62,6 @@ def report(namespace: Namespace, ansible_environment, tmp_path):
 
 
 def table(page, caption):
-    """Return the rows of the table whose caption begins with the text."""
     (element,) = (element
                   for element in page.iter(f"{HTML}table")
                   if "".join(element.find(f"{HTML}caption").itertext()).startswith(caption))
@@ -89,7 +88,7 @@ def test_report_of_an_update_has_steps_figures_and_charts(namespace, report):
 
 def test_report_of_a_failure_shows_the_cause_and_escapes_text(namespace, report):
     namespace.make_primary(2)
-    # the play sets a template, because the module's option `image` would refuse this text
+    # the option `image` would refuse this text
     image = "evil<script>alert(1)</script>:v2-absent"
 
     page = report(image)

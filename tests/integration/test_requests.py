@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the number and the size of the requests of an update.
-
-They may depend on the number of pods only in a handover.
-"""
+"""Test the number and the size of the requests of an update."""
 
 from __future__ import annotations
 
@@ -24,20 +21,16 @@ pytestmark = pytest.mark.fake_nodes("pods that become ready simultaneously")
 
 @dataclasses.dataclass
 class Traffic:
-    """Requests and bytes of one update.
-
-    The renewals of the Lease are not counted, because their number depends on the duration.
-    """
+    """Requests and bytes of one update, without renewals of the Lease."""
 
     steps: int = 0
     requests: int = 0
     #: Bytes of the first list of controllers.
     first_list: int = 0
-    #: Bytes of all responses, except lists of pods and renewals of the Lease.
+    #: Bytes of all responses except lists of pods.
     bytes: int = 0
-    #: Bytes of the longest list of pods.
     longest_pod_list: int = 0
-    #: Number of watch events, and bytes of the longest event.
+    #: Number of watch events, and bytes of the longest.
     events: int = 0
     longest_event: int = 0
 
@@ -49,8 +42,6 @@ class Traffic:
 
 
 def count_traffic(traffic):
-    """Return a fault that counts the traffic of a gateway."""
-
     def arm(gateway):
         urlopen, send_once = gateway.http.connection.pool.urlopen, gateway.http.send_once
 
@@ -77,7 +68,7 @@ def count_traffic(traffic):
 
 
 def count_events(traffic, chunks):
-    """Yield the chunks of a watch unchanged, and count their events. Each line is an event."""
+    """Yield the chunks of a watch unchanged, and count their events, one per line."""
     length = 0
     for chunk in chunks:
         for part in chunk.splitlines(keepends=True):
@@ -90,8 +81,7 @@ def count_events(traffic, chunks):
 
 
 def traffic_of(cluster, replicas, **params):
-    """Run an update that scales all pods up in one step and down in one step; return its Traffic.
-    """
+    """Run an update that scales all pods up in one step and down in one step."""
     namespace = Namespace(cluster.kubeconfig, f"{replicas} replicas")
     try:
         namespace.make_primary(replicas)
@@ -112,8 +102,8 @@ def traffic_of(cluster, replicas, **params):
 def test_number_of_requests_does_not_depend_on_the_number_of_pods(
     cluster, monkeypatch, few_pods, many_pods
 ):
-    """The test disables the diagnosis that follows a second without progress, because the number of
-    its requests depends on the time.
+    """The diagnosis after a second without progress is disabled, because the number of its requests
+    depends on the time.
     """
     monkeypatch.setattr(Deadlines, "_causes", lambda *_unused: [])
     small, large = (traffic_of(cluster, pods, next_name="bar") for pods in (few_pods, many_pods))
@@ -129,9 +119,8 @@ def test_number_of_requests_does_not_depend_on_the_number_of_pods(
     "few_pods, many_pods", [(10, 100), pytest.param(10, 1000, marks=pytest.mark.long)]
 )
 def test_handover_takes_one_request_for_each_pod(cluster, monkeypatch, few_pods, many_pods):
-    """Each request transfers a few kilobytes of metadata. The number of lists depends on the speed
-    of the machine. With image_drift=ignore, the update does not read the digests, which needs up to
-    three full lists.
+    """The number of lists depends on the speed of the machine. Without image_drift=ignore, the
+    update would read the digests in up to three full lists.
     """
     monkeypatch.setattr(Deadlines, "_causes", lambda *_unused: [])
     small, large = (traffic_of(cluster, pods, image_drift="ignore")
@@ -146,11 +135,7 @@ def test_handover_takes_one_request_for_each_pod(cluster, monkeypatch, few_pods,
 
 @pytest.mark.full
 def test_many_pods_are_listed_in_full_only_after_a_failure(namespace):
-    """Before a failure, the module requests only a table of the pods.
-
-    With image_drift=ignore, the successful update does not read the digests, which needs up to
-    three full lists.
-    """
+    """Without image_drift=ignore, the update would read the digests in up to three full lists."""
     lists = []
 
     def arm(gateway):
@@ -177,7 +162,7 @@ def test_many_pods_are_listed_in_full_only_after_a_failure(namespace):
 @pytest.mark.long
 @pytest.mark.parametrize("image", ["unready", "readiness", "novolume", "evicted", "crash"])
 def test_causes_are_the_same_for_many_pods_and_few_pods(namespace, image):
-    """If there are many pods, the module first reads a table. This only delays the diagnosis."""
+    """With many pods, the module first reads a table, which only delays the diagnosis."""
     causes = []
     for replicas in (3, LARGE_CONTROLLER + 1):
         namespace.make_primary(replicas, name=f"foo-{replicas}")

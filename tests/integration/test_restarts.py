@@ -1,11 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test outages of the API server, of etcd and of the controller manager during an update.
-
-A short outage delays the update. A long outage fails the task, and the error contains the status of
-the update.
-"""
+"""Test outages of the API server, of etcd and of the controller manager during an update."""
 
 from __future__ import annotations
 
@@ -24,8 +20,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 REPLICAS = 4
 
-# Moments of the update. The value is a part of the progress line that is printed at the moment. A
-# closed template names a priority class that does not exist, so that no pod is created from it.
+# Moments of the update, each with a part of the progress line that is then printed. A closed
+# template names a priority class that does not exist, so that no pod is created from it.
 #: Half of the pods are new.
 MIDDLE = "scale foo: 3 -> 2"
 #: Foo has the new template, which is closed.
@@ -38,8 +34,8 @@ HANDED_OVER = "hand over foo-"
 DELETED = "it has no pods"
 #: Half of the pods are handed over to foo. This moment has no progress line.
 HANDING_OVER = "half of the pods"
-#: Duration of a short outage in seconds.
-OUTAGE = 0.7
+#: In seconds.
+SHORT_OUTAGE = 0.7
 
 pytestmark = pytest.mark.skipif(bool(os.environ.get("KUBECONFIG")),
                                 reason="NEEDS THE EMBEDDED CLUSTER: the components of another "
@@ -48,7 +44,6 @@ pytestmark = pytest.mark.skipif(bool(os.environ.get("KUBECONFIG")),
 
 @pytest.fixture(scope="module")
 def expected_state(cluster):
-    """Provide the end state of an update without an outage."""
     namespace = Namespace(cluster.kubeconfig, "without-outage")
     namespace.make_primary(REPLICAS)
     namespace.roll(image="myimage:v2")
@@ -74,18 +69,17 @@ class Outage:
         self.thread.start()
 
     def update(self, namespace, **params):
-        """Update foo to v2, begin the outage at its moment, and return the result of the task."""
         fault = (action_after_write(REPLICAS // 2, self.begin, is_reparenting)
                  if self.moment == HANDING_OVER else None)
         return namespace.roll(on_line=self, fault=fault, image="myimage:v2", **params)
 
     def _restart(self):
         if self.is_short:
-            time.sleep(OUTAGE)
+            time.sleep(SHORT_OUTAGE)
             self.cluster.start(self.component)
 
     def end(self):
-        """Wait until a short outage has ended, or end a long outage by a start of the component."""
+        """Wait for the end of a short outage, or end a long one."""
         assert self.thread, f"no progress line: {self.moment}"
         self.thread.join(60)
         self.cluster.start(self.component)
@@ -101,7 +95,6 @@ class Outage:
 def test_update_completes_after_a_short_outage(
     cluster, namespace, expected_state, component, moment
 ):
-    """The outage causes no additional pods."""
     namespace.make_primary(REPLICAS)
     outage = Outage(cluster, component, moment)
 
@@ -128,7 +121,6 @@ def test_update_completes_after_a_short_outage(
 ])
 def test_long_outage_is_reported_in_the_error_and_a_rerun_completes(
         cluster, namespace, expected_state, monkeypatch, component, moment, error_text):
-    """The error contains the status of the update."""
     monkeypatch.setattr(http, "BACKOFF", (0.1, 0.3))
     monkeypatch.setattr(http, "READ_TIMEOUT", 2.0)
     namespace.make_primary(REPLICAS)
@@ -162,7 +154,7 @@ def test_surge_of_a_daemon_set_continues_after_a_restart_of_the_controller_manag
     namespace.add_nodes(2)
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}}
     namespace.make_daemon_set(2, updateStrategy=strategy, minReadySeconds=20)
-    old = uids(namespace.pods())
+    old_uids = uids(namespace.pods())
 
     def restart():
         eventually(lambda: len(namespace.pods()) == 4 and all(map(is_ready, namespace.pods())),
@@ -180,7 +172,7 @@ def test_surge_of_a_daemon_set_continues_after_a_restart_of_the_controller_manag
 
     assert [step["action"] for step in result["steps"]] == ["update", "annotate", "annotate"]
     assert result["steps"][1]["from"] == "stalled at 0 of 2 new pods"
-    assert not old & uids(namespace.pods())
-    # the record of a completed update omits the time at which the task woke the controller manager
+    assert not old_uids & uids(namespace.pods())
+    # the record omits the time at which the task woke the controller manager
     assert "woken" not in namespace.daemon_set()["metadata"]["annotations"][
         object_meta.LAST_ROLLOUT]

@@ -3,8 +3,7 @@
 
 """Test the tasks that resume or roll back an update, and other requests during an update.
 
-tests/histories/acts.py kills each task at each write. test_handover.py tests actions of other
-clients in a handover.
+tests/histories/acts.py kills each task at each write.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def test_update_completes_after_a_killed_update_and_a_killed_rollback(namespace)
 def confirm_size(namespace, size, **params):
     """Assert that the task is refused, and confirm the size as the command of the error does.
 
-    The task is refused because only an annotation, which may be forged, contains the size.
+    Only an annotation, which may be forged, contains the size.
     """
     (name,) = namespace.rc_names()
     before = namespace.rc(name)["metadata"]["generation"]
@@ -65,7 +64,7 @@ def test_foo_deleted_during_the_update_is_created_again(namespace):
 
 
 def test_size_is_restored_after_the_deletion_of_the_successor(namespace):
-    """A user has to confirm the initial size, since foo was already scaled down."""
+    """foo was already scaled down, so a user has to confirm the size."""
     namespace.make_primary(4)
     for params in (dict(image="myimage:v2"), dict(state="rolled_back")):
         with pytest.raises(Killed):
@@ -85,7 +84,6 @@ def test_size_is_restored_after_the_deletion_of_the_successor(namespace):
 
 @pytest.mark.full
 def test_rerun_of_a_killed_restart_replaces_each_pod_once(namespace):
-    """The rerun does not start another restart."""
     namespace.make_primary(3)
 
     with namespace.observer() as observer:
@@ -108,7 +106,6 @@ def test_rollback_of_a_completed_update_without_a_revision_is_refused(namespace)
 
 
 def test_update_completes_after_another_client_changed_the_sizes(namespace):
-    """The final size of foo is the size before the update."""
     namespace.make_primary(4)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(7, after=True), image="myimage:v2")
@@ -122,7 +119,7 @@ def test_update_completes_after_another_client_changed_the_sizes(namespace):
 
 
 @pytest.mark.full
-def test_annotations_removed_from_one_controller_are_restored(namespace):
+def test_update_without_annotations_on_one_controller_is_rolled_back(namespace):
     namespace.make_primary(4)
     for controller in ("foo", "successor"):
         with pytest.raises(Killed):
@@ -134,7 +131,6 @@ def test_annotations_removed_from_one_controller_are_restored(namespace):
 
 
 def test_pod_of_another_controller_with_the_labels_of_foo_is_unchanged(namespace):
-    """The labels of the pod match the selector of foo."""
     namespace.make_primary(2)
     namespace.create("replicationcontrollers", {
         **manifest(1, name="other"),

@@ -29,7 +29,6 @@ def encoded(text):
 
 
 def configure(namespace, kind, name="foo"):
-    """Grant the Role, and create a ConfigMap, a Secret and a controller whose pods read both."""
     namespace.allow(role_rules("baton-roll-on"), "roll-on")
     namespace.create("configmaps", {"metadata": {"name": "shop"}, "data": {"color": "red"}})
     namespace.create("secrets", {"metadata": {"name": "shop-db"},
@@ -60,7 +59,6 @@ def are_ready(namespace):
 
 
 def checksums(namespace, kind, name="foo"):
-    """Return the checksums in the template, by the kind and name of the ConfigMap or Secret."""
     item = (namespace.rc(name) if kind == "ReplicationController"
             else namespace.get_app(f"{kind.lower()}s", name))
     annotations = item["spec"]["template"]["metadata"].get("annotations") or {}
@@ -142,7 +140,6 @@ def test_rollback_restores_the_checksum_and_the_same_task_updates_again(namespac
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_data_changed_during_a_pause_is_rolled_out_by_the_next_task(namespace, kind):
-    """The update completes with a warning, and the next task replaces the pods."""
     configure(namespace, kind)
     options = {"kind": kind, "roll_on": ["auto"], "image": "myimage:v2"}
     namespace.roll(**options, pause_at=1)
@@ -191,7 +188,7 @@ def test_error_for_a_missing_permission_contains_the_rule(namespace):
 
 
 def test_no_output_of_ansible_has_the_secret(namespace, ansible_environment):
-    """The test uses -vvv and --diff. The diff shows checksums instead of the secret."""
+    """The diff shows checksums instead."""
     configure(namespace, "ReplicationController")
     command = ad_hoc_command(namespace, name="foo", roll_on="auto")
 
@@ -210,9 +207,9 @@ def test_fleet_updates_only_controllers_whose_pods_read_the_changed_object(
     configure(namespace, "ReplicationController", "foo-1")
     namespace.make_primary(1, name="foo-2")
     options = {"names": ["foo-1", "foo-2"], "roll_on": ["auto"]}
-    first, _lines = run_ad_hoc(namespace, ansible_environment, **options)
+    first, _stderr = run_ad_hoc(namespace, ansible_environment, **options)
     change_password(namespace)
-    second, _lines = run_ad_hoc(namespace, ansible_environment, **options)
+    second, _stderr = run_ad_hoc(namespace, ansible_environment, **options)
 
     for result in (first, second):
         assert [entry["changed"] for entry in result["results"]] == [True, False]

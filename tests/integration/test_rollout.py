@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test updates of a ReplicationController with several sizes and options.
-
-The new template is given as an image, a template, a definition or a file.
-"""
+"""Test updates of a ReplicationController with several sizes and options."""
 
 from __future__ import annotations
 
@@ -23,7 +20,6 @@ MANY_PODS = pytest.mark.fake_nodes("100 pods or more")
     (1, "1"), (4, "1"), pytest.param(100, "25%", marks=MANY_PODS),
     pytest.param(500, "25%", marks=[MANY_PODS, pytest.mark.long])])
 def test_update_creates_each_pod_once_and_the_rerun_writes_nothing(namespace, replicas, surge):
-    """Foo is never deleted. At the end, it owns the pods that its successor has created."""
     before = namespace.make_primary(replicas)
 
     with namespace.observer() as observer:
@@ -63,7 +59,7 @@ def test_update_needs_at_most_two_requests_per_pod(namespace, params, max_reques
 
 @pytest.mark.full
 def test_repeated_updates_between_two_versions_leave_only_foo(namespace):
-    """The successors of all updates have different names."""
+    """The successors have different names."""
     namespace.make_primary(3)
     for image in ("myimage:v2", "myimage:v1", "myimage:v2"):
         assert namespace.roll(image=image)["changed"]
@@ -87,9 +83,7 @@ def test_custom_deployment_label_key_is_used(namespace):
 
 @pytest.mark.full
 def test_update_to_a_template_whose_hash_is_the_label_of_foo_succeeds(namespace):
-    """The successor must have another label than foo. Otherwise, foo would adopt the pods of the
-    successor and delete them.
-    """
+    """With the label of foo, the pods of the successor would be adopted and deleted by foo."""
     namespace.make_primary(3)
     namespace.roll(image="myimage:v2")
     label = namespace.rc()["spec"]["selector"][object_meta.DEPLOYMENT_LABEL]
@@ -186,7 +180,7 @@ def test_controller_with_zero_replicas_is_updated(namespace):
 @pytest.mark.full
 def test_priority_class_of_the_template_survives_the_handover(namespace):
     """During the handover, the template names another priority class, so that no pod is created
-    from it. The handover then restores the class.
+    from it.
     """
     body = manifest(2)
     body["spec"]["template"]["spec"]["priorityClassName"] = "system-node-critical"
@@ -199,7 +193,6 @@ def test_priority_class_of_the_template_survives_the_handover(namespace):
 
 
 def test_check_mode_plans_the_steps_of_the_update(namespace):
-    """The planned steps equal the steps of the update that follows, except for their times."""
     namespace.make_primary(4)
     before = namespace.end_state()
 
@@ -218,23 +211,20 @@ def test_check_mode_plans_the_steps_of_the_update(namespace):
 @pytest.mark.parametrize("surge, unavailable",
                          [("0", "1"), ("50%", "50%"), ("100%", "0"), ("2", "1")])
 def test_floor_and_ceiling_hold(namespace, surge, unavailable):
-    """The floor is the minimum number of ready pods: the size minus max_unavailable. The ceiling is
-    the maximum number of pods: the size plus max_surge.
-    """
+    """The floor is size - max_unavailable ready pods, the ceiling size + max_surge pods."""
     namespace.make_primary(6)
 
     with namespace.observer() as observer:
         namespace.roll(image="myimage:v2", max_surge=surge, max_unavailable=unavailable)
 
-    pods = {"0": 0, "1": 1, "2": 2, "50%": 3, "100%": 6}
-    assert observer.min_ready >= 6 - pods[unavailable] and observer.max_pods <= 6 + pods[surge]
+    counts = {"0": 0, "1": 1, "2": 2, "50%": 3, "100%": 6}
+    assert observer.min_ready >= 6 - counts[unavailable] and observer.max_pods <= 6 + counts[surge]
     assert len(observer.new_pods) == 6
 
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_floor_holds_with_slow_pods(namespace):
-    """The pods become ready slowly, and are available only after min_ready_seconds."""
     namespace.make_primary(2)
 
     with namespace.observer() as observer:

@@ -3,8 +3,7 @@
 
 """Test that the action plugin, the module, and the module in check mode return equal results.
 
-The action plugin returns the result itself only if the module would change nothing. The tests cover
-each kind, one and several controllers, and errors.
+The action plugin returns the result itself only if the module would change nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from task_runner import TaskRunner, with_real_wording
 
 ROOT = Path(__file__).parents[2]
 
-#: For each kind and for a migration, the options of a task.
-FLOWS = {kind: {"kind": kind, "image": "myimage:v2", "container": "web"} for kind in (
+#: Options of a task for each kind, and for a migration.
+FLOW_OPTIONS = {kind: {"kind": kind, "image": "myimage:v2", "container": "web"} for kind in (
     "ReplicationController", "ReplicaSet",
     "Deployment")} | {"migration": {"module": "migrate_to_deployment", "state": "migrated"}}
 
@@ -42,8 +41,7 @@ def make(namespace, flow, *names):
 
 
 def make_odd(namespace, flow):
-    """Create the controller odd, which the planner refuses because of its container or its owner.
-    """
+    """Create the controller odd, which is refused because of its container or its owner."""
     body = manifest(0, name="odd")
     if flow == "migration":
         owner = namespace.create("configmaps", {"metadata": {"name": "config"}})
@@ -64,15 +62,14 @@ def make_odd(namespace, flow):
 
 
 def generations(namespace):
-    """Return a set with the uid and the generation of each controller, as pairs."""
+    """Return a set of pairs: the uid and the generation of each controller."""
     items = ([namespace.rc(name) for name in namespace.rc_names()] + namespace.deployments()
              + namespace.replica_sets())
-    # a controller may be deleted after the list
     return {(item["metadata"]["uid"], item["metadata"]["generation"]) for item in items if item}
 
 
 def comparable_parts(result, flow):
-    """Return the parts of a result that are equal in two runs, without times and generated names.
+    """Return the parts of a result that are equal in two runs.
 
     The size changes of a Deployment are left out, because the server may make two of them at once.
     """
@@ -86,26 +83,25 @@ def comparable_parts(result, flow):
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("flow", FLOWS)
+@pytest.mark.parametrize("flow", FLOW_OPTIONS)
 def test_result_in_process_equals_the_result_of_the_module(namespace, task_runner, flow):
     make(namespace, flow, "one", "two", "three")
     make_odd(namespace, flow)
-    assert_equal_answers(namespace, task_runner, flow, FLOWS[flow])
+    assert_equal_answers(namespace, task_runner, flow, FLOW_OPTIONS[flow])
 
 
 def assert_equal_answers(namespace, task_runner, flow, options):
-    """Compare the results of tasks for several controllers.
+    """Compare the results of tasks for one and for several controllers.
 
-    The controllers one, two and three can be updated, and odd cannot. The controller absent does
-    not exist.
+    one, two and three can be updated, odd cannot, and absent does not exist.
     """
-    options_of_task = {"namespace": namespace.name, **options}
+    common_options = {"namespace": namespace.name, **options}
     for task in ({"name": "one"}, {"names": ["absent", "two"], "max_failures": "1"}):
         before = generations(namespace)
-        assert task_runner.in_process(**options_of_task, **task) is None
-        planned = task_runner.module(check_mode=True, **options_of_task, **task)
+        assert task_runner.in_process(**common_options, **task) is None
+        planned = task_runner.module(check_mode=True, **common_options, **task)
         assert generations(namespace) == before
-        result = task_runner.module(**options_of_task, **task)
+        result = task_runner.module(**common_options, **task)
         assert (comparable_parts(with_real_wording(planned), flow) == comparable_parts(result, flow)
                 and result["changed"])
 
@@ -121,11 +117,11 @@ def assert_equal_answers(namespace, task_runner, flow, options):
         "more failures than allowed": ({"names": ["three", "absent", "odd"],
                                         "max_failures": "1"}, True),
     }.values():
-        in_process = task_runner.in_process(**options_of_task, **task)
+        in_process = task_runner.in_process(**common_options, **task)
         assert (in_process is not None and in_process.get("failed", False) == fails
                 and not in_process["changed"])
-        assert (in_process == task_runner.module(**options_of_task, **task)
-                == task_runner.module(check_mode=True, **options_of_task, **task))
+        assert (in_process == task_runner.module(**common_options, **task)
+                == task_runner.module(check_mode=True, **common_options, **task))
         # only `three` needs an update, which is not started because another controller fails
         started = {result["name"]: not result["skipped"] for result in in_process["results"]}
         assert started == {name: name != "three" for name in task.get("names") or [task["name"]]}
@@ -134,8 +130,7 @@ def assert_equal_answers(namespace, task_runner, flow, options):
 
 @pytest.mark.full
 def test_unknown_name_fails_before_the_first_write(namespace, ansible_environment):
-    """The action plugin reports the error. If the path of the interpreter differs, the module
-    reports the error instead.
+    """The module reports the error instead of the action plugin if the interpreter's path differs.
     """
     make(namespace, "ReplicationController", "one", "two")
     before = generations(namespace)

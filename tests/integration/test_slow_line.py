@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test an update on a slow connection.
-
-The update waits for the response to a request only if the next step depends on the response.
-"""
+"""Test that an update on a slow connection waits only for responses that its next step needs."""
 
 from __future__ import annotations
 
@@ -12,13 +9,12 @@ import pytest
 from slow_line import SlowConnection
 
 #: Sequential requests before the first change of a size: controllers, rules, the Lease, foo again
-#: with its related objects, foo's annotation, its successor, and foo's annotation with the
-#: successor's uid.
-MAX_BEFORE = 7
+#: with its related objects, foo's annotation, its successor, and foo's annotation with the uid.
+MAX_REQUESTS_BEFORE = 7
 #: Sequential requests after the last change: foo's revision in the history, foo renamed, its
 #: successor closed, all pods with their new owner, the successor's deletion, foo opened, and the
 #: Lease.
-MAX_AFTER = 8
+MAX_REQUESTS_AFTER = 8
 #: Sequential reads while waiting for the controller manager.
 MAX_READS = 2
 
@@ -39,6 +35,6 @@ def test_update_waits_only_for_requests_of_its_steps(namespace, surge):
         f"{len(size_changes)} size changes",
     )
     assert surge != "1" or len(size_changes) == 40
-    max_requests = MAX_BEFORE + len(size_changes) + MAX_AFTER + MAX_READS
+    max_requests = MAX_REQUESTS_BEFORE + len(size_changes) + MAX_REQUESTS_AFTER + MAX_READS
     assert len(connection.sequential_requests) <= max_requests
     assert len(connection.requests) > len(connection.sequential_requests) + 20

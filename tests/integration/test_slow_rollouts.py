@@ -15,12 +15,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 
 pytestmark = pytest.mark.fake_nodes("pods that take seconds to become ready")
 
-#: The progress_deadline in seconds. It is longer than the 3 s after which each pod becomes ready.
+#: progress_deadline in seconds, longer than the 3 s until a pod becomes ready.
 DEADLINE = 5
 
 
 def slow_template(seconds):
-    """Return a new template whose pods become ready after this number of seconds."""
     return {"metadata": {"annotations": {"baton.test/ready-after": f"{seconds}s"}},
             "spec": {"containers": [{"name": "web", "image": "myimage:v2-slow"}]}}
 
@@ -44,7 +43,7 @@ def new_pods(namespace):
 
 
 def update_to_slow_pods(namespace, seconds, **params):
-    """Update to pods that become ready after a delay, and return the progress lines."""
+    """Update to slow pods, each with a Warning Event, and return the progress lines."""
     lines = []
 
     def on_line(line):
@@ -60,7 +59,7 @@ def update_to_slow_pods(namespace, seconds, **params):
 
 
 def lines_about_pods(lines):
-    """Return the lines about a pod, a container, a warning or a refusal, except steps."""
+    """Return the lines about pods and their failures, except steps."""
     return [line
             for line in lines
             if any(word in line for word in ("pod ", "container", "Unhealthy", "FailedCreate"))
@@ -123,7 +122,7 @@ def test_slow_update_completes_after_scaling_down(namespace, kind):
 
 @pytest.mark.long
 def test_pods_that_are_ready_after_ninety_seconds_are_not_reported(namespace):
-    """The pods are created one after another. In total, they take longer than progress_deadline."""
+    """The pods become ready one after another, in total later than progress_deadline."""
     namespace.make_primary(2)
 
     with namespace.observer() as observer:

@@ -1,11 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test soaks.
-
-In a soak, the task watches the new pods for some time, at a pause or before the end of the update.
-An incident of a new pod, such as a restart, fails the update.
-"""
+"""Test soaks, in which an incident of a new pod, such as a restart, fails the update."""
 
 from __future__ import annotations
 
@@ -30,22 +26,19 @@ pytestmark = pytest.mark.fake_nodes  # the tests write the pods' status
 
 KINDS = ("ReplicationController", "Deployment", "StatefulSet", "DaemonSet")
 SIZE = 2
-#: Duration of a soak that ends by an incident. No test waits for the end of this duration.
+#: Duration of a soak that ends by an incident.
 LONG_SOAK = "20s"
 
 
 @pytest.fixture
 def nodes(namespace):
-    """Provide a function that creates nodes, and remove the nodes at the end."""
     yield lambda: namespace.add_nodes(SIZE)
     namespace.remove_nodes()
 
 
 @pytest.fixture
 def make(namespace, nodes):
-    """Provide a function that creates a controller of a kind.
-
-    The function returns another function, which runs a task for the controller.
+    """Provide a function that creates a controller, and returns a function that runs a task for it.
     """
 
     def make_controller(kind):
@@ -67,10 +60,7 @@ def new_pods(namespace):
 
 
 def versions(namespace):
-    """Return the sorted versions of all pods that have not failed, such as ["v1", "v2"].
-
-    An evicted pod has failed, but still exists.
-    """
+    """Return the sorted versions of all pods that have not failed, such as ["v1", "v2"]."""
     return sorted(pod["spec"]["containers"][0]["image"].removeprefix("myimage:")
                   for pod in namespace.pods()
                   if pod["status"]["phase"] != "Failed")
@@ -81,13 +71,13 @@ def set_status(namespace, pod, **status):
 
 
 def conditions(pod, **changes):
-    """Return the conditions of a pod, with the changes to the condition Ready."""
+    """Return the conditions of a pod, with changes to Ready."""
     return [{**condition, **changes} if condition["type"] == "Ready" else condition
             for condition in pod["status"]["conditions"]]
 
 
 def restart_container(namespace, pod, started_at="2026-01-01T00:00:02Z"):
-    """Write the status of a restarted container, like a kubelet."""
+    """Write the status of a restarted container."""
     (container,) = pod["status"]["containerStatuses"]
     terminated = {"exitCode": 137, "reason": "OOMKilled", "startedAt": "2026-01-01T00:00:00Z",
                   "finishedAt": "2026-01-01T00:00:01Z"}
@@ -127,8 +117,7 @@ def create_warning_event(namespace, pod):
         "lastTimestamp": metadata["creationTimestamp"]})
 
 
-#: For each function that causes an incident of a new pod, the kind and the message of the incident
-#: in the error.
+#: For each function that causes an incident, its kind and message in the error.
 INCIDENTS = {
     restart_container: ("memory",
                         "container web: OOMKilled: exit code 137 (SIGKILL), restarted once"),
@@ -140,7 +129,7 @@ INCIDENTS = {
 
 
 class ActionInSoak:
-    """Acts on a new pod shortly after the first line of a soak, and records the progress lines."""
+    """Acts on a new pod shortly after a soak has begun, and records the progress lines."""
 
     def __init__(self, namespace, act):
         self.lines = []
@@ -154,13 +143,12 @@ class ActionInSoak:
             self._timer.start()
 
     def join(self):
-        """Wait for the end of the action, if it has begun."""
         if self._has_begun:
             self._timer.join()
 
 
 def fail_soak(namespace, roll, act, **params):
-    """Run a task whose soak ends by an incident that `act` causes, and return the task's error."""
+    """Run a task whose soak `act` fails, and return the error."""
     action = ActionInSoak(namespace, act)
     with pytest.raises(RolloutFailed) as failed:
         roll(soak=LONG_SOAK, on_line=action, **params)
@@ -228,7 +216,6 @@ def test_healthy_version_passes_at_a_pause_and_at_the_end(namespace, make, kind)
 
 
 def kill_in_soak(roll, **params):
-    """Run a task, and kill the client during the soak."""
     def on_line(line):
         if line.startswith("watching: "):
             raise Killed
@@ -251,9 +238,7 @@ def test_healthy_time_counts_after_a_kill_in_a_soak(namespace, make):
 
 @pytest.mark.full
 def test_incident_between_two_tasks_restarts_the_soak(namespace, make):
-    """The restarted container is running and ready again. The rerun notices the restart, and starts
-    the soak from the beginning.
-    """
+    """The container is running and ready again before the rerun."""
     roll, lines = make("ReplicationController"), []
     kill_in_soak(roll, soak="2")
     time.sleep(1)
@@ -334,7 +319,7 @@ def test_pods_of_a_daemon_set_are_listed_once_in_a_soak(namespace, make, monkeyp
                         or all_pods(self, controller))
     lines = []
 
-    # image_drift=ignore, since a comparison of the digests would list the pods, too
+    # a comparison of the digests would list the pods, too
     result = roll(pause_at="1", soak="8", image_drift="ignore",
                   on_line=lambda line: lines.append((time.monotonic(), line)))
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Switch a Service between the old and the new pods of an update, on a real API server.
+"""Switch a Service between the old and the new pods of an update.
 
 The cluster's own controllers write the EndpointSlices.
 """
@@ -27,12 +27,12 @@ _restore_signals = test_traffic_split._restore_signals
 KINDS = ["Deployment", "ReplicaSet", "ReplicationController"]
 KEEP = {"image": "myimage:v2", "pause_at": "100%", "keep_old": True}
 RESUME, ROLL_BACK = {"image": "myimage:v2"}, {"state": "rolled_back"}
-#: Maximum time in seconds between a change of the selector and the change of the EndpointSlices.
+#: Maximum time in seconds from a change of the selector to that of the EndpointSlices.
 MAX_DELAY = 1.0
 
 
 class SwitchedService(Route):
-    """A Service without a route. The module traffic_split changes the selector of the Service."""
+    """A Service without a route, whose selector traffic_split changes."""
 
     def run(self, check_mode=False, **options):
         return super().run(check_mode, **{"route": None, "service": "foo", **options})
@@ -51,7 +51,7 @@ class SwitchedService(Route):
                             "application/merge-patch+json")
 
     def images(self):
-        """Return the images of the pods that are ready endpoints of the Service."""
+        """Return the images of the ready endpoints of the Service."""
         slices = self.namespace.call(
             "GET", f"/apis/discovery.k8s.io/v1/namespaces/{self.namespace.name}/endpointslices"
                    "?labelSelector=kubernetes.io/service-name%3Dfoo")["items"]
@@ -61,7 +61,7 @@ class SwitchedService(Route):
                       if pod["metadata"]["name"] in names)
 
     def is_plain(self):
-        """Return whether the Service is as before a split, and the controller names no Service."""
+        """Return whether no trace of a split remains."""
         return (self.selector() == {"app": "foo"} and self.record() is None
                 and object_meta.TRAFFIC_ROUTES not in self.controller_annotations())
 
@@ -76,9 +76,8 @@ def create(namespace, kind="Deployment", replicas=2):
 
 
 def create_switched(namespace, kind="Deployment"):
-    """Create a controller with all old and all new pods, and return its Service.
-
-    The Service selects the new pods.
+    """Create a controller with all old and all new pods, and return its Service, which selects the
+    new pods.
     """
     service = create(namespace, kind)
     namespace.roll(kind=kind, **KEEP)
@@ -128,8 +127,8 @@ def test_rollback_selects_the_old_pods_first(namespace, kind):
     namespace.roll(kind=kind, **({**RESUME, "pause_at": "1"} if kind == "StatefulSet" else KEEP))
     service.split(weight="100%")
     result = namespace.roll(check_endpoints(service), kind=kind, **ROLL_BACK)
-    first = result["steps"][0]
-    assert (first["action"], first["kind"]) == ("update", "Service")
+    first_step = result["steps"][0]
+    assert (first_step["action"], first_step["kind"]) == ("update", "Service")
     assert service.is_plain() and service.images() == ["myimage:v1"] * 2
 
 
@@ -165,9 +164,7 @@ def test_split_resumes_after_a_kill_at_each_write(namespace, kind, monkeypatch):
 @pytest.mark.parametrize("record", [
     '{"app":"payments"}', "[" * 5000, "{}", None], ids=["other", "deep", "empty", "removed"])
 def test_forged_record_is_never_written_to_the_selector(namespace, next_task, record):
-    """Without a valid record, the task fails and does not change the selector. The user changes the
-    selector with the command of the error.
-    """
+    """Without a valid record, the task fails, and the user runs the command of the error."""
     service = create_switched(namespace)
     service.split(weight="0%" if next_task is RESUME else "100%")
     before = service.selector()
@@ -197,9 +194,7 @@ def test_forged_annotation_changes_no_service_of_other_pods(namespace):
 
 
 def test_service_that_cannot_be_switched_is_unchanged(namespace):
-    """Each error names the reason. If no new pod is ready, the Service continues to select the old
-    pods.
-    """
+    """If no new pod is ready, the Service continues to select the old pods."""
     service = create(namespace)
     namespace.make_primary(1, name="bar")
     selectors = {"selects one version only": {"app": "foo", "pod-template-hash": "0"},

@@ -38,7 +38,7 @@ def terminating_pods(namespace):
 
 @contextlib.contextmanager
 def removing_finalizers(namespace, after):
-    """Remove the finalizer of each pod `after` seconds after its deletion, during the block."""
+    """Remove the finalizer of each pod `after` seconds after its deletion."""
     stopped, deleted_at = threading.Event(), {}
 
     def release():

@@ -33,7 +33,7 @@ def throttled_cluster():
 @pytest.mark.full
 @pytest.mark.parametrize("replicas", [100, pytest.param(500, marks=pytest.mark.long)])
 def test_handover_succeeds_with_a_throttled_controller_manager(throttled_cluster, replicas, capsys):
-    """The controller manager observes new owners late, but creates, deletes and orphans no pod."""
+    """The controller manager creates, deletes and orphans no pod."""
     namespace = Namespace(throttled_cluster.kubeconfig, "throttled")
     began = time.monotonic()
     namespace.make_primary(replicas)
@@ -41,27 +41,27 @@ def test_handover_succeeds_with_a_throttled_controller_manager(throttled_cluster
     assert time.monotonic() - began > (replicas - BURST) / QPS
     busy_processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
                       for _core in range(os.cpu_count() or 1)]
-    times = {}
+    step_times = {}
     try:
         with namespace.observer() as observer:
             namespace.roll(image="myimage:v2", max_surge="25%",
-                           on_line=lambda line: times.setdefault(line.partition(":")[0],
-                                                                 time.monotonic()))
+                           on_line=lambda line: step_times.setdefault(line.partition(":")[0],
+                                                                      time.monotonic()))
             ended = time.monotonic()
     finally:
         for process in busy_processes:
             process.kill()
 
-    # the new pods in excess of the replicas, plus the new pods that were deleted
-    surplus_pods = (
+    surplus_pod_count = (
         len(observer.new_pods) - replicas + len(observer.new_pods & observer.deleted_pods)
     )
     with capsys.disabled():
         print(
             f"\n{replicas} pods, {QPS} requests/s, {len(busy_processes)} busy cores: "
-            f"{surplus_pods} surplus pods, closed to open {ended - times['rename foo']:.1f} s"
+            f"{surplus_pod_count} surplus pods, "
+            f"closed to open {ended - step_times['rename foo']:.1f} s"
         )
-    assert surplus_pods == 0 and observer.new_pods == uids(namespace.pods())
+    assert surplus_pod_count == 0 and observer.new_pods == uids(namespace.pods())
     assert (observer.restarts == 0 and observer.min_ready >= replicas
             and observer.max_pods <= replicas * 5 // 4)
     namespace.delete()

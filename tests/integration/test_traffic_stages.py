@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test releases whose stages set the share of the requests that the new pods receive.
-
-The API server serves the kinds of Gateway API.
-"""
+"""Test releases whose stages set the share of the requests that the new pods receive."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ STAGES = ["10%", "20%", "25%", "50%", "100%"]
 
 
 class Shop:
-    """A controller with a route, and playbooks whose check records the weights of the route."""
+    """A controller with a route, and playbooks whose check records the weights."""
 
     def __init__(self, namespace, playbooks, server):
         self.namespace, self.playbooks, self.server = namespace, playbooks, server
@@ -33,8 +30,7 @@ class Shop:
         for name in ("baton-traffic", "baton-stateful-sets"):
             namespace.allow(role_rules(name), name)
         create_service(namespace)
-        #: For each check, three values: the weights of each rule of the route, the number of old
-        #: pods, and the number of new pods.
+        #: For each check: the weights of each rule, and the numbers of old and of new pods.
         self.checks = []
         server.actions = dict.fromkeys(STAGES, self.record)
 
@@ -63,7 +59,6 @@ def shop(namespace, ansible_environment, tmp_path):
 
 
 def documented_play(namespace):
-    """Return the playbook of the documentation, changed to use the objects of the test."""
     section = PAGE.read_text(encoding="utf-8").partition("\n## A canary of requests\n")[2]
     (play,) = yaml.safe_load(re.search(r"```yaml\n(.*?)```", section, re.DOTALL)[1])
     (variables,) = play["roles"]
@@ -80,7 +75,7 @@ def test_canary_of_requests_by_the_playbook_of_the_documentation(shop, namespace
 
     output = shop.playbooks.run_command("ansible-playbook", "play.yml")
 
-    testers = [1]  # the rule for the testers
+    testers = [1]  # weights of their rule
     assert shop.checks == [
         ([testers, [100, 0]], 9, 1), ([testers, [99, 1]], 9, 1), ([testers, [90, 10]], 8, 2),
         ([[3]], 5, 5), ([[3]], 0, 10)]
@@ -96,7 +91,6 @@ def test_canary_of_requests_by_the_playbook_of_the_documentation(shop, namespace
 
 
 def yaml_blocks(page):
-    """Return the parsed YAML examples of a page of the documentation."""
     blocks = re.findall(r"```yaml\n(.*?)```", (PAGES / page).read_text("utf-8"), re.DOTALL)
     return list(map(yaml.safe_load, blocks))
 
@@ -114,7 +108,7 @@ def test_blue_green_by_the_playbook_of_the_documentation(shop, namespace):
     with namespace.observer() as observer:
         output = shop.playbooks.run_command("ansible-playbook", "play.yml")
 
-    testers = [1]  # the rule for the testers
+    testers = [1]  # weights of their rule
     assert shop.checks == [([testers, [100, 0]], 3, 3), *[([testers, [0, 100]], 3, 3)] * 2]
     assert is_plain(shop.edge) and pod_counts(namespace) == (0, 3)
     assert observer.min_ready >= 3 and observer.max_pods == 6
@@ -146,7 +140,7 @@ def test_failed_check_after_a_switch_returns_to_the_old_pods(shop, namespace, ki
 
 
 def run_documented_task(shop, namespace, task, **names):
-    """Run a task of a page by ansible-playbook, with the names and the image of this test."""
+    """Run a task of a page with the names and the image of this test."""
     (module,) = task.keys() - {"name"}
     options = task[module] | {"name": "foo", "namespace": namespace.name}
     options |= {key: value for key, value in {**names, "image": "myimage:v2"}.items()
@@ -175,9 +169,7 @@ def test_blue_green_by_the_tasks_of_the_documentation(shop, namespace):
 @pytest.mark.full
 @pytest.mark.parametrize("fails", [False, True], ids=["finish", "rollback"])
 def test_blue_green_by_a_service_alone(shop, namespace, fails):
-    """The test first runs the tasks of the documentation. It then runs the role, which switches the
-    Service in the same way.
-    """
+    """The tasks of the documentation and then the role switch the Service."""
     namespace.allow(role_rules("baton-traffic-service"), "traffic-service")
     shop.create("Deployment", 3)
     shop.edge = SwitchedService(namespace)

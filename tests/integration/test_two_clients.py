@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test two parallel tasks for one controller. The Lease admits one task; the other is refused.
+"""Test two parallel tasks for one controller, of which the Lease admits one.
 
 No test runs an update and a rollback in parallel without the Lease (`lock=False`), since the API
 does not show when the controller manager has observed the new pods that it has created.
@@ -43,7 +43,7 @@ LEASE_NAME = lease_name("ReplicationController", "foo")
     (dict(image="myimage:v2"), dict(image="myimage:v3")),
 ], ids=["same image", "two images"])
 def test_two_clients_without_a_lease_respect_floor_and_ceiling(namespace, first, second):
-    """Each task succeeds or fails with a reason, and another task completes the update."""
+    """Each task succeeds or fails with a reason."""
     namespace.make_primary(REPLICAS)
     for _attempt in range(6):
         with namespace.observer() as observer:
@@ -57,8 +57,8 @@ def test_two_clients_without_a_lease_respect_floor_and_ceiling(namespace, first,
             namespace.rc()["metadata"]["annotations"])
 
 
-#: Program of a client process: it prints "ready", waits for a line, and prints the task's result.
-TASK = """
+#: Prints "ready", waits for a line, and prints the result of a task.
+PROGRAM = """
 import json, sys, kubernetes.client.rest
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -78,13 +78,10 @@ except RolloutError as error:
 
 @contextlib.contextmanager
 def client_process(namespace, **params):
-    """Start a process that is ready to run a task, and kill the process at the end of the block.
-
-    The process runs the task when start() writes a line to its stdin.
-    """
+    """Start a process that is ready to run a task; start() begins the task."""
     params = {"name": "foo", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig,
               "min_ready_seconds": 1, **params}
-    command = [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path}\n{TASK}",
+    command = [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path}\n{PROGRAM}",
                json.dumps(params)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           text=True) as process:
@@ -104,12 +101,10 @@ def result_of(process):
 
 
 def lease(namespace):
-    """Return the Lease of the ReplicationController foo, or None."""
     return leases(namespace).get(LEASE_NAME)
 
 
 def leases(namespace):
-    """Return the Leases of the namespace by name."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases"
     items = namespace.call("GET", path)["items"]
     return {item["metadata"]["name"]: item for item in items}
@@ -118,7 +113,6 @@ def leases(namespace):
 @pytest.mark.full
 @pytest.mark.parametrize("attempts", [3, pytest.param(20, marks=pytest.mark.long)])
 def test_second_client_fails_and_names_the_lease_holder(namespace, attempts):
-    """The two tasks are equal, or have different images, or are an update and a rollback."""
     namespace.make_primary(REPLICAS)
     tasks = [(dict(image="myimage:v2"),) * 2, (dict(image="myimage:v2"), dict(image="myimage:v3")),
              (dict(image="myimage:v2"), dict(state="rolled_back"))]
@@ -171,7 +165,7 @@ def test_lease_of_a_dead_process_is_acquired_immediately(namespace):
 
 
 def test_lost_lease_stops_the_task_before_its_next_write(namespace):
-    """While SIGSTOP suspends the task, another client overwrites the Lease."""
+    """Another client overwrites the Lease while SIGSTOP suspends the task."""
     namespace.make_primary(3)
     with client_process(namespace, image="myimage:v2", min_ready_seconds=3) as first:
         start(first)
@@ -199,7 +193,6 @@ def test_lost_lease_stops_the_task_before_its_next_write(namespace):
 
 
 def run_in_parallel(namespace, *tasks):
-    """Run tasks in parallel without a Lease, and return the errors of those that fail."""
     errors = []
 
     def run(params):
@@ -229,8 +222,7 @@ def complete_and_restore(namespace):
 @pytest.mark.full
 @pytest.mark.parametrize("name", [LEASE_NAME, lease_name_without_kind("foo")])
 def test_forged_lease_does_not_block_a_task(namespace, name):
-    """The forged Lease has a duration of 68 years, and names process 1 of this machine as holder.
-    """
+    """The forged Lease lasts 68 years, and its holder is process 1 of this machine."""
     namespace.make_primary(2)
     process = Process.of_new_task()._replace(pid="1", start=start_time("1"), task="x")
     metadata = {"name": name, "annotations": {object_meta.HOLDER: str(process)},

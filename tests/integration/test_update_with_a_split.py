@@ -3,8 +3,7 @@
 
 """Resume and roll back updates whose requests are split, on a real API server.
 
-The cluster's own controllers write the endpoints. After each write of the client, each Service with
-a weight above 0 must have a ready endpoint.
+The cluster's own controllers write the endpoints.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ KINDS = ["ReplicationController", "Deployment", "StatefulSet"]
 
 
 def update(edge, check_mode=False, **options):
-    """Run the module rolling_update in this process, and return its result, also of a failure."""
+    """Run rolling_update in this process, and return its result, also of a failure."""
     arguments = {"name": "foo", "kind": [edge.kind], "namespace": edge.namespace.name,
                  "kubeconfig": edge.namespace.kubeconfig, **options}
     valid = ArgumentSpecValidator(task.UPDATE_OPTIONS).validate(arguments)
@@ -66,8 +65,8 @@ def test_split_follows_an_update_and_its_rollback(namespace, kind, next_task, im
     assert edge.controller_annotations()[object_meta.TRAFFIC_ROUTES] == "HTTPRoute/edge"
     result = namespace.roll(check_endpoints(edge), kind=kind, **next_task)
     assert is_plain(edge) and images(edge) == {image}
-    first = result["steps"][0]
-    assert (first["action"], first["kind"]) == ("update", "HTTPRoute")
+    first_step = result["steps"][0]
+    assert (first_step["action"], first_step["kind"]) == ("update", "HTTPRoute")
 
 
 @pytest.mark.sample(2)

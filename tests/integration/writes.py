@@ -71,10 +71,7 @@ def kill_at_write(number: int, after: bool,
 
 def action_after_write(number: int, act: t.Callable[[], None],
                        matches: WriteFilter = is_write) -> t.Callable[[KubernetesGateway], None]:
-    """Return a fault that lets another client act after the nth matching write (n from 1).
-
-    `act` is the action of the other client.
-    """
+    """Return a fault that lets another client act after the nth matching write (n from 1)."""
 
     def arm(gateway: KubernetesGateway) -> None:
         count = itertools.count(1)

@@ -3,8 +3,7 @@
 
 """Test that a failed rollout reports its cause in time, for each kind of cause.
 
-A recorder with separate watches records the time at which the API shows the cause. The following
-command writes docs/reference/failures.md:
+The following command writes docs/reference/failures.md:
 
     WRITE_FAILURES=1 .venv/bin/pytest tests/integration/test_broken_rollouts.py
 """
@@ -37,11 +36,10 @@ Json = dict[str, t.Any]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "failures.md"
 HEADING = "## Measured"
 
-#: Maximum durations in seconds. The first is from the time at which the API shows the cause to the
-#: progress line. The second is from the end of failure_grace or progress_deadline to the error.
+#: Maximum durations in seconds: from the appearance of the cause in the API to the progress line,
+#: and from the end of failure_grace or progress_deadline to the error.
 SHOW_LIMIT, FAIL_LIMIT = 2.0, 3.0
 GRACE, DEADLINE = 2.0, 5.0
-#: Number of rollouts that run in parallel.
 PARALLEL_ROLLOUTS = 4
 
 
@@ -51,15 +49,14 @@ class Row:
 
     cause: str
     kind: str
-    #: Regular expressions. The cause is visible when each of them has matched an Event or the
-    #: status of a pod or controller. The text of an Event is `REASON xCOUNT: MESSAGE`.
+    #: The cause is visible when each of these patterns has matched an Event or the status of a pod
+    #: or controller. The text of an Event is `REASON xCOUNT: MESSAGE`.
     visible: tuple[str, ...]
-    #: Whether the rollout fails after failure_grace, without waiting for progress_deadline.
+    #: Whether it fails after failure_grace, before progress_deadline.
     is_fatal: bool
-    #: Regular expression for the progress line.
+    #: Pattern of the progress line.
     reported: str
-    #: Tag of the new image. Its last word determines the behavior of the pod (see
-    #: tests/cluster/README.md).
+    #: Its last word determines the behavior of the pod (tests/cluster/README.md).
     tag: str = "v2"
     #: Fields of the new template: of the container, the pod spec and the metadata.
     container: Json = dataclasses.field(default_factory=dict)
@@ -68,19 +65,19 @@ class Row:
     #: Additional fields of the old template.
     old_template: Json = dataclasses.field(default_factory=dict)
     replicas: int = 2
-    #: Objects to create before the rollout, by path. NAMESPACE stands for the test's namespace.
+    #: Objects to create before, by path. NAMESPACE stands for the namespace.
     objects: dict[str, Json] = dataclasses.field(default_factory=dict)
     options: Json = dataclasses.field(default_factory=dict)
     #: Whether the API server refuses the new pods.
     expects_refusal: bool = False
-    #: Container that the cause names, or "" if the cause names only a pod or a controller.
+    #: Container that the cause names, or "".
     place: str = ""
     #: Whether the test deletes the first new pod.
     deletes_new_pod: bool = False
-    #: Whether the row runs after all other rows. This is so if its objects change the messages of
-    #: the scheduler in other namespaces.
+    #: Whether the row runs after all others, because its objects change messages of the scheduler
+    #: in other namespaces.
     runs_last: bool = False
-    #: Kinds of the other causes that the error reports.
+    #: Kinds of other reported causes.
     other_kinds: tuple[str, ...] = ()
     #: First Kubernetes version with this failure.
     since: str = "1.0"
@@ -92,7 +89,6 @@ class Row:
             [self.spec, self.old_template, self.objects])
 
     def primary(self) -> Json:
-        """Return the manifest of the controller with the old template."""
         item = manifest(self.replicas)
         template = item["spec"]["template"]
         template["metadata"].update(self.old_template.get("metadata", {}))
@@ -100,7 +96,6 @@ class Row:
         return item
 
     def template(self) -> Json:
-        """Return the patch of the template."""
         container = {"name": "web", "image": f"myimage:{self.tag}", **self.container}
         return {"metadata": self.metadata, "spec": {**self.spec, "containers": [container]}}
 
@@ -116,17 +111,14 @@ FINALIZERS = ["example.com/hold"]
 
 
 def template_with_host_port(port: int) -> Json:
-    """Return a template whose pods use a host port of the node fake-1.
-
-    The node therefore has room for only one of these pods.
-    """
+    """Return a template with a host port, so that the node fake-1 has room for one pod only."""
     container = {"name": "web", "image": "myimage:v1",
                  "ports": [{"containerPort": port, "hostPort": port}]}
     return {"spec": {"nodeSelector": {"kubernetes.io/hostname": "fake-1"},
                      "containers": [container]}}
 
 
-#: The positional arguments are cause, kind, visible, is_fatal, reported, tag and container.
+#: Positional arguments: cause, kind, visible, is_fatal, reported, tag and container.
 ROWS = [
     Row(
         "image missing",
@@ -521,7 +513,7 @@ ROWS = [
 
 @dataclasses.dataclass
 class Outcome:
-    """Results of a failed rollout. All times are values of time.monotonic()."""
+    """Results of a failed rollout, with times of time.monotonic()."""
 
     error: RolloutFailed
     lines: list[tuple[float, str]]
@@ -550,9 +542,8 @@ class Outcome:
 
 
 class StatusRecorder:
-    """A context manager that records each status of pods and controllers, and each Event.
-
-    The records have the time of their receipt.
+    """A context manager that records each status of pods and controllers, and each Event, with the
+    time.
     """
 
     def __init__(self, namespace: Namespace) -> None:
@@ -571,7 +562,7 @@ class StatusRecorder:
         self._stopped.set()
 
     def recorded_at(self, patterns: t.Iterable[str]) -> float:
-        """Return the first time at which each of the patterns had matched a recorded text."""
+        """Return the time at which the last of the patterns first matched."""
         times = {pattern: min((at for at, text in self._texts if re.search(pattern, text)),
                               default=None)
                  for pattern in patterns}
@@ -596,7 +587,7 @@ class StatusRecorder:
                         return
 
     def _status_text(self, item: Json) -> str:
-        """Return the status of an object as text; "" for Events of the module."""
+        """Return the status of an object as text, or "" for Events of the module."""
         if "involvedObject" in item:
             is_ours = item["reason"].startswith("RollingUpdate")
             return ("" if is_ours
@@ -608,7 +599,7 @@ class StatusRecorder:
 
 
 class LatencyMeter:
-    """A context manager that sends requests regularly, and measures their latency."""
+    """A context manager that measures the latency of regular requests."""
 
     INTERVAL = 0.2
 
@@ -627,7 +618,7 @@ class LatencyMeter:
         self._thread.join()
 
     def lag(self, since: float) -> float:
-        """Return the maximum latency since a time, in seconds."""
+        """Return the maximum latency since a time."""
         return max((latency for at, latency in self._measurements if at >= since), default=0)
 
     def _measure(self) -> None:
@@ -643,7 +634,7 @@ class LatencyMeter:
 
 
 def run_row(row: Row, kubeconfig: str, latency_meter: LatencyMeter) -> Outcome:
-    """Run the rollout of a row in a new namespace, and return its outcome."""
+    """Run the rollout of a row in a new namespace."""
     namespace = Namespace(kubeconfig, row.cause)
     row = replace_namespace(row, namespace.name)
     try:
@@ -670,17 +661,14 @@ def run_row(row: Row, kubeconfig: str, latency_meter: LatencyMeter) -> Outcome:
 
 
 def replace_namespace(row: Row, name: str) -> Row:
-    """Return a copy of the row in which the name of a namespace replaces NAMESPACE."""
+    """Return the row with the name instead of NAMESPACE."""
     texts = {field.name: json.dumps(getattr(row, field.name)) for field in dataclasses.fields(row)}
     return Row(**{field: json.loads(text.replace("NAMESPACE", name))
                   for field, text in texts.items()})
 
 
 def refuses_new_pods(namespace: Namespace, row: Row) -> bool:
-    """Return whether the API server refuses a new pod, as the row expects.
-
-    Quotas and policies take effect only after a moment.
-    """
+    """Return whether new pods are refused; quotas and policies take effect late."""
     pod = {"metadata": {"generateName": "foo-", "labels": {"app": "foo"}},
            "spec": row.template()["spec"]}
     try:
@@ -697,10 +685,10 @@ def fail_rollout(row: Row, namespace: Namespace, latency_meter: LatencyMeter) ->
     def on_line(line: str) -> None:
         lines.append((time.monotonic(), line))
         if row.deletes_new_pod and re.match(r"scale foo-\w+: 0 -> ", line):
-            (new,) = eventually(lambda: [pod
-                                         for pod in namespace.pods()
-                                         if "myimage:v1" not in json.dumps(pod)], "a new pod")
-            namespace.remove(new["metadata"]["name"], "pods")
+            (new_pod,) = eventually(lambda: [pod
+                                             for pod in namespace.pods()
+                                             if "myimage:v1" not in json.dumps(pod)], "a new pod")
+            namespace.remove(new_pod["metadata"]["name"], "pods")
 
     with StatusRecorder(namespace) as recorder:
         with pytest.raises(RolloutFailed) as raised:
@@ -714,7 +702,7 @@ def fail_rollout(row: Row, namespace: Namespace, latency_meter: LatencyMeter) ->
 
 @pytest.fixture(scope="module")
 def outcomes(cluster, server_version, has_fake_nodes, request):
-    """Provide a Future with the outcome of each selected row that the cluster supports."""
+    """Provide a Future for each selected row that the cluster supports."""
     selected_rows = [item.callspec.params["row"]
                      for item in request.session.items
                      if item.originalname == "test_failed_rollout_reports_its_cause"]
@@ -727,8 +715,8 @@ def outcomes(cluster, server_version, has_fake_nodes, request):
     ):
         futures = {row: pool.submit(run_row, row, cluster.kubeconfig, latency_meter)
                    for row in supported_rows if not row.runs_last}
-        earlier = list(futures.values())
-        futures |= {row: pool.submit(lambda row: concurrent.futures.wait(earlier)
+        earlier_futures = list(futures.values())
+        futures |= {row: pool.submit(lambda row: concurrent.futures.wait(earlier_futures)
                                      and run_row(row, cluster.kubeconfig, latency_meter), row)
                     for row in supported_rows if row.runs_last}
         yield futures
@@ -812,9 +800,7 @@ def test_failed_rollout_reports_its_cause(row, outcomes):
 
 
 class RejectingKubelet(threading.Thread):
-    """Rejects each pod with the image myimage:v2-unready, as a kubelet rejects a pod with a
-    forbidden sysctl.
-    """
+    """Rejects each pod with the image myimage:v2-unready, as for a forbidden sysctl."""
 
     def __init__(self, namespace: Namespace) -> None:
         super().__init__(daemon=True)
@@ -829,7 +815,7 @@ class RejectingKubelet(threading.Thread):
                 for pod in self.namespace.pods():
                     name = pod["metadata"]["name"]
                     is_rejected = pod["status"].get("phase") == "Failed"
-                    # Repeat, since KWOK may overwrite the status.
+                    # KWOK may overwrite the status
                     if (not is_rejected and "v2-unready" in json.dumps(pod["spec"])
                             and pod["spec"].get("nodeName")):
                         self.namespace.patch(f"{name}/status", {"status": status}, "pods")
@@ -860,14 +846,14 @@ def test_rejected_pods_are_not_created_endlessly(
             with pytest.raises(RolloutFailed) as raised:
                 namespace.roll(kind=kind, image="myimage:v2-unready", on_failure=on_failure,
                                failure_grace=60)
-            duration, rejected = time.monotonic() - began, len(rejecting_kubelet.rejected)
+            duration, rejected_count = time.monotonic() - began, len(rejecting_kubelet.rejected)
             time.sleep(2)
 
             assert ("SysctlForbidden: Pod was rejected" in raised.value.why
                     and "wait:" not in raised.value.next_command)
             assert duration < 20
             if (kind, on_failure) != ("Deployment", "stop"):
-                assert len(rejecting_kubelet.rejected) <= rejected + 1 <= 60, (
+                assert len(rejecting_kubelet.rejected) <= rejected_count + 1 <= 60, (
                     "more pods are created"
                 )
         if on_failure == "rollback":

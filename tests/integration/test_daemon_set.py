@@ -3,7 +3,7 @@
 
 """Test updates of DaemonSets, whose pods the controller manager replaces.
 
-At a pause, the task sets the strategy OnDelete and deletes the pods node by node.
+At a pause, the task sets OnDelete and deletes the pods node by node.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ ALL_STRATEGIES = {**STRATEGIES, "maxSurge 1": {"updateStrategy": SURGE}}
 
 @pytest.fixture
 def nodes(namespace):
-    """Create SIZE nodes for the namespace, and provide their names."""
     yield namespace.add_nodes(SIZE)
     namespace.remove_nodes()
 
@@ -60,7 +59,7 @@ def node_of(pod):
 
 
 def versions(namespace):
-    """Return the image tag of each pod, in the order of the nodes. A "!" marks an unready pod."""
+    """Return the image tags of the pods by node; "!" marks an unready pod."""
     pods = sorted(namespace.pods(), key=node_of)
     return [pod["spec"]["containers"][0]["image"].rpartition(":")[2]
             + ("" if is_ready(pod) else "!") for pod in pods]
@@ -141,8 +140,7 @@ def test_update_pauses_at_the_exact_number_of_new_pods(namespace, nodes, spec):
 
 
 def allow_listing_nodes(namespace):
-    """Bind the ClusterRole of permissions.md to the user, and return a function that undoes this.
-    """
+    """Let the user list nodes, and return a function that undoes this."""
     name = f"baton-nodes-{namespace.name}"
     rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
     namespace.call("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})
@@ -241,8 +239,8 @@ def test_check_mode_lists_the_steps_and_writes_nothing(namespace, nodes):
 
     assert (actions(paused) == ["update", "delete", "delete", "annotate"]
             and actions(full_update) == ["update", "annotate"])
-    names = {pod["metadata"]["name"]: node_of(pod) for pod in namespace.pods()}
-    assert [names[step["name"]] for step in paused["steps"][1:3]] == [0, 1]
+    node_numbers = {pod["metadata"]["name"]: node_of(pod) for pod in namespace.pods()}
+    assert [node_numbers[step["name"]] for step in paused["steps"][1:3]] == [0, 1]
     assert paused["msg"].startswith("foo would be paused at 2 of 5 replicas of myimage:v2")
     assert (full_update["msg"]
             == f"foo would be updated to myimage:v2: {SIZE} of {SIZE} replicas available")
@@ -351,8 +349,8 @@ def test_update_completes_after_a_node_was_removed_during_a_pause(namespace, nod
 def test_pod_killed_during_a_pause_gets_the_new_template(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     update(namespace, pause_at="1")
-    (last,) = [pod for pod in namespace.pods() if node_of(pod) == 4]
-    namespace.remove(last["metadata"]["name"], "pods")
+    (last_pod,) = [pod for pod in namespace.pods() if node_of(pod) == 4]
+    namespace.remove(last_pod["metadata"]["name"], "pods")
     eventually(
         lambda: versions(namespace) == ["v2", "v1", "v1", "v1", "v2"], "the replacement of the pod"
     )
@@ -362,8 +360,8 @@ def test_pod_killed_during_a_pause_gets_the_new_template(namespace, nodes):
 
 @pytest.mark.full
 def test_rollback_of_an_update_to_an_old_template_restores_the_newer_template(namespace, nodes):
-    """The update to the old template gives its revision a new number. Only managedFields show the
-    original order.
+    """The update gives the old revision a new number, so only managedFields show the original
+    order.
     """
     namespace.make_daemon_set(SIZE)
     time.sleep(1.1)  # timestamps in managedFields have a resolution of one second
@@ -451,8 +449,8 @@ def test_missing_permission_for_a_pause_is_an_error_before_the_first_write(names
     path = f"{RBAC}/namespaces/{namespace.name}/roles/daemon-sets-foo"
     rules = [rule for rule in role_rules("baton-daemon-sets") if "pods" not in rule["resources"]]
     namespace.call("PATCH", path, {"rules": rules}, "application/merge-patch+json")
-    pods = [rule for rule in role_rules("baton-daemon-sets") if "pods" in rule["resources"]]
-    eventually(lambda: not namespace.is_allowed(pods), "the revoked permission")
+    pod_rules = [rule for rule in role_rules("baton-daemon-sets") if "pods" in rule["resources"]]
+    eventually(lambda: not namespace.is_allowed(pod_rules), "the revoked permission")
     with pytest.raises(RolloutError) as caught:
         update(namespace, pause_at="1")
     assert caught.value.why == "not allowed: delete on pods"
@@ -509,8 +507,8 @@ def test_failed_update_is_rolled_back_without_a_history(namespace, nodes):
     ({"state": "rolled_back"}, "v1")],
     ids=["update", "pause", "rollback"])
 def test_old_pods_with_a_label_of_the_new_template_are_replaced(namespace, nodes, params, version):
-    """The template generation of a recreated DaemonSet starts at 1 again. It may therefore equal
-    the template generation in a label of old pods.
+    """A recreated DaemonSet starts at template generation 1, which may also be in a label of old
+    pods.
     """
     namespace.make_daemon_set(SIZE)
     update(namespace, pause_at="2")
@@ -533,15 +531,13 @@ def test_old_pods_with_a_label_of_the_new_template_are_replaced(namespace, nodes
     with namespace.observer() as observer:
         result = namespace.roll(kind="DaemonSet", **params)
 
-    new_pods = 4 if "pause_at" in params else SIZE
-    assert versions(namespace).count(version) == new_pods and observer.min_ready >= SIZE - 1
-    assert actions(result).count("delete") == (2 if version == "v1" else new_pods - 2)
+    new_pod_count = 4 if "pause_at" in params else SIZE
+    assert versions(namespace).count(version) == new_pod_count and observer.min_ready >= SIZE - 1
+    assert actions(result).count("delete") == (2 if version == "v1" else new_pod_count - 2)
     assert not namespace.roll(kind="DaemonSet", **params)["changed"]
 
 
 class OffsetClock(driver.Clock):
-    """A client clock that differs from the server's clock."""
-
     offset = 0.0
 
     def timestamp_millis(self):

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the migration of an OpenShift DeploymentConfig to a Deployment, which retains all pods.
-
-openshift.py simulates the controllers of OpenShift.
-"""
+"""Test the migration of a DeploymentConfig to a Deployment, which retains all pods."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-#: Limit that is higher than the number of writes of a migration.
+#: More than the writes of a migration.
 MAX_WRITES = 100
 MIGRATE = {"kind": "DeploymentConfig", "module": "migrate_to_deployment", "state": "migrated"}
 ROLL_BACK = {**MIGRATE, "state": "rolled_back"}
@@ -41,7 +38,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "migrate.md"
 
 @pytest.fixture
 def project(namespace):
-    """Provide a namespace (an OpenShift project) with the permissions for the migration."""
+    """Provide an OpenShift project with the permissions for the migration."""
     openshift.install_crd(namespace)
     for name in ("baton-migration", "baton-openshift"):
         namespace.allow(role_rules(name), name)
@@ -56,9 +53,7 @@ def simulator(project):
 
 @pytest.fixture(scope="module", autouse=True)
 def delete_crd_afterwards(cluster):
-    """Delete the CustomResourceDefinition after these tests, because other tests expect that the
-    API of OpenShift is missing.
-    """
+    """Delete the CustomResourceDefinition, because other tests expect that it is missing."""
     yield
     from namespace import Namespace
 
@@ -69,7 +64,6 @@ def delete_crd_afterwards(cluster):
 
 @pytest.mark.full
 def test_each_permission_for_a_migration_is_needed(namespace):
-    """The user has only the permissions of the file in docs/reference/permissions."""
     openshift.install_crd(namespace)
     user = User(namespace)
     user.apply("migrate-deploymentconfig")
@@ -87,26 +81,22 @@ def migrate(namespace, **params):
 
 
 def is_migrated(namespace, simulator):
-    """Return whether the migration is complete.
-
-    The Deployment is then rolled out and has one ReplicaSet. No DeploymentConfig,
-    ReplicationController or ControllerRevision exists.
-    """
+    """Return whether only the Deployment and its ReplicaSet remain."""
     revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
     return (simulator.config() is None and namespace.rc_names() == []
             and namespace.wait_for_rollout() and len(namespace.replica_sets()) == 1
             and not revisions)
 
 
-def is_restored(namespace, simulator, before, pods):
-    """Return whether the DeploymentConfig has its old spec and pods, and no object or annotation of
-    the migration is left.
+def is_restored(namespace, simulator, before, pod_uids):
+    """Return whether the DeploymentConfig has its old spec and pods, without traces of the
+    migration.
     """
     config = simulator.config()
     revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
     spec = {**config["spec"], "paused": config["spec"].get("paused", False)}
     return (spec == {**before["spec"], "paused": before["spec"].get("paused", False)}
-            and uids(namespace.pods()) == pods
+            and uids(namespace.pods()) == pod_uids
             and config["metadata"].get("annotations")
             in (None, {}, before["metadata"].get("annotations"))
             and {owner_uid(pod) for pod in namespace.pods()}
@@ -167,7 +157,6 @@ def test_migration_retains_all_pods(project, simulator, replicas):
 def test_deployment_config_with_earlier_rollouts_is_migrated_and_updated(
     project, simulator
 ):
-    """The migration deletes the ReplicationControllers of the earlier rollouts."""
     simulator.make(2, strategy={"type": "Recreate"})
     simulator.change_image("myimage:v2")
     simulator.until_rolled_out(2, 2)
@@ -183,9 +172,9 @@ def test_deployment_config_with_earlier_rollouts_is_migrated_and_updated(
 
 
 def kill_and_resume(namespace, simulator, number, after):
-    """Kill a migration at a write, rerun the task, and return True.
+    """Kill a migration at a write, and rerun it.
 
-    If the migration has fewer writes, it is not killed, and False is returned.
+    Return False if the migration has fewer writes.
     """
     simulator.make(2)
     before = uids(namespace.pods())
@@ -230,19 +219,17 @@ def test_migration_resumes_with_the_same_pods_after_a_kill_at_a_write(
                           (1, True), (4, True)])
 def test_rollback_of_a_migration_restores_the_deployment_config(
         project, simulator, number, was_paused):
-    """The rollback follows a migration that was killed after a write. If the DeploymentConfig was
-    paused before the migration, it is paused after the rollback.
-    """
+    """A DeploymentConfig that was paused before the migration remains paused."""
     simulator.make(2)
     if was_paused:
         simulator.patch({"spec": {"paused": True}})
-    before, pods = simulator.config(), uids(project.pods())
+    before, pod_uids = simulator.config(), uids(project.pods())
     with project.observer() as observer:
         with pytest.raises(Killed):
             migrate(project, fault=kill_at_write(number, after=True))
         planned = project.check(**ROLL_BACK)
         result = project.roll(**ROLL_BACK)
-        assert is_restored(project, simulator, before, pods)
+        assert is_restored(project, simulator, before, pod_uids)
         with pytest.raises(RolloutError, match="there is no migration in progress to roll back"):
             project.roll(**ROLL_BACK)
         # OpenShift creates a pod for the new size; the rollback itself creates no pods
@@ -257,7 +244,7 @@ def test_rollback_of_a_migration_restores_the_deployment_config(
 @pytest.mark.full
 def test_migration_completes_after_rollbacks(project, simulator):
     simulator.make(2)
-    pods = uids(project.pods())
+    pod_uids = uids(project.pods())
     with project.observer() as observer:
         for number in (5, 6):
             with pytest.raises(Killed):
@@ -273,7 +260,7 @@ def test_migration_completes_after_rollbacks(project, simulator):
         migrate(project)
     assert (
         is_migrated(project, simulator)
-        and uids(project.pods()) == pods
+        and uids(project.pods()) == pod_uids
         and not observer.new_pods
     )
 
@@ -282,7 +269,7 @@ def test_migration_completes_after_rollbacks(project, simulator):
 @pytest.mark.parametrize("after", [False, True])
 def test_killed_rollback_of_a_migration_resumes(project, simulator, after):
     before = simulator.make(2)
-    pods = uids(project.pods())
+    pod_uids = uids(project.pods())
     for number in range(1, MAX_WRITES):
         with pytest.raises(Killed):
             migrate(project, fault=kill_at_write(6, after=True))
@@ -293,10 +280,10 @@ def test_killed_rollback_of_a_migration_resumes(project, simulator, after):
             # a kill after the last write leaves nothing to roll back
             if not after or simulator.config()["spec"].get("paused"):
                 project.roll(**ROLL_BACK)
-        assert is_restored(project, simulator, before, pods), (
+        assert is_restored(project, simulator, before, pod_uids), (
             f"killed at write {number}"
         )
-    assert 6 <= number < MAX_WRITES and is_restored(project, simulator, before, pods)
+    assert 6 <= number < MAX_WRITES and is_restored(project, simulator, before, pod_uids)
 
 
 @pytest.mark.full
@@ -383,7 +370,7 @@ def test_migration_waits_for_a_rollout_that_began_before_the_pause(project, simu
     assert {pod["spec"]["containers"][0]["image"] for pod in project.pods()} == {"myimage:v2"}
 
 
-#: Actions of another client during the migration. No action orphans or deletes a pod.
+#: Actions of another client, which orphan or delete no pod.
 ACTIONS = {
     "unpause": lambda simulator: simulator.patch({"spec": {"paused": False}}),
     "scale": lambda simulator: simulator.patch({"spec": {"replicas": 5}}, subresource="/scale"),
@@ -419,9 +406,7 @@ def test_migration_resumes_after_changes_of_other_clients(
 def test_pods_survive_the_deletion_of_the_config_during_the_migration(
     project, simulator
 ):
-    """The garbage collector deletes the ReplicationController and those pods whose owner the
-    migration has not changed yet.
-    """
+    """The garbage collector deletes the pods that the migration has not yet handed over."""
     simulator.make(2)
     before = uids(project.pods())
     with project.observer():
@@ -544,9 +529,7 @@ def test_migration_that_cannot_create_its_deployment_is_refused_before_the_pause
 
 @pytest.mark.full
 def test_replication_controller_of_another_owner_gets_no_pods(project, simulator):
-    """The name of a ReplicationController alone does not make it a rollout of the DeploymentConfig:
-    the DeploymentConfig must own it.
-    """
+    """The DeploymentConfig must own a ReplicationController with the name of its rollout."""
     simulator.create(1, triggers=[], paused=True)
     simulator.patch({"status": {"latestVersion": 1}}, subresource="/status")
     uid = project.create("configmaps", {"metadata": {"name": "x"}})["metadata"]["uid"]
@@ -573,9 +556,9 @@ def test_missing_kind_option_is_reported(project, simulator):
 def test_missing_permission_is_named(namespace):
     openshift.install_crd(namespace)
     namespace.allow(role_rules("baton-migration"), "baton-migration")
-    read_only_rules = {"apiGroups": [openshift.GROUP], "resources": ["deploymentconfigs"],
-                       "verbs": ["get", "list", "watch"]}
-    namespace.allow([read_only_rules], "read-only")
+    read_only_rule = {"apiGroups": [openshift.GROUP], "resources": ["deploymentconfigs"],
+                      "verbs": ["get", "list", "watch"]}
+    namespace.allow([read_only_rule], "read-only")
     with openshift.OpenShift(namespace) as simulator:
         simulator.make(1)
         with pytest.raises(RolloutError,

@@ -146,11 +146,11 @@ def test_migration_with_finalizers_is_refused_before_the_first_write(namespace_w
         and not namespace_with_migration_role.replica_sets()
     )
 
-    pods = uids(namespace_with_migration_role.pods())
+    pod_uids = uids(namespace_with_migration_role.pods())
     namespace_with_migration_role.patch("foo", WITHOUT_FINALIZERS)
     namespace_with_migration_role.roll(**migrate)
     assert (
-        uids(namespace_with_migration_role.pods()) == pods
+        uids(namespace_with_migration_role.pods()) == pod_uids
         and namespace_with_migration_role.wait_for_rollout()
     )
 
@@ -177,10 +177,10 @@ def test_migration_completes_after_the_finalizer_of_a_deleted_controller_is_remo
     }
 
     namespace_with_migration_role.patch("foo", WITHOUT_FINALIZERS)
-    pods = uids(namespace_with_migration_role.pods())
+    pod_uids = uids(namespace_with_migration_role.pods())
     namespace_with_migration_role.roll(**migrate)
     assert (
-        uids(namespace_with_migration_role.pods()) == pods
+        uids(namespace_with_migration_role.pods()) == pod_uids
         and namespace_with_migration_role.wait_for_rollout()
         and not namespace_with_migration_role.rc_names()
     )

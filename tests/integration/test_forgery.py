@@ -3,9 +3,9 @@
 
 """Test annotations and objects that another client has forged, on a real API server.
 
-tests/unit/forged.py defines the forged values. In each phase of an update, they must not cause a
-task to change objects of other teams, to send unexpected requests, to create too many pods, to
-print control characters, or to block other tasks. The tests call such an effect a fault.
+tests/unit/forged.py defines the forged values. They must not cause a fault: a task must not change
+objects of other teams, send unexpected requests, create too many pods, print control characters, or
+block other tasks.
 """
 
 from __future__ import annotations
@@ -68,11 +68,10 @@ RC, RS, DEPLOYMENT = "ReplicationController", "ReplicaSet", "Deployment"
 SIZE = 2
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
-#: Number of tasks that run in parallel.
 PARALLEL_TASKS = 3
-#: Maximum duration of a task in seconds, which is longer than its progress_deadline.
+#: Maximum duration of a task in seconds, longer than progress_deadline.
 MAX_SECONDS = 30
-#: Limit of the address space of this process in bytes.
+#: Address space of this process in bytes.
 MAX_MEMORY = 4 * 1024**3
 DEFAULTS = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
 DEADLINES = {"progress_deadline": 8, "failure_grace": 3}
@@ -85,7 +84,7 @@ class Phase:
     title: str
     kind: str = RC
     task: Json | None = None
-    #: The write before which the task is killed: a filter, and the number of a matching write.
+    #: Write before which the task is killed: a filter, and the number of a matching write.
     kill_at: tuple[t.Callable[[t.Any], bool], int] | None = None
 
 
@@ -111,9 +110,9 @@ TASKS: dict[str, Json] = {
 
 
 def tasks_for(phase: Phase) -> list[str]:
-    """Return the titles of the tasks that the test runs in a phase.
+    """Return the titles of the tasks in a phase.
 
-    A migration can only be resumed. Only a ReplicationController can be migrated.
+    A migration can only be resumed, and only a ReplicationController can be migrated.
     """
     if phase.title == "migrating":
         return ["migrated"]
@@ -121,11 +120,11 @@ def tasks_for(phase: Phase) -> list[str]:
 
 
 class HarmfulRequest(BaseException):
-    """A task tries to write after a fault. The request is not sent."""
+    """A task tries to write after a fault."""
 
 
 class SharedNamespace:
-    """A namespace with objects of other teams. It inspects the requests of tasks for faults."""
+    """A namespace with objects of other teams, which inspects requests for faults."""
 
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
@@ -156,9 +155,9 @@ class SharedNamespace:
             raise
 
     def annotate(self, kind: str, name: str, annotations: t.Mapping[str, str]) -> bool:
-        """Set annotations and labels of an object, and return True.
+        """Set annotations and labels of an object.
 
-        Return False if the API server rejects them, or if the object does not exist.
+        Return False if the API server rejects them, or if there is no such object.
         """
         labels = {key: value for key, value in annotations.items() if key in LABELS}
         body = {"metadata": {"annotations": {key: annotations[key]
@@ -174,7 +173,7 @@ class SharedNamespace:
         return True
 
     def digests_of_other_objects(self) -> Json:
-        """Return the digests of the objects of other teams, without status."""
+        """Return the digests of the objects of other teams."""
         paths = [*map(self.collection_path, (RC, RS, DEPLOYMENT)), self.namespace.path("pods"),
                  self.namespace.path("secrets"),
                  AUTOSCALERS.format(self.namespace.name)]
@@ -188,7 +187,7 @@ class SharedNamespace:
             for path, item in items if item["metadata"]["name"].startswith((PAYMENTS, IDLE, "db"))}
 
     def create_in_phase(self, phase: Phase, name: str = "") -> str:
-        """Create a controller, start the task of the phase, and return the controller's name."""
+        """Create a controller, start the task of the phase, and return the name."""
         name = name or f"foo-{next(self._number)}x"
         kind = phase.kind
         self.namespace.create_any(kind, controller_manifest(name, kind, SIZE))
@@ -206,10 +205,7 @@ class SharedNamespace:
     def with_real_names(
         self, annotations: t.Mapping[str, str], kind: str, name: str
     ) -> dict[str, str]:
-        """Return the annotations with real values instead of their placeholders.
-
-        The placeholders are uids, and the name foo, which stands for the controller.
-        """
+        """Return the annotations with real uids, and the name of the controller instead of foo."""
         filled = {}
         for key, value in annotations.items():
             for target in (PAYMENTS, IDLE, "foo"):
@@ -223,7 +219,7 @@ class SharedNamespace:
     def run(self, params: Json, check: bool = False,
             kill_at: tuple[t.Callable[[t.Any], bool], int] | None = None,
             messages: list[t.Any] | None = None, faults_found: list[str] | None = None) -> Json:
-        """Run a task in this process, and return its result, or raise its RolloutError.
+        """Run a task in this process, and return its result.
 
         Append the progress lines to `messages`, and faults of the requests to `faults_found`.
         """
@@ -256,8 +252,7 @@ class SharedNamespace:
     ) -> None:
         """Inspect all requests of a gateway, and append a description of each fault to the list.
 
-        Faults are for example unexpected paths, writes to objects of other teams, and excessive
-        sizes. From the first fault on, writes are not sent, and raise HarmfulRequest.
+        After a fault, writes raise HarmfulRequest instead.
         """
         pool = gateway.http.connection.pool
         original, prefix = pool.urlopen, gateway.http.connection.server
@@ -270,8 +265,8 @@ class SharedNamespace:
                                                                "/namespaces/NS", 1)):
                 faults_found.append(f"{method} {url[:300]}")
             if method in ("PATCH", "PUT", "DELETE") and "dryRun" not in parts.query:
-                last = parts.path.rpartition("/")[2]
-                if not last.startswith((name, *leases)) and "/pods/" not in parts.path:
+                object_name = parts.path.rpartition("/")[2]
+                if not object_name.startswith((name, *leases)) and "/pods/" not in parts.path:
                     faults_found.append(f"{method} {parts.path}")
             for path, value in written_fields(method, body):
                 if path == "/spec/replicas" and not 0 <= value <= SIZE:
@@ -287,7 +282,7 @@ class SharedNamespace:
         pool.urlopen = inspect
 
     def try_task(self, params: Json, check: bool = False) -> list[str]:
-        """Run a task, and return a description of each fault."""
+        """Run a task, and return its faults."""
         faults_found: list[str] = []
         messages: list[t.Any] = []
         began = time.monotonic()
@@ -304,10 +299,7 @@ class SharedNamespace:
         return faults_found + [fault for message in messages for fault in output_problems(message)]
 
     def try_info(self, kind: str, name: str | None = None) -> list[str]:
-        """Run the info module, and return a description of each fault.
-
-        name: a controller, or None for all controllers of the namespace.
-        """
+        """Run the info module for a controller, or for all, and return its faults."""
         params = {"kubeconfig": self.namespace.kubeconfig, "namespace": self.namespace.name,
                   "kind": kind}
         try:
@@ -319,7 +311,7 @@ class SharedNamespace:
         return [f"info: {fault}" for fault in (*missing, *output_problems(result))]
 
     def check_payments(self, kind: str) -> list[str]:
-        """Run an update of payments in check mode, and return a description of each fault."""
+        """Run an update of payments in check mode, and return its faults."""
         faults_found: list[str] = []
         try:
             result = self.run(
@@ -331,8 +323,7 @@ class SharedNamespace:
 
 
 def controller_manifest(name: str, kind: str, size: int) -> Json:
-    """Return the manifest of a ReplicationController whose selector contains the kind as a label.
-    """
+    """Return a manifest whose selector contains the kind as a label."""
     item = manifest(size, name=name)
     labels = {"app": name, "kind": kind}
     item["metadata"]["labels"] = item["spec"]["selector"] = labels
@@ -341,7 +332,7 @@ def controller_manifest(name: str, kind: str, size: int) -> Json:
 
 
 def written_fields(method: str, body: t.Any) -> list[tuple[str, t.Any]]:
-    """Return pairs of path and value, one for each field that a request writes."""
+    """Return pairs of path and value of the fields that a request writes."""
     document = json.loads(body) if body else None
     if isinstance(document, list):
         return [(operation["path"], operation.get("value"))
@@ -353,9 +344,7 @@ def written_fields(method: str, body: t.Any) -> list[tuple[str, t.Any]]:
 
 @pytest.fixture
 def shared_namespace(namespace):
-    """Provide the namespace. Limit the memory of this process, so that a forged size cannot exhaust
-    the memory of the machine.
-    """
+    """Provide the namespace, and limit the memory that a forged size can exhaust."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, before[1]))
     yield SharedNamespace(namespace)
@@ -363,10 +352,7 @@ def shared_namespace(namespace):
 
 
 def run_in_parallel(cases, work, workers=PARALLEL_TASKS):
-    """Call work(*arguments) for each case (title, *arguments), several at a time.
-
-    Return the faults of each case by title, without cases that have no fault.
-    """
+    """Call work(*arguments) for cases (title, *arguments), and return the faults by title."""
     with concurrent.futures.ThreadPoolExecutor(workers) as executor:
         futures = {title: executor.submit(work, *arguments) for title, *arguments in cases}
         return {title: faults for title, future in futures.items() if (faults := future.result())}
@@ -375,7 +361,7 @@ def run_in_parallel(cases, work, workers=PARALLEL_TASKS):
 def value_selector(stride):
     """Return a function that selects every `stride`-th forged value, starting at an offset.
 
-    The function returns pairs of the key of an annotation or label and its forged value.
+    The function returns pairs of a key and its forged value.
     """
     all_cases = [
         (key, value) for key, texts in sorted(KEYS.items()) for value in dict.fromkeys(texts)
@@ -386,7 +372,7 @@ def value_selector(stride):
 def check_values(shared_namespace, phase, forged):
     """Write one forged value after another, and run check mode and the info module with each.
 
-    Return the faults by the title of the case. The last three values remain on the objects.
+    The last three values remain on the objects.
     """
     name = shared_namespace.create_in_phase(phase)
     kind, faults_found = phase.kind, {}
@@ -422,7 +408,7 @@ def successors(shared_namespace, kind, name):
 @pytest.mark.parametrize("stride", [pytest.param(120, marks=pytest.mark.full),
                                     pytest.param(8, marks=pytest.mark.long)])
 def test_forged_annotation_causes_no_action(shared_namespace, stride):
-    """The test uses check mode, which is fast enough for many values."""
+    """Check mode is fast enough for many values."""
     before = shared_namespace.digests_of_other_objects()
     select_values = value_selector(stride)
     # the offsets differ, so that the phases test different values
@@ -443,7 +429,7 @@ def test_forged_annotation_causes_no_action(shared_namespace, stride):
 
 
 def run_recipe(shared_namespace, phase, title, recipe):
-    """Run a task with a consistent set of forged annotations, and return the faults."""
+    """Run a task with consistent forged annotations."""
     name = shared_namespace.create_in_phase(phase)
     kind, faults_found = phase.kind, []
     for target, forged in RECIPES[recipe].items():
@@ -486,7 +472,7 @@ def test_forged_annotations_of_foo_cause_no_action(shared_namespace, stride):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("recipe", OTHER_RECIPES)
 def test_forged_successor_gets_no_pods_and_blocks_no_task(shared_namespace, recipe):
-    """The forged annotations are on an unrelated controller."""
+    """The annotations are on an unrelated controller."""
     name = shared_namespace.create_in_phase(PHASES["idle"], "foo")
     for target, forged in RECIPES[recipe].items():
         shared_namespace.annotate(RC, target if target != "foo" else name,
@@ -516,9 +502,7 @@ def test_forged_successor_gets_no_pods_and_blocks_no_task(shared_namespace, reci
 @pytest.mark.parametrize("has_annotations", [False, True])
 def test_successor_of_another_client_is_not_rolled_out(
         shared_namespace, kind, has_annotations):
-    """The other client has computed the name, the label and the annotations of the successor. Only
-    the template differs.
-    """
+    """Only the template of the successor differs."""
     name = shared_namespace.create_in_phase(PHASES["idle" if kind == RC else "idle ReplicaSet"])
     primary = shared_namespace.get(kind, name)
     request = parse_request(
@@ -551,7 +535,7 @@ def test_successor_of_another_client_is_not_rolled_out(
 @pytest.mark.parametrize("phase", ["idle", "idle ReplicaSet", "idle Deployment"])
 def test_forged_record_of_the_stored_template_blocks_no_update(
         shared_namespace, phase):
-    """The other client has computed the record from public data."""
+    """The record is computed from public data."""
     kind = PHASES[phase].kind
     name = shared_namespace.create_in_phase(PHASES[phase])
     request = parse_request(
@@ -571,7 +555,7 @@ def test_forged_record_of_the_stored_template_blocks_no_update(
 
 @pytest.mark.full
 def test_fleet_ignores_a_partner_outside_its_selection(shared_namespace):
-    """The annotations of a selected controller name an unrelated controller as its partner."""
+    """A selected controller names an unrelated one as its partner."""
     name = shared_namespace.create_in_phase(PHASES["idle"])
     record = next(text for text in KEYS[object_meta.LAST_ROLLOUT] if "updating" in text)
     shared_namespace.annotate(
@@ -597,7 +581,7 @@ def test_fleet_ignores_a_partner_outside_its_selection(shared_namespace):
 
 
 OWN_PROCESS = Process.of_new_task()
-#: Forged Leases, which no task holds.
+#: Leases that no task holds.
 FORGED_LEASES = {
     "duration of 68 years": ({"leaseDurationSeconds": 2**31 - 1}, ""),
     "held by process 1": ({}, f"{OWN_PROCESS.machine}/1/{start_time('1')}/0123abcd"),
@@ -614,7 +598,7 @@ FORGED_LEASES = {
 @pytest.mark.full
 @pytest.mark.fake_nodes("updates that take only a few seconds more than the duration of a Lease")
 def test_forged_lease_blocks_at_most_for_the_normal_duration(shared_namespace):
-    """A Lease of a killed task blocks other tasks for 15 s."""
+    """The Lease of a killed task blocks for 15 s."""
     names = {title: shared_namespace.create_in_phase(PHASES["idle"]) for title in FORGED_LEASES}
     for title, (spec, holder) in FORGED_LEASES.items():
         name = identity.lease_name(RC, names[title])
@@ -651,7 +635,7 @@ def create_revision(namespace, name, number, data, labels):
 
 @pytest.mark.full
 def test_forged_revision_is_not_rolled_out(shared_namespace):
-    """The revisions have the label and the number of a stored revision, but no owner."""
+    """The revisions have a real label and number, but no owner."""
     name = shared_namespace.create_in_phase(PHASES["idle"])
     shared_namespace.run({"name": name, **V2})
     item = shared_namespace.get(RC, name)
@@ -687,7 +671,7 @@ def test_forged_revision_is_not_rolled_out(shared_namespace):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("check", [True, False])
 def test_forged_migration_gets_no_pods(shared_namespace, check):
-    """The forged ControllerRevision names the ReplicaSet that adopts the pods."""
+    """The ControllerRevision names the ReplicaSet that adopts the pods."""
     faults_found, before = {}, shared_namespace.digests_of_other_objects()
     for title, change in {
         "another template": {"manifest": manifest(SIZE, "evil:v1")},
@@ -735,13 +719,13 @@ def test_forged_autoscaler_limits_are_not_restored(shared_namespace):
     assert faults_found == {}
 
 
-#: All short forged texts, and a text that is too long for a message.
+#: Short forged texts, and one that is too long for a message.
 SHORT_TEXTS = " ".join(text for text in FIELDS["Event"]["message"] if len(text) < 200)
 LONG_TEXT = "Failed to pull image taint no match for platform " * 2_000
 
 
 def create_event(shared_namespace, pod, reason, message):
-    """Create an Event about a pod, as a kubelet would."""
+    """Create an Event about a pod like a kubelet."""
     pod_reference = {"kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"],
                      "namespace": shared_namespace.namespace.name,
                      "fieldPath": "spec.containers{web}"}
@@ -753,7 +737,7 @@ def create_event(shared_namespace, pod, reason, message):
 
 
 def set_container_status(shared_namespace, pod, is_ready=False, **state):
-    """Set the status of the container and the condition Ready of the pod, as a kubelet would."""
+    """Set the status of a container and the condition Ready like a kubelet."""
     status = {"name": "web", "image": "x", "imageID": "", "ready": is_ready, "restartCount": 3,
               **state}
     ready = {"type": "Ready", "status": "True" if is_ready else "False"}
@@ -773,8 +757,7 @@ def report_crash(shared_namespace, pod, message):
     )
 
 
-#: Forged reports about new pods that never become ready. Each has two values: the tag of the pods'
-#: image, and the function that forges the report.
+#: Forged reports about pods that never become ready: the tag, and the function that forges.
 FORGED_REPORTS = {
     f"{title}, {'long' if text is LONG_TEXT else 'short'}": (tag, functools.partial(report, text))
     for text in (SHORT_TEXTS, LONG_TEXT)
@@ -814,7 +797,7 @@ FORGED_REPORTS = {
 def update_during(shared_namespace, tag, action, **params):
     """Run a task while another client acts once on each new pod.
 
-    Return two values: the name of the controller, and the faults.
+    Return the name of the controller, and the faults.
     """
     name = shared_namespace.create_in_phase(PHASES["idle"])
     changed_pods = set()
@@ -848,7 +831,7 @@ def test_forged_pod_status_is_shown_as_text(shared_namespace):
 
 @pytest.mark.fake_nodes("pods that run and never become ready")
 def test_forged_pod_status_does_not_fail_a_healthy_rollout(shared_namespace):
-    """The pods become ready after an Event that reports a permanent failure."""
+    """An Event reports a permanent failure before the pods become ready."""
     def start(shared_namespace, pod):
         set_container_status(
             shared_namespace, pod, state={"waiting": {"reason": "ContainerCreating"}}

@@ -1,11 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the handover, the last phase of an update: a patch of each pod changes the pod's owner.
-
-In the tests, the client is killed at each write, other clients act between two writes, other
-controllers select the same pods, or an admission plugin restricts changes of owners.
-"""
+"""Test the handover, the last phase of an update: a patch of each pod changes its owner."""
 
 from __future__ import annotations
 
@@ -27,15 +23,13 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 3
-#: Limit that is higher than the number of writes of a handover.
+#: More than the writes of a handover.
 MAX_WRITES = 30
 KINDS = ["ReplicationController", "ReplicaSet"]
 UPDATE = {"image": "myimage:v2"}
 
 
 class Kind:
-    """Helpers for controllers of one kind."""
-
     def __init__(self, namespace, kind):
         self.namespace, self.kind = namespace, kind
 
@@ -47,7 +41,7 @@ class Kind:
     def make(self, replicas=REPLICAS, name="foo", labels=None, **spec):
         """Create a controller, and wait until its pods are available.
 
-        The selector and the pods have the labels, by default the label app.
+        labels: of the selector and the pods, by default the label app.
         """
         self.namespace.call("POST", self.path(), self.body(replicas, name, labels, **spec))
         eventually(lambda: self.is_available(name, replicas), f"{replicas} replicas of {name}")
@@ -76,7 +70,6 @@ class Kind:
                       for item in self.namespace.call("GET", self.path())["items"])
 
     def successor(self):
-        """Return the name of the successor."""
         (name,) = (name for name in self.names() if name.startswith("foo-"))
         return name
 
@@ -84,7 +77,7 @@ class Kind:
         return self.namespace.call("PATCH", self.path(name), body, "application/merge-patch+json")
 
     def remove(self, name, policy="Background"):
-        """Delete a controller and wait for the garbage collector."""
+        """Delete a controller, and wait for the garbage collector."""
         uid = self.get(name)["metadata"]["uid"]
         self.namespace.call("DELETE", self.path(name), {"propagationPolicy": policy})
         eventually(lambda: self.get(name) is None
@@ -112,13 +105,13 @@ class Kind:
                                       **params})
 
     def kill_in_handover(self, **params):
-        """Run an update that is killed after the handover of the first pod."""
+        """Kill an update after the handover of the first pod."""
         with pytest.raises(Killed):
             self.roll(fault=kill_at_write(1, True, is_reparenting), **params)
         assert len(self.pods()) == 1 and len(self.pods(self.successor())) == REPLICAS - 1
 
     def assert_updated(self, replicas=REPLICAS, image="myimage:v2"):
-        """Assert that the update is complete, and that another task changes nothing."""
+        """Assert that the update is complete, and another task changes nothing."""
         item = self.get()
         own_pods = self.pods()
         assert (self.names() == ["foo"] and self.is_available("foo", replicas)
@@ -134,7 +127,6 @@ class Kind:
 
 @pytest.fixture(params=KINDS)
 def kind(namespace, request):
-    """Provide helpers for ReplicationControllers, or for ReplicaSets."""
     return Kind(namespace, request.param)
 
 
@@ -145,7 +137,7 @@ def kind(namespace, request):
 @pytest.mark.parametrize("updated, other_name", [("foo", "canary"), ("canary", "foo")])
 def test_controllers_with_a_shared_label_retain_their_pods(
         namespace, kind, updated, other_name):
-    """The selector of foo, app=foo, also matches the pods of the canary."""
+    """The selector of foo also matches the pods of the canary."""
     kind.make(3)
     kind.make(2, "canary", {"app": "foo", "track": "canary"})
     before = {pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"]
@@ -168,10 +160,7 @@ def test_controllers_with_a_shared_label_retain_their_pods(
 
 
 class HandoverWrites:
-    """Filter that matches the writes of the handover.
-
-    The first of these writes changes the template of foo.
-    """
+    """Filter that matches the writes of the handover, of which the first changes the template."""
 
     def __init__(self):
         self.has_begun = False
@@ -186,21 +175,21 @@ class HandoverWrites:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_handover_resumes_after_a_kill_at_each_write(namespace, kind, after):
-    """At the end, foo owns the same pods that existed when the client was killed."""
+    """Foo finally owns the pods that existed at the kill."""
     kind.make()
     for number in range(1, MAX_WRITES):
         image = f"myimage:v{number + 1}"
         moment = f"killed {'after' if after else 'before'} write {number} of the handover"
-        pods_at_kill = set()
+        uids_at_kill = set()
         with namespace.observer() as observer:
             try:
                 kind.roll(fault=kill_at_write(number, after, HandoverWrites()), image=image)
             except Killed:
-                pods_at_kill = uids(namespace.pods())
+                uids_at_kill = uids(namespace.pods())
                 kind.roll(image=image)
             else:
                 break
-        assert uids(kind.pods()) == pods_at_kill == observer.new_pods, moment
+        assert uids(kind.pods()) == uids_at_kill == observer.new_pods, moment
         assert (len(observer.new_pods) == REPLICAS and not observer.new_pods & observer.deleted_pods
                 and not observer.restarts), moment
         assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1, moment
@@ -212,7 +201,7 @@ def test_handover_resumes_after_a_kill_at_each_write(namespace, kind, after):
 
 @pytest.mark.sample(1)
 def test_handover_resumes_after_a_kill_at_each_pod(namespace, kind):
-    """Each task is killed after it has handed over one pod. The last task completes the update."""
+    """Each task is killed after the handover of one pod."""
     kind.make()
     with namespace.observer() as observer:
         for count in range(1, REPLICAS + 1):
@@ -233,7 +222,7 @@ def name_of(pod):
 
 
 def delete_pods_of(target):
-    """Return an action that deletes all pods of foo, of the successor, or of both controllers."""
+    """Return an action that deletes the pods of foo, of the successor, or of both."""
     def delete(kind):
         owners = {"foo": ["foo"], "successor": [kind.successor()],
                   "both": ["foo", kind.successor()]}[target]
@@ -244,7 +233,7 @@ def delete_pods_of(target):
 
 
 def relabel_pod_of(target, key):
-    """Return an action that changes a label of a pod, so that its controller releases the pod."""
+    """Return an action that changes a label, so that the controller releases the pod."""
     def relabel(kind):
         pod = kind.pods(kind.successor() if target == "successor" else target)[0]
         kind.namespace.patch(name_of(pod), {"metadata": {"labels": {key: "another"}}}, "pods")
@@ -254,9 +243,9 @@ def relabel_pod_of(target, key):
 
 
 def adopt_pod(kind):
-    """Change the owner of a pod of the successor to another controller.
+    """Change the owner of a pod to another controller.
 
-    The other controller cannot create pods, because its priority class does not exist.
+    That controller cannot create pods, because its priority class does not exist.
     """
     kind.namespace.call("POST", kind.path(),
                         kind.body(1, "other", {"app": "foo"},
@@ -271,7 +260,7 @@ def adopt_pod(kind):
 
 
 def terminate_pod_of(target):
-    """Return an action that deletes a pod. A finalizer keeps the pod, which remains terminating."""
+    """Return an action that deletes a pod, which a finalizer keeps terminating."""
     def terminate(kind):
         name = name_of(kind.pods(kind.successor() if target == "successor" else target)[0])
         kind.namespace.patch(name, {"metadata": {"finalizers": ["example.com/wait"]}}, "pods")
@@ -280,7 +269,7 @@ def terminate_pod_of(target):
 
 
 def scale_controller(name, size):
-    """Return an action that scales a controller, or the successor if the name is None."""
+    """Return an action that scales a controller, for None the successor."""
     def scale(kind):
         kind.patch(name or kind.successor(), {"spec": {"replicas": size}})
         eventually(lambda: kind.is_observed(name or kind.successor()), "the observed size")
@@ -292,8 +281,7 @@ def delete_controller(name, policy):
 
 
 DEPLOYMENT_LABEL = object_meta.DEPLOYMENT_LABEL
-#: Actions of another client during the handover. Each has two values: the function, and the number
-#: of available pods that are lost by the action.
+#: Actions of another client during the handover, with the number of available pods that they lose.
 ACTIONS = {
     "delete the pod of foo": (delete_pods_of("foo"), 1),
     "delete the pods of the successor": (delete_pods_of("successor"), REPLICAS - 1),
@@ -318,7 +306,7 @@ ACTIONS = {
 
 
 def is_orphaned_by(title):
-    """Return a predicate, which is true for pods that the action itself has orphaned."""
+    """Return a predicate for pods that the action orphans."""
     def is_orphaned(pod):
         return "orphan" in title or "another" in pod["metadata"]["labels"].values()
     return is_orphaned
@@ -327,30 +315,30 @@ def is_orphaned_by(title):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("title", ACTIONS)
 def test_handover_resumes_after_changes_of_other_clients(namespace, kind, title):
-    """The update completes, and pods that the action does not delete survive."""
-    action, lost_pods = ACTIONS[title]
+    """Pods that the action does not delete survive."""
+    action, lost_count = ACTIONS[title]
     kind.make()
     with namespace.observer(is_orphaned_by(title)) as observer:
         kind.kill_in_handover()
         action(kind)
-        surviving = uids(filter(is_ready, namespace.pods()))
+        surviving_uids = uids(filter(is_ready, namespace.pods()))
         kind.roll()
 
-    adopted_pods = uids(kind.pods("other")) if kind.get("other") else set()
-    other_pods = uids(pod for pod in namespace.pods() if not owner_uid(pod)) | adopted_pods
-    if adopted_pods:
+    adopted_uids = uids(kind.pods("other")) if kind.get("other") else set()
+    other_uids = uids(pod for pod in namespace.pods() if not owner_uid(pod)) | adopted_uids
+    if adopted_uids:
         kind.remove("other")
     for item in namespace.call("GET", namespace.path("pods"))["items"]:
         if "finalizers" in item["metadata"]:
             namespace.patch(name_of(item), {"metadata": {"finalizers": None}}, "pods")
     kind.assert_updated(5 if title == "scale up foo" else REPLICAS)
-    assert observer.min_ready >= REPLICAS - lost_pods
-    assert surviving - other_pods <= uids(kind.pods()), "the task has deleted a surviving pod"
+    assert observer.min_ready >= REPLICAS - lost_count
+    assert surviving_uids - other_uids <= uids(kind.pods()), "the task has deleted a surviving pod"
 
 
 @pytest.mark.full
 def test_lost_takeover_annotation_of_foo_is_restored(namespace, kind):
-    """The task restores the annotation from a copy on the successor."""
+    """The successor has a copy of the annotation."""
     kind.make()
     with namespace.observer() as observer:
         kind.kill_in_handover()
@@ -366,7 +354,7 @@ def test_lost_takeover_annotation_of_foo_is_restored(namespace, kind):
     "number", [1, 6], ids=["after the rename", "after the deletion of the successor"]
 )
 def test_lost_takeover_annotation_without_a_copy_is_an_error(namespace, kind, number):
-    """No pod is deleted or orphaned, and the error contains the next command."""
+    """No pod is deleted or orphaned."""
     kind.make()
     with namespace.observer() as observer:
         with pytest.raises(Killed):
@@ -399,13 +387,12 @@ def apply_server_side(kind):
 
 
 def replace(kind):
-    """Replace the object, which removes the annotations and the priority class."""
+    """Replace the object, without the annotations and the priority class."""
     kind.namespace.call("PUT", kind.path("foo"), kind.body())
 
 
 APPLY_FUNCTIONS = [apply_client_side, apply_server_side, replace]
-#: The number and the title of each write of the handover. The last write is missing, because it
-#: completes the update.
+#: Writes by number, except the last, which completes the update.
 WRITES = {
     1: "rename",
     2: "close",
@@ -414,7 +401,7 @@ WRITES = {
     5: "reparent all pods",
     6: "delete",
 }
-#: Numbers of the writes that each tier may test. Only the tier `long` tests the other writes.
+#: Writes that all tiers may test; the others have the marker `long`.
 SAMPLED_WRITES = (3, 6)
 
 
@@ -427,7 +414,7 @@ SAMPLED_WRITES = (3, 6)
                           for number, title in WRITES.items()])
 @pytest.mark.parametrize("apply", APPLY_FUNCTIONS)
 def test_old_manifest_applied_in_a_handover_loses_no_pod(namespace, kind, apply, number, is_alive):
-    """The rerun completes the update, and warns about the other client."""
+    """The other client is reported in a warning."""
     kind.make()
     warnings = []
 
@@ -448,7 +435,7 @@ def test_old_manifest_applied_in_a_handover_loses_no_pod(namespace, kind, apply,
 
     kind.assert_updated()
     assert observer.min_ready >= REPLICAS
-    # The task notices the other client by annotations. After these two writes, a PUT removes them.
+    # The task notices the other client by annotations, which a PUT after these writes removes.
     if apply is not replace or WRITES[number] not in ("rename", "delete"):
         assert any(warning.startswith("another client ") and "foo" in warning
                    for warning in warnings), warnings
@@ -458,7 +445,7 @@ def test_old_manifest_applied_in_a_handover_loses_no_pod(namespace, kind, apply,
 @pytest.mark.parametrize("apply", APPLY_FUNCTIONS)
 def test_old_manifest_applied_before_the_last_write_loses_no_pod(
         namespace, kind, apply):
-    """The task sends its last write before it observes the change of the other client."""
+    """The last write is sent before the change is observed."""
     kind.make()
     with namespace.observer() as observer:
         kind.roll(fault=action_after_write(6, lambda: apply(kind), HandoverWrites()))
@@ -488,9 +475,7 @@ def test_image_of_another_client_is_reported_in_a_warning_and_a_progress_line(na
 
 
 class Readiness:
-    """Sets the condition Ready of all running pods during a block.
-
-    The condition is False for the pods in `unready`, and True for all others.
+    """Sets the condition Ready of all running pods: False for those in `unready`, True for others.
     """
 
     def __init__(self, namespace):
@@ -527,8 +512,7 @@ class Readiness:
     ids=["during the handover", "after the deletion of the successor"],
 )
 def test_template_is_opened_while_a_pod_is_unready(namespace, kind, matches):
-    """The task opens the template of foo, so that foo can replace failed pods. The update ends when
-    all pods are available.
+    """The template of foo is opened, so that foo can replace failed pods.
 
     If the successor is already deleted, the update may end before the pod becomes unready.
     """
@@ -562,7 +546,6 @@ def test_template_is_opened_while_a_pod_is_unready(namespace, kind, matches):
 
 @pytest.fixture(scope="module")
 def strict_cluster():
-    """Provide a cluster with the admission plugin OwnerReferencesPermissionEnforcement."""
     if os.environ.get("KUBECONFIG"):
         pytest.skip("NEEDS THE EMBEDDED CLUSTER: the plugins of another cluster cannot be changed")
     with embedded.up(embedded.checkout_cluster_name("owners"),
@@ -572,7 +555,7 @@ def strict_cluster():
 
 @pytest.fixture
 def strict_namespace(strict_cluster, request):
-    """Provide a namespace of the strict cluster, without the Role baton-owner-references."""
+    """Provide a namespace without the Role baton-owner-references."""
     namespace = Namespace(
         strict_cluster.kubeconfig, request.node.originalname, admission_plugins=()
     )
@@ -617,7 +600,6 @@ def test_update_succeeds_with_owner_permission(strict_namespace, kind):
 
 @pytest.mark.full
 def test_each_permission_for_owner_references_is_needed(strict_namespace):
-    """The user has only the permissions of the files in docs/reference/permissions."""
     user = User(strict_namespace)
     for name in ("update-replicationcontroller", "update-replicaset", "history",
                  "owner-references"):

@@ -201,7 +201,7 @@ def test_killed_migration_is_shown_in_progress_and_completed_by_labels(migratabl
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_rollback_of_a_migration_restores_the_replication_controller(migratable, number):
     before = migratable.make_primary(2)
-    pods = uids(migratable.pods())
+    pod_uids = uids(migratable.pods())
     with migratable.observer() as observer:
         with pytest.raises(Killed):
             migrate(migratable, fault=kill_at_write(number, True))
@@ -210,7 +210,7 @@ def test_rollback_of_a_migration_restores_the_replication_controller(migratable,
         assert ([step["action"] for step in planned["steps"]]
                 == [step["action"] for step in result["steps"]])
         assert not observer.new_pods and not observer.deleted_pods
-        assert uids(migratable.pods()) == pods
+        assert uids(migratable.pods()) == pod_uids
     assert migratable.rc()["spec"] == before["spec"]
     assert {owner_uid(pod) for pod in migratable.pods()} == {before["metadata"]["uid"]}
     assert not migratable.replica_sets() and not migratable.deployments()
@@ -218,7 +218,7 @@ def test_rollback_of_a_migration_restores_the_replication_controller(migratable,
     with pytest.raises(RolloutError, match="there is no migration in progress to roll back"):
         migratable.roll(**ROLL_BACK)
     migrate(migratable)
-    assert is_migrated(migratable) and uids(migratable.pods()) == pods
+    assert is_migrated(migratable) and uids(migratable.pods()) == pod_uids
     with pytest.raises(RolloutError, match="a migration that has ended cannot be rolled back"):
         migratable.roll(**ROLL_BACK)
 

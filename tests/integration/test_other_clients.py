@@ -380,12 +380,12 @@ def test_removed_takeover_annotation_without_a_successor_is_an_error(namespace):
     assert isinstance(result, RolloutError) and successor_of(namespace) is None
     assert "another client removed the annotation baton.kubernetes/takeover" in result.what
     assert "--cascade=orphan" not in result.next_command
-    pods = uids(namespace.pods())
+    pod_uids = uids(namespace.pods())
     namespace.until_available("foo", REPLICAS)
     patch = [{"op": "remove", "path": "/spec/template/spec/priorityClassName"}]
     namespace.call("PATCH", namespace.path("replicationcontrollers", "foo"), patch,
                    "application/json-patch+json")
-    assert len(pods) == REPLICAS and uids(pods_of(namespace)) == pods
+    assert len(pod_uids) == REPLICAS and uids(pods_of(namespace)) == pod_uids
     assert_complete(namespace, namespace.roll(image="myimage:v2"))
 
 

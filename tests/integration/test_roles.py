@@ -35,13 +35,13 @@ def playbooks(ansible_environment, tmp_path, check_server):
 
 
 def stages_of(report):
-    """Return three values for each stage: its name, its outcome, and the outcomes of its checks."""
+    """Return name, outcome and outcomes of the checks for each stage."""
     return [(stage["stage"], stage["outcome"], [check["outcome"] for check in stage["checks"]])
             for stage in report["stages"]]
 
 
 def error_of(output):
-    """Return the part of the output that begins with the final error of the role."""
+    """Return the final error of the role."""
     return output.partition("Fail with the reason")[2]
 
 
@@ -72,7 +72,7 @@ def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, check_se
 
 def test_stages_run_in_order_without_checks(namespace, playbooks):
     namespace.make_primary(4)
-    # with this seed, a set of these stages has another iteration order
+    # with this seed, a set of these stages has another order
     playbooks.environment["PYTHONHASHSEED"] = "2"
 
     playbooks.image_bump(stages=["25%", "50%", "75%", "100%"], verify_tasks="")
@@ -137,9 +137,7 @@ def test_commands_of_a_failed_check_resume_and_roll_back(namespace, playbooks, c
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_rerun_resumes_after_a_kill_at_each_stage(namespace, playbooks, check_server):
-    """The playbook is killed during the check of each stage. Nevertheless, each new pod is created
-    only once.
-    """
+    """The playbook is killed during the check of each stage."""
     namespace.make_primary(REPLICAS)
     new_uids = set()
     for stage, counts in (("10%", (9, 1)), ("50%", (5, 5)), ("100%", (0, 10))):
@@ -187,7 +185,7 @@ def new_pods(namespace):
 
 @pytest.mark.long
 def test_update_pauses_if_the_last_stage_is_less_than_all_pods(namespace, playbooks, check_server):
-    """The stages are passed as text, as from a survey."""
+    """The stages are text, as from a survey."""
     namespace.make_primary(REPLICAS)
 
     playbooks.image_bump(stages="1, 3")
@@ -216,7 +214,7 @@ def test_update_with_empty_survey_answers_has_one_stage(namespace, playbooks):
 
 @pytest.mark.full
 def test_former_variable_names_are_accepted(namespace, playbooks):
-    """Ansible warns about the former names name, namespace and timeout, which are reserved."""
+    """Ansible warns about name, namespace and timeout, which are reserved."""
     namespace.make_primary(1)
     former_names = {"controller": "", "controller_namespace": "", "name": "foo",
                     "namespace": namespace.name}
@@ -239,7 +237,7 @@ def test_failed_hook_before_the_update_changes_nothing(namespace, playbooks):
     before = namespace.make_primary(2)
 
     output_of_refusal = playbooks.image_bump(before_tasks=["fail.yml"], succeeds=False)
-    missing = playbooks.image_bump(verify_tasks=["missing.yml"], succeeds=False)
+    output_without_file = playbooks.image_bump(verify_tasks=["missing.yml"], succeeds=False)
     assert ("stages: '1O%' is neither a number nor a percentage"
             in playbooks.image_bump(stages="50%,1O%", succeeds=False))
 
@@ -247,7 +245,7 @@ def test_failed_hook_before_the_update_changes_nothing(namespace, playbooks):
             "shop "
             "is closed" in error_of(output_of_refusal))
     assert playbooks.report_data["outcome"] == "failed" and playbooks.report_data["results"] == []
-    assert "missing.yml is not a file with a list of tasks" in missing
+    assert "missing.yml is not a file with a list of tasks" in output_without_file
     assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
 
 
@@ -346,9 +344,7 @@ def test_rollback_of_a_paused_update_and_of_a_completed_update(namespace, playbo
 
 @pytest.mark.full
 def test_several_controllers_are_rolled_back_by_labels_or_names(namespace, playbooks):
-    """A rollback with the option image also includes completed updates of the same image
-    repository.
-    """
+    """A rollback with `image` also includes completed updates of the same repository."""
     for name, image in (("foo", "myimage"), ("shop", "myimage"), ("other", "other")):
         namespace.make_primary(2, f"{image}:v1", name, labels={"tier": "web"})
         namespace.roll(name=name, image=f"{image}:v2",
@@ -375,7 +371,7 @@ def test_several_controllers_are_rolled_back_by_labels_or_names(namespace, playb
 
 
 def images(namespace):
-    """Return a dictionary from each value of the label app to the set of images of the pods."""
+    """Return the images of the pods, by the label app."""
     by_controller = {}
     for pod in namespace.pods():
         by_controller.setdefault(pod["metadata"]["labels"]["app"],
@@ -384,9 +380,7 @@ def images(namespace):
 
 
 def test_rollback_to_an_image_resumes_after_a_kill(namespace, playbooks):
-    """To roll back a completed update, the role updates to the old image. A rerun resumes that
-    update.
-    """
+    """The role rolls back a completed update by an update to the old image."""
     namespace.make_primary(4, image="myimage:v1")
     namespace.roll(image="myimage:v2")
     namespace.roll(image="myimage:v1", pause_at="50%")
@@ -420,9 +414,7 @@ def test_example_of_the_readme_succeeds(namespace, playbooks, check_server, tmp_
 
 @pytest.mark.full
 def test_task_file_outside_the_project_is_refused(namespace, playbooks, tmp_path):
-    """Answers of a survey set the variables without prefix, which must not select other code.
-    Variables with the prefix of the role accept any path.
-    """
+    """Answers of a survey set the variables without prefix, which must not select other code."""
     before = namespace.make_primary(2)
 
     for path in (str(tmp_path / "smoke.yml"), f"../{tmp_path.name}/smoke.yml"):
@@ -458,15 +450,14 @@ def test_artifacts_contain_observed_images_and_no_annotations(
     assert playbooks.report_data["previous_images"] == {"web": "myimage:v1"}
 
 
-#: A user without an entry in /etc/passwd, as in a container of OpenShift. The user may read all
-#: files, since the Python interpreter may belong to root.
+#: A user without a name, as in OpenShift, who may read all files, since the Python interpreter may
+#: belong to root.
 UNNAMED_USER = ["setpriv", "--reuid", "12345", "--clear-groups", "--inh-caps", "+dac_override",
                 "--ambient-caps", "+dac_override"]
 
 
 @pytest.fixture
 def open_folder():
-    """Provide a folder that any user can read and write."""
     with tempfile.TemporaryDirectory(prefix="baton-home-") as folder:
         os.chmod(folder, 0o777)
         yield Path(folder)
@@ -477,7 +468,6 @@ def open_folder():
                     reason="only root can change the user")
 def test_role_works_for_a_user_without_a_name(namespace, ansible_environment, open_folder,
                                               check_server):
-    """The report contains the user id."""
     namespace.make_primary(4)
     environment_without_user = {key: value
                                 for key, value in ansible_environment.items()
@@ -527,7 +517,7 @@ def test_several_controllers_run_through_the_stages_together(namespace, playbook
 @pytest.mark.full
 def test_failure_rolls_back_the_existing_controllers_and_names_the_deleted_one(
         namespace, playbooks, check_server):
-    """One controller is deleted between two stages, and the others are rolled back."""
+    """One controller is deleted between two stages."""
     names = ["foo", "fox", "fum"]
     for name in names:
         namespace.make_primary(2, name=name)

@@ -75,10 +75,10 @@ def test_pods_are_replaced_when_a_secret_has_changed(namespace, kind):
     configure(namespace, kind)
     options = {"kind": kind, "roll_on": ["auto"]}
     assert namespace.roll(**options)["changed"]
-    pods, before = uids(namespace.pods()), checksums(namespace, kind)
+    pod_uids, before = uids(namespace.pods()), checksums(namespace, kind)
     assert not namespace.roll(**options)["changed"]
     namespace.patch("shop-db", {"metadata": {"labels": {"a": "b"}}}, "secrets")
-    assert not namespace.roll(**options)["changed"] and uids(namespace.pods()) == pods
+    assert not namespace.roll(**options)["changed"] and uids(namespace.pods()) == pod_uids
 
     change_password(namespace)
     planned, result = namespace.check(**options), namespace.roll(**options)
@@ -89,7 +89,7 @@ def test_pods_are_replaced_when_a_secret_has_changed(namespace, kind):
     assert list(after) == ["configmap/shop", "secret/shop-db"]
     assert after["configmap/shop"] == before["configmap/shop"]
     assert after["secret/shop-db"] != before["secret/shop-db"]
-    assert not uids(namespace.pods()) & pods
+    assert not uids(namespace.pods()) & pod_uids
     assert not namespace.roll(**options)["changed"]
 
 

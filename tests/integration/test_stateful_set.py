@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test updates of StatefulSets.
-
-The controller manager replaces their pods in the order of decreasing ordinals.
-"""
+"""Test updates of StatefulSets, whose pods are replaced in the order of decreasing ordinals."""
 
 from __future__ import annotations
 
@@ -42,15 +39,13 @@ def roll_back(namespace, **params):
 
 
 def versions(namespace):
-    """Return the image tag of each pod, in the order of the ordinals. A "!" marks an unready pod.
-    """
+    """Return the image tags of the pods by ordinal; "!" marks an unready pod."""
     pods = sorted(namespace.pods(), key=lambda pod: int(pod["metadata"]["name"].rpartition("-")[2]))
     return [pod["spec"]["containers"][0]["image"].removeprefix("myimage:")
             + ("" if is_ready(pod) else "!") for pod in pods]
 
 
 def uids_below(namespace, number):
-    """Return the uids of the pods with ordinals below `number`."""
     return {pod["metadata"]["uid"]
             for pod in namespace.pods() if int(pod["metadata"]["name"].rpartition("-")[2]) < number}
 
@@ -88,9 +83,9 @@ def test_image_is_updated_and_the_rerun_writes_nothing(namespace, spec):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_update_pauses_at_the_exact_number_of_new_pods(namespace, spec):
-    """The test does not check the number of created pods, because the controller manager may delete
-    a new pod: it deletes pods by name (DeleteStatefulPod). If its cache still contains the old pod,
-    it repeats the deletion, which then deletes the new pod of the same name.
+    """The number of created pods is not checked: the controller manager deletes pods by name
+    (DeleteStatefulPod), and if its cache still contains the old pod, it may delete the new pod of
+    the same name.
     """
     before = namespace.make_stateful_set(5, **spec)
     below_4, below_2 = uids_below(namespace, 4), uids_below(namespace, 2)
@@ -142,10 +137,7 @@ def test_replaced_pod_below_the_partition_keeps_the_old_template(namespace):
 
 
 def make_stuck_update(namespace, is_undone=True, **spec):
-    """Create foo, and change its template so that its new pod cannot be scheduled.
-
-    If `is_undone` is true, restore the template afterwards.
-    """
+    """Create foo, and change its template so that its new pod cannot be scheduled."""
     before = namespace.make_stateful_set(3, **spec)
     namespace.patch_stateful_set({"spec": {"template": UNSCHEDULABLE}})
     eventually(lambda: versions(namespace) == ["v1", "v1", "v2!"], "an unready pod")
@@ -196,7 +188,7 @@ def test_failed_update_is_rolled_back_automatically(namespace, policy):
 
 
 def make_broken(namespace, policy="OrderedReady"):
-    """Create foo with an image that does not exist, and wait for its pods."""
+    """Create foo with an image that does not exist."""
     namespace.allow(role_rules("baton-stateful-sets"), "stateful-sets-foo")
     namespace.create_any("StatefulSet", manifest(3, "myimage:v1-absent"), serviceName="foo",
                          podManagementPolicy=policy)
@@ -206,7 +198,6 @@ def make_broken(namespace, policy="OrderedReady"):
 
 
 def execute_delete_command(namespace, error):
-    """Execute the command of the error that deletes the old pods."""
     (command,) = [line for line in error.next_command.splitlines() if " delete pod " in line]
     prefix, _delete, pods = command.partition(" delete pod ")
     assert prefix == f"kubectl -n {namespace.name}"
@@ -256,7 +247,7 @@ def test_old_pod_below_the_partition_is_named_with_a_working_command(namespace, 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("command", ["delete", "rolled_back"])
 def test_pod_of_a_third_template_allows_update_and_rollback(namespace, command):
-    """Another client has updated to an unschedulable template, and then to another template."""
+    """Another client has changed an unschedulable template."""
     make_stuck_update(namespace, is_undone=False)
     with pytest.raises(RolloutError, match="no progress for 2 s") as caught:
         update(namespace, image=None,
@@ -370,7 +361,7 @@ def test_rollback_completes_after_another_client_restored_the_template(namespace
 
 
 def apply_manifest(namespace, method, body):
-    """Apply the manifest by client-side apply or server-side apply, or replace the object by it."""
+    """Apply the manifest, or replace the object by it."""
     path = namespace.apps_path("statefulsets", "foo")
     if method == "replace":
         namespace.call("PUT", path, body)
@@ -389,7 +380,7 @@ def apply_manifest(namespace, method, body):
 def test_task_completes_after_the_previous_manifest_was_applied_during_a_pause(
     namespace, method, spec, next_task
 ):
-    """After an update or a rollback, the updateStrategy is the same as in the manifest."""
+    """The updateStrategy is then as in the manifest."""
     before = namespace.make_stateful_set(3, **spec)
     update(namespace, pause_at="1")
     apply_manifest(
@@ -584,7 +575,7 @@ def test_autoscaler_is_frozen_during_the_update(namespace):
 
 @pytest.mark.full
 def test_quota_that_blocks_a_pod_is_named(namespace):
-    """Only Events report the refused pod, since the StatefulSet has no condition."""
+    """A StatefulSet has no condition for a refused pod, only Events."""
     namespace.make_stateful_set(2)
     namespace.create("resourcequotas",
                      {"metadata": {"name": "small"}, "spec": {"hard": {"limits.cpu": "1"}}})
@@ -602,7 +593,6 @@ def test_quota_that_blocks_a_pod_is_named(namespace):
 
 @pytest.fixture
 def namespace_with_feature_gate(request):
-    """Provide a namespace in a cluster with the feature gate MaxUnavailableStatefulSet."""
     if os.environ.get("KUBECONFIG"):
         pytest.skip("NEEDS THE EMBEDDED CLUSTER: the feature gates of another cluster cannot be "
                     "changed")

@@ -3,8 +3,7 @@
 
 """Split the requests of a route on a real API server that serves Gateway API.
 
-No Gateway runs, so these tests check the objects, not requests. The cluster's own controllers write
-the EndpointSlices.
+No Gateway runs. The cluster's own controllers write the EndpointSlices.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
     TRAFFIC_SPLIT,
 )
 
-#: For each kind, the key of the label that distinguishes old and new pods.
+#: Label that distinguishes old and new pods.
 LABEL_KEYS = {"Deployment": "pod-template-hash", "StatefulSet": "controller-revision-hash",
               "DaemonSet": "controller-revision-hash"}
 TESTERS = [{"headers": [{"name": "x-tester", "value": "yes"}]}]
-#: Limit that is higher than the number of writes of any task.
+#: More than the writes of any task.
 MAX_WRITES = 12
 
 
 class Route:
-    """The route edge of a namespace, and helpers that run the module traffic_split for it."""
+    """The route edge of a namespace, and helpers that run traffic_split for it."""
 
     def __init__(self, namespace, kind="Deployment"):
         self.namespace, self.kind = namespace, kind
@@ -81,7 +80,6 @@ class Route:
         return self.namespace.call("PATCH", self.path, body, "application/merge-patch+json")
 
     def services(self):
-        """Return the Services of a split by name."""
         items = self.namespace.call("GET", self.namespace.path("services"))["items"]
         return {item["metadata"]["name"]: item for item in items
                 if SPLIT_OF in (item["metadata"].get("annotations") or {})}
@@ -89,9 +87,8 @@ class Route:
     def weights(self):
         """Return the backends of each rule as pairs of version and weight.
 
-        The version is the value of the label that distinguishes old and new pods, or the name of a
-        Service without this label. The Service foo has the weight 0 during a split, and is left
-        out.
+        The version is the value of the label, or the name of a Service without this label. The
+        Service foo, which has the weight 0 during a split, is left out.
         """
         services = self.services()
         key = LABEL_KEYS.get(self.kind, "kubernetes.io/deployment")
@@ -135,7 +132,6 @@ def create_service(namespace, name="foo"):
 
 
 def create(namespace, kind="Deployment", replicas=3):
-    """Create a controller, its Service and its route."""
     gateway_api.install(namespace)
     namespace.allow(role_rules("baton-traffic"), "traffic")
     if kind == "DaemonSet":
@@ -151,20 +147,14 @@ def create(namespace, kind="Deployment", replicas=3):
 
 
 def begin_update(namespace, kind="Deployment", replicas=3):
-    """Create a controller, its Service and its route, and pause an update at one new pod.
-
-    Return the Route.
-    """
+    """Create a controller, its Service and its route, and pause an update at one new pod."""
     edge = create(namespace, kind, replicas)
     namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
     return edge
 
 
 def version_labels(edge):
-    """Return two values of the label that distinguishes old and new pods.
-
-    The first is the value of the old pods, and the second is the value of the new pods.
-    """
+    """Return the label values of the old and of the new pods."""
     key = LABEL_KEYS.get(edge.kind, "kubernetes.io/deployment")
     labels = [{pod["metadata"]["labels"].get(key) for pod in edge.namespace.pods()
                if pod["spec"]["containers"][0]["image"] == image}
@@ -174,9 +164,9 @@ def version_labels(edge):
 
 
 def is_plain(edge):
-    """Return whether the route has its original rules, and nothing else is left of a split."""
-    (entry,) = edge.rules()
-    (backend,) = entry["backendRefs"]
+    """Return whether no trace of a split remains."""
+    (rule,) = edge.rules()
+    (backend,) = rule["backendRefs"]
     return ((backend["name"], backend["weight"]) == ("foo", 3) and not edge.services()
             and TRAFFIC_SPLIT not in edge.annotations()
             and TRAFFIC_ROUTES not in edge.controller_annotations())
@@ -193,7 +183,6 @@ def endpoints(edge, name):
 
 @pytest.fixture
 def _nodes_are_removed(namespace):
-    """Remove the nodes that create() adds for a DaemonSet."""
     yield
     namespace.remove_nodes()
 
@@ -239,7 +228,7 @@ def test_split_and_restoration_of_each_kind(namespace, kind):
 @pytest.mark.parametrize("kind", EACH_KIND)
 @pytest.mark.usefixtures("_nodes_are_removed")
 def test_requests_are_held_before_an_update_of_each_kind(namespace, kind):
-    """A task of rolling_update restores the route, even if there is nothing else to do."""
+    """rolling_update restores the route, even if there is nothing else to do."""
     edge = create(namespace, kind)
     planned = edge.run(check_mode=True, weight="0%")
     assert planned["changed"] and is_plain(edge)
@@ -266,14 +255,13 @@ def test_requests_are_held_before_an_update_of_each_kind(namespace, kind):
     assert is_plain(edge)
 
 
-#: A filter of the user that mirrors to another Service, with the fields that the server adds.
+#: A filter of the user, with the fields that the server adds.
 FOREIGN_MIRROR = {"type": "RequestMirror", "requestMirror": {
     "backendRef": {"group": "", "kind": "Service", "name": "other", "port": 80}}}
 
 
 def create_mirrored(edge):
-    """Replace the rules of the route by two rules, one of which has a filter; return these rules.
-    """
+    """Replace the rules by two, one of which has a filter."""
     edge.patch({"spec": {"rules": [
         {"matches": [{"path": {"type": "PathPrefix", "value": f"/{number}"}}],
          "backendRefs": [{"name": "foo", "port": 80, "weight": 3}], **filters}
@@ -334,8 +322,7 @@ def test_share_of_a_mirror_that_the_api_server_does_not_store_is_refused(namespa
 
 
 def killed_runs(edge, monkeypatch, **options):
-    """Run the task repeatedly, kill it after its first write, its second write and so on, and yield
-    after each kill.
+    """Run the task, kill it after its first write, its second write and so on, and yield each time.
     """
     original = task._gateway
     for number in range(1, MAX_WRITES):
@@ -454,18 +441,19 @@ def test_ad_hoc_command_splits_and_restores(namespace, ansible_environment, tmp_
     planned, plan_process = adhoc("weight=1%", "--check", "--diff")
     assert planned["changed"] and is_plain(edge)
     assert re.search(r'^\+ +"weight": 99$', plan_process.stdout, re.MULTILINE), plan_process.stdout
-    result, applied = adhoc("weight=1%")
+    result, split_process = adhoc("weight=1%")
     assert [step["action"] for step in result["steps"]] == [
         step["action"] for step in planned["steps"]] == [
             "annotate", "annotate", "create", "create", "update", "update"]
-    assert f"localhost | {namespace.name} | annotate HTTPRoute edge: split of foo" in applied.stderr
+    assert (f"localhost | {namespace.name} | annotate HTTPRoute edge: split of foo"
+            in split_process.stderr)
     assert [weight for _name, weight in edge.weights()[0]] == [99, 1]
     assert not adhoc("weight=1%")[0]["changed"]
     assert adhoc("state=restored")[0]["changed"] and is_plain(edge)
 
 
 def forged_record(title):
-    """Return a forged value of the annotation that records the split, or None to remove it."""
+    """Return a forged record of the split, or None to remove it."""
     record = {"service": "payments", "id": "1", "restoring": True, "weights": [0], "match": []}
     return {"another Service": json.dumps(record),
             "another phase": json.dumps({**record, "service": "foo", "weights": [7]}),
@@ -494,9 +482,9 @@ def test_forged_record_changes_no_other_object(namespace, phase, title):
     assert edge.weights()[0] == [(old, 99), (new, 1)]
     edge.annotate(forged_record(title))
     edge.restore()
-    (entry,) = edge.rules()
-    assert [item["name"] for item in entry["backendRefs"]] == ["foo"]
-    assert 0 < entry["backendRefs"][0]["weight"] <= 7
+    (rule,) = edge.rules()
+    assert [item["name"] for item in rule["backendRefs"]] == ["foo"]
+    assert 0 < rule["backendRefs"][0]["weight"] <= 7
     assert set(edge.services()) == {"payments"}
     assert namespace.get("services", "payments") == before
 
@@ -534,15 +522,15 @@ def test_deleted_service_of_a_split_is_created_again_or_restored(namespace):
 def test_services_of_an_ended_update_are_replaced(namespace):
     edge = begin_update(namespace)
     edge.split()
-    earlier = set(edge.services())
+    earlier_names = set(edge.services())
     namespace.roll(kind="Deployment", state="rolled_back")
     namespace.roll(kind="Deployment", image="myimage:v3", pause_at=1)
     edge.split()
-    assert len(edge.services()) == 2 and set(edge.services()) != earlier
+    assert len(edge.services()) == 2 and set(edge.services()) != earlier_names
 
 
 def create_gateway(namespace, **condition):
-    """Create the Gateway of the route, with a condition in its status."""
+    """Create the Gateway of the route, with a condition."""
     path = f"{gateway_api.GROUP}/namespaces/{namespace.name}/gateways"
     namespace.call("POST", path, {
         "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",

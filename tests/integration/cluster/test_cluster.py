@@ -31,12 +31,11 @@ from workspace import HERE, clusters, wait_for
 
 NAME = f"test-{os.getpid()}"
 PODS = "/api/v1/namespaces/default/pods"
-#: Type of the fixture read_pod: a function that returns the pod for a word.
+#: Type of the fixture read_pod.
 ReadPod = Callable[[str], dict[str, Any]]
 
 
 def start_tool(*arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """Start `python tests/cluster` with the arguments."""
     return subprocess.Popen(
         [sys.executable, str(HERE), *arguments],
         env=os.environ | environment,
@@ -47,17 +46,14 @@ def start_tool(*arguments: str, **environment: str) -> subprocess.Popen[str]:
 
 
 def run_tool(*arguments: str, **environment: str) -> tuple[int, str, str]:
-    """Run `python tests/cluster`, and return exit code, stdout and stderr."""
+    """Return exit code, stdout and stderr of `python tests/cluster`."""
     process = start_tool(*arguments, **environment)
     out, err = process.communicate(timeout=120)
     return process.returncode, out, err
 
 
 def eventually(get: Callable[[], Any], seconds: float = 15) -> Any:
-    """Call `get` until its value is true, and return the value.
-
-    After the timeout, raise AssertionError with the last value.
-    """
+    """Call `get` until its value is true, and return the value."""
     deadline = time.monotonic() + seconds
     while not (value := get()):
         assert time.monotonic() < deadline, f"still {value!r} after {seconds} s"
@@ -66,7 +62,7 @@ def eventually(get: Callable[[], Any], seconds: float = 15) -> Any:
 
 
 def pids(name: str) -> dict[str, int]:
-    """Return the stored pid of each component by its name, or {} if no cluster exists."""
+    """Return the stored pids by component, or {} without a cluster."""
     try:
         state = json.loads((clusters() / name / "state.json").read_text("utf-8"))
     except FileNotFoundError:
@@ -75,7 +71,7 @@ def pids(name: str) -> dict[str, int]:
 
 
 def command_lines(name: str) -> list[str]:
-    """Return the command lines of the processes that refer to the cluster's folder."""
+    """Return the command lines that contain the folder of the cluster."""
     lines = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -88,21 +84,17 @@ def command_lines(name: str) -> list[str]:
 
 
 def assert_removed(name: str) -> None:
-    """Assert that no process and no file of the cluster exists."""
+    """Assert that no process or file of the cluster exists."""
     assert not command_lines(name)
     assert not list(clusters().glob(f"{name}*"))
 
 
 def api(cluster: Cluster) -> Api:
-    """Return a client that verifies the server's certificate."""
     return Api(cluster.server, cluster.token, cluster.certificate_authority)
 
 
 def pod(name: str, image: str, **metadata: Any) -> dict[str, Any]:
-    """Return the manifest of a pod with two containers.
-
-    The image of the first container determines the behavior of the pod.
-    """
+    """Return a pod with two containers; the first image determines its behavior."""
     # in YAML, an unquoted `on` is a boolean
     containers = [{"name": "on", "image": image}, {"name": "sidecar", "image": "sidecar:v1"}]
     return {
@@ -115,7 +107,6 @@ def pod(name: str, image: str, **metadata: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", autouse=True)
 def no_external_cluster() -> Iterator[None]:
-    """Unset KUBECONFIG, so that the tests use the embedded cluster."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("KUBECONFIG", raising=False)
         yield
@@ -123,8 +114,7 @@ def no_external_cluster() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Provide a cluster. Two parallel `up` commands start it, and one of them waits for the other.
-    """
+    """Provide a cluster. Two parallel `up` commands start it."""
     binaries.provide()
     processes_of_up = [start_tool("up", "--name", NAME) for _attempt in range(2)]
     output = "".join(process.communicate(timeout=180)[1] for process in processes_of_up)
@@ -136,7 +126,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def test_up_writes_a_private_kubeconfig(cluster: Cluster) -> None:
-    """Only the owner can read the files that contain the token."""
+    """Only the owner can read the token."""
     code, out, _err = run_tool("kubeconfig", "--name", NAME)
 
     assert (code, out.strip()) == (0, cluster.kubeconfig)
@@ -164,7 +154,7 @@ def test_second_up_reuses_the_processes(cluster: Cluster) -> None:
 
 
 def test_clusters_run_in_parallel(cluster: Cluster) -> None:
-    """Each cluster has separate ports and objects, and stops separately."""
+    """Each cluster has its own ports and objects."""
     with embedded.up(f"{NAME}-b") as second_cluster:
         assert second_cluster.server != cluster.server
         api(second_cluster).create(PODS, pod("only-here", "web:v1"))
@@ -191,7 +181,7 @@ def test_interrupted_up_leaves_no_processes_or_files(interrupt: signal.Signals) 
 
 
 def test_failed_up_shows_the_log_and_removes_the_cluster(tmp_path: Path) -> None:
-    """A component exits at its start. The error contains the end of the component's log."""
+    """The error contains the end of the log of the exited component."""
     broken = tmp_path / "kube-apiserver"
     broken.write_text("#!/bin/sh\necho no license to serve\nexit 1\n", encoding="utf-8")
     broken.chmod(0o755)
@@ -208,7 +198,6 @@ def test_failed_up_shows_the_log_and_removes_the_cluster(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("component", ["kube-apiserver", "kwok"])
 def test_start_restarts_a_killed_component(cluster: Cluster, component: str) -> None:
-    """The other components continue to run."""
     before = pids(NAME)
 
     assert run_tool("stop", "--name", NAME, component, "--kill")[0] == 0
@@ -222,7 +211,7 @@ def test_start_restarts_a_killed_component(cluster: Cluster, component: str) -> 
 
 
 def test_up_restarts_dead_and_reconfigured_components(cluster: Cluster) -> None:
-    """The scheduler is dead, and the controller manager gets another rate limit."""
+    """The scheduler is dead, and the rate limit of the controller manager changes."""
     before = pids(NAME)
     os.kill(before["kube-scheduler"], signal.SIGKILL)
 
@@ -239,7 +228,7 @@ def test_up_restarts_dead_and_reconfigured_components(cluster: Cluster) -> None:
 
 
 def test_up_refuses_to_change_the_version(cluster: Cluster) -> None:
-    """An API server of another version may not be able to read the data in etcd."""
+    """Another version may not be able to read the data in etcd."""
     version = api(cluster).get("/version")
     assert f"{version['major']}.{version['minor']}" == binaries.NEWEST
     before = pids(NAME)
@@ -254,7 +243,7 @@ def test_up_refuses_to_change_the_version(cluster: Cluster) -> None:
 
 
 def test_external_cluster_is_only_checked(cluster: Cluster, tmp_path: Path) -> None:
-    """`up` only checks the cluster, and `down` only prints a message."""
+    """`down` only prints a message."""
     external = tmp_path / "config"
     external.write_text(Path(cluster.kubeconfig).read_text("utf-8"), encoding="utf-8")
 
@@ -327,7 +316,6 @@ def test_external_certificate_authority_is_available_as_a_file(
     ],
 )
 def test_error_is_one_line(arguments: list[str], message: str) -> None:
-    """The exit code is 1, without a traceback."""
     code, out, err = run_tool(*arguments)
 
     assert (code, out) == (1, "")
@@ -336,7 +324,7 @@ def test_error_is_one_line(arguments: list[str], message: str) -> None:
 
 
 def test_reused_pid_is_never_signaled() -> None:
-    """A process with the same pid but another start time is unrelated."""
+    """A process with another start time is unrelated."""
     with subprocess.Popen(["sleep", "60"]) as unrelated:
         Process(unrelated.pid, started=1).end(signal.SIGKILL)
 
@@ -345,7 +333,7 @@ def test_reused_pid_is_never_signaled() -> None:
 
 
 def test_process_is_alive_until_its_last_thread_exits() -> None:
-    """After the first thread has exited, the process is a zombie, and its ports are in use."""
+    """After the exit of its first thread, a process is a zombie, and its ports are in use."""
     program = (
         "import ctypes, sys, threading\n"
         "threading.Thread(target=sys.stdin.read).start()\n"  # exits at the end of the input
@@ -362,7 +350,7 @@ def test_process_is_alive_until_its_last_thread_exits() -> None:
 
 
 def stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat, beginning with the state of the process."""
+    """Return the fields of /proc/PID/stat from the state on."""
     return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
 
 
@@ -371,9 +359,8 @@ def stat(pid: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def read_pod(cluster: Cluster) -> ReadPod:
-    """Create a pod for each word of stages.kwok, and provide a function that reads these pods.
-
-    The argument of the function is the word. The function returns the current state of the pod.
+    """Create a pod for each word of stages.kwok, and provide a function that reads the pod of a
+    word.
     """
     for word in (
         *(
@@ -401,17 +388,17 @@ def read_pod(cluster: Cluster) -> ReadPod:
 
 
 def first_container(item: dict[str, Any]) -> dict[str, Any]:
-    """Return the status of the first container, or {} if the pod has no status yet."""
+    """Return the status of the first container, or {}."""
     return next(iter(item["status"].get("containerStatuses", ())), {})
 
 
 def waiting_reason(item: dict[str, Any]) -> str:
-    """Return the reason why the first container waits, or "" if it does not wait."""
+    """Return the reason why the first container waits, or ""."""
     return first_container(item).get("state", {}).get("waiting", {}).get("reason", "")
 
 
 def warnings(cluster: Cluster, name: str) -> dict[str, int]:
-    """Return the count of each warning Event of a pod. The keys are texts "reason: message"."""
+    """Return the counts of the warning Events of a pod, by "reason: message"."""
     events = api(cluster).get("/api/v1/namespaces/default/events")["items"]
     return {
         f"{event['reason']}: {event['message']}": event["count"]
@@ -420,14 +407,12 @@ def warnings(cluster: Cluster, name: str) -> dict[str, int]:
     }
 
 
-def condition(item: dict[str, Any], kind: str) -> tuple[str, str | None]:
-    """Return the status and the reason of a condition."""
-    match = next(entry for entry in item["status"]["conditions"] if entry["type"] == kind)
+def condition(item: dict[str, Any], condition_type: str) -> tuple[str, str | None]:
+    match = next(entry for entry in item["status"]["conditions"] if entry["type"] == condition_type)
     return match["status"], match.get("reason")
 
 
 def is_ready(item: dict[str, Any]) -> bool:
-    """Return whether the condition Ready of the pod is true."""
     return {"type": "Ready", "status": "True"}.items() <= {
         key: value
         for condition in item["status"].get("conditions", ())
@@ -439,9 +424,7 @@ def is_ready(item: dict[str, Any]) -> bool:
 def test_healthy_pod_is_ready_at_once(
     cluster: Cluster, read_pod: ReadPod
 ) -> None:
-    """All pods of a new ReplicationController become ready, and their status does not change
-    again.
-    """
+    """The status of a ready pod does not change again."""
     api(cluster).create(
         "/api/v1/namespaces/default/replicationcontrollers",
         {
@@ -469,7 +452,7 @@ def test_healthy_pod_is_ready_at_once(
 
 
 def test_slow_pod_becomes_ready_later(read_pod: ReadPod) -> None:
-    """The default delay is 3 s. An annotation can set another delay."""
+    """The default delay is 3 s, and an annotation sets another one."""
     eventually(lambda: "running" in first_container(read_pod("slow-60s")).get("state", {}))
 
     eventually(lambda: is_ready(read_pod("slow")))
@@ -477,15 +460,17 @@ def test_slow_pod_becomes_ready_later(read_pod: ReadPod) -> None:
 
 
 def test_unready_pod_names_its_unready_containers(read_pod: ReadPod) -> None:
-    """The condition is the same as for a pod whose readiness probe fails."""
+    """The condition is that of a failing readiness probe."""
     item = eventually(
         lambda: "running" in first_container(read_pod("unready")).get("state", {})
         and read_pod("unready")
     )
 
-    condition = next(entry for entry in item["status"]["conditions"] if entry["type"] == "Ready")
-    assert (condition["status"], condition["reason"]) == ("False", "ContainersNotReady")
-    assert condition["message"] == "containers with unready status: [on sidecar]"
+    ready_condition = next(
+        entry for entry in item["status"]["conditions"] if entry["type"] == "Ready"
+    )
+    assert (ready_condition["status"], ready_condition["reason"]) == ("False", "ContainersNotReady")
+    assert ready_condition["message"] == "containers with unready status: [on sidecar]"
 
 
 def test_missing_image_is_pulled_again_after_a_back_off(read_pod: ReadPod) -> None:
@@ -510,10 +495,10 @@ def test_missing_image_is_pulled_again_after_a_back_off(read_pod: ReadPod) -> No
 def test_crash_loop_alternates_between_back_off_and_running(
     read_pod: ReadPod, word: str, reason: str, code: int
 ) -> None:
-    """The restart count increases when the container starts, as with a real kubelet."""
+    """The restart count increases at the start, as with a real kubelet."""
 
     def container_status() -> dict[str, Any]:
-        """Return the status of the first init container, or else of the first container."""
+        """Return the status of the first init container, or else container."""
         status = read_pod(word)["status"]
         return next(
             iter(status.get("initContainerStatuses") or status.get("containerStatuses", ())), {}
@@ -537,7 +522,6 @@ def test_crash_loop_alternates_between_back_off_and_running(
 
 
 def test_containers_wait_for_a_failing_init_container(read_pod: ReadPod) -> None:
-    """The next init container and the containers wait."""
     item = eventually(
         lambda: "initContainerStatuses" in read_pod("badinit")["status"] and read_pod("badinit")
     )
@@ -576,7 +560,7 @@ def test_container_that_cannot_be_created_waits_with_a_reason(
 
 
 def test_container_with_a_missing_command_is_restarted(read_pod: ReadPod) -> None:
-    """The waiting reason alternates, and both states contain the message."""
+    """Both alternating states contain the message."""
 
     def wait_for_reason(reason: str) -> dict[str, Any]:
         return eventually(
@@ -602,7 +586,7 @@ def test_container_with_a_missing_command_is_restarted(read_pod: ReadPod) -> Non
 def test_missing_volume_is_reported_by_an_event_only(
     cluster: Cluster, read_pod: ReadPod
 ) -> None:
-    """The status of the pod equals the status of a starting pod."""
+    """The status is that of a starting pod."""
     event = 'FailedMount: MountVolume.SetUp failed for volume "v" : secret "nope" not found'
 
     eventually(lambda: event in warnings(cluster, "novolume"))
@@ -614,7 +598,6 @@ def test_missing_volume_is_reported_by_an_event_only(
 def test_failing_readiness_probe_is_reported_repeatedly(
     cluster: Cluster, read_pod: ReadPod
 ) -> None:
-    """The container runs, but the pod is not ready."""
     event = "Unhealthy: Readiness probe failed: HTTP probe failed with statuscode: 503"
 
     eventually(lambda: warnings(cluster, "readiness").get(event, 0) >= 3)
@@ -643,7 +626,7 @@ def test_container_is_killed_after_three_failed_probes(
 def test_pod_on_an_unreachable_node_is_unready(
     cluster: Cluster, read_pod: ReadPod
 ) -> None:
-    """The container statuses do not change, since only the kubelet could update them."""
+    """Only the kubelet could update the container statuses."""
     eventually(lambda: "NodeNotReady: Node is not ready" in warnings(cluster, "lost"))
 
     item = read_pod("lost")
@@ -653,7 +636,6 @@ def test_pod_on_an_unreachable_node_is_unready(
 
 
 def test_evicted_pod_has_failed(read_pod: ReadPod) -> None:
-    """The failed pod is not deleted."""
     eventually(lambda: read_pod("evicted")["status"]["phase"] == "Failed")
 
     item = read_pod("evicted")

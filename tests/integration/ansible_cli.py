@@ -194,7 +194,6 @@ def serve(folder: str) -> None:
 
 
 def report_ended(connections: dict[int, socket.socket]) -> None:
-    """Send the wait status of each ended process to its client."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -208,7 +207,6 @@ def report_ended(connections: dict[int, socket.socket]) -> None:
 
 def start(connection: socket.socket, open_sockets: t.Iterable[socket.socket],
           selector: selectors.BaseSelector) -> int:
-    """Start the process of a request, and return its pid."""
     streams = array.array("i")
     text, ancillary, _flags, _address = connection.recvmsg(
         MAX_REQUEST, socket.CMSG_SPACE(streams.itemsize * STREAMS))

@@ -106,7 +106,6 @@ def _remove_shares(schema: t.Any) -> None:
 
 
 def is_served(namespace: Namespace) -> bool:
-    """Return whether the API server serves all RESOURCES in the namespace."""
     try:
         served = {item["name"] for item in namespace.call("GET", GROUP)["resources"]}
         namespace.call("GET", route_path(namespace))

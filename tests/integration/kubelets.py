@@ -34,7 +34,6 @@ SECRET = "password=s3cret"
 ERROR = f"\x1b[31mERROR\x1b[0m: no connection to the database, {SECRET}".encode()
 #: Log lines of each pod per second.
 RATE = 10
-#: Percentage of error lines by image.
 ERROR_PERCENTAGES = {"myimage:v1": 1, "myimage:v2": 1, "myimage:v3": 20}
 
 
@@ -58,8 +57,8 @@ class Kubelet(http.server.ThreadingHTTPServer):
     def __init__(self, namespace: Namespace, folder: Path) -> None:
         super().__init__(("127.0.0.1", 0), _LogHandler)
         self.namespace = namespace
-        #: Returns the log of a container of a pod, or None for a container that has not started. A
-        #: test may replace the function.
+        #: Returns the log of a container of a pod, like lines_of_version(), or None for a container
+        #: that has not started. A test may replace the function.
         self.lines: t.Callable[[Json, str], list[tuple[float, bytes]] | None] = lines_of_version
         self.requests: list[str] = []
         certificate, key = folder / "kubelet.crt", folder / "kubelet.key"

@@ -27,9 +27,8 @@ from pathlib import Path
 from objects import eventually
 from workspace import cache, locked
 
-#: Window of several scrapes.
+#: Window of an analysis, long enough for several scrapes.
 WINDOW = "1s"
-#: Requests per second of each pod.
 RATE = 100
 #: Bounds of the buckets of the request duration, in seconds.
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0)
@@ -55,8 +54,8 @@ VERSIONS = {
 def program(name: str = "prometheus") -> str | None:
     """Return the path of a program, or None.
 
-    A missing program is unpacked from the Debian package of the same name into the cache, not
-    installed, because that would start its service.
+    If the program is missing, the Debian package of the same name is unpacked into the cache. It is
+    not installed, because that would start its service.
     """
     if path := shutil.which(name):
         return path
@@ -170,8 +169,6 @@ class _MetricsHandler(http.server.BaseHTTPRequestHandler):
 
 
 class Prometheus(t.NamedTuple):
-    """A running Prometheus."""
-
     url: str
     pods: MetricsServer
 

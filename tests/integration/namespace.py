@@ -48,7 +48,7 @@ class Namespace:
 
     def __init__(self, kubeconfig: str, title: str,
                  admission_plugins: t.Collection[str] = ADMISSION_PLUGINS) -> None:
-        #: Of the administrator.
+        #: Kubeconfig of the administrator.
         self.admin_kubeconfig = kubeconfig
         self.client = kubernetes.config.new_client_from_config(kubeconfig)
         # The hook would read the environment at each call, and raise a KeyError in a thread while
@@ -268,7 +268,6 @@ class Namespace:
 
     def make_replica_set(self, replicas: int = 4, image: str = "myimage:v1",
                          name: str = "foo") -> Json:
-        """Create a ReplicaSet without an owner, and wait until its pods are ready."""
         body = self.create_any("ReplicaSet", manifest(replicas, image, name))
 
         def available() -> bool:
@@ -283,7 +282,6 @@ class Namespace:
 
     def make_deployment(self, replicas: int = 4, image: str = "myimage:v1", name: str = "foo",
                         **spec: t.Any) -> Json:
-        """Create a Deployment, and wait until its pods are ready."""
         self.create_any("Deployment", manifest(replicas, image, name), **spec)
         eventually(lambda: self.is_rolled_out(name), f"{replicas} replicas of {name}", seconds=120)
         return t.cast(Json, self.deployment(name))

@@ -38,7 +38,6 @@ class Observer:
     deleted_pods: set[str] = dataclasses.field(default_factory=set)
     #: Sum of the restart counts in all events: 0 if no container has restarted.
     restarts: int = 0
-    #: Minimum number of ready pods.
     min_ready: int = 10**9
     #: Maximum number of pods that are not terminating.
     max_pods: int = 0
@@ -66,7 +65,7 @@ class Observer:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Wait for the watch, and fail the test if there were errors or orphans."""
+        """Wait until all pods are observed, and fail the test if there were errors or orphans."""
         eventually(self._is_up_to_date, "all pods in the observer")
         self._stop.set()
         if not exception[0]:

@@ -73,7 +73,6 @@ def status_of(namespace: Namespace, path: str) -> int:
 
 
 def config_path(namespace: Namespace, name: str = "") -> str:
-    """Return the API path of one DeploymentConfig, or of all."""
     return (f"/apis/{GROUP}/v1/namespaces/{namespace.name}/deploymentconfigs"
             + (f"/{name}" if name else ""))
 

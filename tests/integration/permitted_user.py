@@ -44,7 +44,6 @@ class User:
 
     @contextlib.contextmanager
     def without(self, name: str, permission: tuple[str, ...]) -> t.Iterator[None]:
-        """Remove a permission from the Role of a file during the block."""
         group, resource, verb, _name = permission
         rules = self.roles[name]["rules"]
         reduced = [{**rule, "verbs": [granted for granted in rule["verbs"] if granted != verb]}

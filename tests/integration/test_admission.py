@@ -119,7 +119,7 @@ def test_update_completes_although_admission_changes_the_template_at_creation(na
 
 
 def patch_probe(path, value):
-    """Return a dry run that adds a value at a path of foo."""
+    """Return a function that adds a value at a path of foo in a dry run."""
     return lambda namespace: namespace.call("PATCH",
                                             namespace.path("replicationcontrollers", "foo")
                                             + "?dryRun=All",

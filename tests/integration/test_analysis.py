@@ -113,7 +113,6 @@ def test_good_version_passes_and_bad_versions_fail(namespace, export_pods, run_a
 
 
 def query(text, **thresholds):
-    """Return a metric, by default with a maximum of 1."""
     return {"query": text, **(thresholds or {"max": 1})}
 
 

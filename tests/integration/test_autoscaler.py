@@ -39,7 +39,7 @@ API_SERVICE = "v1beta1.metrics.k8s.io"
 
 
 class MetricsHandler(http.server.BaseHTTPRequestHandler):
-    """MetricsHandler server (metrics.k8s.io) that divides the load among the pods."""
+    """Metrics server (metrics.k8s.io) that divides the load among the pods."""
 
     namespaces: t.ClassVar[dict] = {}
     #: CPU usage in millicores: `load` is shared, and each pod adds `idle`.
@@ -83,7 +83,6 @@ class MetricsHandler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def metrics(namespace, cluster, monkeypatch):
-    """Serve metrics of the namespace."""
     certificate = Path(cluster.certificate_authority)
     if not certificate.with_suffix(".key").exists():
         pytest.skip("NEEDS THE EMBEDDED CLUSTER: another API server cannot request metrics from "
@@ -124,7 +123,6 @@ def original_hpa(namespace, metrics):
 
 
 def create_autoscaler(namespace, target):
-    """Create an active autoscaler for 2 to 8 replicas."""
     spec = {"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 8,
             "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
             "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": UTILIZATION}}]}
@@ -151,7 +149,6 @@ def is_scaling_active(namespace):
 
 
 def rescales(namespace):
-    """Return the Events of the autoscaler about a new size."""
     events = namespace.call("GET", namespace.path("events"))["items"]
     return [event["message"] for event in events if event["reason"] == "SuccessfulRescale"]
 
@@ -163,7 +160,7 @@ def update(namespace, **params):
 
 @pytest.mark.full
 def test_autoscaler_that_is_not_frozen_changes_sizes_during_the_update(namespace, original_hpa):
-    """This effect is excluded by the following tests."""
+    """The following tests exclude this effect."""
     try:
         update(namespace, autoscaler="ignore")
     except RolloutError as error:
@@ -225,7 +222,6 @@ def test_autoscaler_stays_frozen_at_a_pause(namespace, original_hpa):
 @pytest.mark.parametrize("next_options", [{}, {"state": "rolled_back"}], ids=["update", "rollback"])
 def test_autoscaler_does_not_scale_while_keep_old_keeps_the_old_pods(
         namespace, original_hpa, next_options, metrics):
-    """The load is doubled."""
     update(namespace, pause_at="100%", keep_old=True, min_ready_seconds=0)
     assert pod_counts(namespace) == (REPLICAS, REPLICAS)
     metrics.load = 2 * LOAD
@@ -350,7 +346,6 @@ def test_autoscaler_is_restored_after_a_kill_at_the_freeze(
 
 @pytest.fixture
 def deployment(namespace, metrics):
-    """Create a Deployment foo of 4 pods, and an active autoscaler."""
     template = manifest()["spec"]["template"]
     template["spec"]["containers"][0]["resources"] = RESOURCES
     namespace.make_deployment(REPLICAS, template=template)
@@ -389,8 +384,9 @@ def test_active_autoscaler_scales_both_versions_of_a_paused_deployment(
 @pytest.mark.full
 def test_active_autoscaler_scales_a_deployment_with_all_old_pods_to_the_maximum(
         namespace, deployment, metrics):
-    """The size is computed from all pods, and each version then has that many. If each pod uses
-    more than half of the target without a load, the size grows to the maximum.
+    """The autoscaler computes one size from the metrics of all pods, and the Deployment then has
+    that many pods of each version. If each pod uses more than half of the target even without a
+    load, the size grows to the maximum.
     """
     metrics.load, metrics.idle = 0, 30
     update(namespace, kind="Deployment", pause_at="25%", autoscaler="ignore")

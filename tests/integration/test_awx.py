@@ -54,7 +54,6 @@ class Jobs:
         return folder
 
     def launch(self, playbook, canceled=lambda: False, files=None, **variables):
-        """Run a job until it ends or is canceled."""
         runner = ansible_runner.run(private_data_dir=str(self.create_data_dir(variables, files)),
                                     playbook=playbook, quiet=True,
                                     cancel_callback=canceled)
@@ -74,8 +73,8 @@ class ContainerJob:
     SIGTERM, as for a deleted pod.
     """
 
-    #: Prefix of a command of the user, who may read all files, because the interpreter may belong
-    #: to root, but may write only its own files.
+    #: Prefix that runs a command as the user. The user may read all files, because the interpreter
+    #: may belong to root, but may write only its own files.
     USER = ("setpriv", "--reuid", "12345", "--regid", "0", "--clear-groups", "--inh-caps",
             "+dac_read_search",
             "--ambient-caps", "+dac_read_search")

@@ -52,27 +52,24 @@ class Row:
     #: The cause is visible when each of these patterns has matched an Event or the status of a pod
     #: or controller. The text of an Event is `REASON xCOUNT: MESSAGE`.
     visible: tuple[str, ...]
-    #: Whether it fails after failure_grace, before progress_deadline.
+    #: Whether the rollout fails after failure_grace, before progress_deadline.
     is_fatal: bool
     #: Pattern of the progress line.
     reported: str
-    #: Its last word determines the behavior of the pod (tests/cluster/README.md).
+    #: The last word of the tag determines the behavior of the pod (see tests/cluster/README.md).
     tag: str = "v2"
     #: Fields of the new template: of the container, the pod spec and the metadata.
     container: Json = dataclasses.field(default_factory=dict)
     spec: Json = dataclasses.field(default_factory=dict)
     metadata: Json = dataclasses.field(default_factory=dict)
-    #: Additional fields of the old template.
     old_template: Json = dataclasses.field(default_factory=dict)
     replicas: int = 2
-    #: Objects to create before, by path. NAMESPACE stands for the namespace.
+    #: Objects to create before the rollout, by path. NAMESPACE stands for the test's namespace.
     objects: dict[str, Json] = dataclasses.field(default_factory=dict)
     options: Json = dataclasses.field(default_factory=dict)
-    #: Whether the API server refuses the new pods.
     expects_refusal: bool = False
     #: Container that the cause names, or "".
     place: str = ""
-    #: Whether the test deletes the first new pod.
     deletes_new_pod: bool = False
     #: Whether the row runs after all others, because its objects change messages of the scheduler
     #: in other namespaces.
@@ -84,7 +81,6 @@ class Row:
 
     @property
     def needs_fake_nodes(self) -> bool:
-        """Return whether the row depends on fake nodes or on words in the image tag."""
         return self.tag != "v2" or "fake" in json.dumps(
             [self.spec, self.old_template, self.objects])
 
@@ -533,7 +529,6 @@ class Outcome:
         return next(cause for cause in self.error.causes if cause["kind"] == kind)
 
     def shown_at(self, pattern: str) -> float:
-        """Return the time of the first progress line that matches the pattern."""
         times = [at
                  for at, line in self.lines if line.startswith(("waiting: ", "waiting until "))
                  and re.search(pattern, line)]
@@ -618,7 +613,6 @@ class LatencyMeter:
         self._thread.join()
 
     def lag(self, since: float) -> float:
-        """Return the maximum latency since a time."""
         return max((latency for at, latency in self._measurements if at >= since), default=0)
 
     def _measure(self) -> None:
@@ -634,7 +628,6 @@ class LatencyMeter:
 
 
 def run_row(row: Row, kubeconfig: str, latency_meter: LatencyMeter) -> Outcome:
-    """Run the rollout of a row in a new namespace."""
     namespace = Namespace(kubeconfig, row.cause)
     row = replace_namespace(row, namespace.name)
     try:
@@ -661,14 +654,13 @@ def run_row(row: Row, kubeconfig: str, latency_meter: LatencyMeter) -> Outcome:
 
 
 def replace_namespace(row: Row, name: str) -> Row:
-    """Return the row with the name instead of NAMESPACE."""
     texts = {field.name: json.dumps(getattr(row, field.name)) for field in dataclasses.fields(row)}
     return Row(**{field: json.loads(text.replace("NAMESPACE", name))
                   for field, text in texts.items()})
 
 
 def refuses_new_pods(namespace: Namespace, row: Row) -> bool:
-    """Return whether new pods are refused; quotas and policies take effect late."""
+    """Return whether new pods are refused. Quotas and policies take effect only after a moment."""
     pod = {"metadata": {"generateName": "foo-", "labels": {"app": "foo"}},
            "spec": row.template()["spec"]}
     try:
@@ -800,7 +792,7 @@ def test_failed_rollout_reports_its_cause(row, outcomes):
 
 
 class RejectingKubelet(threading.Thread):
-    """Rejects each pod with the image myimage:v2-unready, as for a forbidden sysctl."""
+    """Rejects each pod with the image myimage:v2-unready, like a kubelet that forbids a sysctl."""
 
     def __init__(self, namespace: Namespace) -> None:
         super().__init__(daemon=True)
@@ -815,7 +807,7 @@ class RejectingKubelet(threading.Thread):
                 for pod in self.namespace.pods():
                     name = pod["metadata"]["name"]
                     is_rejected = pod["status"].get("phase") == "Failed"
-                    # KWOK may overwrite the status
+                    # repeat, since KWOK may overwrite the status
                     if (not is_rejected and "v2-unready" in json.dumps(pod["spec"])
                             and pod["spec"].get("nodeName")):
                         self.namespace.patch(f"{name}/status", {"status": status}, "pods")

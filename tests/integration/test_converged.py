@@ -16,7 +16,6 @@ KINDS = ("ReplicationController", "ReplicaSet", "Deployment")
 
 
 def make(namespace, kind, tag, **annotations):
-    """Create foo, and wait until its two pods exist. The pods need not be ready."""
     item = manifest(2, f"myimage:{tag}")
     item["spec"]["template"]["metadata"]["annotations"] = annotations
     if kind == "ReplicationController":

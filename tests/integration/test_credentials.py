@@ -163,7 +163,7 @@ def test_expired_token_is_replaced_during_the_update(namespace, monkeypatch):
 # Secrets that must not be shown
 
 class SecretScanner:
-    """Searches all command lines of this machine, and all files in a folder."""
+    """Searches all command lines of this machine, and all files in a folder, for secrets."""
 
     def __init__(self, folder: Path, secrets: list[str]) -> None:
         self.folder, self.secrets = folder, [secret.encode() for secret in secrets]
@@ -267,7 +267,7 @@ def test_proxy_credentials_reach_only_the_proxy(namespace, proxy):
 
 @pytest.mark.full
 def test_secret_option_is_never_shown(namespace, ansible_environment, tmp_path, proxy):
-    """The output has -vvvv and --diff."""
+    """Ansible runs with -vvvv and --diff."""
     cases = {name: case
              for name, case in credentials(namespace, proxy.address).items()
              if not case.environment}
@@ -368,7 +368,10 @@ def test_kubeconfig_is_read_from_files_and_decrypted_in_memory(
 
 
 def play(namespace, environment, tmp_path, cases):
-    """Run both modules with each case, and return the output and the SecretScanner."""
+    """Run both modules with each case, and assert that the output contains no secret.
+
+    Return the output and the SecretScanner.
+    """
     tasks = []
     for name, case in cases.items():
         namespace.make_primary(1, name=name)

@@ -74,7 +74,6 @@ def strategy(namespace):
 
 
 def set_image(namespace, image):
-    """Change the image like `kubectl set image`."""
     namespace.patch_daemon_set(
         {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": image}]}}}})
 

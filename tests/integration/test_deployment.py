@@ -173,7 +173,7 @@ def test_restart_replaces_all_pods_once(namespace):
 
 
 def test_settings_changed_by_another_client_during_the_update_are_retained(namespace):
-    """Only unchanged settings are restored."""
+    """Only settings that no other client has changed are restored."""
     namespace.make_deployment(3)
     update(namespace, pause_at="1")
     namespace.patch_deployment({"spec": {"progressDeadlineSeconds": 2**31 - 1, "paused": False,

@@ -529,7 +529,9 @@ def test_migration_that_cannot_create_its_deployment_is_refused_before_the_pause
 
 @pytest.mark.full
 def test_replication_controller_of_another_owner_gets_no_pods(project, simulator):
-    """The DeploymentConfig must own a ReplicationController with the name of its rollout."""
+    """A ReplicationController with the name of a rollout is none unless the DeploymentConfig owns
+    it.
+    """
     simulator.create(1, triggers=[], paused=True)
     simulator.patch({"status": {"latestVersion": 1}}, subresource="/status")
     uid = project.create("configmaps", {"metadata": {"name": "x"}})["metadata"]["uid"]

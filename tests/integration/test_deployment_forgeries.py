@@ -43,7 +43,6 @@ def replica_set_name(namespace, image):
 
 
 def forged_record(namespace, image="myimage:v2", **changes):
-    """Return a forged record as JSON, with correct hashes."""
     item = namespace.deployment()
     spec = item["spec"]
     request = parse_request({"name": "foo", "namespace": namespace.name, "kind": "Deployment",

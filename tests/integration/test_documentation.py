@@ -33,8 +33,7 @@ PAGES = ["README.md", "docs/tutorial/first-update.md", "docs/concepts/how-it-wor
          "docs/how-to/autoscalers.md", "docs/how-to/changed-data.md", "docs/how-to/image-tags.md",
          "docs/how-to/migrate.md", "docs/how-to/recovery.md", "docs/reference/permissions.md",
          "roles/image_bump/README.md", "roles/rollback/README.md"]
-#: Controllers in the examples.
-NAMES = ("foo", "shop")
+CONTROLLER_NAMES = ("foo", "shop")
 #: Task files in the examples: checks and hooks.
 FILES = re.compile(r"\b[\w/-]+\.yml\b")
 #: Line with an ad-hoc command or a playbook command of the collection.
@@ -52,7 +51,7 @@ PAGES_OF_MAKE_TEST = ("README.md",)
 #: Commands of README.md that are executed in order.
 FIRST_STEPS = re.compile(r"^## Five minutes on your own cluster\n.*?```console\n(.*?)```",
                          re.DOTALL | re.MULTILINE)
-#: Commands of README.md for a clone.
+#: Commands of README.md that install the collection from a clone.
 INSTALL = re.compile(r"^## Install\n.*?\n\n((?:    [^\n]*\n)+)", re.DOTALL | re.MULTILINE)
 #: Maximum duration of INSTALL and FIRST_STEPS together.
 MAX_SECONDS = 300
@@ -134,9 +133,9 @@ def run_example(namespace, ansible_environment, tmp_path):
     """
 
     def run_example(*command, is_rollback=False, files=()):
-        for name in NAMES:
+        for name in CONTROLLER_NAMES:
             namespace.create("replicationcontrollers", manifest(2, "myimage:v1", name))
-        for name in NAMES:
+        for name in CONTROLLER_NAMES:
             namespace.until_available(name, 2)
             if is_rollback:
                 namespace.roll(name=name, image="myimage:v2", pause_at=1)

@@ -71,7 +71,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 PARALLEL_TASKS = 3
 #: Maximum duration of a task in seconds, longer than progress_deadline.
 MAX_SECONDS = 30
-#: Address space of this process in bytes.
+#: Limit of the address space in bytes.
 MAX_MEMORY = 4 * 1024**3
 DEFAULTS = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
 DEADLINES = {"progress_deadline": 8, "failure_grace": 3}
@@ -173,7 +173,6 @@ class SharedNamespace:
         return True
 
     def digests_of_other_objects(self) -> Json:
-        """Return the digests of the objects of other teams."""
         paths = [*map(self.collection_path, (RC, RS, DEPLOYMENT)), self.namespace.path("pods"),
                  self.namespace.path("secrets"),
                  AUTOSCALERS.format(self.namespace.name)]
@@ -219,7 +218,7 @@ class SharedNamespace:
     def run(self, params: Json, check: bool = False,
             kill_at: tuple[t.Callable[[t.Any], bool], int] | None = None,
             messages: list[t.Any] | None = None, faults_found: list[str] | None = None) -> Json:
-        """Run a task in this process, and return its result.
+        """Run a task in this process, and return its result, or raise its RolloutError.
 
         Append the progress lines to `messages`, and faults of the requests to `faults_found`.
         """
@@ -429,7 +428,6 @@ def test_forged_annotation_causes_no_action(shared_namespace, stride):
 
 
 def run_recipe(shared_namespace, phase, title, recipe):
-    """Run a task with consistent forged annotations."""
     name = shared_namespace.create_in_phase(phase)
     kind, faults_found = phase.kind, []
     for target, forged in RECIPES[recipe].items():
@@ -581,7 +579,6 @@ def test_fleet_ignores_a_partner_outside_its_selection(shared_namespace):
 
 
 OWN_PROCESS = Process.of_new_task()
-#: Leases that no task holds.
 FORGED_LEASES = {
     "duration of 68 years": ({"leaseDurationSeconds": 2**31 - 1}, ""),
     "held by process 1": ({}, f"{OWN_PROCESS.machine}/1/{start_time('1')}/0123abcd"),
@@ -725,7 +722,6 @@ LONG_TEXT = "Failed to pull image taint no match for platform " * 2_000
 
 
 def create_event(shared_namespace, pod, reason, message):
-    """Create an Event about a pod like a kubelet."""
     pod_reference = {"kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"],
                      "namespace": shared_namespace.namespace.name,
                      "fieldPath": "spec.containers{web}"}
@@ -737,7 +733,6 @@ def create_event(shared_namespace, pod, reason, message):
 
 
 def set_container_status(shared_namespace, pod, is_ready=False, **state):
-    """Set the status of a container and the condition Ready like a kubelet."""
     status = {"name": "web", "image": "x", "imageID": "", "ready": is_ready, "restartCount": 3,
               **state}
     ready = {"type": "Ready", "status": "True" if is_ready else "False"}
@@ -757,7 +752,8 @@ def report_crash(shared_namespace, pod, message):
     )
 
 
-#: Forged reports about pods that never become ready: the tag, and the function that forges.
+#: Forged reports about pods that never become ready: the tag of the image, and the function that
+#: forges the report.
 FORGED_REPORTS = {
     f"{title}, {'long' if text is LONG_TEXT else 'short'}": (tag, functools.partial(report, text))
     for text in (SHORT_TEXTS, LONG_TEXT)

@@ -77,7 +77,6 @@ class Kind:
         return self.namespace.call("PATCH", self.path(name), body, "application/merge-patch+json")
 
     def remove(self, name, policy="Background"):
-        """Delete a controller, and wait for the garbage collector."""
         uid = self.get(name)["metadata"]["uid"]
         self.namespace.call("DELETE", self.path(name), {"propagationPolicy": policy})
         eventually(lambda: self.get(name) is None
@@ -111,7 +110,6 @@ class Kind:
         assert len(self.pods()) == 1 and len(self.pods(self.successor())) == REPLICAS - 1
 
     def assert_updated(self, replicas=REPLICAS, image="myimage:v2"):
-        """Assert that the update is complete, and another task changes nothing."""
         item = self.get()
         own_pods = self.pods()
         assert (self.names() == ["foo"] and self.is_available("foo", replicas)
@@ -201,7 +199,6 @@ def test_handover_resumes_after_a_kill_at_each_write(namespace, kind, after):
 
 @pytest.mark.sample(1)
 def test_handover_resumes_after_a_kill_at_each_pod(namespace, kind):
-    """Each task is killed after the handover of one pod."""
     kind.make()
     with namespace.observer() as observer:
         for count in range(1, REPLICAS + 1):
@@ -269,7 +266,7 @@ def terminate_pod_of(target):
 
 
 def scale_controller(name, size):
-    """Return an action that scales a controller, for None the successor."""
+    """Return an action that scales a controller, or the successor if the name is None."""
     def scale(kind):
         kind.patch(name or kind.successor(), {"spec": {"replicas": size}})
         eventually(lambda: kind.is_observed(name or kind.successor()), "the observed size")
@@ -306,7 +303,6 @@ ACTIONS = {
 
 
 def is_orphaned_by(title):
-    """Return a predicate for pods that the action orphans."""
     def is_orphaned(pod):
         return "orphan" in title or "another" in pod["metadata"]["labels"].values()
     return is_orphaned
@@ -315,7 +311,6 @@ def is_orphaned_by(title):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("title", ACTIONS)
 def test_handover_resumes_after_changes_of_other_clients(namespace, kind, title):
-    """Pods that the action does not delete survive."""
     action, lost_count = ACTIONS[title]
     kind.make()
     with namespace.observer(is_orphaned_by(title)) as observer:
@@ -354,7 +349,6 @@ def test_lost_takeover_annotation_of_foo_is_restored(namespace, kind):
     "number", [1, 6], ids=["after the rename", "after the deletion of the successor"]
 )
 def test_lost_takeover_annotation_without_a_copy_is_an_error(namespace, kind, number):
-    """No pod is deleted or orphaned."""
     kind.make()
     with namespace.observer() as observer:
         with pytest.raises(Killed):
@@ -372,7 +366,6 @@ def test_lost_takeover_annotation_without_a_copy_is_an_error(namespace, kind, nu
 
 
 def apply_client_side(kind):
-    """Apply the manifest like `kubectl apply`."""
     body = kind.body()
     last_applied = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(body)}
     change = {"metadata": {"labels": body["metadata"]["labels"], "annotations": last_applied},
@@ -414,7 +407,6 @@ SAMPLED_WRITES = (3, 6)
                           for number, title in WRITES.items()])
 @pytest.mark.parametrize("apply", APPLY_FUNCTIONS)
 def test_old_manifest_applied_in_a_handover_loses_no_pod(namespace, kind, apply, number, is_alive):
-    """The other client is reported in a warning."""
     kind.make()
     warnings = []
 

@@ -54,7 +54,6 @@ class Registry:
         gateway.all_pods = publish_and_list
 
     def publish(self, image="myimage:v2"):
-        """Write a digest into the status of each pod that has no digest."""
         pods = [pod for pod in self.namespace.pods()
                 if pod["spec"]["containers"][0]["image"] == image]
         for pod in pods:

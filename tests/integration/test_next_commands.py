@@ -75,7 +75,6 @@ def images(namespace):
                   if "deletionTimestamp" not in pod["metadata"])
 
 
-#: Methods of Namespace that create foo.
 KINDS = {"ReplicationController": "make_primary", "ReplicaSet": "make_replica_set",
          "Deployment": "make_deployment",
          "StatefulSet": "make_stateful_set"}

@@ -34,11 +34,10 @@ MIDDLE = "scale foo: 3 -> 2"
 RENAMED = "rename foo: "
 #: The template of the successor is closed.
 CLOSED = "no more pods are created for it"
-#: The successor is deleted.
 DELETED = "it has no pods"
 #: Half of the pods are handed over to foo. There is no progress line.
 HANDING_OVER = "half of the pods"
-#: Moments without a way back.
+#: Moments after which the update cannot be rolled back.
 LATE = (RENAMED, CLOSED, HANDING_OVER, DELETED)
 
 
@@ -72,7 +71,6 @@ class Action:
             self.error = error
 
     def join(self):
-        """Wait for the action, and raise its error."""
         assert self.thread, f"no progress line: {self.moment}"
         self.thread.join(20)
         assert not self.thread.is_alive()
@@ -143,7 +141,7 @@ def assert_complete(namespace, result, replicas=REPLICAS):
 
 
 def controller_name(namespace, name):
-    """Return the name, or for None that of the successor."""
+    """Return the name, or that of the successor if the name is None."""
     name = name or successor_of(namespace)
     assert name, "the moment has passed"
     return name
@@ -207,7 +205,6 @@ def relabel_pod_with(key, image):
 
 
 def add_bare_pod(namespace):
-    """Create a pod without a controller, with the labels of foo."""
     spec = manifest(image="other:v1")["spec"]["template"]["spec"]
     namespace.create("pods", {"metadata": {"name": "bare", "labels": {"app": "foo"}}, "spec": spec})
 
@@ -299,9 +296,9 @@ def test_task_completes_after_an_action_of_another_client(namespace, title, mome
     )
 
     assert_complete(namespace, result, size_after(title, moment))
-    other_pods = uids(namespace.pods()) - uids(pods_of(namespace))
+    other_uids = uids(namespace.pods()) - uids(pods_of(namespace))
     # foo may delete a relabeled pod before it releases the pod
-    assert len(other_pods) <= moments[moment]
+    assert len(other_uids) <= moments[moment]
 
 
 @pytest.mark.full
@@ -347,7 +344,7 @@ def test_recreated_foo_is_refused_until_the_successor_is_deleted(namespace, mome
 
 
 def test_task_completes_or_names_the_successor_if_both_lose_their_annotations(namespace):
-    """If the task observes only one of the changes, it restores the annotations."""
+    """If the task observes the controllers between the two changes, it restores the annotations."""
     namespace.make_primary(REPLICAS)
 
     result = update_during(namespace, MIDDLE, lambda: remove_annotations("foo", None)(namespace))

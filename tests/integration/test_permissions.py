@@ -87,7 +87,6 @@ def test_error_without_permission_on_pods_contains_fewer_details(namespace):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("verb", ["list", "patch"])
 def test_permission_revoked_during_the_handover_is_named(namespace, verb):
-    """No pod is orphaned or deleted."""
     namespace.make_primary(4)
     with namespace.observer() as observer:
         with pytest.raises(Killed):

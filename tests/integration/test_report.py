@@ -46,8 +46,6 @@ PLAY = """
 
 @pytest.fixture
 def report(namespace: Namespace, ansible_environment, tmp_path):
-    """Provide a function that updates foo to an image and returns the report page."""
-
     def report(image: str) -> ElementTree.Element:
         page = tmp_path / "report.html"
         (tmp_path / "play.yml").write_text(PLAY.format(namespace=namespace.name, image=image,

@@ -52,8 +52,6 @@ def expected_state(cluster):
 
 
 class Outage:
-    """Kills a component at a moment of the update, and restarts it if the outage is short."""
-
     def __init__(self, cluster, component, moment, is_short=True):
         self.cluster, self.component = cluster, component
         self.moment, self.is_short = moment, is_short

@@ -137,7 +137,6 @@ def test_commands_of_a_failed_check_resume_and_roll_back(namespace, playbooks, c
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_rerun_resumes_after_a_kill_at_each_stage(namespace, playbooks, check_server):
-    """The playbook is killed during the check of each stage."""
     namespace.make_primary(REPLICAS)
     new_uids = set()
     for stage, counts in (("10%", (9, 1)), ("50%", (5, 5)), ("100%", (0, 10))):
@@ -371,7 +370,6 @@ def test_several_controllers_are_rolled_back_by_labels_or_names(namespace, playb
 
 
 def images(namespace):
-    """Return the images of the pods, by the label app."""
     by_controller = {}
     for pod in namespace.pods():
         by_controller.setdefault(pod["metadata"]["labels"]["app"],
@@ -517,7 +515,6 @@ def test_several_controllers_run_through_the_stages_together(namespace, playbook
 @pytest.mark.full
 def test_failure_rolls_back_the_existing_controllers_and_names_the_deleted_one(
         namespace, playbooks, check_server):
-    """One controller is deleted between two stages."""
     names = ["foo", "fox", "fum"]
     for name in names:
         namespace.make_primary(2, name=name)

@@ -188,7 +188,7 @@ def test_error_for_a_missing_permission_contains_the_rule(namespace):
 
 
 def test_no_output_of_ansible_has_the_secret(namespace, ansible_environment):
-    """The diff shows checksums instead."""
+    """The diff shows checksums instead of the secret."""
     configure(namespace, "ReplicationController")
     command = ad_hoc_command(namespace, name="foo", roll_on="auto")
 

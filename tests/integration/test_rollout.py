@@ -83,7 +83,7 @@ def test_custom_deployment_label_key_is_used(namespace):
 
 @pytest.mark.full
 def test_update_to_a_template_whose_hash_is_the_label_of_foo_succeeds(namespace):
-    """With the label of foo, the pods of the successor would be adopted and deleted by foo."""
+    """If the successor had the label of foo, foo would adopt its pods and delete them."""
     namespace.make_primary(3)
     namespace.roll(image="myimage:v2")
     label = namespace.rc()["spec"]["selector"][object_meta.DEPLOYMENT_LABEL]

@@ -62,7 +62,6 @@ def make_odd(namespace, flow):
 
 
 def generations(namespace):
-    """Return a set of pairs: the uid and the generation of each controller."""
     items = ([namespace.rc(name) for name in namespace.rc_names()] + namespace.deployments()
              + namespace.replica_sets())
     return {(item["metadata"]["uid"], item["metadata"]["generation"]) for item in items if item}
@@ -93,7 +92,7 @@ def test_result_in_process_equals_the_result_of_the_module(namespace, task_runne
 def assert_equal_answers(namespace, task_runner, flow, options):
     """Compare the results of tasks for one and for several controllers.
 
-    one, two and three can be updated, odd cannot, and absent does not exist.
+    The controllers one, two and three can be updated, odd cannot, and absent does not exist.
     """
     common_options = {"namespace": namespace.name, **options}
     for task in ({"name": "one"}, {"names": ["absent", "two"], "max_failures": "1"}):

@@ -77,7 +77,6 @@ def conditions(pod, **changes):
 
 
 def restart_container(namespace, pod, started_at="2026-01-01T00:00:02Z"):
-    """Write the status of a restarted container."""
     (container,) = pod["status"]["containerStatuses"]
     terminated = {"exitCode": 137, "reason": "OOMKilled", "startedAt": "2026-01-01T00:00:00Z",
                   "finishedAt": "2026-01-01T00:00:01Z"}
@@ -148,7 +147,7 @@ class ActionInSoak:
 
 
 def fail_soak(namespace, roll, act, **params):
-    """Run a task whose soak `act` fails, and return the error."""
+    """Run a task whose soak fails because of `act`, and return the error."""
     action = ActionInSoak(namespace, act)
     with pytest.raises(RolloutFailed) as failed:
         roll(soak=LONG_SOAK, on_line=action, **params)

@@ -55,7 +55,6 @@ def strategy(namespace):
 
 
 def set_image(namespace, image):
-    """Change the image like `kubectl set image`."""
     namespace.patch_stateful_set(
         {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": image}]}}}})
 
@@ -247,7 +246,7 @@ def test_old_pod_below_the_partition_is_named_with_a_working_command(namespace, 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("command", ["delete", "rolled_back"])
 def test_pod_of_a_third_template_allows_update_and_rollback(namespace, command):
-    """Another client has changed an unschedulable template."""
+    """Another client has set an unschedulable template before."""
     make_stuck_update(namespace, is_undone=False)
     with pytest.raises(RolloutError, match="no progress for 2 s") as caught:
         update(namespace, image=None,
@@ -380,7 +379,7 @@ def apply_manifest(namespace, method, body):
 def test_task_completes_after_the_previous_manifest_was_applied_during_a_pause(
     namespace, method, spec, next_task
 ):
-    """The updateStrategy is then as in the manifest."""
+    """After an update or a rollback, the updateStrategy is that of the manifest."""
     before = namespace.make_stateful_set(3, **spec)
     update(namespace, pause_at="1")
     apply_manifest(

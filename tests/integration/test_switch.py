@@ -51,7 +51,6 @@ class SwitchedService(Route):
                             "application/merge-patch+json")
 
     def images(self):
-        """Return the images of the ready endpoints of the Service."""
         slices = self.namespace.call(
             "GET", f"/apis/discovery.k8s.io/v1/namespaces/{self.namespace.name}/endpointslices"
                    "?labelSelector=kubernetes.io/service-name%3Dfoo")["items"]

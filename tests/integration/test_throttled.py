@@ -33,7 +33,7 @@ def throttled_cluster():
 @pytest.mark.full
 @pytest.mark.parametrize("replicas", [100, pytest.param(500, marks=pytest.mark.long)])
 def test_handover_succeeds_with_a_throttled_controller_manager(throttled_cluster, replicas, capsys):
-    """The controller manager creates, deletes and orphans no pod."""
+    """The controller manager observes new owners late, but creates, deletes and orphans no pod."""
     namespace = Namespace(throttled_cluster.kubeconfig, "throttled")
     began = time.monotonic()
     namespace.make_primary(replicas)

@@ -3,7 +3,8 @@
 
 """Split the requests of a route on a real API server that serves Gateway API.
 
-No Gateway runs. The cluster's own controllers write the EndpointSlices.
+No Gateway runs, so these tests check only objects. The cluster's own controllers write the
+EndpointSlices.
 """
 
 from __future__ import annotations
@@ -530,7 +531,6 @@ def test_services_of_an_ended_update_are_replaced(namespace):
 
 
 def create_gateway(namespace, **condition):
-    """Create the Gateway of the route, with a condition."""
     path = f"{gateway_api.GROUP}/namespaces/{namespace.name}/gateways"
     namespace.call("POST", path, {
         "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",

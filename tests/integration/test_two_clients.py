@@ -211,7 +211,6 @@ def run_in_parallel(namespace, *tasks):
 
 
 def complete_and_restore(namespace):
-    """Roll back an update in progress, and update foo to v1."""
     try:
         namespace.roll(state="rolled_back")
     except RolloutError as error:

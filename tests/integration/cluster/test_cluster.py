@@ -31,7 +31,6 @@ from workspace import HERE, clusters, wait_for
 
 NAME = f"test-{os.getpid()}"
 PODS = "/api/v1/namespaces/default/pods"
-#: Type of the fixture read_pod.
 ReadPod = Callable[[str], dict[str, Any]]
 
 
@@ -53,7 +52,10 @@ def run_tool(*arguments: str, **environment: str) -> tuple[int, str, str]:
 
 
 def eventually(get: Callable[[], Any], seconds: float = 15) -> Any:
-    """Call `get` until its value is true, and return the value."""
+    """Call `get` until its value is true, and return the value.
+
+    Raise AssertionError after the timeout.
+    """
     deadline = time.monotonic() + seconds
     while not (value := get()):
         assert time.monotonic() < deadline, f"still {value!r} after {seconds} s"
@@ -84,7 +86,6 @@ def command_lines(name: str) -> list[str]:
 
 
 def assert_removed(name: str) -> None:
-    """Assert that no process or file of the cluster exists."""
     assert not command_lines(name)
     assert not list(clusters().glob(f"{name}*"))
 
@@ -126,7 +127,6 @@ def cluster() -> Iterator[Cluster]:
 
 
 def test_up_writes_a_private_kubeconfig(cluster: Cluster) -> None:
-    """Only the owner can read the token."""
     code, out, _err = run_tool("kubeconfig", "--name", NAME)
 
     assert (code, out.strip()) == (0, cluster.kubeconfig)
@@ -154,7 +154,6 @@ def test_second_up_reuses_the_processes(cluster: Cluster) -> None:
 
 
 def test_clusters_run_in_parallel(cluster: Cluster) -> None:
-    """Each cluster has its own ports and objects."""
     with embedded.up(f"{NAME}-b") as second_cluster:
         assert second_cluster.server != cluster.server
         api(second_cluster).create(PODS, pod("only-here", "web:v1"))
@@ -181,7 +180,6 @@ def test_interrupted_up_leaves_no_processes_or_files(interrupt: signal.Signals) 
 
 
 def test_failed_up_shows_the_log_and_removes_the_cluster(tmp_path: Path) -> None:
-    """The error contains the end of the log of the exited component."""
     broken = tmp_path / "kube-apiserver"
     broken.write_text("#!/bin/sh\necho no license to serve\nexit 1\n", encoding="utf-8")
     broken.chmod(0o755)
@@ -211,7 +209,6 @@ def test_start_restarts_a_killed_component(cluster: Cluster, component: str) -> 
 
 
 def test_up_restarts_dead_and_reconfigured_components(cluster: Cluster) -> None:
-    """The scheduler is dead, and the rate limit of the controller manager changes."""
     before = pids(NAME)
     os.kill(before["kube-scheduler"], signal.SIGKILL)
 
@@ -243,7 +240,6 @@ def test_up_refuses_to_change_the_version(cluster: Cluster) -> None:
 
 
 def test_external_cluster_is_only_checked(cluster: Cluster, tmp_path: Path) -> None:
-    """`down` only prints a message."""
     external = tmp_path / "config"
     external.write_text(Path(cluster.kubeconfig).read_text("utf-8"), encoding="utf-8")
 
@@ -498,7 +494,7 @@ def test_crash_loop_alternates_between_back_off_and_running(
     """The restart count increases at the start, as with a real kubelet."""
 
     def container_status() -> dict[str, Any]:
-        """Return the status of the first init container, or else container."""
+        """Return the status of the first init container, or else of the first container."""
         status = read_pod(word)["status"]
         return next(
             iter(status.get("initContainerStatuses") or status.get("containerStatuses", ())), {}

@@ -38,7 +38,7 @@ ERROR_PERCENTAGES = {"myimage:v1": 1, "myimage:v2": 1, "myimage:v3": 20}
 
 
 def lines_of_version(pod: Json, container: str) -> list[tuple[float, bytes]]:
-    """Return what a container has logged: pairs of time (since the epoch) and line.
+    """Return what a container has logged: pairs of time (seconds since the epoch) and line.
 
     The image of the pod determines the share of errors.
     """

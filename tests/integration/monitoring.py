@@ -29,6 +29,7 @@ from workspace import cache, locked
 
 #: Window of an analysis, long enough for several scrapes.
 WINDOW = "1s"
+#: Requests per second of each pod.
 RATE = 100
 #: Bounds of the buckets of the request duration, in seconds.
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0)

@@ -537,9 +537,7 @@ class Outcome:
 
 
 class StatusRecorder:
-    """A context manager that records each status of pods and controllers, and each Event, with the
-    time.
-    """
+    """A context manager that records statuses of pods and controllers, and Events, with times."""
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
@@ -613,6 +611,7 @@ class LatencyMeter:
         self._thread.join()
 
     def lag(self, since: float) -> float:
+        """Return the maximum latency since a time, in seconds."""
         return max((latency for at, latency in self._measurements if at >= since), default=0)
 
     def _measure(self) -> None:

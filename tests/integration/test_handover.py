@@ -158,7 +158,10 @@ def test_controllers_with_a_shared_label_retain_their_pods(
 
 
 class HandoverWrites:
-    """Filter that matches the writes of the handover, of which the first changes the template."""
+    """Filter that matches the writes of the handover.
+
+    The first of these writes changes the template of foo.
+    """
 
     def __init__(self):
         self.has_begun = False
@@ -380,7 +383,7 @@ def apply_server_side(kind):
 
 
 def replace(kind):
-    """Replace the object, without the annotations and the priority class."""
+    """Replace the object, which removes the annotations and the priority class."""
     kind.namespace.call("PUT", kind.path("foo"), kind.body())
 
 

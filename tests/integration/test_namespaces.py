@@ -19,7 +19,7 @@ LABEL = "baton-test"
 
 @pytest.fixture
 def second_namespace(cluster, namespace, request):
-    """Provide a second namespace for the user of the first one."""
+    """Provide a second namespace, whose Role is also bound to the user of the first one."""
     provided = Namespace(cluster.kubeconfig, f"{request.node.originalname}-2")
     grant(provided, namespace)
     yield provided

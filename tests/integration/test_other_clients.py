@@ -71,6 +71,7 @@ class Action:
             self.error = error
 
     def join(self):
+        """Wait for the action, and raise its error."""
         assert self.thread, f"no progress line: {self.moment}"
         self.thread.join(20)
         assert not self.thread.is_alive()

@@ -29,6 +29,7 @@ class Traffic:
     first_list: int = 0
     #: Bytes of all responses except lists of pods.
     bytes: int = 0
+    #: Bytes of the longest list of pods.
     longest_pod_list: int = 0
     #: Number of watch events, and bytes of the longest.
     events: int = 0

@@ -64,7 +64,7 @@ def test_foo_deleted_during_the_update_is_created_again(namespace):
 
 
 def test_size_is_restored_after_the_deletion_of_the_successor(namespace):
-    """foo was already scaled down, so a user has to confirm the size."""
+    """A user has to confirm the size, because foo was already scaled down."""
     namespace.make_primary(4)
     for params in (dict(image="myimage:v2"), dict(state="rolled_back")):
         with pytest.raises(Killed):

@@ -229,7 +229,7 @@ def test_split_and_restoration_of_each_kind(namespace, kind):
 @pytest.mark.parametrize("kind", EACH_KIND)
 @pytest.mark.usefixtures("_nodes_are_removed")
 def test_requests_are_held_before_an_update_of_each_kind(namespace, kind):
-    """rolling_update restores the route, even if there is nothing else to do."""
+    """A task of rolling_update restores the route, even if there is nothing else to do."""
     edge = create(namespace, kind)
     planned = edge.run(check_mode=True, weight="0%")
     assert planned["changed"] and is_plain(edge)

@@ -88,8 +88,9 @@ class Route:
     def weights(self):
         """Return the backends of each rule as pairs of version and weight.
 
-        The version is the value of the label, or the name of a Service without this label. The
-        Service foo, which has the weight 0 during a split, is left out.
+        The version is the value of the label that distinguishes old and new pods, or the name of a
+        Service without this label. The Service foo, which has the weight 0 during a split, is left
+        out.
         """
         services = self.services()
         key = LABEL_KEYS.get(self.kind, "kubernetes.io/deployment")

@@ -274,7 +274,7 @@ def _with_replacement(backends: t.Sequence[Json], replaced: t.Sequence[Json],
                       replacement: Json) -> list[Json]:
     """Return the backends with `replacement` in place of the replaced backends."""
     return [replacement if backend is replaced[0] else backend for backend in backends
-            if backend is replaced[0] or not any(backend is other for other in replaced)]
+            if backend is replaced[0] or not any(backend is entry for entry in replaced)]
 
 
 def _with_mirror(rule: Json, backend: Json, name: str, mirror: Share) -> Json:

@@ -75,10 +75,7 @@ def region_batches(groups: t.Mapping[str, list[str]], regions: t.Any,
 
 def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: list[str],
                max_failed: t.Any = 0) -> str:
-    """Wrap batches.gate(), which describes the other parameters.
-
-    max_failed: a percentage, as a number or as a text such as "10%".
-    """
+    """Wrap batches.gate(). max_failed: a percentage, as a number or as a text such as "10%"."""
     try:
         percentage = float(str(max_failed).strip().removesuffix("%") or 0)
     except ValueError:
@@ -93,18 +90,15 @@ def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: l
 def host_page(path: str, host: str, other: t.Any = None, is_alone: bool = True) -> str:
     """Wrap pages.host_page().
 
-    other: the path of the report in the variables of another host, or None. If other differs from
-    path, each host already has a path of its own. is_alone: whether the play has no other host.
+    other: the path of the report in the variables of another host, or None. If it differs from
+    path, each host already has a path of its own.
     """
     return pages.host_page(path, host, other is not None and entries(other)[:1] != [path], is_alone)
 
 
 def report_overview(hosts: list[str], data: list[Json], path: str, own: str,
                     regions: t.Any = None) -> dict[str, Json]:
-    """Wrap pages.overview.
-
-    path: the path of the page for all clusters. own: the path of the page for this host.
-    """
+    """Wrap pages.overview(). path, own: the pages for all clusters and for this host."""
     return pages.overview(hosts, data, report_path(path), report_path(own), regions or {})
 
 

@@ -67,7 +67,6 @@ from ansible.errors import AnsibleFilterError
 
 from ansible_collections.baton.kubernetes.plugins.plugin_utils.report import page
 
-#: The template of the role image_bump.
 TEMPLATE = (pathlib.Path(__file__).parents[2]
             / "roles" / "image_bump" / "templates" / "report.html.j2")
 

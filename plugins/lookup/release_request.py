@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the request of a role from its variables and files.
-
-release_request.yml documents the lookup.
-"""
+"""Read the request of a role from its variables and files (see release_request.yml)."""
 
 from __future__ import annotations
 
@@ -43,7 +40,6 @@ from ansible_collections.baton.kubernetes.plugins.plugin_utils.pages import repo
 Json = dict[str, t.Any]
 ROLES = pathlib.Path(__file__).parents[2] / "roles"
 HOOKS = ("before", "verify", "after", "failure")
-#: The variables of the playbooks that select the cluster.
 CLUSTER_VARIABLES = ("kubeconfig", "context")
 #: The options of traffic_split that have another name as variables of the role (without ROLE_).
 TRAFFIC_VARIABLES = {"match": "traffic_match", "weight": "stages"}
@@ -55,9 +51,8 @@ class LookupModule(LookupBase):
     def run(self, terms: list[str], variables: t.Any = None, **options: t.Any) -> list[Json]:
         """Return the request of each role."""
         extra = load_extra_vars(self._loader)
-        # Keep the content of the task files out of Ansible's cache. An include would otherwise take
-        # the content from the cache, and would not evaluate its templates: Ansible evaluates
-        # templates only in content that it has loaded for an include.
+        # Keep the content of the task files out of Ansible's cache: an include would not evaluate
+        # templates in content from the cache.
         load = functools.partial(self._loader.load_from_file, cache="none")
         return [Variables(role, variables, self._templar.template, extra).request(load)
                 for role in terms]
@@ -67,7 +62,7 @@ class Variables:
     """The variables of a role, which may be templates.
 
     In the playbooks of the collection, a variable also has a short name: `image` stands for
-    image_bump_image. `extra` has the extra variables (-e).
+    image_bump_image. extra: the extra variables (-e).
     """
 
     def __init__(self, role: str, variables: t.Mapping[str, t.Any],
@@ -81,7 +76,7 @@ class Variables:
                       else "playbook")
 
     def value(self, *names: str, default: t.Any = "") -> t.Any:
-        """Return the value of the first of these variables that is not empty, or the default.
+        """Return the first of these variables that is not empty, or the default.
 
         An invalid template is recorded as an error.
         """
@@ -97,14 +92,11 @@ class Variables:
         return default
 
     def role_variable(self, option: str, default: t.Any = "") -> t.Any:
-        """Return the value of the variable ROLE_OPTION, such as image_bump_image.
-
-        The short name (image) is not read.
-        """
+        """Return the value of the variable ROLE_OPTION, such as image_bump_image."""
         return self.value(f"{self.role}_{option}", default=default)
 
     def request(self, load: t.Callable[[str], t.Any]) -> Json:
-        """Return the request for release/request.py. load: returns the content of a YAML file."""
+        """Return the request for release/request.py. load: loads a YAML file."""
         files = {hook: [self._file(path, load) for path in self._entries(f"{hook}_tasks")]
                  for hook in HOOKS}
         selection = {"name": self.role_variable("name"),
@@ -120,14 +112,14 @@ class Variables:
                             for error in analyses.validate(entries_of_analysis)]
         stages, traffic = self._stages(), self._traffic()
         self.errors += self._invalid_shares(stages, traffic)
-        page = report_path(str(self.role_variable("report")))
+        page_path = report_path(str(self.role_variable("report")))
         return {"role": self.role, "layer": self.layer, "selection": selection, "options": options,
                 "previous": self._dictionary(f"{self.role}_previous_images"),
                 "stages": stages, "traffic": traffic, "analyses": entries_of_analysis,
                 "files": files,
                 "approve_within": str(self.role_variable("approve_within")),
-                "keep_old_for": str(self.role_variable("keep_old_for")), "report": page,
-                "has_page": bool(page) and os.path.exists(page),
+                "keep_old_for": str(self.role_variable("keep_old_for")), "report": page_path,
+                "has_page": bool(page_path) and os.path.exists(page_path),
                 "has_artifacts": bool(self.value(f"__{self.role}_has_artifacts", default=False)),
                 "check_mode": bool(self.value("ansible_check_mode", default=False)),
                 "host": "" if self._is_only_host
@@ -138,14 +130,13 @@ class Variables:
                 "errors": list(map(self._with_user_names, dict.fromkeys(self.errors)))}
 
     def _repeatable_options(self, values: Json) -> Json:
-        """Return the variables of a suggested command that repeats the run of a playbook.
+        """Return {"user_options": ..., "cluster": ...}, two fields of release/request.Request.
 
-        The result is {"user_options": ..., "cluster": ...}, with fields of release/request.Request.
-        user_options is {} if no command can repeat the run, because the user's command has other
-        variables or an inventory. It is also {} if the command would reveal the credentials of an
-        analysis. In cluster, a kubeconfig that is not a path becomes None.
+        user_options is {} if the user's command has other variables or an inventory, or if the
+        suggested command would reveal the credentials of an analysis. In cluster, a kubeconfig that
+        is not a path becomes None.
         """
-        extra, options = set(self.extra), documented_options(self.role)
+        extra_names, options = set(self.extra), documented_options(self.role)
         typed_names = {short for name in options
                        for short in short_names(_option_of(name, self.role))}
         cluster = {name: self.extra[name] for name in CLUSTER_VARIABLES if name in self.extra}
@@ -153,7 +144,8 @@ class Variables:
         if kubeconfig and not (isinstance(kubeconfig, str) and is_path(kubeconfig)):
             cluster["kubeconfig"] = None
         inventory = list(context.CLIARGS.get("inventory") or ())
-        is_repeatable = (self.layer == "playbook" and extra <= {*typed_names, *cluster, *options}
+        is_repeatable = (self.layer == "playbook"
+                         and extra_names <= {*typed_names, *cluster, *options}
                          and inventory in ([], list(C.DEFAULT_HOST_LIST))
                          and not self.role_variable("analysis"))
         values = {_option_of(name, self.role): self.role_variable(_option_of(name, self.role))
@@ -165,8 +157,8 @@ class Variables:
     def _errors_of_removed_variables(self) -> t.Iterator[str]:
         """Yield an error for each variable of an earlier version, with the replacement.
 
-        A short name counts only as an extra variable (-e), because another variable of the user may
-        have the same name.
+        A short name counts only as an extra variable (-e): another variable of the user may have
+        the same name.
         """
         for option, replacement in REMOVED_FROM_ROLES.items():
             name = f"{self.role}_{option}"
@@ -174,7 +166,7 @@ class Variables:
                 yield f"{name} was removed: {replacement}"
 
     def _with_user_names(self, error: str) -> str:
-        """Replace the names of the role's variables by the short names that the user has typed."""
+        """Replace the names of the role's variables by the short names that the user typed."""
         if self.layer != "role":
             for name in sorted(specs(self.role), key=len, reverse=True):
                 error = error.replace(name,
@@ -183,16 +175,12 @@ class Variables:
 
     @property
     def _is_only_host(self) -> bool:
-        """Return whether localhost is the only host of the play.
-
-        Otherwise, each host of the play represents a cluster.
-        """
+        """Return whether localhost is the only host of the play."""
         hosts = self.variables.get("ansible_play_hosts_all") or []
         return self.variables.get("inventory_hostname") in (None, "localhost") and len(hosts) < 2
 
     def options(self) -> Json:
-        """Return the user's options of the module rolling_update; record invalid values as errors.
-        """
+        """Return the options of the module rolling_update; record invalid values as errors."""
         values = {name: value for name, spec in specs(self.role).items()
                   if not is_empty(value := self.value(
                       *self._names(name), default=spec.get("default")))}
@@ -206,7 +194,7 @@ class Variables:
         return self._read(name, self.value(name, default={}))
 
     def _read(self, name: str, value: t.Any) -> Json:
-        """Return the dictionary in a value, which may be text from a survey."""
+        """Return a dictionary, or the one in a text from a survey."""
         try:
             return check_type_dict(value)
         except TypeError as error:
@@ -214,13 +202,9 @@ class Variables:
             return {}
 
     def _names(self, name: str) -> list[str]:
-        """Return the full name and the short names of a variable, by precedence.
-
-        The full name comes first if it is an extra variable (-e), else the short name.
-        """
+        """Return the full name and the short names of a variable, by precedence."""
         option = _option_of(name, self.role)
-        # The playbook rollback sets rollback_image itself: either to `image`, or to the images that
-        # the previous job replaced.
+        # The playbook rollback sets rollback_image itself.
         short = (short_names(option) if self.has_short_names
                  and not (self.role == "rollback" and option in IMAGES) else [])
         return [name, *short] if name in self.extra else [*short, name]
@@ -237,14 +221,12 @@ class Variables:
                               else entries.entries(part, comma=True))]
 
     def _traffic(self) -> Json:
-        """Return the options of the module traffic_split that are variables of the role."""
         options = {option: self.role_variable(option)
                    for option in ("route", "route_kind", "service")}
         options["match"] = self._yaml(TRAFFIC_VARIABLES["match"])
         return {option: value for option, value in options.items() if not is_empty(value)}
 
     def _invalid_shares(self, stages: list[t.Any], traffic: Json) -> t.Iterator[str]:
-        """Yield an error for each invalid option of the module traffic_split."""
         weights = []
         for stage in stages:
             with contextlib.suppress(RolloutError):  # release/request.py reports invalid stages
@@ -253,10 +235,7 @@ class Variables:
             yield f"{self.role}_{TRAFFIC_VARIABLES.get(option, option)}: {error}"
 
     def _yaml(self, option: str) -> t.Any:
-        """Return the value of an option. A text is parsed as YAML.
-
-        A text that is not YAML is recorded as an error.
-        """
+        """Return the value of an option, parsed as YAML if it is a text; record an error."""
         value = self.role_variable(option)
         try:
             return yaml.safe_load(value) if isinstance(value, str) and value else value or []
@@ -291,7 +270,7 @@ def specs(role: str) -> dict[str, Json]:
 
 @functools.cache
 def documented_options(role: str) -> dict[str, Json]:
-    """Return the argument specs of all variables of the role, by the name of the variable."""
+    """Return the argument specs of all variables of the role."""
     try:
         path = ROLES / role / "meta" / "argument_specs.yml"
         documented = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -307,13 +286,9 @@ def short_names(option: str) -> list[str]:
 
 
 def _option_of(name: str, role: str) -> str:
-    """Return the option for a variable of the role."""
     return name.removeprefix(f"{role}_")
 
 
 def is_empty(value: t.Any) -> bool:
-    """Return whether a value is missing, or is an empty answer in a survey.
-
-    0 and false are not empty.
-    """
+    """Return whether a value is missing, or is an empty answer in a survey."""
     return value is None or value in ("", [], {})

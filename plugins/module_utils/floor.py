@@ -4,14 +4,14 @@
 
 """End a module with an error if its Python is too old to parse the other files.
 
-The modules import this file before all other files of the collection. An old Python must be able to
-parse this file, so use only the syntax of Python 3.6 here.
+The modules import this file first. Use only the syntax of Python 3.6 here, which an old Python can
+parse.
 """
 
 import json
 import sys
 
-#: The oldest version of Python that the collection supports.
+#: The oldest supported version of Python.
 OLDEST = (3, 9)
 
 if sys.version_info < OLDEST:

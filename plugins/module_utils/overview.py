@@ -53,7 +53,7 @@ class Overview:
         self._migrations = _migrations(flow, request, gateway)
 
     def rollouts(self) -> list[Json]:
-        """Return the entries of `rollouts` in the result, in the order of the names."""
+        """Return the entries of the result key rollouts, in the order of the names."""
         names = sorted({primary_name(self._controllers, name) for name in self._names()})
         controller = self._controllers.get(names[0]) if self._params["name"] and names else None
         revisions = _revisions(self._flow, self._request, self._gateway, controller)
@@ -61,7 +61,6 @@ class Overview:
         return [rollout for rollout in rollouts if rollout]
 
     def _names(self) -> list[str]:
-        """Return the names in the options, or the names that the selectors match, or all names."""
         params, controllers = self._params, self._controllers
         names = [params["name"]] if params["name"] else params.get("names")
         if names:
@@ -78,10 +77,6 @@ class Overview:
                         and matches(field_selectors, {"metadata.name": name})]
 
     def _rollout(self, name: str, revisions: t.Mapping[str, list[Json]]) -> Json | None:
-        """Return the entry of the controller `name`; None if nothing with this name exists.
-
-        revisions: the result of _revisions().
-        """
         flow, request = self._flow, dataclasses.replace(self._request, name=name)
         controller, migration = self._controllers.get(name), self._migrations.get(name)
         observed = flow.find(request, self._gateway,
@@ -106,8 +101,7 @@ def _migrations(flow: Flow, request: Request,
                 gateway: KubernetesGateway) -> dict[str, MigrationInProgress]:
     """Return the migrations in progress by the name of the controller that is migrated.
 
-    If a controller of the requested kind also takes part in a migration, the migration has a second
-    entry with the name of that controller.
+    A controller of the requested kind that takes part in a migration has an entry, too.
     """
     kind = request.kind
     if not flow.takes_part_in_migrations:
@@ -127,9 +121,7 @@ def _revisions(flow: Flow, request: Request, gateway: KubernetesGateway,
                controller: Controller | None) -> dict[str, list[Json]]:
     """Return the ControllerRevisions, by the uid of the controller that owns them.
 
-    If `controller` is None, the result has the ControllerRevisions of all controllers, else only
-    those of this controller. Returns {} if the user may not list ControllerRevisions, or if the
-    flow does not need them.
+    If `controller` is None, the result is for all controllers.
     """
     revisions: dict[str, list[Json]] = {}
     if flow.optional_permissions(request):
@@ -139,7 +131,6 @@ def _revisions(flow: Flow, request: Request, gateway: KubernetesGateway,
 
 
 def _pods(gateway: KubernetesGateway, status: RolloutStatus) -> list[Json]:
-    """Return the pods of a controller and of its successor, except terminating pods."""
     return [report.pod(item, holder.is_new(labels_of(item))) for holder in status.holders
             for item in gateway.pods(holder.controller)
             if "deletionTimestamp" not in item["metadata"]]

@@ -4,8 +4,7 @@
 
 """The functions that the modules and the action plugins run: options in, result out.
 
-This file only connects the packages. All of module_utils is private to this collection and may
-change in any release. The modules, roles, playbooks, filters and lookups are public.
+All of module_utils is private to this collection and may change in any release.
 """
 
 from __future__ import annotations
@@ -48,14 +47,12 @@ from .traffic import split_run
 from .traffic.follower import Follower
 from .traffic.reader import ClusterReader
 
-#: The argument specs of the Ansible modules.
 UPDATE_OPTIONS: Json = connection.ARGUMENT_SPEC | options.ARGUMENT_SPEC
 MIGRATION_OPTIONS: Json = connection.ARGUMENT_SPEC | options.MIGRATION_SPEC
 INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
     {option: options.ARGUMENT_SPEC[option]
      for option in ("name", "names", *fleet.SELECTORS, "namespace", "kind", "api_version")},
     pods=dict(type="bool", default=False))
-#: Mutually exclusive options of rolling_update_info.
 INFO_EXCLUSIVE = [("name", "names", selectors) for selectors in fleet.SELECTORS]
 ANALYSIS_OPTIONS: Json = (connection.ARGUMENT_SPEC | prometheus.ARGUMENT_SPEC
                           | analyses.ARGUMENT_SPEC)
@@ -71,7 +68,7 @@ def result_or_error(entry_point: t.Callable[[Json], Json | None], params: Json,
                     warn: t.Callable[[str], None]) -> Json | None:
     """Return the result of a function such as update(), or its error as a failed result.
 
-    Secrets are removed. warn: called with each warning. Returns None if the function returns None.
+    Secrets are removed. warn: called with each warning.
     """
     try:
         result = entry_point(params)
@@ -85,8 +82,8 @@ def result_or_error(entry_point: t.Callable[[Json], Json | None], params: Json,
         return None
     # remove_values() also replaces booleans, so restore them, as AnsibleModule does.
     booleans = {key: value for key, value in result.items() if isinstance(value, bool)}
-    # Texts from the cluster are already escaped, except in data such as templates. str() turns a
-    # Kind into a plain string: Ansible warns of other types in a registered result.
+    # Texts from the cluster are already escaped, except in data such as templates. Ansible warns of
+    # types such as Kind in a registered result, hence str().
     visible_result: Json = map_texts(
         remove_values(result, _secrets(params)),
         lambda text: escape_unprintable(str(text), allowed="\n\t")) | booleans
@@ -103,7 +100,7 @@ def invocation(params: Json) -> Json:
 
 
 def _not_installed(missing: ImportError) -> RolloutError:
-    """Return the error for a missing Python package, with the text that Ansible's modules use."""
+    """Return the error for a missing Python package, in the words of Ansible's modules."""
     from ansible.module_utils.basic import missing_required_lib
 
     name = (missing.name or "kubernetes").partition(".")[0]
@@ -114,7 +111,7 @@ def _not_installed(missing: ImportError) -> RolloutError:
 
 def run_module(module: t.Any, entry_point: t.Callable[[Json], Json | None]) -> None:
     """Run a function such as update(), and exit the module (an AnsibleModule) with its result."""
-    # By itself, Ansible would hide every string in a kubeconfig, because the option has no_log.
+    # Ansible would hide every string in a kubeconfig, because the option has no_log.
     module.no_log_values = _secrets(module.params)
     result = result_or_error(entry_point, module.params, module.warn) or {}
     exit_module = module.fail_json if result.get("failed") else module.exit_json
@@ -145,20 +142,19 @@ def update(params: Json, check_mode: bool = False, diff: bool = False,
 
 def migrate(params: Json, check_mode: bool = False, diff: bool = False,
             is_read_only: bool = False) -> Json | None:
-    """Run the module migrate_to_deployment. The other parameters are those of update()."""
+    """Run the module migrate_to_deployment, as update() does."""
     return update({**params, "module": str(Module.MIGRATION)}, check_mode, diff, is_read_only)
 
 
 def _with_namespace(params: Json) -> Json:
     """Return the parameters with namespace (never empty) and default_namespace."""
     places.refuse_namespaces(params)
-    default = connection.default_namespace(params, os.environ)
-    return {**params, "namespace": params.get("namespace") or default,
-            "default_namespace": default}
+    default_namespace = connection.default_namespace(params, os.environ)
+    return {**params, "namespace": params.get("namespace") or default_namespace,
+            "default_namespace": default_namespace}
 
 
 def _entry(params: Json, result: Json) -> Json:
-    """Return the entry of the result key results for a task with a single controller."""
     outcome = {key: value for key, value in result.items() if key not in ("diff", "warnings")}
     kind = params.get("kind") or ""  # A list, if the error is about the option.
     return entry(params.get("namespace") or "", params["name"],
@@ -168,8 +164,8 @@ def _entry(params: Json, result: Json) -> Json:
 def _update_of_kind(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> Json | None:
     """Update one or several controllers.
 
-    Without the option kind, look for a ReplicationController with the name first. If there is none,
-    but exactly one controller of another kind has this name, update this controller.
+    Without the option kind, a ReplicationController takes precedence. If there is none, update the
+    only controller with the name.
     """
     try:
         return _update(params, check_mode, diff, is_read_only)
@@ -300,11 +296,11 @@ def _query_source(spec: analyses.Analysis,
 
     Raises RolloutError if a metric has a query, and prometheus_url is not set.
     """
-    names = [metric.name for metric in spec.metrics if not metric.lines]
-    if not names:
+    metric_names = [metric.name for metric in spec.metrics if not metric.lines]
+    if not metric_names:
         return lambda query, stop: Reading(None, "no metric has a query", is_answer=False)
     if not params.get("prometheus_url"):
-        raise RolloutError(f"metric {names[0]} needs prometheus_url", page="analysis")
+        raise RolloutError(f"metric {metric_names[0]} needs prometheus_url", page="analysis")
     return prometheus.Prometheus(params).query
 
 
@@ -366,8 +362,9 @@ def _is_updated(params: Json) -> bool:
 
     if not params.get("update"):
         return False
-    shared = {option: params.get(option) for option in connection.ARGUMENT_SPEC}
-    validation = ArgumentSpecValidator(UPDATE_OPTIONS).validate({**shared, **params["update"]})
+    connection_options = {option: params.get(option) for option in connection.ARGUMENT_SPEC}
+    validation = ArgumentSpecValidator(UPDATE_OPTIONS).validate(
+        {**connection_options, **params["update"]})
     with contextlib.suppress(RolloutError):
         return not validation.error_messages and update(
             dict(validation.validated_parameters), is_read_only=True) is not None
@@ -377,8 +374,7 @@ def _is_updated(params: Json) -> bool:
 def _kind_to_restore(params: Json) -> Json:
     """Return the parameters with the kind of the controller whose split ends.
 
-    The kind stays unset for a ReplicationController, which is the default. It also stays unset if
-    there is no controller, which the end of a split does not require.
+    The kind stays unset for a ReplicationController (the default), and if there is no controller.
     """
     request = _read_only_request(params)
     traffic_request.parse_traffic(params, request.connection)
@@ -397,8 +393,8 @@ def _primary(request: Request, gateway: KubernetesGateway) -> Controller | None:
 def _call_with_kind(work: t.Callable[[Json], Json], params: Json) -> Json:
     """Return the result of `work` for the parameters.
 
-    Without the option kind, `work` looks for a ReplicationController. If there is none, but exactly
-    one controller of another kind has the name, call `work` again with this kind.
+    Without the option kind, `work` looks for a ReplicationController. If there is none, call `work`
+    again with the kind of the only controller with the name.
     """
     try:
         return work(params)
@@ -410,17 +406,14 @@ def _call_with_kind(work: t.Callable[[Json], Json], params: Json) -> Json:
 
 def _refuse_missing_permissions(needs: t.Sequence[Rule], request: Request,
                                 gateway: KubernetesGateway) -> None:
-    """Raise RolloutError if the user lacks a permission. Permissions for Leases are not needed.
-
-    If the list of the user's permissions is incomplete, nothing is checked.
-    """
+    """Raise RolloutError if the user lacks a permission other than those for Leases."""
     rules = gateway.rules()
     if rules is not None:
         permissions.refuse_missing(rules, needs, dataclasses.replace(request, lock=False))
 
 
 def _read_only_request(params: Json) -> Request:
-    """Return a request for reading only. Its state is rolled_back, which needs no template."""
+    """Return a request for reading only, with the state rolled_back, which needs no template."""
     return parse_request({"name": params.get("name") or "any",
                           "module": module_of_kind(params.get("kind") or Request.kind),
                           "namespace": params.get("namespace"), "kind": params.get("kind"),
@@ -433,8 +426,8 @@ def _read_only_request(params: Json) -> Request:
 def _only_kind(params: Json) -> str | None:
     """Return the kind of the only controller with the name in the option name.
 
-    Returns None if no controller or several controllers have the name, or if the task has a kind
-    (option kind) or no name. Raises RolloutError.
+    Returns None if no controller or several controllers have the name, or if the task has the
+    option kind. Raises RolloutError.
     """
     if params.get("kind") or not params.get("name"):
         return None

@@ -20,15 +20,14 @@ Json = dict[str, t.Any]
 def validate(analyses: list[Json]) -> list[str]:
     """Return one sentence for each analysis with invalid options.
 
-    A missing option is no error, because module_defaults may contain the option. No file is read,
-    because a file may exist only on the machine that runs the module.
+    A missing option is no error, because module_defaults may contain it. No file is read, because a
+    file may exist only on the machine that runs the module.
     """
-    errors = [_error(plain(analysis)) for analysis in analyses]
+    errors = [_error_message(plain(analysis)) for analysis in analyses]
     return [f"analysis {number}: {error}" for number, error in enumerate(errors, 1) if error]
 
 
-def _error(options: Json) -> str:
-    """Return a message about invalid options of one analysis, or "". Secrets are masked."""
+def _error_message(options: Json) -> str:
     from ansible_collections.baton.kubernetes.plugins.module_utils import task
     from ansible_collections.baton.kubernetes.plugins.module_utils.analysis import prometheus
     from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import (

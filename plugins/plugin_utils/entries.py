@@ -18,8 +18,8 @@ def entries(value: t.Any, comma: bool = False, inside: bool = False) -> list[str
     comma: commas also separate entries. inside: raise AnsibleFilterError for an entry that is an
     absolute path, contains "..", or begins with "~".
     """
-    texts = "\n".join(map(str, value)) if isinstance(value, list | tuple) else str(value or "")
-    lines = (texts.replace(",", "\n") if comma else texts).split("\n")
+    text = "\n".join(map(str, value)) if isinstance(value, list | tuple) else str(value or "")
+    lines = (text.replace(",", "\n") if comma else text).split("\n")
     stripped = [line.strip() for line in lines if line.strip()]
     for path in map(pathlib.PurePath, stripped if inside else ()):
         if path.is_absolute() or ".." in path.parts or path.parts[0].startswith("~"):

@@ -5,9 +5,9 @@
 """Run the code of a module without starting another Python interpreter.
 
 The start of a module takes most of the time of a short task. A task that only reads therefore runs
-in the worker process of Ansible. A task that writes runs in a forked process. Like a module, the
-forked process ends when Ansible ends, and can be killed separately. Ansible imports this file
-before it forks its workers, so that the packages are imported once for all hosts.
+in the worker process of Ansible. A task that writes runs in a forked process, which ends when
+Ansible ends, and can be killed separately. Ansible imports this file before it forks its workers,
+so that the packages are imported once for all hosts.
 """
 
 from __future__ import annotations
@@ -33,12 +33,10 @@ with contextlib.suppress(Exception):  # a missing or broken package is an error 
 
 
 def parameters(function: str, args: t.Any, folder: str) -> Json | None:
-    """Return the validated parameters of a module.
+    """Return the validated parameters of a module, or None if the module must report an error.
 
-    Return None if the validation fails. The module must then run, and reports the error itself.
-
-    function: the name of the function of task.py that the module runs. args: the arguments of the
-    task. folder: the folder of the playbook, where relative paths begin.
+    function: the name of the function of task.py that the module runs. folder: the folder of the
+    playbook, where relative paths begin.
     """
     try:
         with _in_folder(folder):
@@ -61,9 +59,8 @@ def read(function: str, params: Json, folder: str, environment: dict[str, str],
          **flags: bool) -> Json | None:
     """Run a function of task.py that writes nothing, and return its result.
 
-    Return None after an unexpected exception. The module must then run, and reports the error.
-
-    flags: keyword arguments of the function, such as check_mode.
+    Return None if the module must report an unexpected exception. flags: keyword arguments of the
+    function, such as check_mode.
     """
     try:
         # The function runs in the working directory and the environment of a module.
@@ -75,11 +72,10 @@ def read(function: str, params: Json, folder: str, environment: dict[str, str],
 
 
 class Process:
-    """A forked process that runs a function of task.py. The function may change the cluster.
+    """A forked process that runs a function of task.py, which may change the cluster.
 
-    Create the process before the first request, because a request starts threads. If another thread
-    holds a lock during the fork (for example in OpenSSL), the lock stays locked forever in the
-    forked process.
+    Create the process before the first request, because a request starts threads: a lock that
+    another thread holds during the fork (for example in OpenSSL) stays locked forever in the fork.
     """
 
     def __init__(self, function: str, params: Json, folder: str, environment: dict[str, str],
@@ -123,10 +119,6 @@ class Process:
 
 
 def _result(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
-    """Return the result of a function of task.py.
-
-    With the flag is_read_only, return None if the function would have to write or to wait.
-    """
     warnings: list[str] = []
     with _silence():
         result = task.result_or_error(lambda arguments: _call(function, arguments, flags), params,
@@ -148,7 +140,6 @@ def _call(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
 
 
 def _result_without_change(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
-    """Return the result if the cluster is in the requested state already, else None."""
     if function in ("analysis", "traffic"):
         return None
     with contextlib.suppress(Exception):
@@ -166,37 +157,37 @@ def _result_or_error(function: str, params: Json, flags: dict[str, bool]) -> Jso
 
 @contextlib.contextmanager
 def _silence() -> t.Iterator[None]:
-    """Discard the output and the logs of libraries, which may contain secrets.
+    """Discard the output of libraries and their logs, which may contain secrets.
 
-    Without this function, the log handler of Ansible would write these logs to Ansible's log file.
+    Ansible's handler would write the logs to Ansible's log file.
     """
     handlers = logging.getLogger().handlers
-    before = handlers[:]
+    previous_handlers = handlers[:]
     handlers[:] = [logging.NullHandler()]
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             yield
     finally:
-        handlers[:] = before
+        handlers[:] = previous_handlers
 
 
 @contextlib.contextmanager
 def _in_folder(path: str) -> t.Iterator[None]:
     """Change the working directory for a block of code. (contextlib.chdir needs Python 3.11.)"""
-    before = os.getcwd()
+    previous_folder = os.getcwd()
     os.chdir(path)
     try:
         yield
     finally:
-        os.chdir(before)
+        os.chdir(previous_folder)
 
 
 @contextlib.contextmanager
 def _with_environment(variables: dict[str, str]) -> t.Iterator[None]:
-    before = dict(os.environ)
+    previous_environment = dict(os.environ)
     os.environ.update(variables)
     try:
         yield
     finally:
         os.environ.clear()
-        os.environ.update(before)
+        os.environ.update(previous_environment)

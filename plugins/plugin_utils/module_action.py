@@ -4,8 +4,7 @@
 
 """Define the base class of the action plugins, which prepares the arguments of a task.
 
-Arguments may contain secrets. If the connection supports it, the module gets the arguments through
-a pipe, so that no file on the host contains them.
+Arguments may contain secrets, so if possible, the module gets them through a pipe, not in a file.
 """
 
 from __future__ import annotations
@@ -27,20 +26,19 @@ from . import in_process
 
 
 class ModuleAction(ActionBase):
-    """Base class of the action plugins. A plugin runs a module, or its code in this process."""
+    """Base class of the action plugins. A plugin runs a module, or its code in Ansible's process.
+    """
 
     _supports_async = True
     _supports_check_mode = True
     _supports_diff = True
 
     def prepare(self, tmp: t.Any, task_vars: dict[str, t.Any] | None) -> None:
-        """Complete and check the arguments of the task. Each action plugin first calls this method.
-        """
+        """Complete and check the arguments of the task. Each action plugin first calls this."""
         super().run(tmp, task_vars)
-        # The roles pass all options as one template, in the argument _arguments. Without this
-        # argument, a template would be the arguments as a whole, and Ansible would warn that facts
-        # can inject options. The template of a role returns only options that the role documents
-        # in argument_specs.yml, so facts cannot inject other options.
+        # The roles pass all options as one template, in the argument _arguments. If the `args` of
+        # their tasks were a template, Ansible would warn that facts can inject options. They cannot
+        # here: the template returns only options that the role documents in argument_specs.yml.
         if isinstance(self._task.args.get("_arguments"), dict):
             self._task.args |= self._task.args.pop("_arguments")
         try:
@@ -67,26 +65,25 @@ class ModuleAction(ActionBase):
             self._connection.set_option("pipelining", True)
 
     def parameters(self, function: str, task_vars: dict[str, t.Any] | None) -> Json | None:
-        """Return the validated options, or None if the module must run.
+        """Return the validated options if the function can run in this process, otherwise None.
 
-        function: the name of the function of task.py that the module runs.
-
-        The code can run in this process (in_process.py) only if the module would run as the same
-        user, on the same machine, and with the same Python and environment. The variable
-        ansible_become also sets connection.become.
+        function: the name of the function of task.py that the module runs. It can run here only if
+        the module would run as the same user, on the same machine, and with the same Python and
+        environment.
         """
         host_vars = task_vars or {}
         if delegate := self._task.delegate_to:
             host_vars = host_vars.get("ansible_delegated_vars", {}).get(delegate, {})
         connection = self._connection
         interpreter = self._templar.template(host_vars.get("ansible_python_interpreter"))
+        # connection.become is also set by the variable ansible_become.
         if (connection.transport != "local" or connection.become or self._task.async_val
                 or any(self._task.environment or ()) or interpreter != sys.executable):
             return None
         return in_process.parameters(function, self._task.args, self._loader.get_basedir())
 
     def read(self, function: str, params: Json | None, **flags: bool) -> Json | None:
-        """Return the result of the code in this process, or None if the module must run."""
+        """Run the function in this process; return its result, or None if the module must run."""
         folder = self._loader.get_basedir()
         return params and in_process.read(function, params, folder, self.environment, **flags)
 
@@ -118,9 +115,8 @@ class ModuleAction(ActionBase):
     def _manifest(self, src: str) -> Json:
         """Return {"src": path}, or {"definition": content} for an encrypted manifest.
 
-        The folders files/ of the role and of the playbook are searched, too. The path of a missing
-        file is returned unchanged, and the module reports the error. A URL is returned unchanged,
-        and the module reads the URL.
+        The folders files/ of the role and of the playbook are searched, too. A URL, or the path of
+        a missing file, is returned unchanged for the module.
         """
         with contextlib.suppress(AnsibleError):
             src = self._find_needle("files", src)
@@ -138,8 +134,7 @@ class ModuleAction(ActionBase):
     def _kubeconfig(self, paths: list[str]) -> str:
         """Return the paths of the kubeconfig files, or the content of an encrypted file.
 
-        The folders files/ of the role and of the playbook are searched, too. The path of a missing
-        file is returned unchanged, and the module reports the error.
+        Paths are searched and returned as by _manifest().
         """
         for number, path in enumerate(paths):
             with contextlib.suppress(AnsibleError):

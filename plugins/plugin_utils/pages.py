@@ -14,9 +14,8 @@ def host_page(path: str, host: str, is_named_by_host: bool = False, is_alone: bo
     """Return the path of the page for one cluster, next to the page for all clusters.
 
     path: the path of the page for all clusters, or "". is_named_by_host: whether `path` already
-    contains the name of the host. is_alone: whether the play has no other host. The path is
-    returned unchanged if is_named_by_host is True, or if localhost is the only host of the play.
-    Two hosts never share a page.
+    contains the name of the host. is_alone: whether the play has no other host. Two hosts never
+    share a page.
 
     >>> host_page("out/europe.html", "eu"), host_page("", "eu")
     ('out/europe-eu.html', '')
@@ -28,17 +27,16 @@ def host_page(path: str, host: str, is_named_by_host: bool = False, is_alone: bo
     page = pathlib.PurePosixPath(path)
     if not path or is_named_by_host or (host == "localhost" and is_alone):
         return path
-    name = host.replace("%", "%25").replace("/", "%2F")
-    return str(page.with_name(f"{page.stem}-{name}{page.suffix}"))
+    escaped_host = host.replace("%", "%25").replace("/", "%2F")
+    return str(page.with_name(f"{page.stem}-{escaped_host}{page.suffix}"))
 
 
 def overview(hosts: list[str], data: list[dict], path: str, host_path: str,
              regions: dict) -> dict[str, dict]:
     """Return {path: data of the page for all clusters}, or {} if there is no such page.
 
-    data: the data of each host, in the order of hosts; {} for a host whose run has not ended. path:
-    the path of the page for all clusters. host_path: the path of the page for this host. regions:
-    the hosts of each region, by region.
+    data: of each of `hosts`; {} if its run has not ended. path: the path of the page for all
+    clusters. host_path: the path of the page for this host. regions: the hosts by region.
     """
     if len(hosts) < 2 or not path or host_path == path:
         return {}
@@ -46,8 +44,5 @@ def overview(hosts: list[str], data: list[dict], path: str, host_path: str,
 
 
 def report_path(path: str) -> str:
-    """Return the absolute path of a report, or "".
-
-    A relative path begins in the working directory.
-    """
+    """Return the absolute path of a report, or ""."""
     return os.path.join(os.path.realpath("."), os.path.expanduser(path)) if path else ""

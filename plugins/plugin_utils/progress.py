@@ -5,13 +5,12 @@
 """Print the progress lines of a running module, on this machine or over a connection.
 
 The module writes the lines to a file. The last line, the end marker, is the name of the file. The
-list of processes shows the name of the file, and all users may be able to write to its folder, so
-another user may create a file of that name. A file is therefore read only if it is a regular file
-with one hard link, and if its owner is this user or become_user.
+list of processes shows this name, so another user may create the file. It is therefore read only if
+it is a regular file with one hard link, and its owner is this user or become_user.
 
-Background threads read the file and watch Ansible, because the calling thread waits for the module.
-The threads catch all exceptions. For an uncaught exception, Ansible would print a warning in the
-middle of the output. Lines are printed with Display, because a worker process has no terminal.
+Background threads read the file and watch Ansible. They catch all exceptions: for an uncaught
+exception, Ansible would print a warning in the middle of the output. Lines are printed with
+Display, because a worker process has no terminal.
 """
 
 from __future__ import annotations
@@ -32,9 +31,7 @@ import typing as t
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-#: Maximum number of characters of a printed line.
 MAX_LINE_LENGTH = 500
-#: Maximum number of bytes of a read.
 MAX_READ_BYTES = 2**20
 #: Seconds between two checks of whether Ansible is still running.
 CHECK_PERIOD = 0.5
@@ -45,7 +42,7 @@ LAST_LINES_TIMEOUT = 10.0
 class LocalFile:
     """A progress file on this machine.
 
-    Each read updates the mtime of the file, which shows the module that Ansible is still running.
+    The new mtime after each read shows the module that Ansible is still running.
     """
 
     #: Seconds between two reads.
@@ -83,17 +80,13 @@ class LocalFile:
 
 
 class RemoteFile:
-    """A progress file on another machine, read by commands over the connection.
-
-    Each command waits on the other machine until there are new lines, so that fewer commands are
-    needed.
-    """
+    """A progress file on another machine, read by commands that wait there for new lines."""
 
     #: Seconds between two reads.
     pause = 0.3
     #: A command checks at most max_polls times for new lines, every 0.2 s. Before the first line,
-    #: the first commands (first_reads of them) check at most max_first_polls times, since a module
-    #: may end without a line.
+    #: the first_reads first commands check at most max_first_polls times, since a module may end
+    #: without a line.
     max_polls, max_first_polls, first_reads = 10, 2, 20
 
     def __init__(self, action: ActionBase, path: str, become_user: str = "") -> None:
@@ -107,8 +100,8 @@ class RemoteFile:
     def read(self, offset: int, is_last: bool) -> bytes:
         """Return the content from an offset on.
 
-        The file is deleted after the read of its end marker, or if is_last is True. Return b"" if
-        there is no new line in time. Raises AnsibleError if the connection fails.
+        The file is deleted as in LocalFile.read(). Return b"" if there is no new line in time.
+        Raises AnsibleError if the connection fails.
         """
         self._reads += 1
         is_first = not offset and self._reads <= self.first_reads
@@ -148,7 +141,7 @@ class Printer:
     def stop(self, has_lines: bool) -> None:
         """Print the remaining lines after the end of the module.
 
-        has_lines: whether the module has certainly written lines, even if none was read so far.
+        has_lines: whether the module has certainly written lines.
         """
         self._module_ended.set()
         if has_lines or self._has_lines:
@@ -172,7 +165,7 @@ class Printer:
                 is_last = self._print(lines.decode(errors="replace").split("\n")) or is_last
 
     def _print(self, lines: list[str]) -> bool:
-        """Print the lines before the end marker. Return whether the end marker is in `lines`."""
+        """Print the lines before the end marker, and return whether there is an end marker."""
         for line in lines:
             if line == self._end_marker:
                 return True
@@ -190,8 +183,8 @@ class Printer:
 def ends_with_ansible() -> t.Iterator[None]:
     """Terminate this process group when Ansible has ended.
 
-    A worker process has its own session. Without this function, the worker and its module would
-    survive if AWX kills the process group of Ansible, or if a user closes the terminal.
+    A worker process has its own session, so the worker and its module would survive if AWX kills
+    the process group of Ansible, or if a user closes the terminal.
     """
     parent = multiprocessing.parent_process()
     if isinstance(multiprocessing.current_process(), multiprocessing.context.ForkServerProcess):
@@ -214,10 +207,9 @@ def ends_with_ansible() -> t.Iterator[None]:
 def _start_thread(target: t.Callable[[], None]) -> threading.Thread:
     """Start a thread with the context variables of Display, and with blocked signals.
 
-    The kernel may deliver a signal to any thread that does not block it, but Python handles signals
-    in the main thread only. A signal for this thread would not end the main thread's wait for the
-    module: on a busy machine, one Ctrl-C in five was lost. Commands that this thread starts inherit
-    the blocked signals, but end within two seconds.
+    Python handles signals in the main thread only. A signal that the kernel delivers to this thread
+    would not end the main thread's wait for the module: on a busy machine, one Ctrl-C in five was
+    lost. Commands of this thread inherit the blocked signals, but end within two seconds.
     """
     thread = threading.Thread(target=contextvars.copy_context().run, args=(target,), daemon=True)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
@@ -232,9 +224,8 @@ def _print_to_stderr(line: str) -> None:
     """Print a line to the standard error of Ansible.
 
     With Display, the main process of Ansible writes the line. If standard error is a pipe whose
-    reader has ended (`2>&1 | head`), the error would end the thread that collects results, and
-    Ansible would hang. This process therefore writes to a pipe itself. Raises OSError if the reader
-    of the pipe has ended.
+    reader has ended (`2>&1 | head`), Ansible would hang, because the error would end the thread
+    that collects results. This process therefore writes to a pipe itself. Raises OSError.
     """
     stderr = f"/proc/{os.getppid()}/fd/2"
     if not os.path.exists(stderr) or not stat.S_ISFIFO(os.stat(stderr).st_mode):

@@ -4,7 +4,7 @@
 
 """Define the base class of the action plugins that print progress lines.
 
-Only an action plugin can print while a task runs. The class also ends the task when Ansible ends.
+Only an action plugin can print while a task runs.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from ..module_utils.model.options import refuse_removed
 from . import in_process, progress
 from .module_action import ModuleAction
 
-#: The folder of the progress file if the module runs as another user or over ssh. All users can
-#: write to the folder.
+#: The folder of the progress file if the module runs as another user or over ssh.
 SHARED_FOLDER = "/tmp"
 #: Stdout callbacks of Ansible that write output for programs.
 MACHINE_READABLE_CALLBACKS = ("json", "jsonl")
@@ -37,7 +36,6 @@ MODULES = {"update": Module.ROLLING_UPDATE, "migrate": Module.MIGRATION}
 class ProgressAction(ModuleAction):
     """Base class of an action plugin that prints progress lines."""
 
-    #: Whether progress lines are also printed in check mode.
     prints_in_check_mode = False
 
     def update(self, task_vars: dict[str, t.Any] | None, function: str) -> dict[str, t.Any]:
@@ -46,8 +44,7 @@ class ProgressAction(ModuleAction):
             refuse_removed(MODULES[function], self._task.args)
         except RolloutError as error:
             return error.as_result() | {"failed": True}
-        # The roles request the numbers of pods over time, for their report. There is no public
-        # option for this request.
+        # The roles request the numbers of pods over time, for their report.
         if self._task.args.pop("_return_sizes", False):
             self.environment["BATON_SIZES"] = "1"
         return self.change(task_vars, function)
@@ -62,8 +59,7 @@ class ProgressAction(ModuleAction):
 
     def execute(self, task_vars: dict[str, t.Any] | None, function: str, params: Json | None,
                 **flags: bool) -> dict[str, t.Any]:
-        """Run a function of task.py, or the module if the parameters are None; return the result.
-        """
+        """Run a function of task.py, or the module if the parameters are None."""
         if self._task.async_val:
             return self.run_module(task_vars)
         path = (f"{self._folder()}/baton-progress-{secrets.token_hex(16)}" if self._shows_progress()
@@ -81,7 +77,6 @@ class ProgressAction(ModuleAction):
         return bool(result.get("changed") or result.get("failed"))
 
     def _folder(self) -> str:
-        """Return the folder of the progress file."""
         runs_as_this_user = self._connection.transport == "local" and not self._connection.become
         return str(C.DEFAULT_LOCAL_TMP) if runs_as_this_user else SHARED_FOLDER
 
@@ -89,7 +84,7 @@ class ProgressAction(ModuleAction):
     def _printer(self, path: str, task_vars: dict[str, t.Any]) -> t.Iterator[dict[str, t.Any]]:
         """Print the lines of a file while the task runs.
 
-        Yield a dictionary, to which the caller adds the result of the task. path: the file, or "".
+        Yield a dictionary, to which the caller adds the result of the task.
         """
         result: dict[str, t.Any] = {}
         if not path:
@@ -106,8 +101,6 @@ class ProgressAction(ModuleAction):
             printer.stop(has_lines=not result or self.has_lines(result))
 
     def _shows_progress(self) -> bool:
-        """Return whether the output is for a person, and progress lines are enabled and possible.
-        """
         return not (
             (self._task.check_mode and not self.prints_in_check_mode)
             or self._task.no_log

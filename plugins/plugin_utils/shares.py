@@ -14,8 +14,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.plugin_utils.entries import plain
 
 Json = dict[str, t.Any]
-#: Valid values for all required options. Each option of the user is validated alone, together with
-#: these values, so that an error is about the option of the user.
+#: Valid values for all required options, so that each option of the user can be validated alone.
 VALID: Json = {"name": "any", "namespace": "any", "default_namespace": "any", "route": "any",
                "weight": "1%"}
 
@@ -23,8 +22,7 @@ VALID: Json = {"name": "any", "namespace": "any", "default_namespace": "any", "r
 def validate(traffic: Json, weights: t.Sequence[str]) -> t.Iterator[tuple[str, str]]:
     """Yield (option, error) for each invalid option of the module traffic_split.
 
-    traffic: the options, without weight. weights: the shares of the stages, such as "10%". Each
-    share is validated as the option weight.
+    traffic: the options, without weight. weights: the shares of the stages, such as "10%".
     """
     options = [*traffic.items(), *(("weight", weight) for weight in weights)]
     # Without a route, the split needs a Service, and the only shares are 0% and 100%.
@@ -34,12 +32,11 @@ def validate(traffic: Json, weights: t.Sequence[str]) -> t.Iterator[tuple[str, s
         # A GRPCRoute has no query parameters, so match depends on the kind.
         route_kind = ({"route_kind": traffic["route_kind"]}
                       if option == "match" and "route_kind" in traffic else {})
-        if error := _error(plain({**valid, **route_kind, option: value})):
+        if error := _error_message(plain({**valid, **route_kind, option: value})):
             yield option, error
 
 
-def _error(options: Json) -> str:
-    """Return a message about invalid options, or ""."""
+def _error_message(options: Json) -> str:
     from ansible_collections.baton.kubernetes.plugins.module_utils import task
     from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.request import (
         parse_traffic,

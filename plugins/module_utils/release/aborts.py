@@ -2,11 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide which updates in progress a rollback must abort before it sets an image. Pure.
-
-The role rollback can set an image that the user requests. If an update to another image is in
-progress, the role aborts this update first.
-"""
+"""Decide which updates in progress a rollback must abort before it sets an image. Pure."""
 
 from __future__ import annotations
 
@@ -19,29 +15,23 @@ from .rollback_scope import IN_PROGRESS
 def names_to_abort(rollouts: list[Json], request: Request) -> list[str]:
     """Return the names of the controllers whose update in progress leads to other images.
 
-    An update that already leads to the requested images is an interrupted rollback. The role
-    resumes this rollback, and does not abort it.
+    An update that already leads to the requested images is an interrupted rollback, which the role
+    resumes.
 
     If labels select the controllers, the requested image is meant only for containers that run an
-    image of the same repository. A controller is left out if no container does. (The module
-    rolling_update has the same rule.)
+    image of the same repository, as in the module rolling_update.
     """
     image, images, container = (request.options.get(option)
                                 for option in ("image", "images", "container"))
     is_selected_by_labels = "label_selectors" in request.selection
 
     def is_selected(rollout: Json) -> bool:
-        """Return whether the request applies to the controller of the rollout."""
         current_images = {**mapping(rollout, "controller", "images"),
                           **mapping(rollout, "successor", "images")}
         return (not (is_selected_by_labels and image)
                 or repository(image) in map(repository, current_images.values()))
 
     def has_requested_images(name: str, successor_images: Json) -> bool:
-        """Return whether the successor already has the requested images.
-
-        name: the name of the controller. successor_images: the images by container.
-        """
         expected_images = request.previous_images.get(name) if request.previous_images else images
         if request.previous_images and not expected_images:
             return False

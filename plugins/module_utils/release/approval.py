@@ -4,8 +4,7 @@
 
 """Decide whether a paused update is approved or denied, or whether the deadline has passed. Pure.
 
-The role itself receives no answer: a person approves the update by resuming it with another task,
-and denies the update by rolling it back.
+A person approves the update by resuming it with another task, and denies it by rolling it back.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ class Approval:
 
     #: The result of the task that paused the update.
     result: Json
-    #: The name of the controller; "" if the request selects several controllers.
+    #: The name of the controller; "" for several controllers.
     name: str
     #: The current rollouts (rolling_update_info); None if the API server did not answer.
     rollouts: list[Json] | None
-    #: The time at which the wait for an approval ends, in seconds since 1970.
+    #: The end of the wait, in seconds since 1970.
     deadline: float
-    #: The current time, in seconds since 1970.
+    #: In seconds since 1970.
     now: float
 
     @property
@@ -53,8 +52,8 @@ class Approval:
     def _current_rollouts(self) -> dict[str, Json]:
         """Return the current rollouts by the name of the controller.
 
-        If the request names a single controller, the key is the name in the request. (The rollout
-        itself may have the name of the successor.)
+        The rollout of a single controller may itself have the name of the successor, so its key is
+        the name in the request.
         """
         rollouts = self.rollouts or []
         if self.name and len(rollouts) != 1:
@@ -70,35 +69,32 @@ class Approval:
             paused, current = mapping(result, "rollout"), rollouts.get(text(result, "name"), {})
             if self.rollouts is None or text(paused, "phase") not in IN_PROGRESS:
                 return result
-            # If another client has deleted the controller, or has updated it to other images, the
-            # role must not roll it back.
+            # The role must not roll back a controller that another client has deleted or updated.
             return (result | {"rollout": paused | current}
                     | ({} if current and is_same_update(paused, current) else {"skipped": True}))
 
         results = [with_current_rollout(result) for result in objects(self.result, "results")]
-        single = results[0] if self.name and results else {}
-        return self.result | single | {"results": results}
+        single_result = results[0] if self.name and results else {}
+        return self.result | single_result | {"results": results}
 
 
 def deadline(result: Json, seconds_to_approve: float, wait_start: float) -> float:
     """Return the time at which the wait for an approval ends, in seconds since 1970.
 
-    The deadline is seconds_to_approve after the start of the update. A record in the cluster shows
-    this start, so a run that is killed and repeated does not extend the deadline.
-
-    wait_start: the time at which the wait begins, in seconds since 1970. Another client may have
-    written a later start into the record. In that case, wait_start is used instead.
+    The time counts from the start of the update in its record, so a run that is killed and repeated
+    does not extend the deadline. If another client has written a later start, the time counts from
+    wait_start (seconds since 1970).
     """
-    since = [seconds(rollout.get("since"))
-             for rollout in Summary.of(result).rollouts.values()]
-    start = min([wait_start, *(time for time in since if time is not None)])
+    recorded_starts = [seconds(rollout.get("since"))
+                       for rollout in Summary.of(result).rollouts.values()]
+    start = min([wait_start, *(time for time in recorded_starts if time is not None)])
     return max(0.0, start + seconds_to_approve)
 
 
 def _outcome(paused: Json, current: Json) -> str:
     """Return "waiting", "approved" or "denied" for the update of one controller.
 
-    paused: the rollout at the pause. current: the rollout now; {} if the controller was deleted.
+    paused: the rollout at the pause. current: {} if the controller was deleted.
     """
     if not current or not is_same_update(paused, current):
         return "denied"

@@ -4,10 +4,9 @@
 
 """Decide the batches of a play over many clusters, and whether the next batch may begin. Pure.
 
-Ansible's keywords serial and max_fail_percentage do not suffice. serial takes only numbers of
-hosts. Which hosts share a batch would then depend on --limit and on overlapping groups.
-max_fail_percentage does not count a host that fails in a block with rescue or always. The role runs
-a block with rescue on every host.
+Ansible's keywords do not suffice. serial takes only numbers of hosts, so the batches would depend
+on --limit and on overlapping groups. max_fail_percentage does not count a host that fails in a
+block with rescue, which the role runs on every host.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ def region_batches(groups: t.Mapping[str, t.Sequence[str]], regions: t.Sequence[
                    hosts: t.Iterable[str]) -> dict[str, list[str]]:
     """Return the hosts of each region, in the order of the regions.
 
-    groups: the hosts of each group of the inventory, by group. hosts: the hosts within --limit. A
-    host in several regions belongs to the first of these regions. Regions without hosts are left
-    out. Raises ValueError for a region that is not a group of the inventory.
+    groups: the hosts of each group of the inventory. hosts: the hosts within --limit. A host in
+    several regions belongs to the first of them. Regions without hosts are left out. Raises
+    ValueError for a region that is not a group of the inventory.
     """
     for region in regions:
         if region not in groups:
@@ -42,14 +41,13 @@ def region_batches(groups: t.Mapping[str, t.Sequence[str]], regions: t.Sequence[
     return {region: batch for region, batch in batches.items() if batch}
 
 
-def gate(hosts: t.Sequence[str], batch: t.Sequence[str], names: t.Sequence[str],
+def gate(hosts: t.Sequence[str], batch: t.Sequence[str], batch_names: t.Sequence[str],
          outcomes: t.Sequence[str], max_failed: float = 0) -> str:
     """Return the reason why a batch may not begin; "" if the batch may begin.
 
-    hosts: all hosts of the play, in order. batch: the hosts of the batch. names: for each host in
-    `hosts`, the name of the batch of the host, or "" if unknown. outcomes: for each host in
-    `hosts`, the outcome of the role on the host, or "" if unknown. max_failed: the percentage of
-    the clusters in a batch that may fail.
+    hosts: all hosts of the play, in order. batch: the hosts of the batch. batch_names, outcomes:
+    for each of `hosts`, the name of its batch and the outcome of the role, or "" if unknown.
+    max_failed: the percentage of the clusters in a batch that may fail.
 
     | hosts of an earlier batch | the next batch |
     |---|---|
@@ -58,27 +56,27 @@ def gate(hosts: t.Sequence[str], batch: t.Sequence[str], names: t.Sequence[str],
     | more have another outcome or none (unreachable), or all have | does not begin |
     """
     start_of_batch = min((hosts.index(host) for host in batch if host in hosts), default=0)
-    # The outcomes in each earlier batch, by the name of the batch and by host.
-    earlier: dict[str, dict[str, str]] = {}
+    # By the name of the batch and by host.
+    earlier_outcomes: dict[str, dict[str, str]] = {}
     batch_name = ""
-    for host, batch_of_host, outcome in list(zip(hosts, names, outcomes))[:start_of_batch]:
+    for host, known_name, outcome in list(zip(hosts, batch_names, outcomes))[:start_of_batch]:
         # A host that was unreachable before its batch began has no batch yet. The hosts are in the
         # order of the batches, so the host is in the batch of the previous host.
-        batch_name = batch_of_host or batch_name
-        earlier.setdefault(batch_name, {})[host] = outcome
-    for outcome_by_host in earlier.values():
+        batch_name = known_name or batch_name
+        earlier_outcomes.setdefault(batch_name, {})[host] = outcome
+    for outcome_by_host in earlier_outcomes.values():
         failed = [f"{host}: {outcome or 'unknown'}"
                   for host, outcome in outcome_by_host.items() if outcome not in SUCCESSFUL]
-        count = len(outcome_by_host)
-        if failed and (100 * len(failed) > max_failed * count or len(failed) == count):
-            return (f"{_join(batch)} not started: {len(failed)} of {count} clusters in an earlier "
-                    f"batch failed ({_join(failed)}), and at most {max_failed:g}% may fail.\nNext: "
-                    "fix the cause and run the same playbook again; updated clusters do not "
-                    "change.")
+        cluster_count = len(outcome_by_host)
+        if failed and (100 * len(failed) > max_failed * cluster_count
+                       or len(failed) == cluster_count):
+            return (f"{_join(batch)} not started: {len(failed)} of {cluster_count} clusters in an "
+                    f"earlier batch failed ({_join(failed)}), and at most {max_failed:g}% may "
+                    "fail.\nNext: fix the cause and run the same playbook again; updated clusters "
+                    "do not change.")
     return ""
 
 
 def _join(texts: t.Sequence[str]) -> str:
-    """Join the first texts by commas, and state the number of further texts."""
     remaining = len(texts) - MAX_LISTED
     return ", ".join(texts[:MAX_LISTED]) + (f" and {remaining} more" if remaining > 0 else "")

@@ -20,14 +20,11 @@ from .stage import Stage
 
 @dataclasses.dataclass(frozen=True)
 class Release:
-    """A run of a role, with its request and its history so far.
-
-    The properties are the conditions of the rows in table.py.
-    """
+    """A run of a role, with its request and its history so far."""
 
     request: Request
     history: History
-    #: The current time in RFC 3339.
+    #: In RFC 3339.
     now: str = ""
 
     @functools.cached_property
@@ -43,11 +40,11 @@ class Release:
                   events: t.Sequence[Event]) -> File | None:
         """Return the first file that has not run yet; None if all files have run.
 
-        purpose: the purpose of the turns that run these files. events: the turns that count, for
-        example only the turns since the last update.
+        purpose: the purpose of the turns that run these files. events: the turns that count.
         """
-        count = sum(event.turn.purpose == purpose and event.turn.do == "run" for event in events)
-        return files[count] if count < len(files) else None
+        run_count = sum(event.turn.purpose == purpose and event.turn.do == "run"
+                        for event in events)
+        return files[run_count] if run_count < len(files) else None
 
     @property
     def next_before_file(self) -> File | None:
@@ -70,14 +67,12 @@ class Release:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the last update is complete, or has stopped before it reached its stage.
-        """
+        """Return whether the last update is complete, or has stopped before its stage."""
         return bool(self.history.updates) and not self.history.summary.is_paused
 
     @property
     def is_paused_for_checks(self) -> bool:
-        """Return whether the update is paused at a stage, so that the checks of the stage follow.
-        """
+        """Return whether the update is paused at a stage, whose checks follow."""
         return self.is_paused and "pause_at" in self.history.updates[-1].turn.options
 
     @property
@@ -94,18 +89,14 @@ class Release:
 
     @property
     def next_stage(self) -> Stage | None:
-        """Return the stage of the next update; None if no stage remains, or if has_ended is true.
-        """
-        count = len(self.history.updates)
-        return (self.request.pauses[count] if count < len(self.request.pauses)
+        """Return the stage of the next update; None if no stage remains, or after the end."""
+        update_count = len(self.history.updates)
+        return (self.request.pauses[update_count] if update_count < len(self.request.pauses)
                 and not self.has_ended else None)
 
     @property
     def is_finishing(self) -> bool:
-        """Return whether all stages have passed, so that the update to the end is next.
-
-        False if the update to the end requires an approval, because the last stage is below 100%.
-        """
+        """Return whether all stages have passed, and the update to the end needs no approval."""
         return self.request.finishes and not self.has_ended and self.next_stage is None
 
     @property
@@ -141,8 +132,8 @@ class Release:
     def was_late_rollback_refused(self) -> bool:
         """Return whether the rollback after a missed deadline has failed for an unknown reason.
 
-        Another client may have approved the update just before the rollback, so that the rollback
-        was refused. The turn `look` shows the reason. After that turn, the property is False.
+        Another client may have approved the update just before the rollback, as the turn `look`
+        then shows.
         """
         event, rollback = self.history.failed, self.history.last("rollback")
         return bool(event and event.turn.purpose == "approval" and rollback and rollback.has_failed
@@ -150,11 +141,7 @@ class Release:
 
     @property
     def has_report(self) -> bool:
-        """Return whether the report is done: it has been written, has failed, or is not needed.
-
-        A run without a failure and without a change needs no report if the report of an earlier run
-        exists.
-        """
+        """Return whether the report has been written, has failed, or is not needed."""
         has_news = self.has_failed or self.history.has_changed
         return (not self.request.report or self.request.check_mode
                 or bool(self.history.with_purpose("report"))
@@ -173,19 +160,12 @@ class Release:
 
     @property
     def names_to_abort(self) -> list[str]:
-        """Return the names of the controllers whose update a rollback must abort first.
-
-        The list is empty before the turn `look`, which lists the updates in progress.
-        """
+        """Return the names of the controllers whose update a rollback must abort first."""
         look = self.history.last("look")
         return names_to_abort(objects(look.result, "rollouts"), self.request) if look else []
 
     def turn_names(self, names: list[str]) -> list[str]:
-        """Return the value of Turn.names for some of the controllers of the request.
-
-        If the request names a single controller, the value is [], which stands for all controllers
-        of the request.
-        """
+        """Return the value of Turn.names for some of the controllers of the request."""
         return [] if self.request.name else names
 
     @property
@@ -212,9 +192,8 @@ class SplitConditions:
     def is_missing(self) -> bool:
         """Return whether the share of the current stage must be set.
 
-        A repeated run may find that the update is already beyond the stage (see _is_within_stage).
-        The share then stays as it is, because a smaller share would overload the remaining old
-        pods.
+        If a repeated run finds that the update is beyond the stage, the share stays as it is: a
+        smaller share would overload the remaining old pods.
         """
         if not (self.release.is_paused_for_checks and self._history.updates[-1].turn.traffic):
             return False
@@ -225,8 +204,7 @@ class SplitConditions:
     def needs_hold(self) -> bool:
         """Return whether the requests must be held before the update to the next stage.
 
-        They must be held if the next stage has a share, and the requests follow the pods now. They
-        are not held if a repeated run finds that the update is already beyond the current stage.
+        They are not held if a repeated run finds that the update is beyond the current stage.
         """
         stage = self.release.next_stage
         if not (stage and stage.traffic) or self._history.traffic:
@@ -239,7 +217,7 @@ class SplitConditions:
     def needs_restoration_after_failure(self) -> bool:
         """Return whether a failure may have left the requests held, before any pod was updated.
 
-        In that case, no update is in progress, and so no rollback restores the route.
+        No rollback then restores the route, because no update is in progress.
         """
         event = self._history.failed
         may_hold = event and (event.turn.purpose == "update" or (
@@ -253,9 +231,8 @@ class SplitConditions:
     def _is_within_stage(self) -> bool:
         """Return whether the update is within the current stage, according to the numbers of pods.
 
-        Without keep_old, an update is beyond the stage if there are more new pods than the stage
-        has. With keep_old, all new pods may exist early, but no stage deletes old pods. The update
-        is then beyond the stage if old pods are missing.
+        With keep_old, all new pods may exist early, so missing old pods show that the update is
+        beyond the stage.
         """
         sizes = self._history.summary.sizes
         new_pods_of_stage = Stage(self._history.stage).size.resolve(sizes["desired"], round_up=True)
@@ -267,9 +244,7 @@ class SplitConditions:
     def needs_restoration(self) -> bool:
         """Return whether the route must be restored before the next pods are updated.
 
-        The route must be restored if the requests are split, and either the next stage has no share
-        or the update to the end is next. With keep_old, the module itself restores the route during
-        the update to the end.
+        With keep_old, the module itself restores the route during the update to the end.
         """
         stage = self.release.next_stage
         is_last = self.release.is_finishing and not self.release.request.keeps_old

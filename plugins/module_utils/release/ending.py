@@ -22,7 +22,6 @@ MAX_MESSAGE_LENGTH = 1000
 #: Maximum number of characters of a report in the artifacts of a job. AWX stores artifacts in its
 #: database, and passes them to every later job of the workflow.
 MAX_REPORT_LENGTH = 500_000
-#: The last sentence of an error about the request.
 UNCHANGED = "Nothing has been changed."
 
 
@@ -35,10 +34,7 @@ class Ending:
 
     @property
     def is_refused(self) -> bool:
-        """Return whether the run failed before its first turn, because of an invalid variable.
-
-        If a variable becomes invalid during the run, the turn that uses the variable fails instead.
-        """
+        """Return whether the run failed before its first turn, because of an invalid variable."""
         return (bool(self.request.errors)
                 and all(event.turn.purpose == "artifacts" for event in self.history.events))
 
@@ -67,9 +63,7 @@ class Ending:
 
     @property
     def message(self) -> str:
-        """Return the message for the report and the artifacts.
-
-        After a failure, this text contains the full message of the failed task.
+        """Return the message for the report and the artifacts, with the full message of a failure.
         """
         event = self.history.failed
         if self.is_refused:
@@ -84,8 +78,8 @@ class Ending:
     def error(self) -> str:
         """Return the message of the last task of the role, or "" after a success.
 
-        Ansible has already shown the full message of the failed task. This text repeats only its
-        gist (see gist()) or its first line.
+        Ansible has already shown the full message of the failed task, so the text repeats only its
+        gist or its first line.
         """
         if self.is_refused:
             return "\n".join(f"{error.rstrip('.')}. {UNCHANGED}" for error in self.request.errors)
@@ -110,7 +104,7 @@ class Ending:
 
     @functools.cached_property
     def rollback(self) -> Json:
-        """Return the result of the rollback by which image_bump reacted to a failure, or {}."""
+        """Return the result of the rollback after a failure of image_bump, or {}."""
         if self.request.role == "rollback":
             return {}
         event = self.history.last("rollback")
@@ -122,8 +116,9 @@ class Ending:
         is_fleet = not self.request.name
         results = [result for event in self.history.updates
                    for result in objects(event.result, "results")]
-        last = objects(self.result, "results")
-        return RollbackScope(results, last if is_fleet or self.history.last("approval") else [])
+        last_results = objects(self.result, "results")
+        return RollbackScope(results, last_results
+                             if is_fleet or self.history.last("approval") else [])
 
     @property
     def previous_images(self) -> dict[str, str]:
@@ -131,10 +126,10 @@ class Ending:
 
         Returns {} unless the run has updated all controllers, and all had the same images before.
         """
-        last = {text(result, "name"): result for result in self.history.results
-                if not result.get("skipped")}
-        are_updated = (Summary(list(last.values())).outcome == "updated"
-                       and not any(result.get("failed") for result in last.values()))
+        latest = {text(result, "name"): result for result in self.history.results
+                  if not result.get("skipped")}
+        are_updated = (Summary(list(latest.values())).outcome == "updated"
+                       and not any(result.get("failed") for result in latest.values()))
         replaced = list(previous_images_by_name(self.history.results).values())
         return (replaced[0] if are_updated and replaced
                 and all(images == replaced[0] for images in replaced) else {})
@@ -151,23 +146,21 @@ class Ending:
             return self.history.message
         events = self.history.with_purpose("rollback", "update")
         messages = [text(event.result, "msg") for event in events if event.result.get("changed")]
-        last = self.history.last("rollback", "update")
-        return messages[-1] if messages else text(last.result, "msg") if last else ""
+        last_event = self.history.last("rollback", "update")
+        return messages[-1] if messages else text(last_event.result, "msg") if last_event else ""
 
     @property
     def _is_approved(self) -> bool:
-        """Return whether a client approved the update just before the role tried to roll back."""
+        """Return whether a client approved the update just before the rollback."""
         look = self.history.last("look")
         return bool(self.rollback.get("failed") and look
                     and look.result.get("answer") == "approved")
 
     @property
     def _is_in_progress(self) -> bool:
-        """Return whether an update can still be resumed or rolled back."""
         return bool(self.history.summary.in_progress)
 
     def _is_rolled_back(self, event: Event) -> bool:
-        """Return whether the role or the module has rolled back every controller."""
         if self.request.role == "rollback" or event.turn.purpose not in UPDATING:
             return False
         if self.rollback:
@@ -189,39 +182,34 @@ class Ending:
         return failure_of(self.request, event, reason, self._success_message)
 
     def _consequence(self, event: Event, message: str) -> list[str]:
-        """Return lines about the state of the update after a failure, with the next command.
-
-        message: the message of the rollback, or "".
-        """
-        remaining_lines, again = self._remaining_lines(event), next_steps.run_again(self.request)
+        """Return lines about the state of the update after a failure, with the next command."""
+        remaining_lines, rerun_instruction = (self._remaining_lines(event),
+                                              next_steps.run_again(self.request))
         if self._is_approved:
             return ["Another client has resumed the update at the last moment: it is not rolled "
                     "back.",
-                    f"Next: {again} when that update has ended."]
+                    f"Next: {rerun_instruction} when that update has ended."]
         results = [] if self.request.name else objects(self.rollback, "results")
         if self.rollback.get("failed") and not results:
             return [f"It could not be rolled back: {message}", *remaining_lines]
         if self.rollback.get("failed"):
-            names = [text(result, "name") for result in results
-                     if not result.get("failed") and not result.get("skipped")]
-            return [f"Rolled back: {', '.join(names) or 'none'}.", *remaining_lines]
+            rolled_back_names = [text(result, "name") for result in results
+                                 if not result.get("failed") and not result.get("skipped")]
+            return [f"Rolled back: {', '.join(rolled_back_names) or 'none'}.", *remaining_lines]
         if self.rollback:
             return [f"{'' if self.request.name else 'Rolled back: '}{message}.", *remaining_lines]
         is_awx = self.request.layer == "awx"
-        remaining = (self.history.summary.in_progress_even_if_failed
-                     if self.request.role != "rollback" else [])
+        names_in_progress = (self.history.summary.in_progress_even_if_failed
+                             if self.request.role != "rollback" else [])
         if (self._is_in_progress if event.turn.purpose in ("traffic", "check", "approval")
-                else is_awx and remaining):
-            back = next_steps.roll_back(self.request)
+                else is_awx and names_in_progress):
+            rollback_instruction = next_steps.roll_back(self.request)
             return ["The update is left at that stage.",
-                    f"Next: {again} to resume, or {back} to roll back."]
-        return remaining_lines or ([f"Next: {again}."] if is_awx else [])
+                    f"Next: {rerun_instruction} to resume, or {rollback_instruction} to roll back."]
+        return remaining_lines or ([f"Next: {rerun_instruction}."] if is_awx else [])
 
     @property
     def _failed_hooks(self) -> list[str]:
-        """Return a message line for each failed file of the failure hook, and for a failed
-        restoration of the route.
-        """
         return [f"Then {event.turn.file} has failed too: {text(event.failure, 'reason')}"
                 for event in self.history.with_purpose("restore", "failure")
                 if event.has_failed]
@@ -230,8 +218,7 @@ class Ending:
 def failure_of(request: Request, event: Event, reason: str, success: str) -> str:
     """Return the sentence about a failed turn, with its stage and the reason.
 
-    success: the message of the successful update. The sentence about a failed after hook begins
-    with this message.
+    success: the message of the successful update, which precedes the failure of an after hook.
     """
     turn, task = event.turn, text(event.failure, "task")
     if turn.purpose == "update" and request.role == "image_bump":
@@ -266,7 +253,7 @@ def report_data(request: Request, history: History, ending: Ending, caller: Json
                 ended: str) -> Json:
     """Return the data of the report, as a Run of plugin_utils/report/data.py.
 
-    caller: {"user": ..., "host": ...} of the run. began, ended: times of the run in RFC 3339.
+    caller: {"user": ..., "host": ...}. began, ended: times of the run in RFC 3339.
     """
     return {"name": request.title, "namespace": _namespace(request, history.results),
             "kind": ending.kind,
@@ -280,7 +267,6 @@ def report_data(request: Request, history: History, ending: Ending, caller: Json
 
 
 def _namespace(request: Request, results: t.Sequence[Json]) -> str:
-    """Return the namespace in the request, or else the namespace that the results show, or ""."""
     namespaces = (text(result, "namespace") for result in results)
     return text(request.options, "namespace") or next(filter(None, namespaces), "")
 
@@ -288,9 +274,8 @@ def _namespace(request: Request, results: t.Sequence[Json]) -> str:
 def failed_task(result: Json, name: str) -> Json:
     """Return the failure of a task, with the keys task, reason, gist and measured.
 
-    task: the name of the task. reason: the message of the task. gist: the failure in one sentence;
-    "" if the task does not run a module of this collection. measured: the measurements of an
-    analysis; {} for any other task.
+    reason: the message of the task. gist: the failure in one sentence; "" if the task does not run
+    a module of this collection. measured: the measurements of an analysis; {} for any other task.
     """
     if result.get("_ansible_no_log"):
         return {"task": name, "reason": "its output is hidden by no_log", "gist": "",
@@ -301,19 +286,18 @@ def failed_task(result: Json, name: str) -> Json:
 
 def message_of(result: Json) -> str:
     """Return the message of a failed task, or of its first failed item if the task has a loop."""
-    item = next((item for item in objects(result, "results") if item.get("failed")), result)
-    message = ": ".join(str(part) for part in (item.get("msg") or "no message", item.get("stderr"))
-                        if part)
+    failed = next((item for item in objects(result, "results") if item.get("failed")), result)
+    message = ": ".join(str(part) for part in (failed.get("msg") or "no message",
+                                               failed.get("stderr")) if part)
     if len(message) <= MAX_MESSAGE_LENGTH:
         return message
     return f"{message[:MAX_MESSAGE_LENGTH - 3]}..."
 
 
 def gist(result: Json) -> str:
-    """Return one sentence about the failure of a module of this collection.
+    """Return one sentence about the failure of a module of this collection; "" for other results.
 
-    For example: "Deployment shop/foo: the new pods do not become available." Return "" for any
-    other result.
+    For example: "Deployment shop/foo: the new pods do not become available."
     """
     failure = mapping(result, "failure")
     message = ": ".join(filter(None, (text(failure, "where"), text(failure, "what"))))
@@ -323,28 +307,25 @@ def gist(result: Json) -> str:
 def previous_images_by_name(results: t.Sequence[Json]) -> dict[str, dict[str, str]]:
     """Return the images that a run has replaced, by controller and container.
 
-    Only controllers whose update is complete are included. The images come from the results of the
-    run, and not from the record in the cluster, which another client may have written.
+    Only controllers whose update is complete are included. The record in the cluster is not used,
+    because another client may have written it.
     """
     latest = {text(result, "name"): result for result in results if not result.get("skipped")}
-    updated = [name
-               for name, phase in Summary(list(latest.values())).phases.items()
-               if phase == "complete"]
+    updated_names = [name
+                     for name, phase in Summary(list(latest.values())).phases.items()
+                     if phase == "complete"]
     scope = RollbackScope(list(results), [])
-    replaced = {name: scope.previous_images(name) for name in updated}
+    replaced = {name: scope.previous_images(name) for name in updated_names}
     return {name: images for name, images in replaced.items() if images}
 
 
 def artifacts(request: Request, history: History, ending: Ending, page: str = "") -> Json:
-    """Return the artifacts: the variables that AWX passes to the next job of a workflow.
-
-    page: the report as HTML, or "".
-    """
+    """Return the variables that AWX passes to the next job. page: the report as HTML, or ""."""
     requested_image = "" if request.role == "rollback" else text(request.options, "image")
     results = history.results
-    changed = list(dict.fromkeys(text(result, "name") for result in results
-                                 if result.get("changed")))
-    names = [] if request.name else changed or list(filter(None, history.summary.rollouts))
+    changed_names = list(dict.fromkeys(text(result, "name") for result in results
+                                       if result.get("changed")))
+    names = [] if request.name else changed_names or list(filter(None, history.summary.rollouts))
     rollouts = [mapping(result, "rollout") for result in results]
     images = mapping(rollouts[-1], "controller", "images") if rollouts and request.name else {}
     stored_page = (page if len(page) <= MAX_REPORT_LENGTH

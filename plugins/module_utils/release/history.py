@@ -15,14 +15,12 @@ from ..model.fields import Json, mapping, objects, text
 from .stage import Stage
 from .summary import Summary
 
-#: The purposes of the turns that belong to an update. If a turn with one of these purposes fails,
-#: the controllers may be rolled back (option on_failure).
+#: The purposes of the turns of an update, whose failure may roll back the controllers (on_failure).
 UPDATING = ("update", "traffic", "check", "approval")
-#: The beginning of the title of a turn that holds the requests: before the update to a stage, the
-#: turn sends all requests to the old pods.
+#: The beginning of the title of a turn that sends all requests to the old pods, before the update
+#: to a stage.
 HOLD = "Hold the requests for"
-#: The name of an option of traffic_split. With this option, the task changes nothing while an
-#: update is in progress.
+#: An option of traffic_split. With it, the task changes nothing while an update is in progress.
 BEFORE_UPDATE = "before_update"
 #: Keys of an analysis result that the report shows.
 MEASURED = ("name", "kind", "metrics", "measurements")
@@ -42,24 +40,22 @@ class Turn:
     purpose: str
     #: The stage, such as 10%; "" before the first stage.
     stage: str = ""
-    #: The task file of a check or hook, as typed by the user. For an analysis, a split or a list of
-    #: rollouts, the name of the module. For the wait for approval, "approval". Otherwise, "".
+    #: The task file of a check or hook, as typed by the user; the name of the module of an
+    #: analysis, a split or a list of rollouts; "approval"; or "".
     file: str = ""
     #: The absolute path of the task file.
     path: str = ""
-    #: The names of the controllers; empty for all controllers that the request selects.
+    #: The controllers; empty for all controllers of the request.
     names: list[str] = dataclasses.field(default_factory=list)
-    #: The options of the module that this turn adds to the options of the request.
+    #: The options of the module, in addition to those of the request.
     options: Json = dataclasses.field(default_factory=dict)
-    #: The analyses of the turn. Each has the keys name (of the controller) and analysis (the index
-    #: in Request.analyses).
+    #: The analyses: {"name": the controller, "analysis": the index in Request.analyses}.
     analyses: list[Json] = dataclasses.field(default_factory=list)
     #: Lines that the turn prints.
     lines: list[str] = dataclasses.field(default_factory=list)
-    #: The time at which the wait for an approval ends, in seconds since 1970.
+    #: The end of the wait for an approval, in seconds since 1970.
     deadline: float = 0.0
-    #: The share of the requests that the new pods get at the stage, such as 1%. "" if the requests
-    #: are not split: they go to old and new pods alike.
+    #: The share of the requests for the new pods, such as 1%; "" without a split.
     traffic: str = ""
 
 
@@ -68,9 +64,9 @@ class Event:
     """A turn that has ended."""
 
     turn: Turn
-    #: The start of the turn, in RFC 3339.
+    #: In RFC 3339.
     began: str
-    #: The end of the turn, in RFC 3339.
+    #: In RFC 3339.
     ended: str
     #: The result of the module, or of the wait for approval; {} for any other turn.
     result: Json = dataclasses.field(default_factory=dict)
@@ -115,7 +111,7 @@ class History:
 
     @functools.cached_property
     def failed(self) -> Event | None:
-        """Return the event of the first turn whose failure makes the run fail, or None."""
+        """Return the first event whose failure makes the run fail, or None."""
         purposes = (*UPDATING, "before", "after", "rollback", "look")
         return next((event for event in self.with_purpose(*purposes) if event.has_failed), None)
 
@@ -126,31 +122,27 @@ class History:
 
     @property
     def result(self) -> Json:
-        """Return the result of the last update or wait for approval.
-
-        If there is neither, return the result of the last rollback, or {}.
-        """
+        """Return the result of the last update or approval, else of the last rollback, or {}."""
         event = self.last("update", "approval") or self.last("rollback")
         return event.result if event else {}
 
     @property
     def message(self) -> str:
-        """Return the message of `result`. If the requests are split, add the message of the split.
-        """
+        """Return the message of `result`, with the message of a traffic split."""
         split = self.last("traffic")
         share = text(split.result, "msg") if split and self.traffic else ""
         return "; ".join(filter(None, (text(self.result, "msg"), share)))
 
     @property
     def summary(self) -> Summary:
-        """Return the status of the controllers according to `result`."""
+        """Return the status of the controllers."""
         return Summary.of(self.result)
 
     @property
     def results(self) -> list[Json]:
-        """Return all results of the module rolling_update, one for each controller and task."""
-        tasks = self.with_purpose("update", "rollback")
-        return [result for event in tasks for result in objects(event.result, "results")]
+        """Return all results of rolling_update, one for each controller and task."""
+        events = self.with_purpose("update", "rollback")
+        return [result for event in events for result in objects(event.result, "results")]
 
     @property
     def stage(self) -> str:
@@ -159,18 +151,17 @@ class History:
 
     @property
     def traffic(self) -> str:
-        """Return the share of the requests for the new pods; "" if this run has not set a share."""
+        """Return the share of the requests for the new pods; "" if not set by this run."""
         event = self.last("traffic")
         if event is None or event.has_failed or not self.summary.in_progress:
             return ""
-        # The weight in the result is None if the task has set no share: with before_update, a task
-        # changes nothing if an update is in progress.
+        # The weight is None if a task with before_update has set no share.
         is_set = event.result.get("weight", event.turn.traffic) is not None
         return event.turn.traffic if is_set else ""
 
     @property
     def may_hold_requests(self) -> bool:
-        """Return whether the run may have held the requests at the old pods before the update."""
+        """Return whether the run may have held the requests before the update."""
         return any(BEFORE_UPDATE in event.turn.options for event in self.with_purpose("traffic"))
 
     @property
@@ -190,7 +181,7 @@ class History:
 
     @property
     def compared_names(self) -> set[str]:
-        """Return the names of the controllers whose new and old pods an analysis has compared."""
+        """Return the names of the controllers whose old and new pods were compared."""
         return {text(measured, "name") for event in self.with_purpose("check")
                 for measured in objects(event.result, "results")
                 if measured.get("old_pods")}
@@ -198,9 +189,8 @@ class History:
     def stages(self, pauses: t.Sequence[Stage]) -> list[Json]:
         """Return the stages for the report.
 
-        Each has the keys stage, traffic, started, ended, outcome and checks. The wait for approval
-        has an entry of its own. If the last stage is below 100%, the update from the last stage to
-        the end has an entry of its own, too. pauses: the stages at which the update pauses.
+        Each has the keys stage, traffic, started, ended, outcome and checks. The wait for approval,
+        and the update from a last stage below 100% to the end, have entries of their own.
         """
         stages: list[Json] = []
         for event in self.with_purpose(*UPDATING):
@@ -232,21 +222,21 @@ def is_hold(turn: Turn) -> bool:
 def _checks(event: Event) -> list[Json]:
     """Return the checks of an event for the report.
 
-    Each has the keys file, outcome, message, at and measured. An analysis has one entry for each
-    controller. Any other check has one entry.
+    Each has the keys file, outcome, message, at and measured.
     """
     message = text(event.result, "msg") if event.turn.purpose == "traffic" else ""
     check = {"file": event.turn.file, "outcome": "passed", "message": message, "at": event.ended,
              "measured": {}}
-    passed = ([check | {"message": text(measured, "msg"), "measured": measured_by(measured)}
-               for measured in objects(event.result, "results")] if event.turn.do == "analyze"
-              else [])
+    passed_checks = ([check | {"message": text(measured, "msg"), "measured": measured_by(measured)}
+                      for measured in objects(event.result, "results")]
+                     if event.turn.do == "analyze" else [])
     if event.has_failed:
         reason = ": ".join(filter(None,
                                   (text(event.failure, "task"), text(event.failure, "reason"))))
         measured = measured_by(mapping(event.failure, "measured"))
-        return [*passed, check | {"outcome": "failed", "message": reason, "measured": measured}]
-    return passed if event.turn.do == "analyze" else [check]
+        return [*passed_checks,
+                check | {"outcome": "failed", "message": reason, "measured": measured}]
+    return passed_checks if event.turn.do == "analyze" else [check]
 
 
 def measured_by(result: Json) -> Json:

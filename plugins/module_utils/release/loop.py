@@ -53,26 +53,22 @@ def decide(request: Request, state: Json, done: Json, failure: Json, now: str,
 
 
 def answer(request: Request, state: Json, rollouts: list[Json] | None, now: str) -> Json:
-    """Return {"is_answered": ..., "looks": ...} for the wait for approval.
+    """Return {"is_answered": ..., "looks": the number of checks until the deadline}.
 
-    is_answered: whether the wait is over. looks: the number of checks until the deadline.
     rollouts: the current rollouts, or None if unknown.
     """
     history = History.read(state)
     deadline = Turn(**mapping(state, "turn")).deadline
-    time = seconds(now) or 0.0
-    approval = Approval(history.result, request.name, rollouts, deadline, time)
+    now_seconds = seconds(now) or 0.0
+    approval = Approval(history.result, request.name, rollouts, deadline, now_seconds)
     # Five checks more than needed, so that the deadline ends the wait, not the number of checks.
-    checks = math.ceil(max(0.0, deadline - time) / APPROVAL_POLL_INTERVAL) + 5
+    checks = math.ceil(max(0.0, deadline - now_seconds) / APPROVAL_POLL_INTERVAL) + 5
     return {"is_answered": approval.outcome != "waiting", "looks": checks}
 
 
 def _event(request: Request, history: History, turn: Turn, began: str, now: str, done: Json,
            failure: Json) -> Event:
-    """Return the event of a turn that has ended.
-
-    began: the start of the turn, in RFC 3339. now, done, failure: see decide().
-    """
+    """Return the event of a turn that has ended. began, now: in RFC 3339."""
     result: Json = {}
     if turn.do in ("update", "split"):
         result = done
@@ -107,19 +103,18 @@ def _denial(request: Request, outcome: str, deadline: float) -> Json:
 def _facts(release: Release, turn: Turn, began: str, caller: Json) -> Json:
     """Return the facts for the task files of the user.
 
-    A key is the name of a fact without the prefix of the role, such as "stage" for the fact
-    image_bump_stage. began: the start of the run, in RFC 3339.
+    A key such as "stage" is for the fact image_bump_stage. began: the start of the run.
     """
     request, history = release.request, release.history
-    last = history.last("update", "rollback", "approval")
-    summary = Summary.of(last.result if last else {})
+    last_event = history.last("update", "rollback", "approval")
+    summary = Summary.of(last_event.result if last_event else {})
     has_outcome, ending = turn.purpose in FINAL_PURPOSES, release.ending
-    looks = [event for event in history.events_at_stage if event.turn.do == "look"]
-    rollouts = objects(looks[-1].result, "rollouts") if looks else []
+    look_events = [event for event in history.events_at_stage if event.turn.do == "look"]
+    rollouts = objects(look_events[-1].result, "rollouts") if look_events else []
     pods = [pod for rollout in rollouts if text(rollout, "name") in summary.rollouts
             for pod in objects(rollout, "pods") if pod.get("is_new")]
     return {"stage": history.stage, "traffic": history.traffic,
-            "result": last.result if last else {}, "rollouts": summary.rollouts,
+            "result": last_event.result if last_event else {}, "rollouts": summary.rollouts,
             "sizes": summary.sizes, "pods": pods,
             "history": {"stages": history.stages(request.pauses), "results": history.results},
             "outcome": ending.outcome if has_outcome else "",

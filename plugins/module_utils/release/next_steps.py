@@ -2,11 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The next commands after a release, in the words of the layer that the user runs. Pure.
-
-A user of a role runs a playbook of their own, a user of a playbook types ansible-playbook, and a
-user of AWX launches job templates.
-"""
+"""The next commands after a release, in the words of the layer that the user runs. Pure."""
 
 from __future__ import annotations
 
@@ -19,23 +15,19 @@ from ..model.fields import Json
 from .request import Request, variable
 from .stage import parse_stage
 
-#: The advice to a user of a playbook if there is no command that is safe to paste.
+#: The advice if there is no command that is safe to paste.
 _SAME_COMMAND = "run the same command again"
-#: Options with a list. A user can also type the list as one text with commas.
+#: Options with a list, which users can also type as one text with commas.
 COMMA_SEPARATED = ("names", "stages")
 
 
 def for_this_cluster(request: Request) -> list[str]:
-    """Return a list with one message line: the advice to repeat the play for this cluster only.
-
-    Return [] if the user does not run a playbook on the hosts of an inventory.
-    """
-    advice = _repeat_for_host(request)
+    """Return a list with the advice to repeat the play for this cluster only, or []."""
+    advice = _advice_for_host(request)
     return [f"Next, for this cluster only: {advice}."] if advice else []
 
 
-def _repeat_for_host(request: Request) -> str:
-    """Return the advice to repeat the play with --limit, or ""."""
+def _advice_for_host(request: Request) -> str:
     if not request.host or request.layer != "playbook":
         return ""
     return f"{_SAME_COMMAND} with --limit {shlex.quote(request.host)}"
@@ -56,15 +48,11 @@ def roll_back(request: Request) -> str:
 def commands(request: Request, *, is_resumable: bool, is_paused: bool) -> list[str]:
     """Return the commands to repeat or resume the run, and to roll back an update in progress."""
     rollback = [_rollback_command(request)] if is_resumable else []
-    return [_repeat_for_host(request) or _repeat(request, is_paused), *rollback]
+    return [_advice_for_host(request) or _repeat_command(request, is_paused), *rollback]
 
 
-def _repeat(request: Request, is_paused: bool) -> str:
-    """Return the command that repeats the run.
-
-    If the update is paused, the command changes the stages to 100%, so that the update continues to
-    its end.
-    """
+def _repeat_command(request: Request, is_paused: bool) -> str:
+    """Return the command that repeats the run, and continues a paused update to its end."""
     changes = {request.variable("stages"): "100%"} if is_paused else {}
     if request.layer == "awx":
         return describe_rerun(changes, relaunch(request.job_template, changes))
@@ -78,7 +66,6 @@ def _repeat(request: Request, is_paused: bool) -> str:
 
 
 def _rollback_command(request: Request) -> str:
-    """Return the command that rolls back the controllers of the request."""
     options = request.selection | request.namespace_and_kind
     variables: Json = {variable("rollback", request.layer, option): _with_commas(option, value)
                        for option, value in options.items()}
@@ -95,10 +82,6 @@ def _rollback_command(request: Request) -> str:
 
 
 def _with_commas(option: str, value: t.Any) -> t.Any:
-    """Return the value of an option as users type it.
-
-    Names and stages become one text with commas, because the playbooks split such a text.
-    """
     if option not in COMMA_SEPARATED or not isinstance(value, list):
         return value
     return ",".join(str(parse_stage(option, entry)) if option == "stages" else str(entry)

@@ -17,10 +17,9 @@ from .stage import COMPLETE, Stage, errors_of_shares, parse_stage
 
 #: Options that select controllers.
 SELECTIONS = ("name", "names", "label_selectors")
-#: Options that select images.
 IMAGES = ("image", "images", "container")
-#: Options that have another name as variables of the playbooks. Each of them has the name of an
-#: Ansible keyword, and Ansible warns about a variable with the name of a keyword.
+#: The variables of the playbooks for options with the name of an Ansible keyword. (Ansible warns
+#: about a variable with such a name.)
 PLAYBOOK_NAMES = {"name": "controller", "namespace": "controller_namespace",
                   "timeout": "time_limit"}
 
@@ -46,14 +45,12 @@ class Request:
     role: str
     #: What the user runs: role, playbook or awx. Messages name the variables of this layer.
     layer: str
-    #: One option of SELECTIONS, with its value, such as {"name": "web"}.
+    #: One option of SELECTIONS, such as {"name": "web"}.
     selection: Json
     #: The options of the module rolling_update, without the selection.
     options: Json
-    #: For a rollback, the images that a run of image_bump has replaced, by controller and
-    #: container.
+    #: The images that a rollback restores, by controller and container.
     previous_images: dict[str, Json]
-    #: The stages, in order.
     stages: list[Stage]
     #: The options of the module rollout_analysis for each analysis.
     analyses: list[Json]
@@ -68,19 +65,18 @@ class Request:
     keep_old_for: str
     #: The path of the report; "" without a report.
     report: str
-    #: Whether the file of the report exists.
+    #: Whether the report exists already.
     has_page: bool
     #: Whether the next job of a workflow needs artifacts (set_stats).
     has_artifacts: bool
     check_mode: bool
     #: The inventory host, which stands for a cluster; "" if the play runs only on localhost.
     host: str
-    #: An error message for each invalid value.
     errors: list[str]
     #: The name of the job template that AWX has launched, or "".
     job_template: str = ""
-    #: The options whose values differ from their defaults, for a command that repeats the run. {}
-    #: if these options would not suffice, for example because the user has set other variables.
+    #: The options with values other than the defaults, for a command that repeats the run; {} if
+    #: these options would not suffice.
     user_options: Json = dataclasses.field(default_factory=dict)
     #: The variables of a playbook that select the cluster.
     cluster: Json = dataclasses.field(default_factory=dict)
@@ -91,7 +87,7 @@ class Request:
     def of(cls, variables: Json) -> Request:
         """Build a request from the output of the lookup release_request.
 
-        Invalid values raise no exception. The attribute `errors` has a message for each of them.
+        Invalid values raise no exception: their messages are in `errors`.
         """
         role, layer = text(variables, "role"), text(variables, "layer")
         errors = [str(error) for error in values(variables, "errors")]
@@ -110,7 +106,7 @@ class Request:
             errors.append(f"{name_of('analysis')} is not a list of dictionaries")
             analyses = []
         approve_within = variables.get("approve_within") or ""
-        errors += (_error(duration, name_of("approve_within"), approve_within)
+        errors += (_errors_of_value(duration, name_of("approve_within"), approve_within)
                    if approve_within else [])
         options = mapping(variables, "options")
         keep_for = text(variables, "keep_old_for")
@@ -118,7 +114,8 @@ class Request:
         errors += errors_of_shares(stages, selection, traffic, name_of,
                                    keeps_old=_keeps_old(options))
         for option, value in options.items():
-            errors += _error(functools.partial(refuse_invalid, option), name_of(option), value)
+            errors += _errors_of_value(functools.partial(refuse_invalid, option), name_of(option),
+                                       value)
         files = {hook: [File(text(file, "typed"), text(file, "path"))
                         for file in objects(mapping(variables, "files"), hook)]
                  for hook in ("before", "verify", "after", "failure")}
@@ -141,7 +138,7 @@ class Request:
 
     @property
     def title(self) -> str:
-        """Return the selected name, names or labels as a text, for titles and messages."""
+        """Return the selected name, names or labels as a text."""
         (selected, *_more) = self.selection.values() if self.selection else ("",)
         return (", ".join(map(str, selected)) if isinstance(selected, list | tuple)
                 else str(selected))
@@ -151,8 +148,8 @@ class Request:
         """Return the stages at which the update pauses, in order.
 
         At 100%, the update pauses only if there are checks, or with keep_old. With keep_old_for,
-        the list has the last stage twice. At the second entry, the update keeps the old pods for
-        the time in keep_old_for. In check mode, there are no pods to check, and the list is empty.
+        the list has the last stage twice: at the second one, the old pods are kept for that time.
+        In check mode, there are no pods to check.
         """
         if self.check_mode:
             return []
@@ -164,10 +161,7 @@ class Request:
 
     @property
     def finishes(self) -> bool:
-        """Return whether the run completes the update without an approval.
-
-        Otherwise, the last stage is below 100%: the update stays paused there, unless approved.
-        """
+        """Return whether the run completes the update without an approval."""
         return self.check_mode or self.stages[-1].is_complete
 
     @property
@@ -195,8 +189,8 @@ class Request:
         """Return the groups of controllers that a rollback updates together, as (names, images).
 
         The controllers of a group have the same previous images (by container). Without previous
-        images, the only group is ([], {}). It stands for all controllers of the selection, with the
-        image options of the request. If the request has no image, there is no group.
+        images, the only group is ([], {}): all controllers of the selection, with the image options
+        of the request.
         """
         groups: list[tuple[list[str], Json]] = []
         for name, images in self.previous_images.items():
@@ -222,12 +216,12 @@ def variable(role: str, layer: str, option: str) -> str:
     return f"{role}_{option}" if layer == "role" else PLAYBOOK_NAMES.get(option, option)
 
 
-def _stages(variables: Json, option: str, errors: list[str]) -> list[Stage]:
+def _stages(variables: Json, message_start: str, errors: list[str]) -> list[Stage]:
     """Return the stages; add a message to errors for each invalid stage."""
     stages = []
     for value in values(variables, "stages"):
         try:
-            stages.append(parse_stage(option, value))
+            stages.append(parse_stage(message_start, value))
         except RolloutError as error:
             errors.append(error.what)
     return stages or [COMPLETE]
@@ -244,11 +238,10 @@ def _keeps_old(options: Json) -> bool:
 
 def _errors_of_keep_for(keep_for: str, options: Json, stages: t.Sequence[Stage],
                         name_of: t.Callable[[str], str]) -> list[str]:
-    """Return the errors of the option keep_old_for."""
     if not keep_for:
         return []
     option = name_of("keep_old_for")
-    errors = _error(duration, option, keep_for)
+    errors = _errors_of_value(duration, option, keep_for)
     if not _keeps_old(options):
         errors.append(f"{option} keeps the old pods of all stages: set {name_of('keep_old')}")
     if not stages[-1].is_complete:
@@ -256,10 +249,11 @@ def _errors_of_keep_for(keep_for: str, options: Json, stages: t.Sequence[Stage],
     return errors
 
 
-def _error(read: t.Callable[[str, t.Any], t.Any], option: str, value: t.Any) -> list[str]:
-    """Return a list with the message of the error that read(option, value) raises, or []."""
+def _errors_of_value(parse: t.Callable[[str, t.Any], t.Any], option: str,
+                     value: t.Any) -> list[str]:
+    """Return a list with the message of the error that parse(option, value) raises, or []."""
     try:
-        read(option, value)
+        parse(option, value)
     except RolloutError as error:
         return [error.what]
     return []

@@ -4,8 +4,7 @@
 
 """Decide which controllers a failed run of a role rolls back, and which it only reports. Pure.
 
-A run updates its controllers stage by stage, with one task of the module for each stage. A task
-that fails has no result for the controllers that it did not reach, so the decision uses the last
+A failed task has no result for the controllers that it did not reach, so the decision uses the last
 result of each controller in the whole run.
 
 | last result of a controller | action of the role |
@@ -35,20 +34,17 @@ IN_PROGRESS = ("paused", "progressing")
 
 @dataclasses.dataclass(frozen=True)
 class RollbackScope:
-    """The controllers that a run has updated, from the results of all its tasks."""
+    """The controllers that a run has updated."""
 
     #: One result for each controller and task, in the order of the tasks.
     results: list[Json]
-    #: The results of the last update or wait for approval, one for each controller. After a wait,
-    #: these results show the changes that other clients have made during the wait.
+    #: The results of the last update or wait for approval. After a wait, they show the changes by
+    #: other clients.
     last: list[Json]
 
     @functools.cached_property
     def latest(self) -> dict[str, Json]:
-        """Return the last result of each controller, by name.
-
-        Controllers that another client has updated since are left out.
-        """
+        """Return the last result, by name, of each controller not updated by another client."""
         latest: dict[str, Json] = {}
         for result in [*self.results, *self.last]:
             name = text(result, "name")
@@ -73,10 +69,7 @@ class RollbackScope:
 
     @property
     def not_rolled_back(self) -> dict[str, Json]:
-        """Return the last results, by name, of controllers whose task failed after a change.
-
-        Controllers that the module has rolled back are left out.
-        """
+        """Return the last results, by name, of controllers that failed after a change."""
         return {name: result for name, result in self.latest.items()
                 if result.get("failed") and result.get("changed") and not _is_rolled_back(result)}
 
@@ -90,8 +83,8 @@ class RollbackScope:
     def _is_in_progress(self, name: str, result: Json) -> bool:
         """Return whether an update of the controller by this run is still in progress.
 
-        name: the controller. result: its last result. If the last task failed without a change, the
-        update of an earlier stage is still in progress, unless another update has replaced it.
+        If its last task failed without a change, the update of an earlier stage is still in
+        progress, unless another update has replaced it.
         """
         if not result.get("failed"):
             return _phase(result) in IN_PROGRESS
@@ -102,10 +95,6 @@ class RollbackScope:
 
     @functools.cached_property
     def _last_in_progress(self) -> dict[str, Json]:
-        """Return the last rollout in progress of each controller, by name.
-
-        Only the results of successful tasks count.
-        """
         return {text(result, "name"): mapping(result, "rollout") for result in self.results
                 if not result.get("failed") and not result.get("skipped")
                 and _phase(result) in IN_PROGRESS}
@@ -123,8 +112,7 @@ class RollbackScope:
 def is_same_update(earlier: Json, current: Json) -> bool:
     """Return whether a controller still has the update of this run, or the rollback of that update.
 
-    earlier: the rollout of this run. current: the current rollout. If the current rollout leads to
-    other images, it is an update by another client.
+    A rollout to other images is an update by another client.
     """
     return (text(current, "direction") != "forward"
             or desired_images(current) == desired_images(earlier))
@@ -145,13 +133,13 @@ def _is_rolled_back(result: Json) -> bool:
             and text(mapping(rollout, "last_rollout"), "outcome") == "rolled_back")
 
 
-def lines_about_remaining_updates(scope: RollbackScope, rollback: list[Json]) -> list[str]:
+def lines_about_remaining_updates(scope: RollbackScope, rollback_results: list[Json]) -> list[str]:
     """Return message lines about controllers that are not rolled back, with the next commands.
 
-    rollback: the results of the role's own rollback, one for each controller.
+    rollback_results: the results of the role's own rollback, one for each controller.
     """
     failed_results = scope.not_rolled_back | {
-        text(result, "name"): result for result in rollback if result.get("failed")}
+        text(result, "name"): result for result in rollback_results if result.get("failed")}
     lines = []
     for name, result in failed_results.items():
         failure = mapping(result, "failure")
@@ -161,17 +149,17 @@ def lines_about_remaining_updates(scope: RollbackScope, rollback: list[Json]) ->
         lines.append(f"{name} is not rolled back: {why or text(result, 'msg')}.".replace("..", "."))
         lines += [f"Next: {line.strip()}"
                   for line in text(failure, "next_command").splitlines()[:1]]
-    names_by_option: dict[str, list[str]] = {}
+    names_by_clause: dict[str, list[str]] = {}
     for name in scope.updated:
-        names_by_option.setdefault(_as_option(scope.previous_images(name)), []).append(name)
-    for option, names in names_by_option.items():
+        names_by_clause.setdefault(_image_clause(scope.previous_images(name)), []).append(name)
+    for clause, names in names_by_clause.items():
         lines += [f"Updated before the failure, and not rolled back: {', '.join(names)}.",
-                  f"Next: run baton.kubernetes.rollback with names={','.join(names)} {option}to "
+                  f"Next: run baton.kubernetes.rollback with names={','.join(names)} {clause}to "
                   f"roll {'it' if len(names) == 1 else 'them'} back, too."]
     return lines
 
 
-def _as_option(images: dict[str, str]) -> str:
+def _image_clause(images: dict[str, str]) -> str:
     """Return a part of the next command, such as "and image=web:1 "; "" without images."""
     if len(images) == 1:
         ((_container, image),) = images.items()

@@ -26,8 +26,8 @@ class Stage:
     pods: str
     #: The percentage of the requests for the new pods; "" if the requests follow the pods.
     traffic: str = ""
-    #: How long the update keeps the old pods at this stage before it ends, such as "15m". Only the
-    #: stage that the option keep_old_for adds has a value. Any other stage has "".
+    #: How long the update keeps the old pods at this stage before it ends, such as "15m"; "" except
+    #: at the stage that the option keep_old_for adds.
     keep_for: str = ""
 
     def __str__(self) -> str:
@@ -52,11 +52,11 @@ class Stage:
 COMPLETE = Stage("100%")
 
 
-def parse_stage(option: str, value: t.Any) -> Stage:
+def parse_stage(message_start: str, value: t.Any) -> Stage:
     """Return the stage in a text or a dictionary. Raises RolloutError.
 
-    option: the beginning of the error message. The share of the requests is not validated here:
-    plugin_utils/shares.py validates the share as the option weight of the module traffic_split.
+    message_start: the beginning of the error message. The share of the requests is validated in
+    plugin_utils/shares.py.
 
     >>> parse_stage("stages", "10% / 0.5"), parse_stage("stages", {"pods": 3, "traffic": "1%"})
     (Stage(pods='10%', traffic='0.5%'), Stage(pods='3', traffic='1%'))
@@ -64,14 +64,15 @@ def parse_stage(option: str, value: t.Any) -> Stage:
     if isinstance(value, dict):
         unknown = ", ".join(sorted(str(key) for key in value.keys() - set(KEYS)))
         if unknown or "pods" not in value:
-            raise RolloutError(f"{option} a stage has the keys pods and traffic"
+            raise RolloutError(f"{message_start} a stage has the keys pods and traffic"
                                + (f", not {unknown}" if unknown else ": pods is missing"))
         pods, share = value["pods"], value.get("traffic")
     else:
         pods, slash, share = str(value).partition("/")
         if slash and not share.strip():
-            raise RolloutError(f"{option} {value} has no share of the requests after the slash")
-    size(option, pods)  # raises RolloutError for an invalid number
+            raise RolloutError(f"{message_start} {value} has no share of the requests after the "
+                               "slash")
+    size(message_start, pods)  # raises RolloutError for an invalid number
     share = "" if share is None else str(share).strip().removesuffix("%").rstrip()
     return Stage(str(pods).strip(), f"{share}%" if share else "")
 
@@ -82,17 +83,18 @@ def errors_of_shares(stages: t.Sequence[Stage], selection: Json, traffic: Json,
 
     name_of: returns the name under which the user sets an option (see Request.variable).
     """
-    shares = [stage for stage in stages if stage.traffic]
-    if not shares:
+    stages_with_share = [stage for stage in stages if stage.traffic]
+    if not stages_with_share:
         return []
-    first, option = shares[0], f"{name_of('stages')}: "
-    errors = [f"{option}{stage} leaves no old pods for the other requests: a share needs fewer "
-              f"than 100% of the pods, or {name_of('keep_old')}" for stage in shares
+    first, message_start = stages_with_share[0], f"{name_of('stages')}: "
+    errors = [f"{message_start}{stage} leaves no old pods for the other requests: a share needs "
+              f"fewer than 100% of the pods, or {name_of('keep_old')}"
+              for stage in stages_with_share
               if stage.size == Size(100, percent=True) and not keeps_old]
     if not (traffic.get("route") or traffic.get("service")):
-        errors.append(f"{option}{first} is a share of the requests: give {name_of('route')}, the "
-                      f"route of the requests; or only {name_of('service')}, for 0% or 100%")
+        errors.append(f"{message_start}{first} is a share of the requests: give {name_of('route')},"
+                      f" the route of the requests; or only {name_of('service')}, for 0% or 100%")
     if not selection.get("name"):
-        errors.append(f"{option}{first} is a share of the requests of one controller: give "
+        errors.append(f"{message_start}{first} is a share of the requests of one controller: give "
                       f"{name_of('name')}, and release further controllers in runs of their own")
     return errors

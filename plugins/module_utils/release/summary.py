@@ -20,7 +20,7 @@ from .rollback_scope import IN_PROGRESS
 class Summary:
     """The status of the controllers after a task of the module."""
 
-    #: The results, one for each controller.
+    #: One for each controller.
     results: list[Json]
 
     @classmethod
@@ -43,10 +43,7 @@ class Summary:
 
     @property
     def phases(self) -> dict[str, str]:
-        """Return the phase of each controller, by name.
-
-        Controllers that have failed or been skipped are left out.
-        """
+        """Return the phase of each controller that has not failed or been skipped, by name."""
         return {text(result, "name"): text(mapping(result, "rollout"), "phase")
                 for result in self.results
                 if not result.get("failed") and not result.get("skipped")}
@@ -58,26 +55,18 @@ class Summary:
 
     @property
     def stage_outcome(self) -> str:
-        """Return "passed", or "stopped" if a controller has not reached the stage.
-
-        Controllers that have failed or been skipped do not count.
-        """
+        """Return "passed", or "stopped" if a controller has not reached the stage."""
         return "passed" if set(self.phases.values()) <= {"paused", "complete"} else "stopped"
 
     @property
     def in_progress(self) -> list[str]:
-        """Return the names of the controllers that are paused or progressing.
-
-        Controllers that have failed or been skipped are left out.
+        """Return the names of the paused or progressing controllers, except failed or skipped ones.
         """
         return [name for name, phase in self.phases.items() if phase in IN_PROGRESS]
 
     @property
     def in_progress_even_if_failed(self) -> list[str]:
-        """Return the names of the controllers that are paused or progressing.
-
-        A controller is included even if it has failed or been skipped.
-        """
+        """Return the names of all paused or progressing controllers."""
         return [name for name, rollout in self.rollouts.items()
                 if text(rollout, "phase") in IN_PROGRESS]
 

@@ -4,9 +4,8 @@
 
 """The decision tables of a release: the next turn of the roles image_bump and rollback. Pure.
 
-A release is one run of a role. `next_turn` returns the turn of the first row whose condition holds
-for the request and the history of the run (conditions.py). The rows for a failure come first, so
-that no stage begins after a failure. docs/concepts/release.md has the same tables.
+The first row whose condition holds (conditions.py) decides the next turn. The rows for a failure
+come first, so that no stage begins after a failure. docs/concepts/release.md has the same tables.
 """
 
 from __future__ import annotations
@@ -87,23 +86,22 @@ def _look(purpose: str, title: str, release: Release, with_pods: bool = False,
 
 
 def _show_how_to_approve(release: Release) -> Turn:
-    result, within = release.history.result, release.request.approve_within or 0.0
-    end = deadline(result, within, seconds(release.now) or 0.0)
-    results = [item for item in objects(result, "results")
-               if item.get("resume_command")]
-    resume, roll_back = ("; ".join(dict.fromkeys(text(item, key) for item in results))
+    result, seconds_to_approve = release.history.result, release.request.approve_within or 0.0
+    approval_deadline = deadline(result, seconds_to_approve, seconds(release.now) or 0.0)
+    paused_results = [item for item in objects(result, "results") if item.get("resume_command")]
+    resume, roll_back = ("; ".join(dict.fromkeys(text(item, key) for item in paused_results))
                          for key in ("resume_command", "rollback_command"))
-    lines = [f"{release.request.title} waits for approval until {rfc3339(end)}.",
+    lines = [f"{release.request.title} waits for approval until {rfc3339(approval_deadline)}.",
              f"To resume: {resume}", f"To roll back: {roll_back}"]
     return Turn("show", "Show how to approve", "ask", release.history.stage, lines=lines,
-                deadline=end)
+                deadline=approval_deadline)
 
 
 def _wait_for_approval(release: Release) -> Turn:
-    end = release.history.with_purpose("ask")[-1].turn.deadline
+    approval_deadline = release.history.with_purpose("ask")[-1].turn.deadline
     return Turn("ask", "Wait for approval", "approval", release.history.stage, "approval",
-                names=release.turn_names(release.history.summary.in_progress), deadline=end,
-                traffic=release.history.traffic)
+                names=release.turn_names(release.history.summary.in_progress),
+                deadline=approval_deadline, traffic=release.history.traffic)
 
 
 def _roll_back(release: Release, names: t.Sequence[str]) -> Turn:
@@ -115,28 +113,26 @@ def _roll_back(release: Release, names: t.Sequence[str]) -> Turn:
 
 def _plan(release: Release) -> Turn:
     request = release.request
-    checks = [*(["analyses"] if request.analyses else []), *(file.typed for file in request.verify)]
+    check_names = [*(["analyses"] if request.analyses else []),
+                   *(file.typed for file in request.verify)]
     previous_stages = [None, *request.stages]
-    stages = [line for previous, stage in zip(previous_stages, request.stages, strict=False)
-              for line in _planned_stage(request, previous, stage, checks)]
-    approval = ["Wait for approval"] if request.approve_within is not None else []
-    keep = ([f"Keep the old pods of {request.title} for {request.keep_old_for}"]
-            if request.keep_old_for else [])
-    end = ([f"Update {request.title} to the end"] if request.stages[-1].is_complete or approval
-           else [])
-    return Turn("show", "Show the stages", "plan", lines=[*stages, *keep, *approval, *end])
+    stage_lines = [line for previous, stage in zip(previous_stages, request.stages, strict=False)
+                   for line in _planned_stage(request, previous, stage, check_names)]
+    approval_lines = ["Wait for approval"] if request.approve_within is not None else []
+    keep_lines = ([f"Keep the old pods of {request.title} for {request.keep_old_for}"]
+                  if request.keep_old_for else [])
+    end_lines = ([f"Update {request.title} to the end"]
+                 if request.stages[-1].is_complete or approval_lines else [])
+    return Turn("show", "Show the stages", "plan",
+                lines=[*stage_lines, *keep_lines, *approval_lines, *end_lines])
 
 
 def _planned_stage(request: Request, previous: Stage | None, stage: Stage,
-                   checks: list[str]) -> list[str]:
-    """Return the lines of the plan for one stage.
-
-    previous: the previous stage, or None. checks: the names of the checks.
-    """
+                   check_names: list[str]) -> list[str]:
     is_restored = previous and previous.traffic and not stage.traffic
     is_held = stage.traffic and not (previous and previous.traffic)
     share = [f"send {stage.traffic} of the requests to the new pods"] if stage.traffic else []
-    follows = ", ".join([*share, *checks])
+    follows = ", ".join([*share, *check_names])
     return [*([f"Restore the route of {request.title}"] if is_restored else []),
             *([f"{HOLD} {request.title} before the update to {stage.pods}"] if is_held else []),
             f"Update {request.title} to {stage.pods}" + (f", then {follows}" if follows else "")]
@@ -162,11 +158,10 @@ class Row(t.NamedTuple):
 
     #: The condition in words, as in docs/concepts/release.md.
     case: str
-    #: The turn that follows, in words, as in docs/concepts/release.md.
+    #: The turn that follows, in words.
     follows: str
     #: Returns a true value if the condition holds.
     holds: t.Callable[[Release], t.Any]
-    #: Returns the turn that follows.
     turn: t.Callable[[Release], Turn]
 
 
@@ -180,14 +175,14 @@ ARTIFACTS = Row("the run has ended in a workflow", "pass the artifacts to the ne
 REFUSED_IN_WORKFLOW = ARTIFACTS._replace(case="the request has an error, in a workflow",
                                          holds=lambda release: release.ending.is_refused
                                          and not release.has_passed_artifacts)
-#: The rows for the time after a failure. Each table has them before the rows of the stages.
+#: The rows after a failure, before the rows of the stages.
 FAILED = [
     Row("a failure, and the failure hook has more files",
         "run the next file; if a file fails, run no more",
         lambda release: release.has_failed and release.next_failure_file,
         lambda release: _run("failure", release.next_failure_file, release)),
 ]
-#: The last rows of each table. They apply after a failure and after a success.
+#: The last rows of each table, after a failure or a success.
 END = [
     Row("the run has ended, and a report is requested", "write the report",
         lambda release: not release.has_report and release.request.role == "image_bump",
@@ -205,7 +200,6 @@ END = [
 
 
 def _unless_failed(*rows: Row) -> list[Row]:
-    """Return the rows with the additional condition that nothing has failed."""
     return [row._replace(holds=functools.partial(_holds_unless_failed, row.holds)) for row in rows]
 
 

@@ -19,8 +19,7 @@ from .request import IMAGES, SELECTIONS, Request
 def module_options(request: Request, turn: Turn) -> Json:
     """Return the options of the module that a turn runs.
 
-    A turn without names applies to the controllers that the request selects. For a rollback,
-    options that apply only to updates are omitted (model/commands.py).
+    For a rollback, options that apply only to updates are omitted (model/commands.py).
     """
     if turn.do == "split":
         return split_options(request, turn)
@@ -45,20 +44,19 @@ def module_options(request: Request, turn: Turn) -> Json:
 
 def split_options(request: Request, turn: Turn) -> Json:
     """Return the options of the module traffic_split for a turn."""
-    shared = {option: request.options[option] for option in ("deployment_label_key", "progress")
-              if option in request.options}
-    target = {option: value for option, value in request.traffic.items() if value}
+    shared_options = {option: request.options[option]
+                      for option in ("deployment_label_key", "progress")
+                      if option in request.options}
+    traffic_options = {option: value for option, value in request.traffic.items() if value}
     is_before_update = is_hold(turn) and BEFORE_UPDATE in turn.options
     update = {"update": _update_options(request, turn)} if is_before_update else {}
-    return request.selection | request.namespace_and_kind | shared | target | turn.options | update
+    return (request.selection | request.namespace_and_kind | shared_options | traffic_options
+            | turn.options | update)
 
 
-def _update_options(request: Request, turn: Turn) -> Json:
-    """Return the options of the update before which the requests are held.
-
-    turn: the turn that holds the requests. Its stage is the stage of the update.
-    """
-    update = Turn("update", turn.title, "update", turn.stage, options={"pause_at": turn.stage})
+def _update_options(request: Request, hold: Turn) -> Json:
+    """Return the options of the update before which the requests are held."""
+    update = Turn("update", hold.title, "update", hold.stage, options={"pause_at": hold.stage})
     return {option: value for option, value in module_options(request, update).items()
             if not option.startswith("_")}
 
@@ -66,11 +64,11 @@ def _update_options(request: Request, turn: Turn) -> Json:
 def analysis_options(release: Release, pair: Json, measured: t.Sequence[Json]) -> Json:
     """Return the options of rollout_analysis for one controller and one analysis.
 
-    At 100%, an analysis has no old pods for a comparison. It then passes only if an earlier
-    analysis of the run has compared new and old pods of the controller.
+    At 100%, without old pods, an analysis passes only if an earlier one of the run has compared new
+    and old pods.
 
-    pair: the name of the controller (key name) and the index of the analysis in Request.analyses
-    (key analysis). measured: the results of this turn so far.
+    pair: {"name": the controller, "analysis": the index in Request.analyses}. measured: the results
+    of this turn so far.
     """
     name = text(pair, "name")
     has_compared = (name in release.history.compared_names

@@ -26,14 +26,12 @@ def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, ga
              memory: Memory, lease: Lease, recorder: Recorder, error: RolloutError) -> None:
     """Apply the cleanup steps, and record the failure of the update in an Event.
 
-    error: the error of the update. If the cluster replaces failing pods again and again, its text
-    then also says whether the cleanup has ended this. If another task has acquired the Lease, no
-    step is applied. A failure of the cleanup itself is ignored, so that the user reads the error of
-    the update.
+    If the cluster keeps replacing failing pods, the text of `error` then says whether the cleanup
+    has ended this. A failure of the cleanup is ignored, so that the user reads the error of the
+    update.
     """
 
     def apply(step: Step) -> bool:
-        """Write a step; return whether the API server accepted the write."""
         lease.renew()
         if is_written := gateway.write(step.write):
             recorder.report_step(step)
@@ -46,14 +44,13 @@ def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, ga
             observed = observe()
         except RolloutError:
             raise  # The cleanup ends here: nothing can be planned.
-        except Exception:  # Probably a bug. The last observation suffices to plan the cleanup.
+        except Exception:  # Probably a bug. The last observation suffices.
             observed = _last_observed(request, gateway, memory)
         if isinstance(error, RolloutFailed) and error.is_endless and observed.in_progress:
             step = flow.halt_step(observed)
             error.what += (f"; {step.name} creates no more pods" if step and apply(step)
                            else "; the cluster keeps creating replacements")
-        # It may take long until a user runs the task again. The service needs its autoscaler until
-        # then.
+        # The service needs its autoscaler until a user runs the task again.
         if observed.autoscaler and (step := autoscaler.restore(observed.autoscaler)):
             apply(step)
     if isinstance(error, RolloutFailed):
@@ -61,7 +58,6 @@ def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, ga
 
 
 def _last_observed(request: Request, gateway: Gateway, memory: Memory) -> Observed:
-    """Return the last observation, with the autoscaler read again."""
     read_autoscalers(gateway, memory)
-    current = autoscaler.autoscaler_of(request, memory.autoscalers)
-    return dataclasses.replace(memory.observed, autoscaler=current)
+    current_autoscaler = autoscaler.autoscaler_of(request, memory.autoscalers)
+    return dataclasses.replace(memory.observed, autoscaler=current_autoscaler)

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The system clock, and the simulated clock of check mode.
-
-The update loop reads the time only through a clock, which check mode and tests can replace.
-"""
+"""The system clock, and the simulated clock of check mode."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ import typing as t
 class Clock:
     """The system clock."""
 
-    #: False for a simulated clock.
     is_real = True
 
     def monotonic(self) -> float:
@@ -27,7 +23,7 @@ class Clock:
     def elapsed(self) -> float:
         """Return the seconds since an arbitrary start, including suspensions of the machine.
 
-        A Lease can expire while a laptop is suspended, so a Lease needs this clock.
+        A Lease can expire while a laptop is suspended.
         """
         return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
@@ -62,10 +58,7 @@ class SimulatedClock(Clock):
 
 
 class Intervals(t.NamedTuple):
-    """Intervals in seconds, which limit how often a run sends requests.
-
-    The writes of steps are not limited.
-    """
+    """Intervals in seconds, which limit how often a run sends requests other than steps."""
 
     #: The minimum between two renewals of the Lease.
     renew: float = 2.0
@@ -73,8 +66,8 @@ class Intervals(t.NamedTuple):
     look_at_pods: float = 1.0
     #: The minimum between two Events about a new number of replicas.
     events: float = 1.0
-    #: If true, `events` is the minimum between two Events of any type, and one Event may report
-    #: steps of different types. If false, `events` applies only to new numbers of replicas.
+    #: Whether `events` is the minimum between any two Events, each of which may report different
+    #: steps. Otherwise, `events` applies only to new numbers of replicas.
     joins_events: bool = False
 
 

@@ -4,9 +4,9 @@
 
 """Deadlines of waits, and limits of attempts.
 
-progress_deadline corresponds to progressDeadlineSeconds of a Deployment: an update fails after this
-number of seconds without progress. The error names every known cause. A fatal cause does not end by
-itself. For a fatal cause, an update fails earlier, after failure_grace.
+Like progressDeadlineSeconds of a Deployment, progress_deadline is the number of seconds without
+progress after which an update fails. For a fatal cause, which does not end by itself, an update
+fails after failure_grace.
 """
 
 from __future__ import annotations
@@ -33,20 +33,19 @@ if t.TYPE_CHECKING:
     from ..explain import diagnosis
 
 #: A cause counts as solved if it has not been observed for this many seconds. (A crashing container
-#: runs for a moment after each restart, and shows no cause during that moment.)
+#: runs for a moment after each restart.)
 CAUSE_TIMEOUT = 2.0
-#: A controller with more replicas than this is large. A list of a thousand pods takes megabytes, so
-#: a cheap request checks first whether the pods of a large controller are still starting.
+#: A controller with more replicas is large: a cheap request checks first whether its pods are still
+#: starting. (A list of a thousand pods takes megabytes.)
 LARGE_CONTROLLER = 200
 #: Seconds without progress after which the pods of a large controller are listed in any case.
 CHEAP_CHECK_SECONDS = 10.0
-#: The update fails once kubelets have rejected this many pods for each replica that is not
-#: available. (The controller replaces each rejected pod at once.)
+#: The update fails once kubelets have rejected this many pods for each unavailable replica. (The
+#: controller replaces each rejected pod at once.)
 MAX_REJECTED_PODS = 3
-#: Maximum number of times that a task applies the same step. (Another client may keep undoing
-#: the step.)
+#: Maximum number of times that a task applies the same step.
 MAX_REPETITIONS = 5
-#: Maximum number of consecutive writes rejected because of concurrent changes.
+#: Maximum number of consecutive rejected writes.
 MAX_REJECTED_WRITES = 20
 
 
@@ -63,7 +62,7 @@ class Attempts:
 
     def refuse_repetition(self, request: Request, step: Step) -> None:
         """Raise RolloutError if the step was already applied MAX_REPETITIONS times."""
-        if self._steps[_key(step)] >= MAX_REPETITIONS:
+        if self._steps[_step_key(step)] >= MAX_REPETITIONS:
             raise RolloutError(f"another client keeps undoing this step ({line(step)}): it was "
                                f"taken {MAX_REPETITIONS} times",
                                where=_where(request, step),
@@ -71,7 +70,7 @@ class Attempts:
                                              request.command()))
 
     def count_step(self, step: Step) -> None:
-        self._steps[_key(step)] += 1
+        self._steps[_step_key(step)] += 1
         self._rejected_writes = 0
 
     def count_rejection(self, request: Request, step: Step) -> None:
@@ -98,12 +97,11 @@ class Deadlines:
         #: The smallest RolloutStatus.goal so far: the number of replicas at the end of the update.
         self._min_goal = math.inf
         self._progress_time = self._clock.monotonic()
-        #: The smallest number of terminating pods since the last progress.
+        #: Since the last progress.
         self._min_terminating = math.inf
         #: Times of the first and the last observation of each current fatal cause.
         self._fatal_causes: dict[str, tuple[float, float]] = {}
-        #: The number of rejected pods at the first observation of a rejected pod since the last
-        #: progress; None before this observation.
+        #: The number of rejected pods when the first was observed since the last progress, or None.
         self._rejected_before: int | None = None
 
     def wait(self, request: Request, status: RolloutStatus, wait: Wait,
@@ -114,8 +112,6 @@ class Deadlines:
         remaining: the seconds until progress_deadline. The deletion of a terminating pod counts as
         progress, and the deadline never precedes the end of a pod's grace period.
 
-        distinct_steps: the number of distinct steps so far.
-
         Raises RolloutFailed after a deadline or for a fatal cause, and RolloutError if a finalizer
         blocks a deletion.
         """
@@ -124,28 +120,26 @@ class Deadlines:
         # like that of a finished update.
         progress = (distinct_steps, status.progress if status.is_observed else -math.inf)
         goal = math.inf if status.goal is None else status.goal
-        # A scale-down makes the goal smaller without a change of the progress. It restarts the
-        # deadline, too.
+        # A scale-down makes the goal smaller, and restarts the deadline, too.
         if self._max_progress is None or progress > self._max_progress or goal < self._min_goal:
             self._max_progress, self._progress_time = progress, now
             self._rejected_before, self._min_terminating = None, math.inf
         if 0 < wait.terminating.count < self._min_terminating:
             self._min_terminating, self._progress_time = wait.terminating.count, now
         self._min_goal = min(self._min_goal, goal)
-        stalled = now - self._progress_time
-        remaining = request.progress_deadline - stalled
+        stalled_seconds = now - self._progress_time
+        remaining = request.progress_deadline - stalled_seconds
         if (grace_ends := seconds(wait.terminating.grace_ends)) is not None:
             remaining = max(remaining,
                             grace_ends + request.failure_grace - self._gateway.server_time())
-        is_slow = stalled >= self._intervals.look_at_pods
-        causes = self._causes(request, status, stalled,
+        is_slow = stalled_seconds >= self._intervals.look_at_pods
+        causes = self._causes(request, status, stalled_seconds,
                               remaining <= 0) if is_slow or remaining <= 0 else []
         self._fatal_causes = {kind: times for kind, times in self._fatal_causes.items()
                               if now - times[1] <= CAUSE_TIMEOUT}
         self._fatal_causes |= {cause.kind: (self._fatal_causes.get(cause.kind, (now, now))[0], now)
                                for cause in causes if cause.is_fatal}
-        # Kubelets that reject every pod would fill the namespace with pods during failure_grace, so
-        # the task fails at once.
+        # Kubelets that reject every pod would fill the namespace with pods during failure_grace.
         is_endless = any(cause.is_rejection and cause.is_fatal for cause in causes)
         if causes and (is_endless or any(now - first >= request.failure_grace
                                          for first, _last in self._fatal_causes.values())):
@@ -171,20 +165,19 @@ class Deadlines:
         duration = self._clock.monotonic() - self._start
         return request.timeout is not None and duration > request.timeout
 
-    def _causes(self, request: Request, status: RolloutStatus, stalled: float,
+    def _causes(self, request: Request, status: RolloutStatus, stalled_seconds: float,
                 is_expired: bool) -> list[diagnosis.Cause]:
         """Return why new pods are not available, or why old pods still exist.
 
-        stalled: the seconds without progress. is_expired: whether progress_deadline has passed.
-        Returns [] while observedGeneration is outdated: the task then waits for the controller
-        manager, not for pods.
+        is_expired: whether progress_deadline has passed. Returns [] while observedGeneration is
+        outdated: the task then waits for the controller manager, not for pods.
         """
         from ..explain import old_pods
 
         growing = status.grows
         if growing is None or not growing.is_observed:
             return []
-        is_early = not is_expired and stalled < CHEAP_CHECK_SECONDS
+        is_early = not is_expired and stalled_seconds < CHEAP_CHECK_SECONDS
         if (is_early and growing.replicas > LARGE_CONTROLLER
                 and self._gateway.are_starting(growing)):
             return []
@@ -211,11 +204,7 @@ class Deadlines:
         return dataclasses.replace(growing, current=len(own_pods(growing, pods)))
 
     def _with_severity(self, cause: diagnosis.Cause, growing: Controller) -> diagnosis.Cause:
-        """Return the cause. If kubelets have rejected too many pods, the returned cause is fatal.
-
-        The limit is MAX_REJECTED_PODS for each replica that is not available. Only the pods count
-        that were rejected after _rejected_before was set.
-        """
+        """Return the cause, as a fatal one if kubelets have rejected too many pods."""
         if not cause.is_rejection:
             return cause
         if self._rejected_before is None:
@@ -226,7 +215,6 @@ class Deadlines:
 
     def _failure(self, request: Request, status: RolloutStatus, causes: t.Iterable[diagnosis.Cause],
                  what: str) -> RolloutFailed:
-        """Return the error for pods that do not become available."""
         growing = status.grows
         progress = ""
         if growing:
@@ -243,9 +231,8 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
             can_roll_back: bool = True) -> RolloutFailed:
     """Return the error for failing pods, with each cause and the last lines of its log.
 
-    what: the summary of the failure. progress: a clause such as "web has 2 of 3 available" or, for
-    a soak, "10 of 60 s had passed"; or "". can_roll_back: False if no command may suggest a
-    rollback.
+    what: the summary of the failure. progress: a clause such as "web has 2 of 3 available", or "".
+    can_roll_back: False if no command may suggest a rollback.
     """
     from ..explain import old_pods
 
@@ -260,7 +247,7 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
                                                for cause in causes)
     error.skips_rollback = is_rollback_blocked or not can_roll_back
     if any(cause.kind == old_pods.HELD for cause in causes):
-        # pause_at keeps the failing pods at the old template, so the commands leave pause_at out.
+        # pause_at keeps the failing pods at the old template.
         options = {option: value for option,
                    value in request.options.items() if option != "pause_at"}
         request = dataclasses.replace(request, pause_at=None, options=options)
@@ -270,10 +257,7 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
 
 
 def explain_idle_failure(request: Request, error: RolloutFailed, status: RolloutStatus) -> None:
-    """Change the error of a task that waited for pods while no update was in progress.
-
-    The error then says that no update is in progress, and suggests commands for this situation.
-    """
+    """Change the error of a task that waited for pods while no update was in progress."""
     error.what, error.skips_rollback = f"{error.what}; no update is in progress", True
     if status.way_out:
         alternative = status.way_out[0]
@@ -289,18 +273,17 @@ def explain_idle_failure(request: Request, error: RolloutFailed, status: Rollout
 def concurrent_change_error(request: Request) -> RolloutError:
     """Return the error for a template that another client changed during a wait for pods.
 
-    The task ends, because its next step would undo the change of the other client.
+    The task ends, because its next step would undo the change.
     """
     return RolloutError("another client changed the template while this task waited for pods",
                         where=request.where, next_command=request.command())
 
 
 def _describe_failure(causes: t.Iterable[diagnosis.Cause]) -> str:
-    """Return the first sentence of the error for fatal causes."""
     from ..explain import old_pods
 
-    is_old = all(cause.kind in old_pods.KINDS for cause in causes if cause.is_fatal)
-    subject = "update waits for old pods, which" if is_old else "new pods"
+    is_about_old_pods = all(cause.kind in old_pods.KINDS for cause in causes if cause.is_fatal)
+    subject = "update waits for old pods, which" if is_about_old_pods else "new pods"
     return f"the {subject} cannot become available"
 
 
@@ -308,12 +291,9 @@ def next_commands(request: Request, error: RolloutFailed, *states: State,
                   is_undone: bool = False) -> str:
     """Return the suggestions of the causes, and then the commands to choose from, one per line.
 
-    The first command repeats the task. For each of `states`, a command repeats the task with this
-    value of the option state. After a failed rollback, the last command finishes the update
-    instead, since the former template may never have worked.
-
-    is_undone: whether a rollback has deleted the new pods. In that case, suggestions that name a
-    new pod are left out.
+    states: the values of the option state in further commands. is_undone: whether a rollback has
+    deleted the new pods, which no suggestion may then name. After a failed rollback, the last
+    command finishes the update instead, since the former template may never have worked.
     """
     suggestions = dict.fromkeys(cause["suggestion"] for cause in error.causes
                                 if not (is_undone and cause["pod"]
@@ -328,8 +308,8 @@ def _join_suggestions(suggestions: t.Iterable[str], *commands: str) -> str:
     return as_lines([*hints, *(["then:"] if hints else []), *list_alternatives(*commands)])
 
 
-def _key(step: Step) -> tuple:
-    """Return the key of a step: the properties that stay equal if the step is applied again."""
+def _step_key(step: Step) -> tuple:
+    """Return the properties that stay equal if the step is applied again."""
     return step.action, step.name, repr(step.after)
 
 

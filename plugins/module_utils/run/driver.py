@@ -4,9 +4,8 @@
 
 """The reconcile loop of an update. A turn observes, plans, and then applies one step or waits.
 
-The loop ends when the plan is Done. Every decision depends only on the state of the cluster. A task
-that runs again after a kill therefore resumes with the next turn of the loop. The state in memory
-is only for the report and the deadlines.
+Every decision depends only on the state of the cluster, so a task that runs again after a kill
+resumes with the next turn. The state in memory is only for the report and the deadlines.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ if t.TYPE_CHECKING:
     from ..explain.quotas import Amounts
     from .soaking import Soaking
 
-#: During a wait, the driver observes the cluster again after at most this many seconds.
+#: Maximum seconds between two observations during a wait.
 POLL_INTERVAL = 0.2
-#: Seconds that the driver sleeps between observations while only the controller manager can end the
-#: wait. More frequent observations would slow down a controller manager on the same machine.
+#: Seconds between two observations while only the controller manager can end the wait. (More
+#: frequent observations would slow down a controller manager on the same machine.)
 BATCH_SECONDS = 0.02
 
 
@@ -62,10 +61,8 @@ def run(
 ) -> Json:
     """Update the controller to the requested state, and return the task's result.
 
-    The task holds the Lease of the controller from the first write to the end, unless the request
-    disables the lock. print_line: prints a progress line. stop: returns why the task has to stop,
-    or "". The driver calls stop() before each step, and several times a second during a wait.
-    Raises RolloutError with the steps so far.
+    print_line: prints a progress line. stop: returns why the task has to stop, or ""; called before
+    each step, and several times a second during a wait. Raises RolloutError with the steps so far.
     """
     runner = _Run(flow, request, gateway, clock, print_line, stop, intervals, splits)
     # Tests simulate a kill of this process by a BaseException. A killed process sends no requests,
@@ -119,7 +116,7 @@ def needed_quota(flow: Flow, request: Request, gateway: Gateway, clock: Clock) -
 
 
 class _State:
-    """The state of a run, which the report and the deadlines use."""
+    """The state of a run."""
 
     def __init__(self, flow: Flow, request: Request, gateway: Gateway, clock: Clock,
                  print_line: t.Callable[[str], None], stop: t.Callable[[], str],
@@ -134,21 +131,19 @@ class _State:
                            intervals.renew)
         self.image_drift = image_drift.ImageDrift(gateway, self.warn)
         self.first_observed: Observed | None = None
-        #: The last status, with the request and the observation that it belongs to.
         self._last_status: tuple[Request, Observed, RolloutStatus] | None = None
         #: Whether the last decision was to watch the pods of a soak.
         self.is_watching = False
         self.tools = Tools(gateway, clock, self.recorder, self.lease.renew, stop, self.warn)
 
     def warn(self, warning: str) -> None:
-        """Add a warning to the result, and print it as a progress line."""
         self.memory.warnings.append(warning)
         self.recorder.print_line(f"warning: {warning}")
 
     def observe(self) -> Observed:
-        """Return a new observation of the cluster.
+        """Return a new observation, and report the steps of the controller manager.
 
-        Also completes the request, and reports the steps that the controller manager has applied.
+        Also completes the request.
         """
         memory = self.memory
         memory.now, memory.seconds = self.clock.timestamp_seconds(), self.clock.monotonic()
@@ -173,28 +168,28 @@ class _State:
         return last[2]
 
     def turn_of(self, observed: Observed, decision: Decision | None) -> Turn | None:
-        """Return the observation and the decision for the traffic splits; None without a split."""
+        """Return the turn for the traffic splits; None without a split."""
         return Turn.of(self.request, observed.primary, lambda: self.status(observed), decision)
 
     def final_result(self, observed: Observed, message: str = "") -> Json:
-        """Return the result of a successful task. Its message ends with the traffic shares."""
+        """Return the result of a successful task, with the traffic shares in its message."""
         result, turn = self.result(observed, message), self.turn_of(observed, None)
         return {**result, "msg": result["msg"] + (self.splits.describe(turn) if turn else "")}
 
     def result(self, observed: Observed, message: str = "") -> Json:
-        """Return the task's result. If `message` is "", a summary of the status replaces it."""
-        end = self.status(observed)
+        """Return the task's result. The default message is a summary of the status."""
+        end_status = self.status(observed)
         # The first observation lacks the PodDisruptionBudgets, which are read later.
         first = self.first_observed or observed
-        start = self.status(dataclasses.replace(first, budgets=observed.budgets))
+        start_status = self.status(dataclasses.replace(first, budgets=observed.budgets))
         if self.memory.has_begun:
-            self.recorder.sample(end, self.is_watching, is_end=True)
+            self.recorder.sample(end_status, self.is_watching, is_end=True)
         return {
             "namespace": self.request.namespace,
             "kind": str(self.request.kind),
-            **self.recorder.result(start, end),
-            **report.pause_commands(self.request, end),
-            "msg": message or report.sentence(self.request, end, self.clock.is_real),
+            **self.recorder.result(start_status, end_status),
+            **report.pause_commands(self.request, end_status),
+            "msg": message or report.sentence(self.request, end_status, self.clock.is_real),
             "warnings": self.memory.warnings,
         }
 
@@ -238,9 +233,9 @@ class _Run(_State):
     def loop(self, is_read_only: bool) -> Json | None: ...
 
     def loop(self, is_read_only: bool = False) -> Json | None:
-        """Repeat turns until there is a result, and return the result.
+        """Repeat turns until there is a result, and return it.
 
-        A read-only loop never calls turn(). It returns None unless the first decision is Done.
+        A read-only loop returns None unless the first decision is Done.
         """
         try:
             preflight.read_frozen_autoscaler(self.request, self.gateway, self.memory)
@@ -275,7 +270,6 @@ class _Run(_State):
         """Return the next decision; None if the task must acquire the Lease before it can decide.
 
         An error about an update in progress may be wrong while another task works on that update.
-        The error counts only after the other task has released the Lease.
         """
         try:
             return self.soaking.decide(self.flow, self.request, observed)
@@ -290,8 +284,8 @@ class _Run(_State):
              split_turn: Turn | None) -> Json | None:
         """Begin the run, change a route, wait, watch, or apply a step.
 
-        Returns the task's result after the last step, else None. split_turn: the result of
-        turn_of() if a route has to be changed before the decision is applied, else None.
+        Returns the task's result after the last step, else None. split_turn: None unless a route
+        has to be changed before the decision is applied.
         """
         was_idle, self.is_idle = self.is_idle, (
             isinstance(decision, Wait) and decision.is_idle and split_turn is None)
@@ -331,7 +325,6 @@ class _Run(_State):
         self.deadlines.reset()
 
     def end(self) -> None:
-        """Create the remaining Events, and release the Lease."""
         with contextlib.closing(self.lease):
             self.recorder.record_pending_events()
 
@@ -399,7 +392,6 @@ class _Run(_State):
             error.next_command = rollback_error.next_command
 
     def clean_up(self, error: RolloutError) -> None:
-        """Clean up after an error, unless the run failed before its first write."""
         if self.memory.has_begun:
             cleanup.clean_up(self.flow, self.observe, self.request, self.gateway, self.memory,
                              self.lease, self.recorder, error)
@@ -409,7 +401,7 @@ class _NoSoak:
     """Replaces Soaking in a task that does not request a soak."""
 
     def begin(self, request: Request, status: RolloutStatus) -> None:
-        """Do nothing: only a soak reads the Events about old pods."""
+        """Do nothing."""
 
     def decide(self, flow: Flow, request: Request, observed: Observed) -> Decision:
         return decide(flow, request, observed)
@@ -417,10 +409,9 @@ class _NoSoak:
 
 def _soaking(request: Request, gateway: Gateway, clock: Clock, print_line: t.Callable[[str], None],
              warnings: list[str]) -> Soaking | _NoSoak:
-    """Return the soak of a request, or its replacement _NoSoak if the request has no soak.
+    """Return the soak of a request, or its replacement _NoSoak.
 
-    The file soaking.py is imported only for a soak. The import takes long, because the file imports
-    the tables of all failure reasons.
+    The import of soaking.py takes long, because the file imports the tables of all failure reasons.
     """
     if not soak.is_requested(request):
         return _NoSoak()

@@ -5,9 +5,8 @@
 """The update of several controllers by one task: selection, order, concurrency, failures.
 
 The task observes all controllers before the first update, so that a wrong name is reported before
-anything is changed. At most `concurrency` drivers run at a time, each in its own thread, so that a
-driver that waits for a Lease or retries a request does not block another. All drivers of a kind in
-a namespace share a gateway with one watch.
+anything is changed. Each driver has its own thread, so that its waits and retries do not block
+another. All drivers of a kind in a namespace share a gateway with one watch.
 """
 
 from __future__ import annotations
@@ -36,9 +35,8 @@ from .splits import NO_SPLITS, Splits
 
 #: Options that only a task for a single controller may have.
 SINGLE_OPTIONS = ("next_name", "definition", "src", "to_revision")
-#: Options that select controllers by their labels and fields.
 SELECTORS = ("label_selectors", "field_selectors")
-#: Seconds that one call of dispatch_changes() waits for changes, in total for all watches.
+#: Seconds that dispatch_changes() waits for changes, in total for all watches.
 CHANGES_INTERVAL = 0.1
 #: Longer intervals than for a single controller, to limit the load on the API server.
 INTERVALS = Intervals(renew=7.0, look_at_pods=5.0, events=20.0, joins_events=True)
@@ -49,8 +47,7 @@ class Group(t.NamedTuple):
 
     flow: Flow
     gateway: KubernetesGateway
-    #: Returns the object with which a driver changes the traffic splits of its controller. The
-    #: argument is_real is False in check mode.
+    #: Returns the traffic splits of a controller. The argument is_real is False in check mode.
     splits: t.Callable[[bool], Splits] = lambda is_real: NO_SPLITS
 
 
@@ -60,20 +57,19 @@ Groups: t.TypeAlias = t.Mapping[Place, Group]
 
 @dataclasses.dataclass(frozen=True)
 class Fleet:
-    """The controllers of a task, with the order and the concurrency of their updates."""
+    """The controllers of a task."""
 
-    #: The names of the controllers, in the order of the updates; empty if selectors choose them.
+    #: The names, in the order of the updates; empty if selectors choose the controllers.
     names: tuple[str, ...]
-    #: Label selectors in kubectl's syntax. A controller must match all of them.
+    #: In kubectl's syntax. A controller must match all selectors.
     label_selectors: tuple[str, ...]
-    #: Field selectors in kubectl's syntax. A controller must match all of them.
+    #: In kubectl's syntax. A controller must match all selectors.
     field_selectors: tuple[str, ...]
-    #: The maximum number of simultaneous updates.
     concurrency: int
     #: Updates still begin while at most this many controllers have failed. A percentage of all
     #: controllers is rounded down.
     max_failures: Size
-    #: The kinds of the controllers, in the order of the updates.
+    #: The kinds, in the order of the updates.
     kinds: tuple[Kind, ...]
 
     @classmethod
@@ -112,7 +108,7 @@ class Fleet:
         )
 
     def requests(self, params: Json, groups: Groups) -> list[Request]:
-        """Return a request per controller, in the order of the updates. Raises RolloutError."""
+        """Return a request per controller. Raises RolloutError."""
         requests = []
         for place, group in groups.items():
             names = self.names or (*self._selected_names(group.gateway),
@@ -123,21 +119,22 @@ class Fleet:
         return requests
 
     def _refuse_empty(self, params: Json, requests: t.Sequence[Request], groups: Groups) -> None:
-        """Raise RolloutError if no controller is selected, in total or in a listed namespace."""
+        """Raise RolloutError if no controller is selected, in all or in a listed namespace."""
         namespaces = list(dict.fromkeys(place.namespace for place in groups))
-        empty = [namespace for namespace in namespaces
-                 if all(request.namespace != namespace for request in requests)]
-        if empty and (params.get("namespaces") or len(empty) == len(namespaces)):
+        empty_namespaces = [namespace for namespace in namespaces
+                            if all(request.namespace != namespace for request in requests)]
+        if empty_namespaces and (params.get("namespaces")
+                                 or len(empty_namespaces) == len(namespaces)):
             raise RolloutError(f"no {' or '.join(self.kinds)} matches "
                                f"{','.join((*self.label_selectors, *self.field_selectors))}",
-                               where=f"namespace {first_names(empty)}", page="fleet")
+                               where=f"namespace {first_names(empty_namespaces)}", page="fleet")
 
     def _selected_names(self, gateway: KubernetesGateway) -> list[str]:
         """Return the names of the controllers that match the selectors.
 
-        If a successor matches, the name of its primary is returned instead. If the primary exists,
-        but does not match, the name of the successor is returned. With several kinds, a ReplicaSet
-        with an owner is left out, because its owner is updated.
+        The name of a matching successor is replaced by that of its primary, unless the primary
+        exists and does not match. With several kinds, a ReplicaSet with an owner is left out,
+        because its owner is updated.
         """
         controllers = gateway.controllers()
         matching = gateway.names(self.label_selectors, self.field_selectors)
@@ -159,20 +156,14 @@ class Fleet:
                       and matches(self.field_selectors, {"metadata.name": name,
                                                          "metadata.namespace": request.namespace}))
 
-    def why_skipped(self, request: Request, controller: Controller | None, is_idle: bool) -> str:
-        """Return why a selected controller is skipped, or "".
-
-        A ReplicaSet with an owner is skipped, since its owner updates it. If the task sets an image
-        without the option container, a controller is skipped unless a container already runs an
-        image from the same repository.
-
-        is_idle: whether the task is a rollback, and no update of the controller is in progress.
-        """
+    def why_skipped(self, request: Request, controller: Controller | None,
+                    has_nothing_to_roll_back: bool) -> str:
+        """Return why a selected controller is skipped, or ""."""
         if self.names or controller is None:
             return ""
         if controller.is_part_of_owner:
             return f"it belongs to {controller.owner}"
-        if is_idle:
+        if has_nothing_to_roll_back:
             return "no update is in progress"
         image = request.images.get("")
         if image and not containers_with(image, controller.template):
@@ -183,16 +174,16 @@ class Fleet:
 def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
         print_line: t.Callable[[str], None] = lambda line: None,
         stop: t.Callable[[], str] = lambda: "") -> Json:
-    """Update every controller with driver.run(), and return the task's result.
+    """Update every controller, and return the task's result.
 
-    Raises RolloutError with all results if the update of a controller fails.
+    Raises RolloutError with all results if an update fails.
     """
     fleet_run = _FleetRun(fleet, requests, groups, clock)
 
     def update(request: Request) -> Json:
-        shared = fleet_run.shared[Place.of(request)]
+        cluster = fleet_run.shared[Place.of(request)]
         name = fleet_run.name_in_namespace(request)
-        return driver.run(shared.flow, request, shared.gateway_for(request.name), clock,
+        return driver.run(cluster.flow, request, cluster.gateway_for(request.name), clock,
                           lambda line: print_line(f"{request.namespace} | {name}: {line}"),
                           stop, INTERVALS, groups[Place.of(request)].splits(True))
 
@@ -214,15 +205,12 @@ def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
 
 
 def simulate(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) -> Json:
-    """Run the task in check mode, one simulated update after another.
-
-    Raises RolloutError as run() does.
-    """
+    """Run the task in check mode, one simulated update after another. Raises RolloutError."""
     fleet_run = _FleetRun(fleet, requests, groups, clock)
 
     def update(request: Request) -> Json:
-        shared = fleet_run.shared[Place.of(request)]
-        return driver.simulate(shared.flow, request, shared.gateway_for(request.name),
+        cluster = fleet_run.shared[Place.of(request)]
+        return driver.simulate(cluster.flow, request, cluster.gateway_for(request.name),
                                groups[Place.of(request)].splits(False))
 
     for request in fleet_run.remaining:
@@ -231,16 +219,13 @@ def simulate(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock
 
 
 def look(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) -> Json | None:
-    """Return the task's result if all controllers are up to date already, else None.
-
-    Raises RolloutError as run() does.
-    """
+    """Return the task's result if no controller needs an update, else None. Raises RolloutError."""
     fleet_run = _FleetRun(fleet, requests, groups, clock)
     return None if fleet_run.remaining else fleet_run.result()
 
 
 class _FleetRun:
-    """The controllers of a task, with the result of each. The constructor observes all of them."""
+    """The controllers of a task, which the constructor observes, with the result of each."""
 
     def __init__(self, fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) -> None:
         self.requests = requests
@@ -253,14 +238,16 @@ class _FleetRun:
         self._entries: dict[tuple[Place, str], Json] = {}
         for request in requests:
             flow, gateway, _splits = groups[Place.of(request)]
-            is_idle = request.undoes and not flow.find(request, gateway).in_progress
-            if why := fleet.why_skipped(request, gateway.controllers().get(request.name), is_idle):
+            has_nothing_to_roll_back = (request.undoes
+                                        and not flow.find(request, gateway).in_progress)
+            if why := fleet.why_skipped(request, gateway.controllers().get(request.name),
+                                        has_nothing_to_roll_back):
                 self._skip(request, why)
 
         def observe(request: Request) -> None:
-            shared = self.shared[Place.of(request)]
+            cluster = self.shared[Place.of(request)]
             self._record(request, lambda request: driver.look(
-                shared.flow, request, shared.gateway_for(request.name), clock,
+                cluster.flow, request, cluster.gateway_for(request.name), clock,
                 groups[Place.of(request)].splits(True)))
 
         with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
@@ -272,62 +259,50 @@ class _FleetRun:
     def _refuse_small_quotas(self, clock: Clock) -> None:
         """Raise RolloutError if a quota does not admit the new pods of all updates with keep_old.
 
-        These updates remove no old pods, so the new pods of all of them must fit beside the old
-        pods. A driver checks the quota only for its own controller.
+        A driver checks the quota only for its own controller.
         """
-        by_namespace: dict[str, list[Request]] = {}
+        requests_by_namespace: dict[str, list[Request]] = {}
         for request in self.remaining:
             if request.keeps_old and not request.undoes:
-                by_namespace.setdefault(request.namespace, []).append(request)
-        for requests in by_namespace.values():
+                requests_by_namespace.setdefault(request.namespace, []).append(request)
+        for requests in requests_by_namespace.values():
             clusters = [self.shared[Place.of(request)] for request in requests]
-            stored = clusters[0].objects("resourcequotas")
-            if not stored or len(requests) == 1:
+            stored_quotas = clusters[0].objects("resourcequotas")
+            if not stored_quotas or len(requests) == 1:
                 continue
             from ..explain import quotas
 
             needed = sum((driver.needed_quota(cluster.flow, request,
                                               cluster.gateway_for(request.name), clock)
                           for cluster, request in zip(clusters, requests)), quotas.Amounts())
-            quotas.refuse_small_quotas(requests, needed, stored)
+            quotas.refuse_small_quotas(requests, needed, stored_quotas)
 
     @property
     def remaining(self) -> list[Request]:
-        """The requests of the controllers that need an update."""
         return [request for request in self.requests
                 if _key(request) not in self._entries]
 
     @property
     def has_no_watch(self) -> bool:
-        """Whether all watches have ended."""
         return all(shared.error for shared in self.shared.values())
 
     def dispatch_changes(self) -> None:
-        """Wait for changes of each group, and wake the drivers of the changed controllers."""
         for shared in self.shared.values():
             shared.dispatch_changes(CHANGES_INTERVAL / len(self.shared))
 
     def end(self, error: RolloutError) -> None:
-        """End all drivers with this error."""
         for shared in self.shared.values():
             shared.end(error)
 
     def name_in_namespace(self, request: Request) -> str:
-        """Return a controller's name, with the kind if the task has several kinds."""
         return self._with_kind(request, request.name)
 
     def display_name(self, request: Request) -> str:
-        """Return a controller's name for messages.
-
-        The name includes the namespace if the task has several namespaces, and the kind if the task
-        has several kinds.
-        """
         has_namespaces = len({place.namespace for place in self.shared}) > 1
         name = f"{request.namespace}/{request.name}" if has_namespaces else request.name
         return self._with_kind(request, name)
 
     def update_or_skip(self, request: Request, update: t.Callable[[Request], Json]) -> None:
-        """Update a controller; skip the controller if more than max_failures have failed."""
         if self._has_too_many_failures:
             self._skip_after_failures(request)
         else:
@@ -347,40 +322,38 @@ class _FleetRun:
         return f"{request.kind} {name}" if has_kinds else name
 
     @property
-    def _failed(self) -> list[str]:
+    def _failed_names(self) -> list[str]:
         return [self.display_name(request) for request in self.requests
                 if self._entries.get(_key(request), {}).get("failed")]
 
     @property
     def _has_too_many_failures(self) -> bool:
-        return len(self._failed) > self.failures_allowed
+        return len(self._failed_names) > self.failures_allowed
 
     def _next_commands(self) -> list[str]:
         """Return the next commands of the first failure.
 
-        If one of these commands rolls back the first failed controller, joint rollbacks replace
-        that command. Each joint rollback is for one namespace, and there are at most LISTED_LIMIT.
-        It rolls back the failed controllers in the namespace that have the same kind as the first
-        one, and whose own next commands include a rollback.
+        A rollback of the first failed controller is replaced by one joint rollback for each
+        namespace, of all failed controllers of that kind with the same advice.
         """
         failed = [(request, self._entries[_key(request)]["failure"]["next_command"].splitlines())
                   for request in self.requests if self._entries[_key(request)]["failed"]]
         if not failed:
             return []
         first, first_commands = failed[0]
-        by_namespace: dict[str, list[Request]] = {}
+        requests_by_namespace: dict[str, list[Request]] = {}
         for request, commands in failed:
             rollback = request.command(State.ROLLED_BACK)
             if request.kind is first.kind and rollback in commands:
-                by_namespace.setdefault(request.namespace, []).append(request)
-        joint = [_joint_rollback(requests) for requests in by_namespace.values()][:LISTED_LIMIT]
+                requests_by_namespace.setdefault(request.namespace, []).append(request)
+        joint = [_joint_rollback(requests)
+                 for requests in requests_by_namespace.values()][:LISTED_LIMIT]
         first_rollback = first.command(State.ROLLED_BACK)
         return [command for line in first_commands
                 for command in (joint if line == first_rollback else [line])]
 
     def _record(self, request: Request, work: t.Callable[[Request], Json | None]) -> None:
-        """Call work(request), and record its result or its error. A result of None is not recorded.
-        """
+        """Call work(request), and record its error or its result, unless None."""
         try:
             result = work(request)
         except RolloutError as error:
@@ -397,10 +370,10 @@ class _FleetRun:
         self._record(request, lambda _request: {"skipped": True, "msg": why})
 
     def _skip_after_failures(self, request: Request) -> None:
-        failed = self._failed
+        failed_names = self._failed_names
         self._skip(request,
-                   f"not started, because {len(failed)} of the others failed "
-                   f"({first_names(failed)})")
+                   f"not started, because {len(failed_names)} of the others failed "
+                   f"({first_names(failed_names)})")
 
 
 def _key(request: Request) -> tuple[Place, str]:
@@ -408,7 +381,6 @@ def _key(request: Request) -> tuple[Place, str]:
 
 
 def _joint_rollback(requests: t.Sequence[Request]) -> str:
-    """Return the command that rolls back several controllers of a kind in a namespace."""
-    first, names = requests[0], [request.name for request in requests]
+    first_request, names = requests[0], [request.name for request in requests]
     changes: Json = {"name": None, "names": names} if len(names) > 1 else {}
-    return first.command(State.ROLLED_BACK, **changes)
+    return first_request.command(State.ROLLED_BACK, **changes)

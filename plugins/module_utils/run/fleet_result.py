@@ -16,7 +16,7 @@ LISTED_LIMIT = 5
 
 
 def entry(namespace: str, name: str, kind: str, result: Json) -> Json:
-    """Return one element of `results` in the task's result: the result of one controller."""
+    """Return the element of `results` for one controller."""
     return {"namespace": namespace, "name": name, "kind": str(kind), "changed": False,
             "failed": False, "skipped": False, **result}
 
@@ -25,33 +25,34 @@ def joint_result(results: dict[str, Json], next_command: t.Sequence[str] = (),
                  verb: str = "are") -> Json:
     """Join the results of all controllers into the result of the task.
 
-    results: the return value of entry() for each controller. A key is the name of the controller in
-    messages. next_command: the next commands after a failure. verb: "would be" in check mode.
-    Raises RolloutError for a failed controller.
+    results: entry() of each controller, by its name in messages. next_command: for a failure. verb:
+    "would be" in check mode. Raises RolloutError for a failed controller.
     """
-    failed = {name: result["failure"] for name, result in results.items() if result["failed"]}
+    failure_by_name = {name: result["failure"]
+                       for name, result in results.items() if result["failed"]}
     skipped = [name for name, result in results.items() if result["skipped"]]
     succeeded = [name for name, result in results.items()
                  if not result["failed"] and not result["skipped"]]
-    changed = sum(result["changed"] for result in results.values())
+    changed_count = sum(result["changed"] for result in results.values())
     diffs = [{**diff, "before_header": name, "after_header": name}
              for name, result in results.items() if (diff := result.pop("diff", {}))]
     warnings = _join_messages((name, warning) for name, result in results.items()
                               for warning in result.pop("warnings", ()))
-    joint = {"changed": bool(changed), "results": list(results.values()), "warnings": warnings}
-    counts = [f"{len(succeeded)} of {len(results)} controllers {verb if changed else 'are'} as "
-              f"requested ({changed} changed)"]
+    joint = {"changed": bool(changed_count), "results": list(results.values()),
+             "warnings": warnings}
+    counts = [f"{len(succeeded)} of {len(results)} controllers "
+              f"{verb if changed_count else 'are'} as requested ({changed_count} changed)"]
     if skipped:
         counts.append(f"{len(skipped)} skipped ({first_names(skipped)})")
-    if not failed:
+    if not failure_by_name:
         return joint | {"msg": ", ".join(counts), "diff": diffs}
-    names, failures = list(failed), list(failed.values())
+    names, failures = list(failure_by_name), list(failure_by_name.values())
     reasons = [": ".join(filter(None, [failure["what"], "; ".join(failure["why"].splitlines())]))
                for failure in failures]
     has_one_reason = len(set(reasons)) == 1  # the summary already has the names
-    lines = failures[0]["why"].splitlines()
-    reason = reasons[0] if len(lines) < 2 else "\n".join([failures[0]["what"], *lines])
-    error = RolloutError(f"{len(failed)} of {len(results)} controllers failed "
+    why_lines = failures[0]["why"].splitlines()
+    reason = reasons[0] if len(why_lines) < 2 else "\n".join([failures[0]["what"], *why_lines])
+    error = RolloutError(f"{len(failure_by_name)} of {len(results)} controllers failed "
                          f"({first_names(names)})",
                          why=reason if has_one_reason
                          else first_names(_join_messages(zip(names, reasons)), "\n"),
@@ -63,7 +64,7 @@ def joint_result(results: dict[str, Json], next_command: t.Sequence[str] = (),
 def _join_messages(messages: t.Iterable[tuple[str, str]]) -> list[str]:
     """Return a text such as "web, api: message" for each distinct message.
 
-    messages: pairs of a controller's name and a message about the controller.
+    messages: pairs of a controller's name and a message.
     """
     names_by_text: dict[str, list[str]] = {}
     for name, text in messages:
@@ -73,6 +74,7 @@ def _join_messages(messages: t.Iterable[tuple[str, str]]) -> list[str]:
 
 def first_names(texts: list[str], between: str = ", ") -> str:
     """Join the first LISTED_LIMIT names or other texts, and count the rest ("and 3 more")."""
-    more = len(texts) - LISTED_LIMIT
+    remaining = len(texts) - LISTED_LIMIT
     return (between.join(texts[:LISTED_LIMIT])
-            + (f"{between if between.isspace() else ' '}and {more} more" if more > 0 else ""))
+            + (f"{between if between.isspace() else ' '}and {remaining} more" if remaining > 0
+               else ""))

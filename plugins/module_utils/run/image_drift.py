@@ -5,10 +5,8 @@
 """Compare the images of the new pods. They run different versions of an image if a tag has moved.
 
 A list of all pods can be large, so the new pods are listed at most three times: when two are
-available, when half of all are available, and before a pause or the last steps of the update. The
-last list is left out if the controller has not changed since the previous list. On a slow
-connection, only the last list delays the update. When the update resumes after a canary, the pods
-of the canary still exist, so the comparison also shows a tag that has moved since the canary.
+available, when half of all are available, and before a pause or the last steps of the update. On a
+slow connection, only the last list delays the update.
 """
 
 from __future__ import annotations
@@ -31,9 +29,7 @@ from ..model.template import labels_of
 if t.TYPE_CHECKING:
     from ..explain.image_drift import PodVersions
 
-#: The permission that image_drift=fail requires.
 NEEDS: tuple[Rule, ...] = (("", "pods", ("list",)),)
-#: Error of image_drift=fail.
 MOVED = "a tag has moved: the new pods run different versions of an image"
 
 
@@ -47,8 +43,7 @@ class ImageDrift:
 
     def __init__(self, gateway: Gateway, warn: t.Callable[[str], None]) -> None:
         self._gateway, self._warn = gateway, warn
-        #: The image versions of each listed new pod, by the uid of the pod. The versions of a
-        #: deleted pod are kept.
+        #: The image versions of each listed new pod, even if deleted since, by uid.
         self._versions: dict[str, PodVersions] = {}
         #: The number of available new pods at the last list.
         self._listed_available = 0
@@ -58,8 +53,8 @@ class ImageDrift:
         self._warned: set[tuple[str, str]] = set()
         #: The controllers with new pods at the last list.
         self._controllers: list[Controller] = []
-        #: The requested lists of new pods that are not compared yet, as (controller of the pods,
-        #: future list). A list is None if the user may not list pods.
+        #: The requested lists of new pods that are not compared yet. A list is None if the user may
+        #: not list pods.
         self._pending: list[tuple[Holder, concurrent.futures.Future[list[Json] | None]]] = []
 
     def check(self, flow: Flow, request: Request, observed: Observed, decision: Decision | None,
@@ -75,7 +70,7 @@ class ImageDrift:
         available = status.new.available if status.new and status.is_observed else 0
         # A list is due once this many new pods are available: two, and half of all (at least two).
         thresholds = {2, max(2, ((status.goal or 0) + 1) // 2)}
-        is_due = any(self._listed_available < number <= available for number in thresholds)
+        is_due = any(self._listed_available < threshold <= available for threshold in thresholds)
         moment = _moment(flow, observed, decision)
         is_new_moment = bool(moment) and moment not in self._moments
         holders = [holder for holder in status.holders
@@ -89,11 +84,7 @@ class ImageDrift:
             self._compare(request, status)
 
     def _list(self, holder: Holder) -> concurrent.futures.Future[list[Json] | None]:
-        """Begin to list the new pods of a controller.
-
-        On a slow connection, the list is read in the background. Otherwise the future already has
-        its result.
-        """
+        """List the new pods of a controller, on a slow connection in the background."""
         selector = {**holder.controller.selector, **(holder.new_labels or {})}
         controller = dataclasses.replace(holder.controller, selector=selector)
         read = functools.partial(self._gateway.all_pods, controller)
@@ -123,10 +114,7 @@ class ImageDrift:
             self._report(request, status)
 
     def _report(self, request: Request, status: RolloutStatus) -> None:
-        """Warn of each image that runs in different versions.
-
-        With image_drift=fail, raises RolloutFailed instead.
-        """
+        """Warn of different versions; with image_drift=fail, raise RolloutFailed."""
         from ..explain import image_drift
         from .deadlines import failure
 
@@ -141,10 +129,7 @@ class ImageDrift:
 
 
 def _moment(flow: Flow, observed: Observed, decision: Decision | None) -> str:
-    """Return "soak" during a soak, "end" before a pause or before the last steps, else "".
-
-    During a soak, and at the end, all requested new pods exist.
-    """
+    """Return "soak" during a soak, "end" before a pause or before the last steps, else ""."""
     if decision is None or isinstance(decision, WatchPods):
         return "soak" if decision else ""
     return "end" if flow.is_soak_due(observed, decision) else ""

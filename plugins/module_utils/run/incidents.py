@@ -2,11 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The incidents of a soak: restarts, lost readiness, lost pods, and warning Events of new pods.
-
-Each pod is compared with its first observation in the soak. A pod that a scale-down removes does
-not count as lost.
-"""
+"""The incidents of a soak: restarts, lost readiness, lost pods, and warning Events of new pods."""
 
 from __future__ import annotations
 
@@ -32,7 +28,6 @@ class View(t.NamedTuple):
     request: Request
     observed: Observed
     status: RolloutStatus
-    #: The controller that creates the new pods.
     controller_of_new_pods: Controller | None
 
     @classmethod
@@ -46,8 +41,7 @@ class View(t.NamedTuple):
 
     @property
     def new_pod_count(self) -> int:
-        """Return the desired number of new pods. At a pause, only the pods up to the pause count.
-        """
+        """Return the desired number of new pods, at a pause up to the pause."""
         new = self.status.new
         return new.replicas if new else self.status.goal or 0
 
@@ -58,10 +52,9 @@ class View(t.NamedTuple):
         return side.name if side else ""
 
     def desired_replicas(self, previous: tuple[int, int]) -> tuple[int, int]:
-        """Return (desired replicas of the whole update, desired replicas of the successor).
+        """Return the desired replicas of the whole update, and of the successor.
 
-        previous: the last result of this method, or (0, 0). If there is no successor, the second
-        number is the one in `previous`.
+        previous: the last result, or (0, 0). Its second number stays if there is no successor.
         """
         new = self.status.new
         has_successor = new and self.controller_of_new_pods is not self.observed.primary
@@ -75,31 +68,30 @@ class Incidents:
         self._gateway, self._clock, self._pods = gateway, clock, pods
         #: The first observation of each watched pod, by uid.
         self.initial_pods: dict[str, pod_health.Vitals] = {}
-        #: The count of each Event before the soak, by the uid of the Event. Only a higher count is
-        #: an incident.
+        #: The count of each Event before the soak, by uid. Only a higher count is an incident.
         self._ignored_counts: dict[str, int] = {}
         self._scale_down = _ScaleDown()
-        #: The names of the watched pods that another client has evicted. find() stores these names.
+        #: The names of the watched pods that another client has evicted, according to find().
         self.evicted: list[str] = []
         #: The time (Clock.monotonic) since which the only incidents are missing pods. None if there
         #: are no incidents, or other incidents too.
         self.missing_since: float | None = None
 
     def start(self, view: View, events: list[Json]) -> None:
-        """Start to look for incidents: ignore earlier Events, and store the desired replicas."""
+        """Store the counts of earlier Events, and the desired replicas."""
         self._scale_down = _ScaleDown(view.desired_replicas((0, 0)))
         self._ignored_counts = pod_health.event_counts(events)
 
     def add_pods(self, events: list[Json]) -> bool:
         """Watch the pods that were created or became ready since the last call.
 
-        Returns whether any pods were added. Earlier Events about these pods are no incidents,
-        because they are about the start of a pod.
+        Returns whether any pods were added. Their earlier Events are about the start of a pod, and
+        so are no incidents.
         """
         has_new_pods = False
         for uid, pod in self._pods.active_new.items():
-            first = self.initial_pods.get(uid)
-            if first is None or (not first.is_ready and pod_health.is_healthy(pod)):
+            initial_pod = self.initial_pods.get(uid)
+            if initial_pod is None or (not initial_pod.is_ready and pod_health.is_healthy(pod)):
                 self.initial_pods[uid] = pod_health.Vitals.from_api(pod)
                 self._ignored_counts |= pod_health.event_counts(
                     pod_health.events_about(events, (uid,)))
@@ -109,8 +101,7 @@ class Incidents:
     def find(self, view: View, events: list[Json], old_reasons: frozenset[str]) -> list[Cause]:
         """Return the incidents since the last call.
 
-        An Event with a reason in old_reasons is no incident, because old pods have Events with this
-        reason, too.
+        old_reasons: reasons of Events about old pods, which are no incidents.
         """
         request, pods = view.request, self._pods
         self._scale_down.resize(view.desired_replicas(self._scale_down.desired_replicas))
@@ -120,31 +111,27 @@ class Incidents:
         self._accept_evictions(changes)
         causes = pod_health.causes(
             request, self.initial_pods, pods.new, max(self._scale_down.remaining), changed_uids)
-        # The causes so far come from the current states of the pods. Since the last call, a pod may
-        # also have failed, and then have recovered or have been deleted. past_failures has these
-        # failures. They are not needed if an existing pod fails now.
+        # Since the last call, a pod may also have failed, and then recovered or been deleted. These
+        # failures are not needed if an existing pod fails now.
         if all(cause.kind == DELETED for cause in causes):
             causes += past_failures
         return causes + pod_health.excess_warnings(
             request, self._ready_pods, pods.old, events, self._ignored_counts, old_reasons)
 
     def _accept_evictions(self, changes: list[Json]) -> None:
-        """Stop watching the pods that another client has evicted.
-
-        The template does not cause an eviction. The soak starts again with the replacement pods.
-        """
-        evicted = {pod["metadata"]["uid"]: pod_health.name_of(pod) for pod in changes
-                   if pod_health.is_evicted_by_client(pod)}
-        self.evicted = [evicted[uid] for uid in evicted.keys() & self.initial_pods.keys()]
-        for uid in evicted:
+        """Stop watching the pods that another client has evicted (the template is no cause)."""
+        evicted_names = {pod["metadata"]["uid"]: pod_health.name_of(pod) for pod in changes
+                         if pod_health.is_evicted_by_client(pod)}
+        self.evicted = [evicted_names[uid]
+                        for uid in evicted_names.keys() & self.initial_pods.keys()]
+        for uid in evicted_names:
             self.initial_pods.pop(uid, None)
 
     def may_be_scale_down(self, view: View, causes: list[Cause]) -> bool:
         """Return whether a scale-down may be the reason for all incidents.
 
-        causes: the result of find(). The watch may report the deletion of a pod first, and the
-        smaller spec.replicas of its controller later. Missing pods are therefore an incident only
-        after CAUSE_TIMEOUT.
+        The watch may report the deletion of a pod before the smaller
+        spec.replicas of its controller, so missing pods are an incident only after CAUSE_TIMEOUT.
         """
         now = self._clock.monotonic()
         if not causes or any(cause.kind != DELETED for cause in causes):
@@ -163,7 +150,7 @@ class Incidents:
 
     @property
     def _ready_pods(self) -> dict[str, Json]:
-        """Return the watched pods by uid, except pods that are starting or terminating."""
+        """Return the watched pods by uid, except starting and terminating ones."""
         return {uid: pod for uid, pod in self._pods.active_new.items()
                 if uid in self.initial_pods and self.initial_pods[uid].is_ready}
 
@@ -176,7 +163,6 @@ class _ScaleDown:
     """
 
     def __init__(self, desired_replicas: tuple[int, int] = (0, 0)) -> None:
-        """Start with these desired replicas. A later decrease of either number removes pods."""
         self.desired_replicas, self.remaining = desired_replicas, (0, 0)
 
     def resize(self, desired_replicas: tuple[int, int]) -> None:
@@ -188,6 +174,5 @@ class _ScaleDown:
         self.remaining = remaining_total, remaining_successor
 
     def subtract(self, count: int) -> None:
-        """Subtract the number of removed pods from both numbers."""
         remaining_total, remaining_successor = self.remaining
         self.remaining = max(0, remaining_total - count), max(0, remaining_successor - count)

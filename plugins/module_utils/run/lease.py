@@ -4,22 +4,17 @@
 
 """Leases (coordination.k8s.io/v1) that admit one task at a time to a controller.
 
-The rules follow client-go's leaderelection. A task acquires the Lease of the controller before the
-first write, renews the Lease during the update, and deletes the Lease at the end. After a kill of
-the holder, the Lease expires: a waiting task acquires the Lease after LEASE_DURATION without an
-observed renewal, by the clock of the waiting task. The fields renewTime and leaseDurationSeconds
-are no evidence, because another client may have written them. A task acquires the Lease without
-waiting if the holder was a process on the same machine, and the process has ended.
+The rules follow client-go's leaderelection. A waiting task acquires the Lease of a killed holder
+after LEASE_DURATION without an observed renewal, by its own clock. The fields renewTime and
+leaseDurationSeconds are no evidence, because another client may have written them. A task does not
+wait if the holder was a process on the same machine, and the process has ended.
 
-Unlike leaderelection, a Lease also fences writes. Before each write, the task renews the Lease
-if the last renewal is at least RENEW_INTERVAL ago, and stops if another task has acquired the
-Lease. On a slow connection the renewal is sent in the background, and the write waits for the
-renewal only after RENEW_DEADLINE.
+Unlike leaderelection, a Lease also fences writes: before each write, the task renews the Lease if
+due, and stops if another task has acquired the Lease. On a slow connection the renewal is sent in
+the background, and the write waits for the renewal only after RENEW_DEADLINE.
 
-The name of a Lease contains the kind and the name of the controller. Earlier versions named Leases
-without the kind. To exclude tasks of earlier versions, each task also acquires the Lease without
-the kind. Tasks of this version share the Lease without the kind if their controllers have the
-same name and different kinds.
+Earlier versions named Leases without the kind of the controller. To exclude their tasks, each task
+also acquires the Lease without the kind, and shares it with tasks of this version for other kinds.
 """
 
 from __future__ import annotations
@@ -45,18 +40,18 @@ from .process import ACTIVE_TASKS, Process
 LEASE_DURATION = 15
 #: Default seconds between two renewals by the holder.
 RENEW_INTERVAL = 2.0
-#: If the last renewal is this many seconds ago, the holder must renew the Lease before the next
-#: write. A write therefore has the rest of LEASE_DURATION to reach the API server.
+#: Seconds since the last renewal after which the holder must renew the Lease before a write. The
+#: write then has the rest of LEASE_DURATION to reach the API server.
 RENEW_DEADLINE = LEASE_DURATION / 2
 #: Seconds between two attempts to acquire a Lease.
 RETRY_PERIOD = 0.5
-#: A task that changes nothing deletes a Lease whose renewTime is at least this many seconds ago, by
-#: the API server's clock.
+#: Seconds since renewTime, by the API server's clock, after which a task that changes nothing
+#: deletes a Lease.
 ABANDONED_AFTER = 4 * LEASE_DURATION
-#: Minimum seconds between two renewals of the shared Lease. The interval is less than
-#: LEASE_DURATION, so that a waiting task of an earlier version does not consider the Lease expired.
+#: Minimum seconds between two renewals of the shared Lease: less than LEASE_DURATION, so that a
+#: task of an earlier version does not consider the Lease expired.
 SHARED_RENEW_INTERVAL = 5.0
-#: Attempts to write a Lease that other tasks write at the same time.
+#: For a Lease that other tasks write at the same time.
 MAX_WRITE_ATTEMPTS = 10
 #: Maximum length of the annotation with the holders: enough for one task of each kind.
 MAX_HOLDERS_LENGTH = 1500
@@ -106,7 +101,7 @@ class StoredLease:
 
 
 class Task(t.NamedTuple):
-    """The parameters of a task that each Lease of the task uses."""
+    """The parameters of a task that each of its Leases uses."""
 
     gateway: Gateway
     request: Request
@@ -120,8 +115,8 @@ class Task(t.NamedTuple):
 class Lease:
     """The Leases of a task for a single controller.
 
-    The task has an exclusive Lease for each kind of controller that it may change, and a shared
-    Lease, whose name has no kind.
+    There is an exclusive Lease for each kind of controller that the task may change, and a shared
+    one.
     """
 
     def __init__(self, gateway: Gateway, request: Request, elapsed: t.Callable[[], float],
@@ -155,7 +150,7 @@ class Lease:
             lease.acquire(self.renew)
 
     def is_held_by_other_task(self) -> bool:
-        """Return whether another task that may still run holds a Lease. Raises RolloutError."""
+        """Return whether a task that may still run holds a Lease. Raises RolloutError."""
         return self._request.lock and any(lease.is_held_by_other_task() for lease in self._leases)
 
     def renew(self) -> None:
@@ -171,16 +166,16 @@ class Lease:
     close = release
 
     def delete_abandoned(self) -> None:
-        """Delete the Leases of killed holders, at the end of a task that changed nothing.
+        """Delete the Leases of killed holders, after a task that changed nothing.
 
-        A Lease with an old renewTime is deleted although the holder may be alive: the next renewal
-        of a live holder would create the Lease again. Failures are ignored.
+        A Lease with an old renewTime is deleted even if its holder may be alive, because the next
+        renewal would create the Lease again. Failures are ignored.
         """
         if self._request.lock:
             self._send_all([lease.delete_abandoned for lease in self._leases])
 
     def _send_all(self, requests: t.Iterable[t.Callable[[], None]]) -> None:
-        """Send the requests at the same time, wait for the responses, and ignore failures."""
+        """Send the requests at the same time, and ignore failures."""
         for wait_for_response in [prefetch(self._gateway, request) for request in requests]:
             with contextlib.suppress(RolloutError):
                 wait_for_response()
@@ -198,7 +193,7 @@ class _ExclusiveLease:
         self._gateway, self._request, self._elapsed = task.gateway, task.request, task.elapsed
         #: The Lease as last written by this task; None unless this task holds the Lease.
         self._own_lease: Json | None = None
-        #: Time of the last renewal, by the clock of this machine.
+        #: By the clock of this machine.
         self._renewed_at = 0.0
         #: A renewal or creation that was sent in the background, or None.
         self._pending_write: concurrent.futures.Future[bool] | None = None
@@ -212,7 +207,7 @@ class _ExclusiveLease:
         """Acquire the Lease, and call renew_others during waits. Raises RolloutError."""
         creation, self._pending_write = self._pending_write, None
         is_in_flight = creation is not None and not creation.cancel()
-        # Most controllers have no Lease, so the first attempt creates the Lease without a read.
+        # Most controllers have no Lease, so the first attempt does not read the Lease.
         if creation.result() if creation and is_in_flight else self._put(None):
             return
         start = changed_at = self._elapsed()
@@ -234,8 +229,7 @@ class _ExclusiveLease:
                         where=self._request.where, next_command=self._request.command())
                 self._pause(renew_others)
                 continue
-            # Only a live holder is an error. Without a sign of life, the holder has probably been
-            # killed, so wait until the Lease expires.
+            # Only a live holder is an error. Otherwise, wait until the Lease expires.
             if ((is_alive or self._has_live_processes(lease))
                     and now - start >= self._request.lock_timeout):
                 raise RolloutError(
@@ -261,7 +255,7 @@ class _ExclusiveLease:
         return lease is not None and not self._is_available(lease, unchanged_for=0)
 
     def renew(self) -> None:
-        """Renew the Lease if due. Raises RolloutError if another task has acquired the Lease."""
+        """Renew the Lease if due. Raises RolloutError if another task has acquired it."""
         if self._own_lease is None or self._renew_if_due():
             return
         lease: StoredLease | None = None
@@ -311,7 +305,7 @@ class _ExclusiveLease:
             self._delete(lease)
 
     def delete_abandoned(self) -> None:
-        """Delete the Lease if the holders have certainly or probably ended. Raises RolloutError."""
+        """Delete the Lease if the holders have probably ended. Raises RolloutError."""
         stored = self._gateway.lease(self._name)
         if stored and self._is_abandoned(StoredLease.from_api(stored)):
             self._gateway.delete_lease(stored)
@@ -361,7 +355,7 @@ class _ExclusiveLease:
                      "leaseTransitions": transitions}})
 
     def _other_holders(self, lease: StoredLease) -> list[Process]:
-        """Return the other tasks that remain holders. An exclusive Lease has no other holders."""
+        """Return the other tasks that remain holders: none of an exclusive Lease."""
         return []
 
     def _is_available(self, lease: StoredLease, unchanged_for: float) -> bool:
@@ -374,15 +368,13 @@ class _ExclusiveLease:
                                     and all(process.has_ended() for process in lease.processes))
 
     def _is_on_this_machine(self, lease: StoredLease) -> bool:
-        """Return whether all holders are processes of this machine."""
         return bool(lease.processes) and all(process.is_on_same_machine(self._task.process)
                                              for process in lease.processes)
 
     def _has_live_processes(self, lease: StoredLease) -> bool:
         """Return whether the holders are processes of this machine that still renew the Lease.
 
-        The annotation with the processes is no proof, because another client may have written the
-        annotation.
+        The annotation is no proof, because another client may have written it.
         """
         renew_time = _seconds(lease.renew_time)
         return (self._is_on_this_machine(lease) and renew_time is not None
@@ -393,16 +385,12 @@ class _ExclusiveLease:
 
 
 class _SharedLease(_ExclusiveLease):
-    """The Lease whose name has no kind. Tasks of this version for different kinds share the Lease.
-
-    A task of an earlier version never shares the Lease.
-    """
+    """The Lease without a kind, which tasks of this version for different kinds share."""
 
     def _other_holders(self, lease: StoredLease) -> list[Process]:
         """Return the holders that are live tasks for other kinds.
 
-        A holder with a kind of this task has ended, since this task holds the exclusive Lease of
-        that kind.
+        A holder with a kind of this task has ended, since this task has the Lease of that kind.
         """
         if not lease.is_shared:
             return []

@@ -4,9 +4,8 @@
 
 """Progress lines for the parent process (Ansible), and detection of a parent that has died.
 
-Ansible reads the output of a module only after the module has ended. The action plugin therefore
-passes the path of a file in BATON_PROGRESS, and reads progress lines from the file, locally or over
-ssh. The file is optional: a task without a writable file writes no progress lines.
+Ansible reads the output of a module only after the module has ended, so the action plugin reads
+progress lines from the optional file in BATON_PROGRESS, locally or over ssh.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ import signal
 import threading
 import time
 
-#: Seconds without a keep-alive after which the reader (Ansible) counts as dead. During a network
-#: partition, standard output stays open, so only this timeout detects the partition.
+#: Seconds without a keep-alive after which the reader (Ansible) counts as dead. (During a network
+#: partition, standard output stays open.)
 KEEPALIVE_TIMEOUT = 60.0
 #: A reader that exists sends its first keep-alive within this many seconds.
 FIRST_KEEPALIVE_TIMEOUT = 5.0
@@ -53,10 +52,7 @@ class ParentProcess:
             self._file.write(line)
 
     def reason_to_stop(self) -> str:
-        """Return why the task has to stop, or "" while Ansible waits for the result.
-
-        A task stops after a signal, and if Ansible was killed or its ssh connection has ended.
-        """
+        """Return why the task has to stop, or "" while Ansible waits for the result."""
         poll = select.poll()
         poll.register(1, 0)  # standard output: 0 selects no events, but errors are always reported
         is_closed = any(event & (select.POLLERR | select.POLLHUP) for _fd, event in poll.poll(0))
@@ -71,50 +67,51 @@ class ParentProcess:
 class _ProgressFile:
     """The file of progress lines. A last line with the file's base name marks the end.
 
-    As a keep-alive, the reader touches the file, so that its mtime differs from the mtime of the
-    last write.
+    As a keep-alive, the reader touches the file, which changes its mtime.
     """
 
     @classmethod
     def create(cls, path: str | None) -> _ProgressFile | None:
-        """Create a file that only the reader can read. Return None if that is not possible."""
+        """Create a file that only the reader can read, or return None."""
         login_uid, euid = os.environ.get("SUDO_UID", ""), os.geteuid()
         # With become_user, the login user could not read the file of a user other than root.
         if not path or (login_uid.isdecimal() and int(login_uid) not in (0, euid) and euid != 0):
             return None
         try:
             flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY | os.O_APPEND
-            file = os.open(path, flags, 0o600)
+            descriptor = os.open(path, flags, 0o600)
         except OSError:
             return None
         if euid == 0 and login_uid.isdecimal():
             with contextlib.suppress(OSError):
-                os.fchown(file, int(login_uid), -1)  # After become, the login user reads the file.
-        return cls(path, file)
+                # After become, the login user reads the file.
+                os.fchown(descriptor, int(login_uid), -1)
+        return cls(path, descriptor)
 
-    def __init__(self, path: str, file: int) -> None:
-        self._path, self._file = path, file
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path, self._descriptor = path, descriptor
         self._lock = threading.Lock()
         self._is_empty = True
-        self._mtime = os.fstat(file).st_mtime_ns
+        self._mtime = os.fstat(descriptor).st_mtime_ns
         self._start = time.monotonic()
         self._keepalive_time: float | None = None
 
     def write(self, line: str) -> None:
         with self._lock, contextlib.suppress(OSError):  # The disk may be full.
-            os.write(self._file, " ".join(line.splitlines()).encode("utf-8", "replace") + b"\n")
+            os.write(self._descriptor,
+                     " ".join(line.splitlines()).encode("utf-8", "replace") + b"\n")
             self._is_empty = False
-            self._mtime = os.fstat(self._file).st_mtime_ns
+            self._mtime = os.fstat(self._descriptor).st_mtime_ns
 
     def seconds_since_keepalive(self) -> float:
         """Return the seconds since the last keep-alive of the reader.
 
         Returns 0 before the first keep-alive, because the reader may lack the permission to touch
-        the file. Also returns 0 after the file was deleted.
+        the file, and after the file was deleted.
         """
         now = time.monotonic()
         with self._lock:
-            status = os.fstat(self._file)
+            status = os.fstat(self._descriptor)
             if not status.st_nlink:
                 self._keepalive_time = None
             elif status.st_mtime_ns != self._mtime:
@@ -124,7 +121,7 @@ class _ProgressFile:
     def close(self, is_reader_alive: bool) -> None:
         """Write the end mark, after which the reader deletes the file.
 
-        If there is no reader, or if no line was written, delete the file here.
+        Without a reader or a line, delete the file here.
         """
         had_no_reader = (self._keepalive_time is None
                          and time.monotonic() - self._start > FIRST_KEEPALIVE_TIMEOUT)
@@ -133,4 +130,4 @@ class _ProgressFile:
         else:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
-        os.close(self._file)
+        os.close(self._descriptor)

@@ -17,13 +17,12 @@ from ..model.kinds import Kind
 from ..model.options import parse_request
 from ..model.request import Request
 
-#: Maximum number of namespaces of a task. For each namespace and kind, the task has a watch with an
-#: open connection.
+#: Maximum number of namespaces of a task, each of which needs a watch with an open connection.
 MAX_NAMESPACES = 100
 
 
 class Place(t.NamedTuple):
-    """A namespace and a kind. It stands for the controllers of this kind in this namespace."""
+    """A namespace and a kind, for the controllers of this kind in this namespace."""
 
     namespace: str
     kind: Kind
@@ -35,14 +34,14 @@ class Place(t.NamedTuple):
 
 def refuse_namespaces(params: Json) -> None:
     """Raise RolloutError for an invalid combination of the options that choose namespaces."""
-    options = [option for option in ("namespace", "namespaces", "namespace_selectors")
-               if params.get(option)]
-    if len(options) > 1:
-        raise RolloutError(f"{options[0]} and {options[1]} cannot be combined: give only one of "
-                           "them")
-    if options and options != ["namespace"] and params.get("name"):
-        raise RolloutError(f"{options[0]} can only be used with names or label_selectors: give "
-                           "names instead of name")
+    given_options = [option for option in ("namespace", "namespaces", "namespace_selectors")
+                     if params.get(option)]
+    if len(given_options) > 1:
+        raise RolloutError(f"{given_options[0]} and {given_options[1]} cannot be combined: give "
+                           "only one of them")
+    if given_options and given_options != ["namespace"] and params.get("name"):
+        raise RolloutError(f"{given_options[0]} can only be used with names or label_selectors: "
+                           "give names instead of name")
     refuse_too_many(params.get("namespaces") or ())
 
 
@@ -57,8 +56,8 @@ def placeholder_requests(params: Json, kinds: t.Iterable[t.Any],
                          namespaces: t.Sequence[str] = ()) -> list[Request]:
     """Return a request for each namespace and kind, to check the options of the task.
 
-    The name of the controller is "any" if the task has no option name. If `namespaces` is empty,
-    the options list the namespaces. Raises RolloutError for invalid options.
+    If `namespaces` is empty, the options list the namespaces. Raises RolloutError for invalid
+    options.
     """
     places = [(namespace, kind)
               for namespace in namespaces or params.get("namespaces") or [params.get("namespace")]
@@ -70,8 +69,7 @@ def placeholder_requests(params: Json, kinds: t.Iterable[t.Any],
 def expand(params: Json, requests: list[Request]) -> tuple[Connection | None, list[Request]]:
     """Return (connection, requests) with a request for each namespace and kind of the task.
 
-    The connection is shared by all namespaces. If the task is for a single namespace, no connection
-    is needed: the function returns (None, the unchanged parameter `requests`).
+    The connection is shared by all namespaces; None if the task is for a single namespace.
 
     requests: the result of placeholder_requests(). Raises RolloutError.
     """

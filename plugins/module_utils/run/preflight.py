@@ -5,7 +5,7 @@
 """Checks before the first write: permissions, and warnings about related objects.
 
 Related objects are Services, PodDisruptionBudgets, HorizontalPodAutoscalers, ResourceQuotas and
-nodes. On a slow connection, the requests for these objects are sent at the same time.
+nodes.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ RESOURCES = {"services": "services", "budgets": "poddisruptionbudgets",
              "nodes": "nodes"}
 #: The API resource of the Rollouts of Argo Rollouts. It is also their key in Responses.
 ROLLOUTS = "rollouts"
-#: Fields with objects that the planner uses. A previous holder of the Lease may have written these
-#: objects, so they are read only after the Lease is acquired.
+#: Fields with objects that the planner uses. They are read only after the Lease is acquired, since
+#: its previous holder may have written them.
 REQUIRED_BY_STEPS = ("budgets", "autoscalers")
-#: Responses of the API server, by field of RelatedObjects or by another key, such as ROLLOUTS. A
-#: value is a function that waits for the response and returns it.
+#: Functions that wait for a response of the API server and return it, by field of RelatedObjects or
+#: by another key, such as ROLLOUTS.
 Responses: t.TypeAlias = "dict[str, t.Callable[[], t.Any]]"
 
 
@@ -42,8 +42,8 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
                       observed: Observed) -> Responses:
     """Check the permissions of the task, and disable optional features that lack permissions.
 
-    Also requests the related objects that may be read before the Lease is acquired. Returns the
-    responses with these objects. Raises RolloutError if a required permission is missing.
+    Also requests the related objects that may be read before the Lease is acquired, and returns
+    their responses. Raises RolloutError if a required permission is missing.
     """
     from ..explain import permissions
 
@@ -75,7 +75,7 @@ def _may_find_rollouts(request: Request, observed: Observed,
                        rules: t.Sequence[Json] | None) -> bool:
     """Return whether a list of the Rollouts of Argo Rollouts is useful and not forbidden.
 
-    rules: the rules that describe the user's permissions; None if unknown.
+    rules: the user's permissions; None if unknown.
     """
     from ..explain import permissions
 
@@ -85,10 +85,7 @@ def _may_find_rollouts(request: Request, observed: Observed,
 
 def request_related(
         flow: Flow, request: Request, gateway: Gateway, observed: Observed) -> Responses:
-    """Request the objects that the planner uses, after the Lease is acquired.
-
-    On a slow connection, also request the ControllerRevisions, which the planner uses later.
-    """
+    """Request the objects that the planner uses, after the Lease is acquired."""
     responses = _send_requests(gateway, *REQUIRED_BY_STEPS)
     if flow.optional_permissions(request) and _creates_pods(flow, observed) and observed.primary:
         pending = gateway.start_in_background(
@@ -105,8 +102,7 @@ def _creates_pods(flow: Flow, observed: Observed) -> bool:
 def _send_requests(gateway: Gateway, *fields: str) -> Responses:
     """Request the objects of these fields of RelatedObjects.
 
-    On a slow connection, the requests are sent in the background. Otherwise a request is sent when
-    its function in the result is called.
+    On a slow connection, the requests are sent at the same time, in the background.
     """
     return {field: prefetch(gateway, functools.partial(gateway.objects, RESOURCES[field]))
             for field in fields}
@@ -122,8 +118,8 @@ def store_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory
                   observed: Observed, responses: Responses) -> list[str]:
     """Store the related objects and the preflight warnings in memory.
 
-    Returns the warnings about irreversible steps, which the user should read before the first
-    write. Raises RolloutError if pods cannot be reparented.
+    Returns the warnings that the user should read before the first write. Raises RolloutError if
+    pods cannot be reparented.
     """
     from ..explain import gitops
     from ..explain.preflight_warnings import RelatedObjects, warnings
@@ -138,8 +134,7 @@ def store_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory
     if "revisions" in values:
         memory.revisions = values.pop("revisions")
     related = RelatedObjects(**values) if "services" in values else None
-    # A rollback of the update in progress restores the template of the manifest, so a GitOps tool
-    # that applies the manifest changes nothing.
+    # A rollback of the update in progress restores the template that a GitOps tool applies.
     if observed.named_controller and not (observed.in_progress and request.undoes):
         memory.warnings += gitops.warnings(flow, request, observed.named_controller)
     if related and observed.primary:
@@ -153,8 +148,7 @@ def store_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory
 def needed_quota(flow: Flow, request: Request, observed: Observed) -> Amounts:
     """Return the resources that an update with keep_old adds to the usage of a quota.
 
-    If the update is already in progress, return no resources, since the usage already includes some
-    of its new pods.
+    The usage already includes some new pods of an update in progress.
     """
     from ..explain.preflight_warnings import usage_of
     from ..explain.quotas import Amounts

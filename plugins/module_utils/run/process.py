@@ -15,8 +15,7 @@ import pathlib
 import typing as t
 import uuid
 
-#: The attribute Process.task of each running task of this Python process. Each controller of a
-#: fleet is a task of its own.
+#: Process.task of each running task of this Python process: one for each controller of a fleet.
 ACTIVE_TASKS: set[str] = set()
 
 
@@ -28,16 +27,16 @@ class Process(t.NamedTuple):
     pid: str
     #: Start time of the process, in clock ticks since boot.
     start: str
-    #: A random number and the kind of the controller, such as "1a2b3c4d.ReplicaSet". Earlier
-    #: versions left out the kind.
+    #: A random number and the kind of the controller, such as "1a2b3c4d.ReplicaSet"; without the
+    #: kind in earlier versions.
     task: str
 
     @classmethod
     def of_new_task(cls, kind: str = "") -> Process:
         """Return the identity of this Python process with a new task."""
         try:
-            boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-            machine = f"{boot}.{os.stat('/proc/self/ns/pid').st_ino}"
+            boot_id = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+            machine = f"{boot_id}.{os.stat('/proc/self/ns/pid').st_ino}"
         except OSError:
             machine = ""
         pid = str(os.getpid())
@@ -57,16 +56,16 @@ class Process(t.NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The kind of the controller; "" if an earlier version wrote the Lease."""
+        """Return the kind of the controller; "" if an earlier version wrote the Lease."""
         return self.task.partition(".")[2]
 
     def is_on_same_machine(self, process: Process) -> bool:
         return bool(self.machine) and self.machine == process.machine
 
     def has_ended(self) -> bool:
-        """Return whether the process has certainly ended. It must be a process of this machine.
+        """Return whether the process, which must be of this machine, has certainly ended.
 
-        /proc can hide a process of another user (hidepid), but signal 0 detects such a process.
+        /proc can hide a process of another user (hidepid), but signal 0 detects it.
         """
         if self.pid == str(os.getpid()):
             return self.task not in ACTIVE_TASKS
@@ -82,13 +81,13 @@ class Process(t.NamedTuple):
 def start_time(pid: str) -> str | None:
     """Return the start time of a process, in clock ticks since boot.
 
-    Returns "" for a zombie, and None for an unknown process.
+    Returns "" for a zombie, None for an unknown process.
     """
     try:
-        text = pathlib.Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+        stat_line = pathlib.Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
         return None
     # The name in parentheses can contain spaces. Field 3 is the state, field 22 the start time
     # (proc(5)).
-    stat = text.rpartition(")")[2].split()
-    return "" if stat[0] in "ZX" else stat[19]
+    fields_from_third = stat_line.rpartition(")")[2].split()
+    return "" if fields_from_third[0] in "ZX" else fields_from_third[19]

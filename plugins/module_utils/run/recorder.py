@@ -34,7 +34,7 @@ class Recorder:
         self._print_line, self._intervals = print_line, intervals
         self._namespace = request.namespace
         self._returns_sizes = request.return_sizes
-        #: False after the creation of an Event has failed, so that no further Event is tried.
+        #: False after the creation of an Event has failed.
         self._may_record = True
         #: The values of `steps` and `sizes` in the task's result.
         self.steps: list[Json] = []
@@ -43,10 +43,9 @@ class Recorder:
         self.primary: Controller | None = None
         self._last_wait, self._line_time = "", clock.monotonic() - LINE_INTERVAL
         self._reported_causes: set[str] = set()
-        #: The Events that are not created yet. A value is (the state before the first step, the
-        #: number of steps, the last step). All scale steps of a controller share an Event, with the
-        #: key (name of the controller, 0). Any other step has an Event of its own, with the key
-        #: ("", number of the step).
+        #: The Events that are not created yet, as (the state before the first step, the number of
+        #: steps, the last step). All scale steps of a controller share an Event, with the key (name
+        #: of the controller, 0). Any other step has the key ("", number of the step).
         self._pending_events: dict[tuple[str, int], tuple[t.Any, int, Step]] = {}
         #: The time of the last Event (Clock.monotonic).
         self._event_time = clock.monotonic() if intervals.joins_events else -intervals.events
@@ -105,15 +104,15 @@ class Recorder:
 
     def record_pending_events(self) -> None:
         """Create the Events for all steps that no Event reports yet."""
-        lines = []
+        events = []
         for before, count, last in self._pending_events.values():
             line = report.line(dataclasses.replace(last, before=before))
             line += f" in {count} steps" if count > 1 else ""
-            lines.append(("RollingUpdate" + last.action.title().replace(" ", ""), line))
+            events.append(("RollingUpdate" + last.action.title().replace(" ", ""), line))
         self._pending_events = {}
-        if self._intervals.joins_events and len(lines) > 1:
-            lines = [("RollingUpdate", "; ".join(line for _reason, line in lines))]
-        for reason, line in lines:
+        if self._intervals.joins_events and len(events) > 1:
+            events = [("RollingUpdate", "; ".join(line for _reason, line in events))]
+        for reason, line in events:
             self._create_event("Normal", reason, line)
 
     def record_failure(self, what: str) -> None:
@@ -121,7 +120,6 @@ class Recorder:
         self._create_event("Warning", "RollingUpdateFailed", what)
 
     def _create_event(self, kind: str, reason: str, message: str) -> None:
-        """Create an Event for the primary, without retries; ignore a failure."""
         if self._may_record and self.primary:
             self._event_time = self._clock.monotonic()
             event = report.event(self.primary, self._namespace, kind, reason, message,

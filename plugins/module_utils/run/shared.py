@@ -21,8 +21,7 @@ from ..model.kinds import Kind
 from ..model.observed import Controller, Pod, TerminatingPod
 from ..model.steps import AUTOSCALER, Create, Handover, Merge, Patch, Write
 
-#: A driver observes its controller again after this many seconds, even if the watch has reported no
-#: change.
+#: Seconds after which a driver observes its controller again, even without a change.
 RESYNC_INTERVAL = 1.0
 
 
@@ -37,10 +36,8 @@ class SharedCluster:
         self._lock = threading.Lock()
         #: The responses of objects(), by resource.
         self._objects: dict[str, list[Json] | None] = {}
-        #: A list whose only element is the response of Gateway.rules(). The list is empty before
-        #: the request, because the response itself can be None.
+        #: A list with the response of Gateway.rules(), which can be None; empty before the request.
         self._rules: list[list[Json] | None] = []
-        #: The ControllerRevisions of all controllers.
         self._revisions: list[Json] | None = None
         #: The uids of the controllers that have read the cached revisions.
         self._readers: set[str] = set()
@@ -85,7 +82,7 @@ class SharedCluster:
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         """Return the ControllerRevisions of these controllers, from a cache for all controllers.
 
-        A driver that calls again needs a newer list, so the second call renews the cache.
+        A second call for a controller renews the cache, because its driver needs a newer list.
         """
         with self._lock:
             if self._revisions is None or self._readers.issuperset(uids):
@@ -105,13 +102,13 @@ class SharedGateway:
 
     def __init__(self, cluster: SharedCluster) -> None:
         self._cluster, self._gateway = cluster, cluster.gateway
-        #: The last dry run, as (key, response). The key contains the uid of the controller, the
-        #: digest of its template, and the write.
+        #: The last dry run, as (key, response). The key has the uid and the digest of the template
+        #: of the controller, and the write.
         self._dry_run: tuple[tuple[str, str] | None, Json] | None = None
         #: If set, wait() of the driver returns.
         self.woken = threading.Event()
 
-    # Methods that do more than call the gateway of all drivers, for example with a cache
+    # Methods that do more than call the gateway of all drivers
 
     def rules(self) -> list[Json] | None:
         return self._cluster.rules()
@@ -123,13 +120,9 @@ class SharedGateway:
         return self._cluster.revisions(uids)
 
     def dry_run(self, write: Patch | Merge | Create) -> Json:
-        """Return the response of a dry run.
-
-        If neither the write nor the template of the controller has changed since the last call,
-        return the last response again.
-        """
-        base = self._gateway.controllers().get(write.name)
-        key = (base.uid + digest(base.template), repr(write)) if base else None
+        """Return the response of a dry run, cached until the write or the template changes."""
+        controller = self._gateway.controllers().get(write.name)
+        key = (controller.uid + digest(controller.template), repr(write)) if controller else None
         if key is None or self._dry_run is None or self._dry_run[0] != key:
             self._dry_run = key, self._gateway.dry_run(write)
         return self._dry_run[1]
@@ -147,7 +140,7 @@ class SharedGateway:
             if write.kind == AUTOSCALER:
                 self._cluster.forget("horizontalpodautoscalers")
 
-    # Methods that only call the same method of the gateway of all drivers
+    # Methods that only call the gateway of all drivers
 
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
         return self._gateway.controllers(kind)

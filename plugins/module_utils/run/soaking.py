@@ -5,9 +5,9 @@
 """The soak: the new pods have to stay healthy for a time at a pause, and at the end of an update.
 
 A task resumes a soak that an interrupted task has begun. The time before this task counts, too: the
-time since the last incident or, without an incident, since the beginning of the soak. An annotation
-stores the beginning. The cluster shows when the last incident was, because restarts, changes of
-readiness, pod creations and Events have timestamps.
+time since the last incident or, without an incident, since the beginning (in an annotation). The
+cluster shows the last incident, because restarts, changes of readiness, pod creations and Events
+have timestamps.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Soaking:
 
     def __init__(self, gateway: Gateway, clock: Clock, print_line: t.Callable[[str], None],
                  warnings: list[str]) -> None:
-        """Create the soak of a task. The soak appends its warnings to `warnings`."""
+        """Create the soak of a task, which appends its warnings to `warnings`."""
         self._gateway, self._clock = gateway, clock
         self._print_line, self._warnings = print_line, warnings
         #: Reasons of Events about old pods. Events about new pods with these reasons are ignored.
@@ -62,10 +62,9 @@ class Soaking:
         self._reported_at = float("-inf")
 
     def begin(self, request: Request, status: RolloutStatus) -> None:
-        """Read the Events about old pods, before the first write.
+        """Read the Events about old pods, before the update deletes these pods.
 
-        After the update, the old pods no longer exist, so nothing would show which Events are about
-        old pods. Raises RolloutError without permission to list pods.
+        Raises RolloutError without permission to list pods.
         """
         if self._gateway.objects("pods") is None:
             raise pods_not_listed_error(request)
@@ -89,10 +88,7 @@ class Soaking:
         return outcome
 
     def _check(self, view: View) -> None:
-        """Compare the watched pods with their first observation.
-
-        Ends the soak if the update has another template now. Raises RolloutFailed for an incident.
-        """
+        """Raise RolloutFailed for an incident. End the soak if the update has another template."""
         request = view.request
         if request.state.undoes or view.template_hash != self._template_hash:
             self._reset()
@@ -117,8 +113,7 @@ class Soaking:
     def _end_after_deletion(self, request: Request, observed: Observed) -> None:
         """End the soak with a warning if another client has deleted the primary.
 
-        The flow may then end the update. Without the warning, the result would hide that the soak
-        has not passed.
+        The flow may then end the update, although the soak has not passed.
         """
         primary = observed.primary
         if request.state.undoes or (primary and primary.uid == self._primary_uid):
@@ -141,7 +136,7 @@ class Soaking:
     def _watch(self, view: View, decision: WatchPods) -> Step | Wait | WatchPods | str:
         """Return the next decision of the soak. If the soak has passed, return its annotation.
 
-        Without a primary, there is no annotation, so return "". Raises RolloutError.
+        Without a primary, return "". Raises RolloutError.
         """
         primary = view.observed.primary
         if primary is None:
@@ -157,19 +152,19 @@ class Soaking:
             self._read_pods(view)
         if not self._template_hash:
             self._start(view, primary, stored, now)
-        current = stored or Soak(self._template_hash, now, old_pod_reasons=tuple(self._old_reasons))
+        current_soak = stored or Soak(self._template_hash, now,
+                                      old_pod_reasons=tuple(self._old_reasons))
         if view.new_pod_count:
-            start_step = None if stored else _start_step(view, primary, current)
+            start_step = None if stored else _start_step(view, primary, current_soak)
             next_decision = (self._decision_before_end(view, decision, start_step)
                              if self._clock.is_real else self._simulate(start_step))
             if next_decision:
                 return next_decision
         self._has_passed = True
-        return dataclasses.replace(current, passed=view.new_pod_count,
+        return dataclasses.replace(current_soak, passed=view.new_pod_count,
                                    seconds=view.request.soak).text
 
     def _simulate(self, start_step: Step | None) -> Step | None:
-        """Return start_step at the first call, and then None: the simulated soak has passed."""
         if self._has_passed:
             return None
         self._has_passed = start_step is not None
@@ -177,7 +172,7 @@ class Soaking:
 
     def _decision_before_end(self, view: View, decision: WatchPods,
                              start_step: Step | None) -> Step | Wait | WatchPods | None:
-        """Return the next decision during the soak, or None if the soak has passed."""
+        """Return the next decision, or None if the soak has passed."""
         if self._pods.ready < view.new_pod_count:
             return Wait(f"{view.new_pod_count} new pods of {view.controller_name} are ready",
                         is_condition=True)
@@ -197,7 +192,7 @@ class Soaking:
         return None
 
     def _is_unfinished(self, request: Request) -> bool:
-        """Return whether the soak must continue: time remains, or missing pods are unexplained."""
+        """Return whether time remains, or missing pods are unexplained."""
         return self._watch_time.seconds < request.soak or self._incidents.missing_since is not None
 
     def _start(self, view: View, primary: Controller, stored: Soak | None, now: float) -> None:
@@ -216,7 +211,7 @@ class Soaking:
         self._reported_at = self._clock.monotonic()
 
     def _add_pods(self, events: list[Json]) -> None:
-        """Watch the pods that appeared since the last call. If there are any, restart the soak."""
+        """Watch the pods that appeared since the last call, which restart the soak."""
         if self._incidents.add_pods(events):
             self._watch_time.restart()
 
@@ -234,14 +229,14 @@ class Soaking:
 
     def _summary(self, view: View) -> str:
         earlier = self._watch_time.earlier
-        before = (f", of which {earlier:.0f} s before this task, according to the status of the "
-                  f"pods" if earlier else "")
+        earlier_clause = (f", of which {earlier:.0f} s before this task, according to the status "
+                          f"of the pods" if earlier else "")
         return (f"watched: {view.controller_name} {view.new_pod_count} new, for "
-                f"{view.request.soak:g} s{before}; no incidents")
+                f"{view.request.soak:g} s{earlier_clause}; no incidents")
 
 
 class _WatchTime:
-    """Measures the time that counts for the soak: since its start, or since the last new pod."""
+    """Measures the time since the start of the soak, or since the last new pod."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -266,17 +261,14 @@ class _WatchTime:
         return now - self._longest_at
 
 
-def _start_step(view: View, primary: Controller, current: Soak) -> Step:
+def _start_step(view: View, primary: Controller, current_soak: Soak) -> Step:
     pods = f"{view.new_pod_count} new pod{'s' if view.new_pod_count != 1 else ''}"
     return soak.annotate_soak(
-        primary, current.text, f"watching {pods} for {view.request.soak:g} s")
+        primary, current_soak.text, f"watching {pods} for {view.request.soak:g} s")
 
 
 def _stored_soak(view: View, now: float) -> Soak | None:
-    """Return the soak in the primary's annotation.
-
-    Returns None if the annotation is about another template, or if its start is in the future.
-    """
+    """Return the soak in the primary's annotation, or None if it is invalid or out of date."""
     primary = view.observed.primary
     stored = object_meta.soak(primary.annotations) if primary else None
     is_valid = stored and stored.template == view.template_hash and stored.began <= now + CLOCK_SKEW
@@ -286,8 +278,7 @@ def _stored_soak(view: View, now: float) -> Soak | None:
 def _is_stored_as_passed(view: View, stored: Soak, pods: WatchedPods, now: float) -> bool:
     """Return whether the annotation records a passed soak for this pause.
 
-    Another client may have written the annotation, so it does not count if a new pod is younger
-    than the soak.
+    Another client may have written it, so it does not count if a new pod is younger than the soak.
     """
     if stored.passed is None or stored.passed != view.status.paused:
         return False
@@ -299,22 +290,19 @@ def _is_stored_as_passed(view: View, stored: Soak, pods: WatchedPods, now: float
 def _healthy_since(stored: Soak, events: list[Json], pods: WatchedPods, now: float) -> float:
     """Return the time since which all new pods have been healthy, in seconds since 1970.
 
-    This is the time of the last incident, or the beginning of the stored soak if that is later. If
-    the status of a pod has no times, return `now`.
+    This is the last incident, or the beginning of the stored soak if that is later. If the status
+    of a pod has no times, return `now`.
     """
-    since = [pod_health.healthy_since(pod) for pod in pods.active_new.values()]
-    times = [time for time in since if time is not None]
-    if not times or len(times) < len(since):
+    all_times = [pod_health.healthy_since(pod) for pod in pods.active_new.values()]
+    times = [time for time in all_times if time is not None]
+    if not times or len(times) < len(all_times):
         return now
     return RESOLUTION + max([stored.began, pod_health.last_warning_time(events, pods.new), *times])
 
 
 def _old_pod_uids(gateway: Gateway, status: RolloutStatus) -> set[str]:
-    """Return the uids of the pods that the update replaces.
-
-    The pods of a controller are left out if their labels do not show which pods are old.
-    """
-    in_progress = status.phase != "complete"
+    """Return the uids of the pods that are old according to their labels."""
+    is_in_progress = status.phase != "complete"
     return {pod.uid for holder in status.holders if holder.has_known_labels
             for pod in own_live_pods(gateway, holder.controller)
-            if not (in_progress and holder.is_new(pod.labels))}
+            if not (is_in_progress and holder.is_new(pod.labels))}

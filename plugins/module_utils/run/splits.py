@@ -6,8 +6,7 @@
 
 A traffic split sends requests to one Service for the old pods, and to another Service for the new
 pods. The end of an update or rollback deletes the pods of one of these Services, so the driver
-changes the route first. traffic/follower.py implements the interface, and task.py passes the
-implementation to the driver.
+changes the route first. traffic/follower.py implements the interface.
 """
 
 from __future__ import annotations
@@ -49,11 +48,10 @@ class Tools(t.NamedTuple):
     gateway: Gateway
     clock: Clock
     recorder: Recorder
-    #: Renew the Lease. Raises RolloutError if another task has acquired the Lease.
+    #: Renew the Lease. Raises RolloutError.
     renew: t.Callable[[], None]
     #: Return why the task has to stop, or "".
     reason_to_stop: t.Callable[[], str]
-    #: Add a warning to the result.
     warn: t.Callable[[str], None]
     #: Whether the task rolls back a failed update.
     is_after_failure: bool = False
@@ -66,16 +64,15 @@ class Tools(t.NamedTuple):
     def write(self, step: Step, memory: Memory) -> tuple[bool, Step]:
         """Write a step. Return (is_accepted, step to report).
 
-        is_accepted: whether the API server accepted the write. The step to report is `step`. For a
-        handover, its attribute `before` is replaced by the number of reparented pods. Raises
+        For a handover, `before` of the step to report is the number of reparented pods. Raises
         RolloutError.
         """
         if not isinstance(step.write, Handover):
             return self.gateway.write(step.write), step
-        count = self.gateway.hand_over(step.write, lambda: not self.stop())
-        is_complete = count == len(step.write.pods)
+        reparented_count = self.gateway.hand_over(step.write, lambda: not self.stop())
+        is_complete = reparented_count == len(step.write.pods)
         memory.note_handover(self.clock.monotonic(), is_complete=is_complete)
-        return count > 0, dataclasses.replace(step, before=count)
+        return reparented_count > 0, dataclasses.replace(step, before=reparented_count)
 
 
 class Splits(t.Protocol):

@@ -4,8 +4,8 @@
 
 """The pods that a soak watches, classified as old or new.
 
-A soak reads the pods several times a second, and there may be thousands of pods. Each pod is parsed
-again only after a change.
+A soak reads the pods, maybe thousands, several times a second, so an unchanged pod is not parsed
+again.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class WatchedPods:
         self._clear()
 
     def _clear(self) -> None:
-        #: All new pods, including pods that have ended or are terminating.
+        #: Including pods that have ended or are terminating.
         self.new: dict[str, Json] = {}
-        #: New pods, except pods that have ended or are terminating.
+        #: Without pods that have ended or are terminating.
         self.active_new: dict[str, Json] = {}
-        #: Old pods, except pods that have ended or are terminating.
+        #: Without pods that have ended or are terminating.
         self.old: dict[str, Json] = {}
         #: The number of ready new pods.
         self.ready = 0
@@ -67,24 +67,21 @@ class WatchedPods:
             if not holder.has_known_labels and labels is not None:
                 holder = holder._replace(new_labels=labels)
             self._holders[uid] = holder
-        before, self._states = self._states, {}
+        previous_states, self._states = self._states, {}
         self._clear()
         for holder in self._holders.values():
             pods = self._gateway.watched_pods(holder.controller)
             if pods is None:
                 raise pods_not_listed_error(request)
             for pod in pods:
-                self._classify(pod, holder, before)
+                self._classify(pod, holder, previous_states)
         self.ready = sum(self._states[uid].is_healthy for uid in self.active_new)
 
-    def _classify(self, pod: Json, holder: Holder, before: t.Mapping[str, _PodState]) -> None:
-        """Add a pod to the old or new pods.
-
-        before: the states at the previous call of update(), by uid. The state of an unchanged pod
-        is reused.
-        """
+    def _classify(self, pod: Json, holder: Holder,
+                  previous_states: t.Mapping[str, _PodState]) -> None:
+        """Add a pod to the old or new pods, with its previous state if the pod is unchanged."""
         uid = pod["metadata"]["uid"]
-        state = self._states.get(uid) or before.get(uid)
+        state = self._states.get(uid) or previous_states.get(uid)
         is_unchanged = state is not None and state.pod is pod
         state = state if state is not None and is_unchanged else _PodState.from_pod(pod)
         self._states[uid] = state
@@ -102,7 +99,7 @@ class WatchedPods:
     def changes(self) -> list[Json]:
         """Return the new pods that have changed since the last call, in order.
 
-        A pod that has changed several times is returned several times, once in each state.
+        A pod that has changed several times is returned once in each state.
         """
         changes, self._changes = self._changes, []
         return changes

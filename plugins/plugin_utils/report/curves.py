@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Draw charts of the measurements of analyses: new and old pods over time. No I/O.
-
-The charts have gaps where data is missing, for example after an interrupted run.
-"""
+"""Draw charts of the measurements of analyses: new and old pods over time. No I/O."""
 
 from __future__ import annotations
 
@@ -46,8 +43,7 @@ class Point(t.NamedTuple):
     old: float | None
     outcome: str
     reason: str
-    #: Bounds of the new value. They follow from the thresholds. A relative threshold, such as
-    #: max_ratio_to_old, also needs the old value.
+    #: Bounds of the new value, according to the thresholds and the old value.
     lower_bound: float | None
     upper_bound: float | None
 
@@ -89,8 +85,7 @@ class Curve:
 def curves_of_stages(stages: t.Sequence[Json]) -> list[Curve]:
     """Return the curves of all analyses, in order of their start.
 
-    If there are more than MAX_CURVES, return only MAX_CURVES of them. Curves with failed
-    measurements are then preferred, and come first.
+    If there are more than MAX_CURVES, curves with failed measurements come first.
     """
     runs_by_metric: dict[tuple[str, str, str], list[list[Point]]] = {}
     analyses = [mapping(check, "measured") for stage in stages
@@ -102,8 +97,9 @@ def curves_of_stages(stages: t.Sequence[Json]) -> list[Curve]:
         runs: dict[str, list[Point]] = {}
         for measurement in objects(analysis, "measurements"):
             if at := parse_time(measurement.get("at")):
-                name = text(measurement, "metric")
-                runs.setdefault(name, []).append(_point(measurement, at, thresholds.get(name, {})))
+                metric_name = text(measurement, "metric")
+                runs.setdefault(metric_name, []).append(
+                    _point(measurement, at, thresholds.get(metric_name, {})))
         for metric, points in runs.items():
             key = text(analysis, "kind"), text(analysis, "name"), metric
             runs_by_metric.setdefault(key, []).append(sorted(points, key=lambda point: point.at))
@@ -113,19 +109,20 @@ def curves_of_stages(stages: t.Sequence[Json]) -> list[Curve]:
             if len(curves) > MAX_CURVES else curves)
 
 
-def _point(item: Json, at: datetime.datetime, thresholds: Json) -> Point:
-    old = _number(item, "old")
+def _point(measurement: Json, at: datetime.datetime, thresholds: Json) -> Point:
+    old = _number(measurement, "old")
     limits = {name: value for name in thresholds
               if (value := _number(thresholds, name)) is not None}
-    lower = [limits[name] for name in ("min",) if name in limits]
-    upper = [limits[name] for name in ("max",) if name in limits]
+    lower_bounds = [limits[name] for name in ("min",) if name in limits]
+    upper_bounds = [limits[name] for name in ("max",) if name in limits]
     if old is not None:
-        lower += [limits[name] * old for name in ("min_ratio_to_old",) if name in limits]
-        lower += [old - limits[name] for name in ("max_decrease",) if name in limits]
-        upper += [limits[name] * old for name in ("max_ratio_to_old",) if name in limits]
-        upper += [old + limits[name] for name in ("max_increase",) if name in limits]
-    return Point(at, _number(item, "new"), old, text(item, "outcome"), text(item, "reason"),
-                 max(lower, default=None), min(upper, default=None))
+        lower_bounds += [limits[name] * old for name in ("min_ratio_to_old",) if name in limits]
+        lower_bounds += [old - limits[name] for name in ("max_decrease",) if name in limits]
+        upper_bounds += [limits[name] * old for name in ("max_ratio_to_old",) if name in limits]
+        upper_bounds += [old + limits[name] for name in ("max_increase",) if name in limits]
+    return Point(at, _number(measurement, "new"), old, text(measurement, "outcome"),
+                 text(measurement, "reason"), max(lower_bounds, default=None),
+                 min(upper_bounds, default=None))
 
 
 def _number(item: Json, key: str) -> float | None:
@@ -135,8 +132,8 @@ def _number(item: Json, key: str) -> float | None:
     return value if abs(value) < 1e300 else None  # a chart cannot show infinity
 
 
-#: The lines of a chart, in the order of drawing. The key is the class of a line in the style sheet.
-#: The value is a function that returns the value of a point for this line.
+#: The lines of a chart by their class in the style sheet, in the order of drawing. A function
+#: returns the value of a point.
 _LINES: dict[str, t.Callable[[Point], float | None]] = {
     "lower-bound": lambda point: point.lower_bound,
     "upper-bound": lambda point: point.upper_bound,
@@ -146,7 +143,6 @@ _LINES: dict[str, t.Callable[[Point], float | None]] = {
 
 
 def _line(coordinates: list[tuple[float, float]], style: str) -> drawsvg.Path:
-    """Draw a line through coordinates in pixels, with a class of the style sheet."""
     path = drawsvg.Path(class_=style).M(*coordinates[0])
     for x, y in coordinates[1:]:
         path.L(x, y)
@@ -154,7 +150,7 @@ def _line(coordinates: list[tuple[float, float]], style: str) -> drawsvg.Path:
 
 
 def draw(curve: Curve, width: int, height: int, name: str) -> str:
-    """Draw a chart, and return its svg element. width, height: its size in pixels.
+    """Draw a chart of a size in pixels, and return its svg element.
 
     name: the prefix of all ids in the element, which must be unique on the page.
     """
@@ -180,7 +176,7 @@ def draw(curve: Curve, width: int, height: int, name: str) -> str:
         return round(bottom - (bottom - TOP) * (value - ticks[0]) / (ticks[-1] - ticks[0]), 1)
 
     for tick in ticks:
-        # The lowest tick has a grid line, too. An axis there could hide the line of a threshold.
+        # The lowest tick has a grid line, too: an axis could hide the line of a threshold.
         picture.append(drawsvg.Line(LEFT, y(tick), right, y(tick), class_="grid"))
         picture.append(drawsvg.Text(f"{tick:.4g}", None, LEFT - 8, y(tick), class_="number",
                                     text_anchor="end", dy="0.35em"))

@@ -5,11 +5,10 @@
 """Define the types of the data of a report.
 
 The role image_bump provides a Run (`image_bump_report_data`), and the playbooks for several
-clusters provide a Release. Any key may be missing, for example after an interrupted run or in
-results of another version of the module. The report then shows "not known". Times are in RFC 3339.
+clusters provide a Release. Any key may be missing, for example after an interrupted run. The report
+then shows "not known". Times are in RFC 3339.
 
-tests/unit/report/test_data.py compares the keys with the documentation of the module, and with the
-keys that the code reads.
+tests/unit/report/test_data.py compares the keys with the documentation and with the code.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class Release(t.TypedDict, total=False):
 
     #: The run of each inventory host; {} for a host without data.
     clusters: dict[str, Run]
-    #: The hosts of each region, by region.
+    #: The hosts by region.
     regions: dict[str, list[str]]
 
 
@@ -102,8 +101,8 @@ class Measurement(t.TypedDict, total=False):
 class Result(t.TypedDict, total=False):
     """An element of `results` of the module rolling_update.
 
-    Kind and name identify a controller. The kind is empty if the user did not specify it, and the
-    task failed before it read the controller.
+    The kind is empty if the user did not specify it, and the task failed before it read the
+    controller.
     """
 
     name: str

@@ -14,11 +14,10 @@ import typing as t
 
 #: Outcomes of rows that a reader need not look at.
 SUCCESSFUL = ("updated", "restarted", "migrated", "complete", "unchanged")
-#: Maximum number of initially visible rows, and of all rows on a page. If a table has more than
-#: MAX_INITIAL_ROWS rows, only the rows with another outcome than SUCCESSFUL are initially visible.
+#: Maximum number of initially visible rows, and of all rows. In a larger table, only the rows with
+#: another outcome than SUCCESSFUL are initially visible.
 MAX_INITIAL_ROWS, MAX_ROWS = 30, 1000
-#: Maximum number of initially visible lines of a text, of its initially visible characters, and of
-#: all its characters.
+#: Maximum number of initially visible lines and characters of a text, and of all its characters.
 MAX_INITIAL_LINES, MAX_INITIAL_CHARACTERS, MAX_CHARACTERS = 12, 1200, 20_000
 
 
@@ -67,10 +66,7 @@ class Overview:
 
     @property
     def collapsed_rows(self) -> list[Row]:
-        """Return the rows that are not initially visible.
-
-        initial_rows and these rows are at most MAX_ROWS rows together.
-        """
+        """Return the rows that are not initially visible, up to MAX_ROWS in all."""
         initial = set(map(id, self.initial_rows))
         return [row for row in self.rows if id(row) not in initial][:MAX_ROWS - len(initial)]
 
@@ -81,16 +77,13 @@ class Overview:
                 else None)
 
     def interval(self, row: Row) -> tuple[float, float] | None:
-        """Return (start, width) of the bar of a row; None if the start of the row is not known.
-
-        Both are in percent of the time span of all rows.
-        """
+        """Return (start, width) of the bar of a row, in percent of the time span of all rows."""
         if not row.begin or not self._span:
             return None
         begin, end = self._span
-        total = (end - begin).total_seconds() or 1.0
-        begin_percent = 100 * (row.begin - begin).total_seconds() / total
-        width = 100 * ((row.end or row.begin) - row.begin).total_seconds() / total
+        total_seconds = (end - begin).total_seconds() or 1.0
+        begin_percent = 100 * (row.begin - begin).total_seconds() / total_seconds
+        width = 100 * ((row.end or row.begin) - row.begin).total_seconds() / total_seconds
         width = max(1.0, min(width, 100 - begin_percent))
         return round(min(begin_percent, 99.0), 2), round(width, 2)
 

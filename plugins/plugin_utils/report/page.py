@@ -22,13 +22,9 @@ from . import curves, overview, rollouts, sizes_chart
 
 
 def render(data: rollouts.Json, template: pathlib.Path) -> str:
-    """Return the page as HTML. Raises jinja2.TemplateError for an invalid template.
-
-    data: a Run or a Release (data.py). template: the path of the template.
-    """
+    """Return the page as HTML. Raises jinja2.TemplateError. data: a Run or a Release (data.py)."""
     page = _environment(template.parent).get_template(template.name)
     data = rollouts.with_common_keys(data)
-    # For each stage, the page lists at most as many soaks as a table has initially visible rows.
     return page.render(data=data, report=rollouts.Report(data),
                        curves=curves.curves_of_stages(objects(data, "stages")), chart=chart,
                        describe=sizes_chart.describe, has_charts=sizes_chart.is_available(),
@@ -39,8 +35,8 @@ def render(data: rollouts.Json, template: pathlib.Path) -> str:
 def _environment(folder: pathlib.Path) -> jinja2.Environment:
     """Return an environment that escapes all text as HTML.
 
-    Some text comes from people who are not trusted, for example from the log of a pod. Ansible's
-    own templating cannot be used, because it ignores autoescape.
+    Some text is not trusted, for example from the log of a pod. Ansible's own templating ignores
+    autoescape.
     """
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True,
                                      trim_blocks=True,
@@ -63,7 +59,7 @@ def _escape_unprintable(value: object) -> object:
 
 def chart(item: rollouts.Rollout | curves.Curve, width: int, height: int,
           name: str) -> markupsafe.Markup:
-    """Return a chart as markup. It needs no escaping, because drawsvg escapes all texts."""
+    """Return a chart as markup, whose texts drawsvg has escaped."""
     return markupsafe.Markup(curves.draw(item, width, height, name)
                              if isinstance(item, curves.Curve)
                              else sizes_chart.draw(item, width, height, name))

@@ -4,8 +4,7 @@
 
 """Group the results of tasks by controller, and select the content of the report. No I/O.
 
-data.py defines the types of the results. A missing value, or a value of another type, counts as
-empty.
+A missing value, or a value of another type than in data.py, counts as empty.
 """
 
 from __future__ import annotations
@@ -41,18 +40,14 @@ MAX_SECTIONS, MAX_SAMPLES, MAX_STEPS = 10, 500, 500
 
 
 class Sample(t.NamedTuple):
-    """The numbers of pods at one time, of the controller and of its successor.
-
-    A controller or successor that does not exist at this time is None.
-    """
+    """The numbers of pods at one time, of the controller and of its successor."""
 
     at: datetime.datetime
-    #: Whether the handover is in progress. The controller and the successor then both count all
-    #: pods.
+    #: Whether the handover is in progress: both the controller and the successor count all pods.
     is_taking_over: bool
     #: Whether the new pods are watched (a soak).
     is_watched: bool
-    #: Whether the pods of the controller are new pods. This is so from the handover on.
+    #: Whether the pods of the controller are new pods, as from the handover on.
     is_new: bool
     controller: Json | None
     successor: Json | None
@@ -98,7 +93,7 @@ class Rollout:
 
     @functools.cached_property
     def last_result(self) -> Json:
-        """Return the last result that is not skipped. If all are skipped, return the last one."""
+        """Return the last result, if possible one that is not skipped."""
         return next((result for result in reversed(self.results) if not result.get("skipped")),
                     self.results[-1])
 
@@ -122,7 +117,7 @@ class Rollout:
 
     @property
     def failed_result(self) -> Json:
-        """Return the first failed result, or {}. A later failure may be that of a rollback."""
+        """Return the first failed result (a later one may be that of a rollback), or {}."""
         return next((result for result in self.results if result.get("failure")), {})
 
     @property
@@ -144,9 +139,9 @@ class Rollout:
     @property
     def images(self) -> dict[str, tuple[str, str]]:
         """Return the images before and after the update, by container."""
-        updates = [images for result in self.results
+        changes = [images for result in self.results
                    if (images := mapping(result, "rollout", "images"))]
-        before, after = ((mapping(updates[0], "before"), mapping(updates[-1], "after")) if updates
+        before, after = ((mapping(changes[0], "before"), mapping(changes[-1], "after")) if changes
                          else ({}, {}))
         return {name: (text(before, name), text(after, name)) for name in {**before, **after}}
 
@@ -171,10 +166,6 @@ class Rollout:
         return self._bound("ceiling", max)
 
     def _bound(self, key: str, select: t.Callable[[t.Iterable[int]], int]) -> int | None:
-        """Return the lowest floor or the highest ceiling of all tasks, or None.
-
-        key: "floor" or "ceiling". select: min or max.
-        """
         bounds = [mapping(result, "rollout").get(key) for result in self.results
                   if result.get("sizes")]
         numbers = [bound for bound in bounds if isinstance(bound, int)]
@@ -182,10 +173,7 @@ class Rollout:
 
     @functools.cached_property
     def samples(self) -> list[Sample]:
-        """Return the samples in order of time.
-
-        If there are more than MAX_SAMPLES, return about MAX_SAMPLES evenly spaced ones.
-        """
+        """Return the samples in order of time, at most about MAX_SAMPLES evenly spaced ones."""
         samples = sorted(
             (sample for _result, samples in self._samples_by_result for sample in samples),
             key=lambda sample: sample.at)
@@ -194,7 +182,6 @@ class Rollout:
 
     @functools.cached_property
     def _samples_by_result(self) -> list[tuple[Json, list[Sample]]]:
-        """Return pairs of a result and the samples in it."""
         samples_by_result: list[tuple[Json, list[Sample]]] = []
         has_taken_over = False
         for result in self.results:
@@ -217,12 +204,12 @@ class Rollout:
         soaks = []
         for result, samples in self._samples_by_result:
             groups = itertools.groupby(samples, lambda sample: sample.is_watched)
-            watched = [list(group) for is_watched, group in groups if is_watched]
+            watched_groups = [list(group) for is_watched, group in groups if is_watched]
             has_failed = text(mapping(result, "failure"), "what").startswith(NOT_PASSED)
-            for group in watched:
+            for group in watched_groups:
                 end = next((sample.at for sample in samples if sample.at > group[-1].at),
                            group[-1].at)
-                outcome = "failed" if has_failed and group is watched[-1] else "passed"
+                outcome = "failed" if has_failed and group is watched_groups[-1] else "passed"
                 soaks.append(Soak(group[0].at, end, group[-1].new_pods, outcome))
         return soaks
 
@@ -262,8 +249,8 @@ class Report:
             # A task that failed before it read the controller may not know the kind.
             kind = text(result, "kind") or (min(kinds[name]) if len(kinds[name]) == 1 else "")
             grouped.setdefault((name, kind), []).append(result)
-        names = collections.Counter(name for name, _kind in grouped)
-        return [Rollout(name, results, kind, f"{kind} {name}".strip() if names[name] > 1 else name)
+        counts = collections.Counter(name for name, _kind in grouped)
+        return [Rollout(name, results, kind, f"{kind} {name}".strip() if counts[name] > 1 else name)
                 for (name, kind), results in grouped.items()]
 
     def _name(self, result: Json) -> str:
@@ -319,7 +306,7 @@ class Report:
     def stages(self) -> list[Json]:
         """Return the stages with the additional keys soaks, title and decision.
 
-        soaks: pairs of a rollout and a soak. decision: a text about what followed the stage.
+        soaks: pairs of a rollout and a soak. decision: what followed the stage.
         """
         stages = [self._with_times(stage)
                   | {"checks": [self._with_times(check) for check in objects(stage, "checks")],
@@ -328,16 +315,16 @@ class Report:
         for rollout in self.rollouts:
             for soak in rollout.soaks:
                 # The start of a stage is rounded down to a second.
-                started = [stage for stage in stages
-                           if stage["started"] and stage["started"] <= soak.begin]
-                if started:
-                    started[-1]["soaks"].append((rollout, soak))
+                started_stages = [stage for stage in stages
+                                  if stage["started"] and stage["started"] <= soak.begin]
+                if started_stages:
+                    started_stages[-1]["soaks"].append((rollout, soak))
         for stage, following in itertools.zip_longest(stages, stages[1:]):
             stage["decision"] = self._decision(following)
         return stages
 
     def _decision(self, following: Json | None) -> str:
-        """Describe the decision after a stage. following: the next stage, or None."""
+        """Describe the decision before the following stage, or before the end."""
         if following and text(following, "stage") == ROLLBACK:
             return "rollback started"
         if following:
@@ -362,17 +349,13 @@ class Report:
 
 
 def _title(stage: Json) -> str:
-    """Return the title of a stage: its number of new pods, and its share of the requests."""
+    """Return the title of a stage, such as "10%, 1% of the requests"."""
     share = text(stage, "traffic")
     return text(stage, "stage") + (f", {share} of the requests" if share else "")
 
 
 def with_common_keys(data: Json) -> Json:
-    """Return the data of several clusters with the keys of a Run. Return other data unchanged.
-
-    A key in COMMON_KEYS is added if all runs have the same value. started is the first start of a
-    run, and ended is the last end. outcome and message are about all clusters.
-    """
+    """Return the data of several clusters with the keys of a Run. Return other data unchanged."""
     clusters = mapping(data, "clusters")
     if not clusters or "outcome" in data:
         return data
@@ -385,18 +368,17 @@ def with_common_keys(data: Json) -> Json:
         outcome = min(outcomes) if len(outcomes) == 1 else "failed" if has_failed else "paused"
     common = {key: runs[0].get(key) for key in COMMON_KEYS
               if runs and all(run.get(key) == runs[0].get(key) for run in runs)}
-    started, ended = ([at for run in runs if (at := parse_time(run.get(key)))]
-                      for key in ("started", "ended"))
-    count = outcomes["updated"]
-    return {"name": "", **common, "started": str(min(started, default="")),
-            "ended": str(max(ended, default="")),
+    starts, ends = ([at for run in runs if (at := parse_time(run.get(key)))]
+                    for key in ("started", "ended"))
+    updated_count = outcomes["updated"]
+    return {"name": "", **common, "started": str(min(starts, default="")),
+            "ended": str(max(ends, default="")),
             "outcome": outcome, **data,
-            "message": f"{count} of {len(clusters)} clusters {'is' if count == 1 else 'are'} "
-                       "updated."}
+            "message": f"{updated_count} of {len(clusters)} clusters "
+                       f"{'is' if updated_count == 1 else 'are'} updated."}
 
 
 def _cluster_row(name: str, run: Json, region: str) -> Row:
-    """Return the row of a cluster; run is {} for a cluster without data."""
     if not (outcome := text(run, "outcome")):
         return Row(name, text(run, "page"), region, "not known",
                    "No result: not started, interrupted, or the cluster cannot be reached.", None,
@@ -427,7 +409,7 @@ def parse_time(time: t.Any) -> datetime.datetime | None:
 
 
 def duration(seconds: float) -> str:
-    """Format a duration for a reader.
+    """Format a duration.
 
     >>> [duration(seconds) for seconds in (0.25, 4, 75, 3600, 7500)]
     ['0.25 s', '4 s', '1 min 15 s', '1 h', '2 h 5 min']

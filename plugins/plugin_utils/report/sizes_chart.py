@@ -4,8 +4,7 @@
 
 """Draw a chart of a rollout: new and old pods, available pods, floor and ceiling. No I/O.
 
-drawsvg escapes texts, but not attributes, so only texts may contain names and messages. The style
-sheet of the page defines colors and dashes by the classes of the elements.
+drawsvg escapes texts, but not attributes, so only texts may contain names and messages.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ except ImportError:  # without drawsvg the page has no charts
 
 from .rollouts import Rollout, Sample, duration
 
-#: Margins of the plot in pixels; the labels of the axes are on the left and below.
+#: Margins of the plot in pixels.
 LEFT, RIGHT, TOP, BOTTOM = 40, 16, 24, 40
 #: Possible seconds between two ticks of the time axis.
 TIME_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800,
@@ -34,7 +33,7 @@ def is_available() -> bool:
 
 
 def draw(rollout: Rollout, width: int, height: int, name: str) -> str:
-    """Draw a chart, and return its svg element. width, height: its size in pixels.
+    """Draw a chart of a size in pixels, and return its svg element.
 
     name: the prefix of all ids in the element, which must be unique on the page.
     """
@@ -52,7 +51,7 @@ class _Chart:
         self.max_pods = max(1, rollout.ceiling or 0,
                             *(sample.old_pods + sample.new_pods for sample in self.samples
                               if not sample.is_taking_over))
-        # The number of pods at the upper edge of the plot, with space above the ceiling.
+        # In pods, with space above the ceiling.
         self.height = self.max_pods * 1.06
         self.picture = drawsvg.Drawing(width, height, id_prefix=name, role="img", class_="sizes",
                                        aria_labelledby=f"{name}-title {name}-desc")
@@ -77,7 +76,7 @@ class _Chart:
         return round(self.bottom - (self.bottom - TOP) * pods / self.height, 1)
 
     def spans(self) -> t.Iterator[tuple[Sample, float, float]]:
-        """Yield each sample with its own x coordinate and that of the next sample."""
+        """Yield each sample with its x coordinate and that of the next sample."""
         for sample, following in itertools.pairwise(self.samples):
             yield sample, self.x(sample.at), self.x(following.at)
 
@@ -95,7 +94,6 @@ class _Chart:
                                                   self.bottom - TOP, class_=kind))
 
     def axes(self) -> None:
-        """Draw the axes, with their ticks and labels."""
         step = max(1.0, round_step(self.max_pods / ((self.bottom - TOP) / 32)))
         for pods in _ticks(self.max_pods, step):
             y = self.y(pods)
@@ -114,10 +112,7 @@ class _Chart:
                                          class_="number", text_anchor="end"))
 
     def areas(self) -> None:
-        """Draw the new pods, and the old pods above them.
-
-        During the handover, both controllers count all pods, so no area is drawn.
-        """
+        """Draw the new pods, and the old pods above them, except during the handover."""
         new, old, edge = (drawsvg.Path(class_=kind) for kind in ("new", "old", "edge"))
         for sample, begin, end in self.spans():
             if sample.is_taking_over or begin == end:
@@ -130,7 +125,6 @@ class _Chart:
         self.picture.extend([new, old, edge])
 
     def bounds(self) -> None:
-        """Draw the lines of the floor and of the ceiling."""
         for kind, pods in (("floor", self.rollout.floor), ("ceiling", self.rollout.ceiling)):
             if pods is not None:
                 self.picture.append(drawsvg.Line(LEFT, self.y(pods), self.right, self.y(pods),
@@ -149,34 +143,27 @@ class _Chart:
 
 if drawsvg:
     class _Description(drawsvg.Title):
-        """The description of the chart for screen readers."""
-
         TAG_NAME = "desc"
 
 
 def describe(rollout: Rollout) -> str:
-    """Describe the chart: the first and the last numbers of pods, and the extreme numbers.
-
-    The extreme numbers are compared with floor and ceiling.
-    """
+    """Describe the chart: the first, the last and the extreme numbers of pods."""
     samples = rollout.samples
-    first, last = samples[0], samples[-1]
+    first_sample, last_sample = samples[0], samples[-1]
     counted = [sample for sample in samples if not sample.is_taking_over] or samples
     available = [sample.available for sample in counted]
     floor = f", where {rollout.floor} was the floor" if rollout.floor is not None else ""
     ceiling = f", where {rollout.ceiling} was the ceiling" if rollout.ceiling is not None else ""
-    duration_text = duration((last.at - first.at).total_seconds())
+    duration_text = duration((last_sample.at - first_sample.at).total_seconds())
     extremes = " to ".join(map(str, sorted({min(available), max(available)})))
     maximum = max(sample.old_pods + sample.new_pods for sample in counted)
-    return (f"From {first.old_pods} old and {first.new_pods} new pods to {last.old_pods} old and "
-            f"{last.new_pods} new ones in {duration_text}. {extremes} were available{floor}; "
-            f"there were at most {maximum}{ceiling}.")
+    return (f"From {first_sample.old_pods} old and {first_sample.new_pods} new pods to "
+            f"{last_sample.old_pods} old and {last_sample.new_pods} new ones in {duration_text}. "
+            f"{extremes} were available{floor}; there were at most {maximum}{ceiling}.")
 
 
 def round_step(minimum: float) -> float:
-    """Return the smallest round number that is at least the minimum.
-
-    Round numbers are 1, 2 or 5 times a power of ten.
+    """Return the smallest number >= minimum that is 1, 2 or 5 times a power of ten.
 
     >>> [round_step(minimum) for minimum in (0.011, 0.5, 3, 60)]
     [0.02, 0.5, 5.0, 100.0]
@@ -185,12 +172,12 @@ def round_step(minimum: float) -> float:
     return next(digit * power for digit in (1, 2, 5, 10) if digit * power >= minimum * (1 - 1e-9))
 
 
-def _time_step(end: float, max_ticks: float) -> float:
-    """Return the smallest step of TIME_STEPS with at most max_ticks ticks up to the end.
+def _time_step(length: float, max_ticks: float) -> float:
+    """Return the smallest step of TIME_STEPS with at most max_ticks ticks, or the length.
 
-    end: the length of the axis in seconds. If no step suffices, the length is the step.
+    length: the length of the axis in seconds.
     """
-    return next((seconds for seconds in TIME_STEPS if end / seconds <= max_ticks), end)
+    return next((seconds for seconds in TIME_STEPS if length / seconds <= max_ticks), length)
 
 
 def _ticks(end: float, step: float) -> list[float]:

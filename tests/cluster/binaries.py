@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build the programs of the embedded cluster from the Go modules in this folder, once per
-machine.
-"""
+"""Build the programs of the embedded cluster from Go modules, once per machine."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ PACKAGES = {
     "kind": ("kind", "sigs.k8s.io/kind"),
     "kubeadm": ("kubeadm", "k8s.io/kubernetes/cmd/kubeadm"),
 }
-"""For each program: the folder that contains the go.mod, and the Go package."""
+"""The folder of the go.mod and the Go package of each program."""
 
 OPTIONAL = (
     "kubectl",
@@ -64,7 +62,7 @@ OPTIONAL = (
     "kind",
     "kubeadm",
 )
-"""Programs that a cluster with fake nodes does not need. `build --with` builds them."""
+"""Programs that a cluster with fake nodes does not need."""
 
 NEEDED = tuple(name for name in PACKAGES if name not in OPTIONAL)
 
@@ -72,25 +70,21 @@ REAL_NODE_PROGRAMS = ("kubelet", "kube-proxy", "web")
 """Programs that a cluster with a real node runs instead of KWOK."""
 
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-"""Programs that a cluster of an older version builds from kubernetes-1.N. Its other programs have
-the newest version.
-"""
+"""Programs that have an older version in a cluster of an older version."""
 
 OLDER_MODULES = tuple(sorted(folder.name for folder in HERE.glob("kubernetes-*/")))
-"""Folders of the go.mod of older Kubernetes versions, such as kubernetes-1.24."""
+"""Folders of older Kubernetes versions, such as kubernetes-1.24."""
 
 MODULES = tuple(
     dict.fromkeys(
         ("kubernetes", *OLDER_MODULES, *(module for module, _package in PACKAGES.values()))
     )
 )
-"""Folders of all Go modules. The programs of a module share a cache folder. If the module changes,
-all its programs are built again.
-"""
+"""Folders of all Go modules. If a module changes, all its programs are built again."""
 
 
 def _release_in_go_mod(module: str) -> str:
-    """Return the Kubernetes release in a go.mod, such as "v1.36.3", or "" without one."""
+    """Return the Kubernetes release in a go.mod, such as "v1.36.3", or ""."""
     match = re.search(
         r"k8s\.io/kubernetes (v1\.\d+\.\d+)", (HERE / module / "go.mod").read_text("utf-8")
     )
@@ -100,7 +94,7 @@ def _release_in_go_mod(module: str) -> str:
 NEWEST = _release_in_go_mod("kubernetes")[1:].rpartition(".")[0]
 
 VERSIONS = (*(folder.partition("-")[2] for folder in OLDER_MODULES), NEWEST)
-"""Versions of Kubernetes, oldest first."""
+"""Oldest first."""
 
 
 def release(version: str) -> str:
@@ -109,7 +103,6 @@ def release(version: str) -> str:
 
 
 def needed(with_real_node: bool) -> tuple[str, ...]:
-    """Return the names of the programs that a cluster runs."""
     return (
         (*(name for name in NEEDED if name != "kwok"), *REAL_NODE_PROGRAMS)
         if with_real_node
@@ -121,8 +114,7 @@ def provide(names: Iterable[str] = NEEDED, kubernetes: str = NEWEST) -> dict[str
     """Return the path of each program, by name. Raises ClusterError.
 
     A prebuilt program in KUBEBUILDER_ASSETS has precedence. The other programs are built if they
-    are missing. If none is missing, the function returns within milliseconds. kubernetes: a member
-    of VERSIONS.
+    are missing. kubernetes: a member of VERSIONS.
     """
     module_by_name = {name: _module(name, kubernetes) for name in names}
     paths = {
@@ -165,9 +157,7 @@ def _prebuilt(name: str) -> Path | None:
 
 
 def _input_digest(go: Path, module: str) -> str:
-    """Return a digest of all inputs of the programs: pinned modules, our sources, the Go compiler
-    and its flags.
-    """
+    """Return a digest of all inputs of the programs."""
     digest = hashlib.sha256(version_of(go).encode())
     digest.update(" ".join(_flags(module)).encode())
     for file in sorted((HERE / module).iterdir()):
@@ -195,15 +185,13 @@ def _build(go: Path, folder: Path, module: str, missing: Iterable[str]) -> None:
         subtask.run(f"building {', '.join(names)}", command, HERE / module, environment(), progress)
         for name in names:
             # atomic, so that no process runs an incomplete program
-            (drafts / _name_from_go(name)).rename(folder / name)
+            (drafts / _name_by_go(name)).rename(folder / name)
         drafts.rmdir()
         say(f"built in {time.monotonic() - began:.0f} s: {folder}")
 
 
 def _packages_to_compile(go: Path, module: str, programs: list[str]) -> list[str]:
-    """Download the sources, and return a line "package PATH@VERSION" for each package that Go has
-    to compile.
-    """
+    """Download the sources, and return a line "package PATH@VERSION" per package to compile."""
     template = "{{if .Stale}}package {{.ImportPath}}{{with .Module}}@{{.Version}}{{end}}{{end}}"
     command = [str(go), "list", "-deps", *_flags(module), "-f", template, *_packages(programs)]
     lines = subtask.run(
@@ -216,10 +204,8 @@ def _packages(programs: Iterable[str]) -> list[str]:
     return [PACKAGES[name][1] for name in programs]
 
 
-def _name_from_go(program: str) -> str:
-    """Return the name that `go build` gives to the program: the last path element of the package
-    without the version, for example "server" for etcd.
-    """
+def _name_by_go(program: str) -> str:
+    """Return the name that `go build` gives to the program, such as "server" for etcd."""
     return re.sub(r"/v\d+$", "", PACKAGES[program][1]).rpartition("/")[2]
 
 
@@ -227,7 +213,7 @@ def environment() -> dict[str, str]:
     """Return the environment for Go, without flags, workspace files and toolchain downloads.
 
     The compiler's garbage collector runs only above 600 MiB, which saves a fifth of the compile
-    time. A large package then takes 0.6 GiB; the linker takes 1.8 GiB in any case.
+    time. The linker takes 1.8 GiB in any case.
     """
     memory = {"GOGC": "off", "GOMEMLIMIT": "600MiB"}
     return (
@@ -251,7 +237,7 @@ def _flags(module: str) -> list[str]:
 
 
 def _link_flags(module: str) -> str:
-    """Return the linker flags: strip symbols, and set the version of Kubernetes."""
+    """Return the linker flags, which strip symbols and set the version of Kubernetes."""
     version = _release_in_go_mod(module)
     if not version:
         return "-s -w"

@@ -19,31 +19,27 @@ from workspace import HERE, ClusterError
 LOOPBACK = "127.0.0.1"
 WATCH_GRACE_PERIOD_MINOR = 27
 """First minor version whose API server can end open watches at shutdown."""
+
 PORTS = 6
-"""Ports per cluster: two for etcd, and one each for API server, controller manager, scheduler,
-KWOK.
-"""
+"""Ports per cluster: two for etcd, and one for each other component."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a cluster that determine its command lines."""
-
     folder: Path
     first_port: int
     controller_manager_qps: int
     kubernetes: str
-    """Kubernetes version, such as 1.36."""
+    """Such as 1.36."""
     admission_plugins: tuple[str, ...] = ()
-    """Admission plugins of the API server, in addition to the defaults."""
+    """In addition to the defaults."""
     feature_gates: tuple[str, ...] = ()
     """Feature gates of the API server and the controller manager."""
     network: Network | None = None
-    """Network of the real node; None with fake nodes."""
+    """None with fake nodes."""
 
     @property
     def minor(self) -> int:
-        """Return the minor version of Kubernetes."""
         return int(self.kubernetes.rpartition(".")[2])
 
     @property
@@ -74,14 +70,11 @@ class Settings:
 
     @property
     def kubeconfig(self) -> Path:
-        """Return the path of the administrator's kubeconfig, which all components and clients
-        use.
-        """
+        """Return the path of the administrator's kubeconfig."""
         return self.folder / "kubeconfig"
 
     @property
     def tokens(self) -> Path:
-        """Return the path of the API server's token file."""
         return self.folder / "tokens.csv"
 
     @property
@@ -91,9 +84,7 @@ class Settings:
 
     @property
     def kubelet_client(self) -> Path:
-        """Return the path, without suffix, of the API server's client certificate for the kubelet
-        and for aggregated API servers.
-        """
+        """Return the path, without suffix, of the API server's client certificate."""
         return self.folder / "kubelet-client"
 
 
@@ -104,28 +95,26 @@ class Component:
     name: str
     arguments: Callable[[Settings], list[str]]
     port: int
-    """Health port: its offset from the cluster's first port, or, for a component on the real node,
-    the port itself.
+    """Offset of the health port from the cluster's first port. On the real node, the port itself.
     """
     health_path: str
     scheme: str = "https"
     is_child: bool = False
     """Whether the command starts the program as a child process and waits for its exit."""
     has_no_authentication: bool = False
-    """Whether the program has no authentication, and so listens only on the loopback interface."""
+    """If true, the program listens only on the loopback interface."""
 
     def command(
         self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]
     ) -> list[str]:
         """Return the command line of the component.
 
-        programs: the paths of the programs, by name. running: the processes that are already
-        running, by name of the component.
+        programs, running: by name of the component.
         """
         return [str(programs[self.name]), *self.arguments(settings)]
 
     def is_healthy(self, settings: Settings) -> bool:
-        """Return whether the health endpoint of the running component returns status 200."""
+        """Return whether the health endpoint returns status 200."""
         address = LOOPBACK if self.has_no_authentication else settings.address
         return (
             status_of(
@@ -135,7 +124,7 @@ class Component:
         )
 
     def prepare(self, settings: Settings) -> None:
-        """Prepare the start of the component."""
+        """Prepare the start."""
 
     def complete_start(self, settings: Settings, process: Process) -> None:
         """Complete the start after the component has become healthy."""
@@ -144,8 +133,8 @@ class Component:
 def first_free_port() -> int:
     """Return the first of PORTS consecutive free ports.
 
-    The ports are below the kernel's ephemeral port range (32768 and up). A client that reconnects
-    to a stopped component could otherwise occupy the component's port and prevent its restart.
+    The ports are below the kernel's ephemeral port range (32768 and up). A reconnecting client
+    could otherwise occupy the port of a stopped component.
     """
     for first in random.sample(range(20000, 32000, 10), 200):
         if all(_is_free(first + offset) for offset in range(PORTS)):
@@ -225,8 +214,8 @@ def _feature_gate_arguments(settings: Settings) -> list[str]:
 
 
 def _client_certificate_arguments(settings: Settings) -> list[str]:
-    """Return the options with which the API server reads container logs from the kubelet, and sends
-    requests with the user's name to aggregated API servers, such as metrics-server.
+    """Return the options for requests to the kubelet, and to aggregated API servers with the user's
+    name.
     """
     certificate, key = (settings.kubelet_client.with_suffix(suffix) for suffix in (".crt", ".key"))
     return [
@@ -286,7 +275,7 @@ def _kwok_arguments(settings: Settings) -> list[str]:
 
 
 # The components in the order in which they start. The components of an inner tuple start in
-# parallel. The components stop in the reverse order.
+# parallel.
 CONTROL_PLANE = (
     (Component("etcd", _etcd_arguments, 0, "/health", "http", has_no_authentication=True),),
     (Component("kube-apiserver", _kube_apiserver_arguments, 2, "/readyz"),),

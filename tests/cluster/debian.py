@@ -27,14 +27,16 @@ def missing(needed: Mapping[str, str]) -> dict[str, str]:
 
 
 def hindrance(what: str, needed: Mapping[str, str]) -> str:
-    """Return why a missing program cannot be installed, or "". The text begins with `what`, the
-    feature that needs the programs.
+    """Return why a missing program cannot be installed, or "".
+
+    what: the feature that needs the programs, with which the text begins.
     """
-    lacking = missing(needed)
-    if lacking and not shutil.which("apt-get"):
-        return f"{what} needs {', '.join(lacking)}, which cannot be installed without apt-get"
-    if lacking and os.geteuid() != 0:
-        return f"{what} needs {', '.join(lacking)}, which only root can install"
+    missing_programs = missing(needed)
+    if missing_programs and not shutil.which("apt-get"):
+        return (f"{what} needs {', '.join(missing_programs)}, which cannot be installed without "
+                "apt-get")
+    if missing_programs and os.geteuid() != 0:
+        return f"{what} needs {', '.join(missing_programs)}, which only root can install"
     return ""
 
 

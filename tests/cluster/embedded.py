@@ -3,11 +3,8 @@
 
 """Start and stop Kubernetes control planes on this machine, with fake nodes or a real node.
 
-    with up("mine") as cluster:
-        use(cluster.kubeconfig)
-
-Fake nodes require neither root nor containers nor a network. A cluster consists of a folder in the
-user's cache, and of the processes in the folder's state.json.
+A cluster consists of a folder in the user's cache, and of the processes in the folder's state.json.
+Fake nodes require neither root nor containers nor a network.
 """
 
 from __future__ import annotations
@@ -42,10 +39,11 @@ COMPONENTS = {
     for group in (*CONTROL_PLANE, *FAKE_KUBELETS, *real_node.COMPONENTS)
     for component in group
 }
-"""All components, of clusters with fake nodes and with a real node."""
+"""Components of clusters with fake nodes and with a real node."""
 
 VERSION_VARIABLE = "BATON_KUBERNETES"
 """Environment variable with the Kubernetes version."""
+
 
 
 def up(
@@ -58,10 +56,10 @@ def up(
 ) -> Cluster | ExternalCluster:
     """Start the cluster, or repair its unhealthy components, and return the cluster.
 
-    Admission plugins (in addition to the defaults), enabled feature gates and the Kubernetes
-    version cannot be changed later. The default version is BATON_KUBERNETES, or else the newest
-    version. With KUBECONFIG in the environment, return the cluster of KUBECONFIG if its API server
-    answers. Raises ClusterError. After a failed start, no process of the cluster runs.
+    Admission plugins (in addition to the defaults), feature gates and the Kubernetes version
+    (default: BATON_KUBERNETES, or else the newest) cannot be changed later. With KUBECONFIG, return
+    the cluster of KUBECONFIG if its API server answers. Raises ClusterError. After a failed start,
+    no process of the cluster runs.
     """
     cluster = find(name)
     version = kubernetes or os.environ.get(VERSION_VARIABLE, "")
@@ -70,15 +68,12 @@ def up(
 
 
 def status(name: str = "default") -> dict[str, str]:
-    """Return the state of each component: "healthy", "unhealthy" (the health endpoint fails) or
-    "stopped".
-    """
+    """Return "healthy", "unhealthy" (the health endpoint fails) or "stopped" for each component."""
     return find(name).status()
 
 
 def find(name: str) -> Cluster | ExternalCluster:
-    """Return the cluster of KUBECONFIG, or else the embedded cluster of that name, running or
-    not.
+    """Return the cluster of KUBECONFIG, or else the embedded cluster of that name, running or not.
     """
     kubeconfig = external_kubeconfig()
     return ExternalCluster(kubeconfig) if kubeconfig else Cluster(name)
@@ -91,13 +86,14 @@ def checkout_cluster_name(name: str) -> str:
 
 
 def names() -> list[str]:
-    """Return the names of all embedded clusters, healthy or not."""
+    """Return the names of all embedded clusters."""
     return sorted(folder.name for folder in clusters().glob("*/"))
 
 
 class Cluster:
-    """An embedded cluster, running or not. Each call reads the state from the cluster's folder,
-    which other processes may change.
+    """An embedded cluster, running or not.
+
+    Each call reads the state from the folder, which other processes may change.
     """
 
     def __init__(self, name: str) -> None:
@@ -112,8 +108,9 @@ class Cluster:
 
     @property
     def kubeconfig(self) -> str:
-        """Return the path of the administrator's kubeconfig. This and the following methods raise
-        ClusterError if the cluster does not exist.
+        """Return the path of the administrator's kubeconfig.
+
+        This and the following methods raise ClusterError if the cluster does not exist.
         """
         return str(self._state().settings.kubeconfig)
 
@@ -142,8 +139,9 @@ class Cluster:
         kubernetes: str,
         feature_gates: Sequence[str] = (),
     ) -> None:
-        """Start the unhealthy components, and wait until pods can be created. After a failure, stop
-        the whole cluster.
+        """Start the unhealthy components, and wait until pods can be created.
+
+        After a failure, stop the whole cluster.
         """
         began = time.monotonic()
         kubernetes = kubernetes or binaries.NEWEST
@@ -208,9 +206,7 @@ class Cluster:
         )
 
     def down(self) -> None:
-        """Stop all processes and remove the folder of the cluster, even if the cluster is
-        incomplete.
-        """
+        """Stop all processes and remove the folder, even if the cluster is incomplete."""
         with self._locked():
             exists = self._folder.exists()
             with uninterrupted():
@@ -218,9 +214,7 @@ class Cluster:
         say(f"cluster {self.name} is down" if exists else f"there is no cluster {self.name}")
 
     def stop(self, component: str, kill: bool = False) -> None:
-        """Stop a component by SIGTERM or SIGKILL, and wait for its exit. Do nothing if it is
-        stopped.
-        """
+        """Stop a component by SIGTERM or SIGKILL, and wait for its exit."""
         with self._locked():
             state = self._state()
             supervision.end(
@@ -259,7 +253,6 @@ class Cluster:
         return state.processes["node"].pid, state.settings.network.node
 
     def status(self) -> dict[str, str]:
-        """Return the state of each component, as status() describes."""
         state = self._state()
         return {
             component.name: supervision.health(state, component)
@@ -333,9 +326,7 @@ def _difference(
     kubernetes: str,
     feature_gates: Sequence[str],
 ) -> str:
-    """Return the first permanent setting of the existing cluster that differs from the request, or
-    "".
-    """
+    """Return the first permanent setting that differs from the request, or ""."""
     if with_real_node != (state.network is not None):
         return "other nodes"
     if kubernetes != state.kubernetes:
@@ -365,9 +356,8 @@ def _api(state: State) -> Api:
 
 
 def _groups(state: State) -> tuple[tuple[Component, ...], ...]:
-    """Return the components in the order in which they start.
-
-    The components of an inner tuple start in parallel.
+    """Return the components in the order in which they start, grouped by those that start in
+    parallel.
     """
     return CONTROL_PLANE + (real_node.COMPONENTS if state.settings.network else FAKE_KUBELETS)
 

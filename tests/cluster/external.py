@@ -20,8 +20,7 @@ from workspace import ClusterError, clusters, say
 def external_kubeconfig() -> Path | None:
     """Return the first file of KUBECONFIG.
 
-    Return None if KUBECONFIG is unset, or if the file belongs to an embedded cluster (as in a shell
-    after `make demo`).
+    Return None if it belongs to an embedded cluster (as in a shell after `make demo`).
     """
     first = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
     if not first:
@@ -31,9 +30,7 @@ def external_kubeconfig() -> Path | None:
 
 
 class ExternalCluster:
-    """The cluster of KUBECONFIG, with the interface of an embedded cluster. A test cannot start or
-    stop the cluster.
-    """
+    """The cluster of KUBECONFIG, with the interface of an embedded cluster."""
 
     name = "KUBECONFIG"
 
@@ -80,11 +77,9 @@ class ExternalCluster:
         say(f"KUBECONFIG={self.kubeconfig} names the cluster, and it answers: {self.server}")
 
     def down(self) -> None:
-        """Print a message, and do nothing."""
         say(f"KUBECONFIG={self.kubeconfig} names the cluster: nothing to bring down")
 
     def stop(self, component: str, kill: bool = False) -> None:  # pylint: disable=unused-argument
-        """Raise ClusterError, since a test cannot stop or start a component of this cluster."""
         raise ClusterError(
             f"KUBECONFIG={self.kubeconfig} names the cluster: "
             f"its {component} cannot be stopped or started"
@@ -140,7 +135,7 @@ def _parse(text: str) -> object:
 
 
 def _temporary_file(data: str | None) -> IO[bytes] | None:
-    """Return a temporary file with inline data of the kubeconfig, or None without data."""
+    """Return a temporary file with inline data of the kubeconfig, or None."""
     if not data:
         return None
     file = tempfile.NamedTemporaryFile(prefix="baton-authority-")  # noqa: SIM115

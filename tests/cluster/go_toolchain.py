@@ -34,10 +34,7 @@ def find_go() -> Path:
 
 
 def version_of(go: Path) -> str:
-    """Return the output of `go version`, such as "go version go1.26.6 linux/amd64".
-
-    Return "" if the command fails.
-    """
+    """Return the output of `go version`, such as "go version go1.26.6 linux/amd64", or ""."""
     try:
         completed = subprocess.run(
             [str(go), "version"],
@@ -52,9 +49,7 @@ def version_of(go: Path) -> str:
 
 
 def _install(folder: Path) -> None:
-    """Install Go into the user's cache, not into the Python environment, which may be the
-    system's.
-    """
+    """Install Go into the user's cache, since the Python environment may be the system's."""
     draft = folder.with_suffix(".new")
     shutil.rmtree(draft, ignore_errors=True)
     subtask.run(
@@ -80,9 +75,6 @@ def _required_release() -> tuple[int, ...]:
 
 
 def _go_release(text: str) -> tuple[int, ...]:
-    """Return the first Go release in the text, or () if there is none.
-
-    For example, the release in "go version go1.26.6" and in "go 1.26.6" is (1, 26, 6).
-    """
+    """Return the first Go release in the text, such as (1, 26, 6) for "go 1.26.6", or ()."""
     match = re.search(r"\bgo ?(\d+)\.(\d+)(?:\.(\d+))?", text)
     return tuple(int(number or 0) for number in match.groups()) if match else ()

@@ -16,23 +16,18 @@ from pathlib import Path
 from typing import Any
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""Go's name of the architecture, by Linux's name."""
+"""Go's name by Linux's name."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """Name, command and environment of an image."""
-
     name: str
     command: list[str]
     environment: dict[str, str] = field(default_factory=dict)
 
 
 def archive(program: Path, images: Iterable[Image]) -> bytes:
-    """Return the content of a tar file: an OCI image layout with the images.
-
-    All images share one layer, which contains the program.
-    """
+    """Return a tar file: an OCI image layout whose images share one layer with the program."""
     blobs: dict[str, bytes] = {}
 
     def store_blob(kind: str, content: bytes) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Send HTTP requests to the embedded cluster, with http.client, which never uses a proxy."""
+"""Send HTTP requests to the embedded cluster with http.client, which never uses a proxy."""
 
 from __future__ import annotations
 

@@ -29,16 +29,13 @@ NEEDED = {
     "openssl": "openssl",
     "nsenter": "util-linux",
 }
-"""Debian packages of the programs that a real node runs, by program."""
+"""Debian packages by program."""
 
 
 def hindrance(what: str = "a real node", needed: Mapping[str, str] | None = None) -> str:
-    """Return why a real node cannot run here, or "" if it can.
+    """Return why a real node cannot run here, or "". Missing Debian packages are no reason.
 
-    Missing packages that `install` can install are not a reason.
-
-    what: the feature that needs the node, with which the text begins.
-    needed: Debian packages by program, by default NEEDED.
+    what: the feature that needs the node, with which the text begins. needed: as NEEDED.
     """
     if os.geteuid() != 0:
         return f"{what} needs root"
@@ -92,9 +89,7 @@ def system_program(name: str) -> str:
 
 
 def control_groups(name: str) -> list[Path]:
-    """Return the paths of a control group: one path in each hierarchy, even if the group does not
-    exist.
-    """
+    """Return the path of a control group in each hierarchy, even if the group does not exist."""
     return [
         hierarchy / name
         for hierarchy in sorted(CGROUPS.iterdir())
@@ -109,10 +104,10 @@ def remove_control_groups(name: str) -> None:
     """
 
     def are_gone() -> bool:
-        for top in control_groups(name):
-            for folder, _folders, _files in os.walk(top, topdown=False):
+        for group in control_groups(name):
+            for folder, _folders, _files in os.walk(group, topdown=False):
                 with contextlib.suppress(OSError):
                     os.rmdir(folder)
-        return not any(top.exists() for top in control_groups(name))
+        return not any(group.exists() for group in control_groups(name))
 
     wait_for(f"the removal of the control groups {name}", are_gone)

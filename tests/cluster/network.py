@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The network of a real node: a bridge on this machine, and a veth pair to the node. Requires
-root.
-"""
+"""The network of a real node: a bridge on this machine, and a veth pair to the node."""
 
 from __future__ import annotations
 
@@ -15,13 +13,12 @@ from pathlib import Path
 from workspace import ClusterError
 
 NETWORKS = 100
-"""Maximum number of clusters with a real node."""
+"""Maximum number of networks."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """Addresses of a cluster. Programs on this machine can connect to its pods and Services
-    directly.
+    """Addresses of a cluster, whose pods and Services programs on this machine can reach directly.
     """
 
     number: int
@@ -40,7 +37,6 @@ class Network:
 
     @property
     def node(self) -> str:
-        """Return the node's address."""
         return f"10.123.{self.number}.2"
 
     @property
@@ -90,7 +86,7 @@ class Network:
         run("ip", "link", "set", self.veth, "master", self.bridge, "up")
 
     def down(self) -> None:
-        """Remove the veth pair and the bridge. The kernel removes their addresses and routes."""
+        """Remove the veth pair and the bridge."""
         _remove(self.veth)
         _remove(self.bridge)
 

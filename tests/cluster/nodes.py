@@ -50,8 +50,7 @@ def can_run_pods(api: Api, count: int) -> bool:
 
 
 def _is_ready(node: dict[str, Any]) -> bool:
-    """Return whether the node is ready and the controller manager has removed the not-ready
-    taint.
+    """Return whether the node is ready, and the controller manager has removed the not-ready taint.
     """
     conditions = {
         condition["type"]: condition["status"] for condition in node["status"].get("conditions", ())

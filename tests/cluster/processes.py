@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Processes that continue to run after this program exits. Linux only, since the code reads
-/proc.
-"""
+"""Processes that continue to run after this program exits (Linux only)."""
 
 from __future__ import annotations
 
@@ -29,8 +27,7 @@ class Process(NamedTuple):
     ) -> Process:
         """Start argv in a new session, so that Ctrl-C does not reach the process.
 
-        The output of the process is appended to the log. With `is_child`, return the child process
-        that argv (nsenter or unshare) starts.
+        With `is_child`, return the child process that argv (nsenter or unshare) starts.
         """
         try:
             pid = os.posix_spawn(
@@ -62,10 +59,10 @@ class Process(NamedTuple):
     def alive(self) -> bool:
         """Return whether the process runs. A zombie is running until its last thread has exited."""
         state, started = _state_of(self.pid)
-        return started == self.started and (state not in "XZ" or _has_threads(self.pid))
+        return started == self.started and (state not in "XZ" or _has_other_threads(self.pid))
 
     def end(self, with_signal: signal.Signals = signal.SIGTERM, timeout: float = 10) -> None:
-        """Signal the process, and wait for its exit. After `timeout` seconds, kill the process."""
+        """Signal the process, and wait for its exit. After `timeout` seconds, kill it."""
         deadline = time.monotonic() + timeout
         if self.alive:
             self._signal(with_signal)
@@ -96,18 +93,14 @@ def _await_child(pid: int, log: Path) -> int:
     )
 
 
-def _has_threads(pid: int) -> bool:
-    """Return whether other threads of the process run after its first thread has exited."""
+def _has_other_threads(pid: int) -> bool:
     with contextlib.suppress(OSError):
         return any(thread.name != str(pid) for thread in Path(f"/proc/{pid}/task").iterdir())
     return False
 
 
 def _state_of(pid: int) -> tuple[str, int]:
-    """Return the state and the start time of a process, as in /proc.
-
-    If the process does not exist, return the state "X" (dead).
-    """
+    """Return the state ("X" if the process does not exist) and the start time, as in /proc."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except (FileNotFoundError, ProcessLookupError):

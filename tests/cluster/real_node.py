@@ -3,11 +3,10 @@
 
 """A node with real containers: containerd, runc, kubelet and kube-proxy in private namespaces.
 
-The component `node` is process 1 of PID, mount, network, UTS and IPC namespaces, in which all other
-processes of the node run. When process 1 is killed, the kernel kills the containers and removes
-mounts and network, like a power failure. In the mount namespace, subfolders of the cluster's cache
-folder are mounted over /var/lib, /var/log and /run, so that the node does not write to these
-folders of the machine. Requires root.
+The component `node` is process 1 of these namespaces. When it is killed, the kernel kills the
+containers and removes mounts and network, like a power failure. In the mount namespace, subfolders
+of the cluster's cache folder are mounted over /var/lib, /var/log and /run, so that the node does
+not write to these folders of the machine. Requires root.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ NAMESPACES = ("-m", "-n", "-p", "-u", "-i")
 """Options of unshare and nsenter: mount, network, PID, UTS and IPC namespace."""
 
 CTR = ("ctr", "--namespace", "k8s.io")
-"""Command of containerd's client, in the namespace of the kubelet's containers."""
+"""Containerd's client, for the containers of the kubelet."""
 
 KERNEL = {
     "vm/overcommit_memory": 1,
@@ -44,14 +43,12 @@ KERNEL = {
     "kernel/keys/root_maxkeys": 1_000_000,
     "kernel/keys/root_maxbytes": 25_000_000,
 }
-"""Kernel settings that a kubelet would change for the whole machine. In the node, files with these
-values are mounted over /proc/sys, so that the kubelet has nothing to change.
+"""Kernel settings that a kubelet would change for the whole machine. Files with these values are
+mounted over /proc/sys in the node.
 """
 
 RARE_ERRORS = {"ERRORS": "0.0003"}
-"""Environment of a web server that answers 3 of 10,000 requests with an error, as a good version
-may.
-"""
+"""Environment of a web server that answers 3 of 10,000 requests with an error."""
 
 VERSIONS: dict[str, dict[str, str]] = {
     "v1": {},
@@ -71,20 +68,16 @@ IMAGES = [
         for version, environment in VERSIONS.items()
     ),
 ]
-"""Images of the node, which cannot pull images."""
+"""The only images of the node, which cannot pull images."""
 
 
 def remove(network: Network) -> None:
-    """Remove the bridge, the routes and the control groups of a stopped node. Raises
-    ClusterError.
-    """
     network.down()
     remove_control_groups(network.bridge)
 
 
 def enter(running: Mapping[str, Process]) -> list[str]:
-    """Return the first words of a command that runs in the node's namespaces. Raises ClusterError.
-    """
+    """Return the first words of a command in the node's namespaces. Raises ClusterError."""
     if "node" not in running:
         raise ClusterError(
             "there is no real node, or it is stopped: start the component `node` first"
@@ -93,17 +86,15 @@ def enter(running: Mapping[str, Process]) -> list[str]:
 
 
 class OnNode(Component):
-    """A component in the node's namespaces, with its health endpoint at the node's address."""
+    """A component in the node's namespaces."""
 
     def command(
         self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]
     ) -> list[str]:
-        """Return the command that starts the component in the node's namespaces."""
         program = str(programs[self.name]) if self.name in programs else system_program(self.name)
         return [*enter(running), program, *self.arguments(settings)]
 
     def is_healthy(self, settings: Settings) -> bool:
-        """Return whether the health endpoint at the node's address returns status 200."""
         return status_of(f"http://{_network(settings).node}:{self.port}{self.health_path}") == 200
 
 
@@ -135,7 +126,6 @@ class Node(Component):
         return True
 
     def prepare(self, settings: Settings) -> None:
-        """Write the script and create the control groups."""
         folder = _folder(settings)
         # a killed node leaves its control groups behind
         remove_control_groups(_network(settings).bridge)
@@ -160,7 +150,7 @@ class Node(Component):
         (folder / "init.sh").write_text(_script(folder, _network(settings)), "utf-8")
 
     def complete_start(self, settings: Settings, process: Process) -> None:
-        """Connect the network. The script of the node waits for this."""
+        """Connect the network, for which the script of the node waits."""
         _network(settings).connect(process.pid)
         folder = _folder(settings)
         wait_for(
@@ -172,7 +162,6 @@ class Containerd(OnNode):
     """The container runtime."""
 
     def prepare(self, settings: Settings) -> None:
-        """Write the configuration of containerd."""
         folder = _folder(settings)
         configuration = CONTAINERD.format(
             folder=folder, network=_network(settings), plugins=PLUGINS
@@ -182,7 +171,6 @@ class Containerd(OnNode):
         _write(settings, "cni/10-bridge.conflist", _pod_network(_network(settings)))
 
     def complete_start(self, settings: Settings, process: Process) -> None:
-        """Import the images."""
         images = archive(binaries.provide(["web"])["web"], IMAGES)
         run(
             system_program("nsenter"),
@@ -202,7 +190,6 @@ class Kubelet(OnNode):
     """The kubelet."""
 
     def prepare(self, settings: Settings) -> None:
-        """Write the configuration of the kubelet."""
         (_folder(settings) / "resolv.conf").write_text("nameserver 127.0.0.1\n", "ascii")
         _write(settings, "kubelet.yaml", _kubelet_configuration(settings))
 
@@ -211,7 +198,6 @@ class KubeProxy(OnNode):
     """The kube-proxy."""
 
     def prepare(self, settings: Settings) -> None:
-        """Write the configuration of kube-proxy."""
         _write(settings, "kube-proxy.yaml", _kube_proxy_configuration(settings))
 
 
@@ -360,7 +346,7 @@ def _write(settings: Settings, name: str, content: dict[str, Any]) -> None:
     (_folder(settings) / name).write_text(json.dumps(content, indent=2), "utf-8")  # JSON is YAML
 
 
-# The components of the node in the order in which they start, as in components.py.
+# In the order in which they start, as in components.py.
 COMPONENTS = (
     (Node("node", lambda _settings: [], 0, "", is_child=True),),
     (

@@ -18,18 +18,14 @@ from workspace import write_private
 
 @dataclass
 class State:
-    """Settings of a cluster, and its processes."""
-
     folder: Path
     first_port: int
     token: str
     controller_manager_qps: int
     kubernetes: str = NEWEST
-    """Kubernetes version of the control plane."""
     admission_plugins: list[str] = field(default_factory=list)
-    """Admission plugins of the API server, in addition to the defaults."""
+    """In addition to the defaults."""
     feature_gates: list[str] = field(default_factory=list)
-    """Feature gates of the API server and the controller manager."""
     network: int | None = None
     """Number of the real node's network; None with fake nodes."""
     processes: dict[str, Process] = field(default_factory=dict)
@@ -45,13 +41,11 @@ class State:
         return cls(folder, processes=processes, **saved)
 
     def save(self) -> None:
-        """Replace state.json atomically."""
         saved = {name: value for name, value in vars(self).items() if name != "folder"}
         write_private(self.folder / "state.json", json.dumps(saved, indent=2))
 
     @property
     def settings(self) -> Settings:
-        """Return the settings that determine the command lines."""
         network = None if self.network is None else Network(self.network)
         plugins, gates = tuple(self.admission_plugins), tuple(self.feature_gates)
         return Settings(

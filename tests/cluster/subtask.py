@@ -17,13 +17,12 @@ from workspace import PROGRESS_INTERVAL, ClusterError, say
 
 
 class Progress:
-    """Progress of a command that prints one line per piece of its work."""
+    """The progress of a command that prints one line per piece of its work."""
 
     def __init__(self, pieces: int) -> None:
         self._pieces, self._completed, self._began = pieces, 0, time.monotonic()
 
     def count(self, lines: Iterable[str]) -> Iterator[str]:
-        """Yield the lines and count them."""
         for line in lines:
             self._completed += 1
             yield line
@@ -47,8 +46,7 @@ def run(
 ) -> list[str]:
     """Run a command, print its last line every few seconds, and return the lines of its output.
 
-    Raises ClusterError with the end of the output if the command fails. An exception such as Ctrl-C
-    stops the command.
+    Raises ClusterError with the end of the output. An exception such as Ctrl-C stops the command.
     """
     began = time.monotonic()
     output: list[str] = []

@@ -14,9 +14,7 @@ from state import State
 from workspace import SYSTEM_PATH, ClusterError, last_lines, uninterrupted, wait_for
 
 ENVIRONMENT = {"PATH": SYSTEM_PATH, "GOGC": "400"}
-"""Environment of each program, without the user's settings (ETCD_*, ~/.kwok). GOGC trades memory
-for less CPU time.
-"""
+"""Environment without the user's settings (ETCD_*, ~/.kwok). GOGC trades memory for CPU time."""
 
 
 def health(state: State, component: Component) -> str:
@@ -30,7 +28,7 @@ def health(state: State, component: Component) -> str:
 def start(state: State, components: list[Component], programs: dict[str, Path]) -> None:
     """Start the components, and wait until all are healthy. Raises ClusterError.
 
-    Components that still run are killed before they are started.
+    Components that still run are killed before.
     """
     environment = ENVIRONMENT | {"HOME": str(state.folder)}
     for component in components:
@@ -48,7 +46,7 @@ def start(state: State, components: list[Component], programs: dict[str, Path]) 
 
 
 def end(state: State, name: str, with_signal: signal.Signals = signal.SIGTERM) -> None:
-    """Stop the component's process, if any, and remove the process from the state."""
+    """Stop the component's process, if any, and remove it from the state."""
     if name in state.processes:
         state.processes[name].end(with_signal)
         del state.processes[name]

@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run jobs on one cluster in parallel workers. Each worker has its own resource, for example a
-namespace.
-"""
+"""Run jobs on one cluster in parallel workers, each with its own resource, such as a namespace."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ Resource = TypeVar("Resource")
 
 
 def prepare_program() -> None:
-    """Prepare a program with workers: log only errors of the Kubernetes client and urllib3, and
-    clean up at SIGTERM.
-    """
+    """Log only errors of the Kubernetes client and urllib3, and clean up at SIGTERM."""
     for package in ("kubernetes", "urllib3"):
         logging.getLogger(package).setLevel(logging.ERROR)
     exit_cleanly_at_sigterm()
@@ -38,8 +34,8 @@ def run_jobs(
 ) -> None:
     """Start the jobs in order, each once, in workers with the numbers from 0 on.
 
-    An exception from a job or a resource is an error of the test program, not a failure of the code
-    under test: the program exits.
+    An exception is an error of the test program, which exits, and not a failure of the code under
+    test.
     """
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
     errors: list[BaseException] = []

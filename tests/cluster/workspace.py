@@ -18,31 +18,27 @@ from typing import NoReturn
 HERE = Path(__file__).resolve().parent
 
 TIMEOUT = 90
-"""Seconds to wait for a component. A start usually takes 3 s, but much longer while a compiler
-runs.
-"""
+"""Seconds to wait for a component. A start takes 3 s, but much longer while a compiler runs."""
 
 PROGRESS_INTERVAL = 8
-"""Seconds between two progress lines."""
+"""Seconds."""
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Folders of the system's programs, independent of the user's PATH."""
 
 
 class ClusterError(Exception):
-    """An error of the cluster, described in one sentence and, if useful, the end of a log."""
+    """An error of the cluster, with the end of a log if useful."""
 
 
 def cache() -> Path:
-    """Return the user's cache folder of this project, which may be deleted while no cluster
-    runs.
+    """Return the user's cache folder of this project, which may be deleted while no cluster runs.
     """
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home).absolute() if home else Path.home() / ".cache") / "baton-kubernetes"
 
 
 def clusters() -> Path:
-    """Return the folder that contains a folder per cluster."""
     return cache() / "clusters"
 
 
@@ -63,7 +59,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def last_lines(path: Path, count: int = 12) -> str:
-    """Return the end of a log, for an error message."""
+    """Return the end of a log."""
     try:
         return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])
     except FileNotFoundError:
@@ -71,7 +67,7 @@ def last_lines(path: Path, count: int = 12) -> str:
 
 
 def wait_for(what: str, done: Callable[[], bool], log: Path | None = None) -> None:
-    """Wait until `done` returns True. After TIMEOUT, raise ClusterError with the end of the log."""
+    """Wait until `done` returns True. Raises ClusterError with the end of the log after TIMEOUT."""
     began = reported = time.monotonic()
     while not done():
         now = time.monotonic()
@@ -86,7 +82,7 @@ def wait_for(what: str, done: Callable[[], bool], log: Path | None = None) -> No
 
 @contextlib.contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold a file lock during the block. Print a message while another process holds the lock.
+    """Hold a file lock during the block.
 
     The process that holds the lock deletes the file in the end. A process that has locked a deleted
     file tries again with a new file.
@@ -140,9 +136,7 @@ def exit_cleanly_at_sigterm() -> None:
 
 
 def run_and_exit(main: Callable[[list[str]], int]) -> NoReturn:
-    """Call main with the command line, and exit with its exit code or with a ClusterError's
-    message.
-    """
+    """Call main with the command line, and exit with its code or with a ClusterError's message."""
     exit_cleanly_at_sigterm()
     try:
         sys.exit(main(sys.argv[1:]))

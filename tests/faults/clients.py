@@ -24,15 +24,13 @@ from forked import Forked
 ROOT = Path(__file__).resolve().parents[2]
 
 TASK: dict[str, Any] = {"name": "foo", "progress_deadline": 60}
-"""Options that all tasks have."""
+"""Options of all tasks."""
 
 TIMEOUT = 150
 """Seconds after which a running program is killed."""
 
 PYTHON_MODULE = [sys.executable, "-m"]
-"""First words of a command that runs a Python module. Program runs such a command in a forked
-process that has already imported most packages (forked.py).
-"""
+"""First words of a command that Program runs in a forked process (forked.py)."""
 
 Json = dict[str, Any]
 
@@ -70,7 +68,7 @@ class ProgramRun:
 
 
 class Program:
-    """A program that runs in its own session. An object of this class runs it once."""
+    """A program that runs once, in its own session."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | Forked | None = None
@@ -137,16 +135,13 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 Client = Callable[[Json, str, Path], tuple[list[str], dict[str, str]]]
-"""A function that returns the command and the environment of a task. Its arguments are the options
-of the task, the path of the kubeconfig, and the home folder of Ansible.
+"""A function that returns the command and the environment of a task. Arguments: the options of the
+task, the path of the kubeconfig, and the home folder of Ansible.
 """
 
 
 def module(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
-    """Return the command and the environment that run a task's module without Ansible.
-
-    As with Ansible, the module runs in a separate Python process.
-    """
+    """Return the command and the environment that run a task's module without Ansible."""
     name, params = _module_of(params)
     name = f"ansible_collections.baton.kubernetes.plugins.modules.{name}"
     return [*PYTHON_MODULE, name, json.dumps({"ANSIBLE_MODULE_ARGS": params})], {
@@ -161,10 +156,7 @@ def ansible(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[
 
 
 def _module_of(params: Json) -> tuple[str, Json]:
-    """Return the name of the task's module, and the options of the module.
-
-    The name is the value of `module` in `params` (default: rolling_update).
-    """
+    """Return the value of `module` in `params` (default: rolling_update), and the other options."""
     options = dict(params)
     return options.pop("module", "rolling_update"), options
 

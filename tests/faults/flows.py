@@ -25,9 +25,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import iden
 Json = dict[str, Any]
 
 REPLICAS = 2
-"""Number of pods. It is small, so that a task sends few requests, but large enough that each kind
-of step occurs.
-"""
+"""Number of pods. A task sends few requests, but each kind of step occurs."""
 
 UPDATE = {"image": "myimage:v2"}
 ROLLBACK = {"state": "rolled_back"}
@@ -45,8 +43,8 @@ class Flow:
     task: Json
     #: The task that undoes `task`; {} if there is none.
     opposite: Json = field(default_factory=dict)
-    #: Creates a state from which `opposite` runs once without faults. The end state of this run is
-    #: the reference: after a fault, each run of `opposite` must reach the same end state.
+    #: Creates a state from which `opposite` runs without faults. After a fault, each run of
+    #: `opposite` must reach the end state of this run.
     create_opposite_state: Callable[[World], None] | None = None
 
     #: Removes the random parts of an end state (such as hashes) before a comparison.
@@ -58,9 +56,9 @@ class Flow:
 
     @property
     def required_controllers(self) -> set[str]:
-        """Return names of ReplicationControllers. At least one of them must always exist.
+        """Return names of ReplicationControllers, at least one of which must always exist.
 
-        For tasks on other kinds, and for migrations, return an empty set: none of them must exist.
+        Tasks on other kinds, and migrations, require none.
         """
         if {"kind", "module"} & self.task.keys():
             return set()
@@ -89,8 +87,8 @@ def create_updated(world: World) -> None:
 def stopped_after_first_scaling(
     task: Json, create_state: Callable[[World], None] = create_updated
 ) -> Callable[[World], None]:
-    """Return a function that creates foo, starts the task, and stops it after the first change of
-    the size of foo.
+    """Return a function that starts the task, and stops it after the first change of the size of
+    foo.
     """
 
     def start_and_stop(world: World) -> None:
@@ -131,7 +129,7 @@ def complete_update(world: World) -> None:
 
 
 def normalize_restart(end: Json | str) -> Json | str:
-    """Replace each hash in an end state by HASH, since the hashes differ between two restarts."""
+    """Replace each hash in an end state, since the hashes differ between two restarts."""
     return json.loads(re.sub(r"\b[0-9a-f]{10}\b", "HASH", json.dumps(end)))
 
 
@@ -139,7 +137,6 @@ REPLICA_SET = {"kind": "ReplicaSet"}
 
 
 def create_replica_set(world: World) -> None:
-    """Create a ReplicaSet foo without a Deployment."""
     world.namespace.make_replica_set(REPLICAS)
 
 
@@ -161,7 +158,6 @@ UPDATE_DEPLOYMENT_TO_PAUSE = {**UPDATE_DEPLOYMENT, "pause_at": "1"}
 
 
 def create_deployment(world: World) -> None:
-    """Create a Deployment foo."""
     world.namespace.make_deployment(REPLICAS)
 
 
@@ -193,7 +189,6 @@ UNSCHEDULABLE_TEMPLATE = {"spec": {"containers": [{"name": "web", "image": "myim
 
 
 def create_stateful_set(world: World) -> None:
-    """Create a StatefulSet foo."""
     world.namespace.create_any("StatefulSet", manifest(REPLICAS), serviceName="foo")
     eventually(world.namespace.is_stateful_set_rolled_out, "the pods of a StatefulSet")
 
@@ -208,8 +203,8 @@ def create_paused_stateful_set(world: World) -> None:
 def create_stuck_stateful_set(world: World) -> None:
     """Create a StatefulSet foo with a stuck pod.
 
-    The template is changed to an unschedulable one. It is restored as soon as a pod of the
-    unschedulable template exists. This pod stays unready, and blocks the update.
+    The template is restored as soon as a pod of an unschedulable template exists. This pod stays
+    unready, and blocks the update.
     """
     create_stateful_set(world)
     template = world.namespace.stateful_set()["spec"]["template"]
@@ -248,7 +243,6 @@ AFFINITY_TO_NODES = {"nodeAffinity": {
 
 
 def create_daemon_set(world: World) -> None:
-    """Create a DaemonSet foo on REPLICAS nodes."""
     body = manifest(REPLICAS)
     body["spec"]["template"]["spec"]["affinity"] = AFFINITY_TO_NODES
     world.namespace.create_any("DaemonSet", body)

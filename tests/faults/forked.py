@@ -3,9 +3,9 @@
 
 """Run a Python module in a process that is forked from a server.
 
-The server has already imported the packages that the module needs. This saves time: Python's start
-and its imports take two thirds of the processor time of a short task. The process has its own
-session, and can be killed like any other process.
+The server has already imported the packages that the module needs. Python's start and its imports
+would take two thirds of the processor time of a short task. The process has its own session, and
+can be killed like any other process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 from unittest import mock
 
-#: Names of the modules that the server imports. They import most of what a task needs.
+#: Modules that the server imports. They import most of what a task needs.
 PRELOADED = [
     "ansible.module_utils.basic", "kubernetes.config", "kubernetes.client.rest", "yaml",
     "ansible_collections.baton.kubernetes.plugins.module_utils.task",
@@ -29,20 +29,17 @@ PRELOADED = [
 _SERVER = multiprocessing.get_context("forkserver")
 
 
-def start_server(folder: Path) -> None:
-    """Start the server. Call this function before the first Forked object is created.
-
-    folder: the folder of the collection, for the server's PYTHONPATH.
-    """
+def start_server(collections: Path) -> None:
+    """Start the server. Call this function before the first Forked object is created."""
     _SERVER.set_forkserver_preload(PRELOADED)
-    with mock.patch.dict(os.environ, PYTHONPATH=str(folder)):
+    with mock.patch.dict(os.environ, PYTHONPATH=str(collections)):
         forkserver.ensure_running()
 
 
 class Forked:
     """A process that runs a Python module, like `python -m NAME ARGUMENT`.
 
-    It has those methods and fields of subprocess.Popen that clients.py needs.
+    It has the methods and fields of subprocess.Popen that clients.py needs.
     """
 
     def __init__(self, name: str, argument: str, environment: Mapping[str, str],
@@ -70,9 +67,9 @@ def _run(name: str, argument: str, environment: Mapping[str, str],
          files: Sequence[str]) -> None:
     """Run the module in this (forked) process. files: the paths for stdout and stderr."""
     os.setsid()
-    for number, path in enumerate([os.devnull, *files]):
+    for descriptor, path in enumerate([os.devnull, *files]):
         file = os.open(path, os.O_RDWR)
-        os.dup2(file, number)
+        os.dup2(file, descriptor)
         os.close(file)
     os.environ.clear()
     os.environ.update(environment)

@@ -48,9 +48,7 @@ class Script:
             is_permanent,
         )
         self._lock = threading.Lock()
-        #: Number of counted requests.
         self.count = 0
-        #: Whether the fault has been triggered.
         self.was_triggered = False
 
     def __call__(self, exchange: Exchange) -> Fault | None:
@@ -102,8 +100,7 @@ def kill_before(kill: Callable[[], None]) -> Fault:
 
 
 def kill_after(kill: Callable[[], None]) -> Fault:
-    """Return a fault that forwards the request, and kills the client before it gets the response.
-    """
+    """Return a fault that forwards the request, and kills the client before the response."""
 
     def fault(exchange: Exchange) -> None:
         exchange.forward()
@@ -144,7 +141,7 @@ def respond(response: Response) -> Fault:
 
 
 def respond_after_forwarding(response: Response) -> Fault:
-    """Return a fault that forwards the request, and sends this response instead of the server's."""
+    """Return a fault that forwards the request, but sends this response."""
 
     def fault(exchange: Exchange) -> None:
         exchange.forward()
@@ -258,8 +255,8 @@ def duplicate(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
             yield _event("BOOKMARK", bookmark)
 
 
-def _event(kind: str, response: Json) -> bytes:
-    return json.dumps({"type": kind, "object": response}).encode() + b"\n"
+def _event(event_type: str, item: Json) -> bytes:
+    return json.dumps({"type": event_type, "object": item}).encode() + b"\n"
 
 
 # Filters of requests

@@ -26,8 +26,7 @@ Json = dict[str, Any]
 PROGRAM = "kubectl-1.17"
 
 FLOW = Flow("kubectl rolling-update", create_new, UPDATE)
-"""The flow of kubectl. Its controller has no deployment label at first, so that kubectl has to
-label the pods of foo. kubectl does this only in the first update of a controller.
+"""The flow of kubectl. foo has no deployment label at first, so that kubectl labels its pods, too.
 """
 
 

@@ -3,9 +3,8 @@
 
 """List all series, longest first, so that the workers finish at about the same time.
 
-One flow (HANDOVER_FLOW) has faults at all its requests. Three other flows (one with next_name, one
-of a Deployment, and one of a StatefulSet) send the same reads. They have faults only at their
-writes, and not at writes of Events.
+HANDOVER_FLOW has faults at all its requests. Three other flows send the same reads. They have
+faults only at their writes, and not at writes of Events.
 """
 
 from __future__ import annotations
@@ -29,9 +28,8 @@ from series import References, Series, series_of_faults, series_of_kills, series
 
 
 def at_steps_only(kind: FaultKind) -> FaultKind | None:
-    """Return the fault, limited to writes of objects other than Events.
-
-    Return None if the fault also applies to reads.
+    """Return the fault, limited to writes of objects other than Events, or None if it applies to
+    reads.
     """
     if kind.applies not in (any_write, any_change, any_json_patch):
         return None

@@ -40,8 +40,7 @@ class Response(NamedTuple):
 class Exchange(BaseHTTPRequestHandler):
     """The handler of the requests on one connection of the client.
 
-    For each request, it asks the script of the proxy for a fault. A fault is called with this
-    handler, and handles the current request in place of the API server.
+    A fault is called with this handler, and handles the current request in place of the API server.
     """
 
     protocol_version = "HTTP/1.1"
@@ -158,8 +157,7 @@ class Proxy:
     def __init__(self, kubeconfig: str) -> None:
         """Prepare a proxy to the API server of the kubeconfig.
 
-        Some clients send no token over HTTP. If a request has no token, the proxy adds the token of
-        the kubeconfig, which is the administrator's.
+        Some clients send no token over HTTP. The proxy then adds the token of the administrator.
         """
         config = json.loads(Path(kubeconfig).read_text("utf-8"))
         cluster = config["clusters"][0]["cluster"]
@@ -167,7 +165,7 @@ class Proxy:
         self._tls = ssl.create_default_context(cafile=cluster.get("certificate-authority"))
         self.token: str = config["users"][0]["user"]["token"]
         self.script: Script | None = None
-        #: Errors of a script or of a fault. If there are any, the result of the run is invalid.
+        #: Errors of a script or of a fault, which invalidate the result of the run.
         self.errors: list[Exception] = []
         self._open: set[Exchange] = set()
         self._lock = threading.Lock()
@@ -254,8 +252,8 @@ class Proxy:
     def track(self, exchange: Exchange) -> Iterator[None]:
         """Register the connection during the block, so that close_connections() can close it.
 
-        If the block raises an error that is not an error of the network, add the error to `errors`
-        instead of raising it. Errors after close_connections() are ignored.
+        An error that is not an error of the network is added to `errors` instead of being raised,
+        or ignored after close_connections().
         """
         with self._lock:
             self._open.add(exchange)

@@ -74,18 +74,15 @@ def table(rows: list[tuple[Series, Tally]]) -> list[str]:
     for series, tally in rows:
         lines += [""] * bool(tally.failures)
         if series.note:
-            lines += [*kinds_of_failure(tally), "", series.note()]
+            lines += [*table_of_violations(tally), "", series.note()]
         else:
             lines += [f"- {series.name}, {place}: {'; '.join(violations)}"
                       for place, violations in tally.failures]
     return lines
 
 
-def kinds_of_failure(tally: Tally) -> list[str]:
-    """Return the lines of a table with a row per violation.
-
-    A row says in how many points the violation has occurred, and at which places.
-    """
+def table_of_violations(tally: Tally) -> list[str]:
+    """Return the lines of a table with a row per violation."""
     places_by_violation = collections.defaultdict(list)
     for place, violations in tally.failures:
         for violation in violations:
@@ -111,10 +108,9 @@ def settings(kubeconfig: str, seconds: float) -> list[str]:
 
 
 def record(text: str, words: list[str]) -> None:
-    """Write the text to the end of the document.
+    """Write the text to the end of the document, in place of the section HEADING.
 
-    The text replaces the section HEADING and everything after it. If only some series have run
-    (those that `words` select), the text replaces only the section LATER, which is the last one.
+    If only some series have run (`words`), the text replaces only the last section, LATER.
     """
     heading, command = LATER if words else HEADING, " ".join(["tests/faults --record", *words])
     head = DOCUMENT.read_text("utf-8").partition(heading)[0].rstrip()

@@ -3,10 +3,9 @@
 
 """Run a flow again and again, with a fault at one place after another.
 
-A place is for example "after the second write". The first run has the fault at the first place, the
-second run at the second place, and so on, until the task ends before it reaches the place. Each run
-is a point: create the initial state, run the task with the fault, run the task that a user would
-run next, and compare the observations with the guarantees.
+A place is for example "after the second write". The series ends when the task ends before it
+reaches the place. Each run is a point: create the initial state, run the task with the fault, run
+the task that a user would run next, and compare the observations with the guarantees.
 """
 
 from __future__ import annotations
@@ -29,11 +28,8 @@ Json = dict[str, Any]
 MAX_SECONDS = 60.0
 """Maximum duration of a task with a fault, in seconds."""
 
-
 SAMPLE_PLACES = 16
-"""Number of places of a series from which a sample selects one. In consecutive series, a sample
-selects different places.
-"""
+"""Number of places from which a sample selects one. It differs in consecutive series."""
 
 
 @dataclass
@@ -52,7 +48,6 @@ class Tally:
 
     points: int = 0
     passed: int = 0
-    #: Number of points whose Outcome.succeeded_directly is true.
     succeeded_directly: int = 0
     #: Description and violations of each place that has not passed.
     failures: list[tuple[str, list[str]]] = field(default_factory=list)
@@ -73,14 +68,10 @@ class References:
         self._lock = threading.Lock()
 
     def end(self, world: World, flow: Flow, client: Client = module) -> Any:
-        """Return the end state that the flow's task reaches without a fault."""
         return self._end_of_task(world, flow, "task", flow.create_state, flow.task, client)
 
     def end_of_rollback(self, world: World, flow: Flow) -> Any:
-        """Return the end state that the opposite task reaches without a fault.
-
-        Return None if the flow has no state from which the opposite task can start.
-        """
+        """Return the end state of the opposite task, or None if it cannot start from any state."""
         if not flow.create_opposite_state:
             return None
         return self._end_of_task(world, flow, "opposite", flow.create_opposite_state, flow.opposite,
@@ -88,10 +79,7 @@ class References:
 
     def _end_of_task(self, world: World, flow: Flow, task_name: str,
                      create_state: Callable[[World], None], task: Json, client: Client) -> Any:
-        """Return the end state of a task without a fault. Only the first call runs the task.
-
-        Raises SystemExit if the task fails or violates a guarantee.
-        """
+        """Return the end state of a task. Raises SystemExit if it fails or violates a guarantee."""
         key = (flow.name, task_name)
         with self._lock:
             if key not in self._ends:
@@ -134,9 +122,8 @@ class Series:
     def run(self, world: World, is_sample: bool = False, number: int = 0) -> Tally:
         """Run every point, or only one point if this is a sample.
 
-        number: the index of the series. It selects the point of a sample: the index modulo
-        SAMPLE_PLACES is the index of the point. If the task ends before this point, the first point
-        is run instead.
+        number: the index of the series. The sample runs the point with this index modulo
+        SAMPLE_PLACES, or the first point if the task ends earlier.
         """
         tally = Tally()
         start = number % SAMPLE_PLACES
@@ -191,10 +178,8 @@ def series_of_kills(flow: Flow, references: References, client: Client = module,
 
 
 def kills() -> Iterator[tuple[int, bool]]:
-    """Return an endless iterator over the places before and after each write.
-
-    The place (1, False) is before the first write, (1, True) is after the first write, (2, False)
-    is before the second write, and so on.
+    """Return an endless iterator: (1, False) is before the first write, (1, True) is after it, (2,
+    False) is before the second write, and so on.
     """
     return ((number, is_after) for number in itertools.count(1) for is_after in (False, True))
 
@@ -211,8 +196,7 @@ def killed_at(world: World, flow: Flow, place: tuple[int, bool],
               client: Client) -> ProgramRun | None:
     """Run the flow's task, kill it at this place (kills), and return the run.
 
-    Return None if the task ends before the place. In HANDOVER_FLOW, all writes are counted. In the
-    other flows, writes of Events are not counted.
+    Return None if the task ends before the place. Writes of Events count only in HANDOVER_FLOW.
     """
     number, is_after = place
     world.clear()
@@ -228,12 +212,7 @@ def killed_at(world: World, flow: Flow, place: tuple[int, bool],
 
 
 def check_resume(world: World, flow: Flow, end: Any, client: Client = module) -> list[str]:
-    """Run the same task again, and return the violations.
-
-    It is a violation if the task fails, or if it reaches another end state than `end`.
-
-    end: the end state that the task reaches without a fault.
-    """
+    """Run the same task again, and return a violation if it fails or does not reach `end`."""
     run = world.run(flow.task, client=client)
     if not run.has_succeeded:
         return [f"the same task again fails: {run.last_output}"]
@@ -246,8 +225,7 @@ def check_rollback(world: World, flow: Flow, end: Any, end_of_rollback: Any) -> 
     There are two correct results: the opposite task undoes the update, or it is refused. If it is
     refused, the original task must be able to resume the update.
 
-    end: the end state that the original task reaches without a fault. end_of_rollback: the end
-    state that the opposite task reaches without a fault.
+    end, end_of_rollback: the end states of the original and of the opposite task without a fault.
     """
     run = world.run(flow.opposite)
     if run.has_succeeded:
@@ -276,7 +254,7 @@ def _differences(path: str, actual: Any, expected: Any) -> Iterator[str]:
 
 
 def check_error(run: ProgramRun) -> list[str]:
-    """Return a violation if the error of a task does not name the object and the next command."""
+    """Return a violation if an error does not name the object and the next command."""
     failure = run.result.get("failure") or {}
     missing_fields = [key for key in ("what", "next_command") if not failure.get(key)]
     # an error about the connection contains a URL
@@ -292,9 +270,7 @@ def check_error(run: ProgramRun) -> list[str]:
 
 
 PERMANENT_FAULT_STARTS = (1, 5, 9, 13, 17)
-"""Numbers of the requests at which permanent faults begin. They are few, since a run with a
-permanent fault takes up to 30 s.
-"""
+"""Numbers of the requests at which permanent faults begin. Each run takes up to 30 s."""
 
 
 def series_of_faults(flow: Flow, references: References, kind: FaultKind,
@@ -326,8 +302,8 @@ def run_with_fault(world: World, flow: Flow, references: References,
                    script: Script | WatchScript) -> Outcome | None:
     """Run a task with a fault. Return None if the task ends before the fault.
 
-    The task must end within MAX_SECONDS. If the task fails, its error must name the object and the
-    next command, and a rerun must succeed.
+    If the task fails, its error must name the object and the next command, and a rerun must
+    succeed.
     """
     end = references.end(world, flow)
     world.clear()

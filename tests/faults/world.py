@@ -3,9 +3,8 @@
 
 """A namespace with controllers of another user, a proxy, and a judge.
 
-The judge records violations of the guarantees. It extends the observer of tests/integration. So
-that the judge is independent of the code under test, this file imports only the names of
-annotations and labels from the collection.
+The judge records violations of the guarantees. So that it is independent of the code under test,
+this file imports only the names of annotations and labels from the collection.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ OTHER_CONTROLLERS = {
     "other": {"app": "foo", "owner": "other"},
     "similar": {"app": "foo-2", object_meta.DEPLOYMENT_LABEL: "0123456789"},
 }
-"""Labels of another user's controllers, by name of the controller. Each controller has one pod. Its
-labels are similar to the labels of foo, but no task may change the controller.
+"""Labels of another user's controllers, by name. Each has one pod. The labels are similar to those
+of foo, but no task may change the controller.
 """
 
 
@@ -51,7 +50,7 @@ class Judge(Observer):
         self._floor = self._ceiling = 0
         self._versions: Json = {}
         self._required_controllers: set[str] = set()
-        #: Descriptions of the watch events after which neither foo nor a successor of foo existed.
+        #: Descriptions of the watch events after which neither foo nor a successor existed.
         self.events_without_foo: list[str] = []
 
     def begin(self, replicas: int, required_controllers: set[str], max_surge: int,
@@ -139,7 +138,7 @@ class Judge(Observer):
                 f"{', '.join(sorted(self._controllers))}")
 
     def _continues_foo(self, item: Json) -> bool:
-        """Return whether the controller is one of the required controllers, or a successor of foo.
+        """Return whether the controller is required, or is a successor of foo.
 
         The annotations of a successor name foo as the partner in its update.
         """
@@ -232,10 +231,7 @@ class World:
                 raise self.proxy.errors[0]
 
     def wait_until_idle(self) -> None:
-        """Wait until all pods are available, and each controller has as many as it requests.
-
-        Only ReplicationControllers and ReplicaSets are taken into account.
-        """
+        """Wait until each ReplicationController and ReplicaSet has all its pods available."""
 
         def is_idle() -> bool:
             items = [*(self.namespace.rc(name) or {} for name in self.namespace.rc_names()),
@@ -249,7 +245,7 @@ class World:
         eventually(is_idle, "an idle namespace", seconds=20)
 
     def end_state(self) -> Json | str:
-        """Return the state of the namespace for comparisons, without the other user's objects.
+        """Return the state of the namespace, without the other user's objects.
 
         If a pod has no owner, return a text that says so.
         """

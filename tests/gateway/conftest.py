@@ -37,7 +37,6 @@ def cluster():
 
 @pytest.fixture(scope="session")
 def gateway(cluster):
-    """Provide Contour and Envoy."""
     with (tempfile.TemporaryDirectory(prefix="baton-edge-") as folder,
           EdgeGateway(cluster, Path(folder)) as gateway):
         yield gateway
@@ -45,7 +44,6 @@ def gateway(cluster):
 
 @pytest.fixture
 def namespace(cluster, request):
-    """Provide a namespace, and delete its routes and pods after the test."""
     namespace = Namespace(cluster.kubeconfig, request.node.originalname)
     namespace.allow(role_rules("baton-traffic"), "baton-traffic")
     yield namespace

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A Gateway of Gateway API, consisting of Contour and Envoy.
+"""A Gateway of Gateway API, consisting of Contour and Envoy in the network of the real node.
 
 Contour reads the routes, writes their status, and configures Envoy. Envoy serves the requests, and
-connects to the addresses of the pods. Both run in the network of the real node.
+connects to the addresses of the pods.
 """
 
 from __future__ import annotations
@@ -79,22 +79,19 @@ class EdgeGateway:
     def entry_of(self, agent: str) -> str:
         """Return the line of Envoy's log about the request with this user agent.
 
-        The line contains Envoy's response flags and the address of the pod. Return "" if there is
-        no line: then Envoy has not received the request, or has answered it successfully.
+        Without a line (""), Envoy has not received the request, or has answered it successfully.
         """
         log = (self._folder / "envoy.log").read_text("utf-8", "replace")
         return next((line for line in log.splitlines() if f'"{agent}"' in line), "")
 
     @property
     def watchdog_misses(self) -> int:
-        """How often, since Envoy's start, one of its worker threads could not run for 200 ms."""
+        """Return how often one of Envoy's worker threads could not run for 200 ms."""
         stats = self._admin("/stats?format=json&filter=^workers.watchdog_miss$")["stats"]
         return sum(entry["value"] for entry in stats if "value" in entry)
 
     def clusters_of(self, host: str) -> dict[str, int]:
-        """Return the weights of the backends in Envoy's routes of a host.
-
-        The keys are the names of the backends, which Envoy calls clusters.
+        """Return the weights of the backends in Envoy's routes of a host, by name of the backend.
 
         Routes that match headers are left out.
         """
@@ -112,18 +109,20 @@ class EdgeGateway:
         config.write_text(json.dumps({
             "accesslog-level": "error",  # only answers with status 500 and above
             "gateway": {"gatewayRef": {"namespace": NAME, "name": NAME}}}))
-        self._run("contour", contour, "serve", "--insecure", f"--kubeconfig={self._kubeconfig}",
-                  "--xds-address=127.0.0.1", f"--xds-port={XDS_PORT}",
-                  "--disable-leader-election", f"--config-path={config}")
+        self._start_process(
+            "contour", contour, "serve", "--insecure", f"--kubeconfig={self._kubeconfig}",
+            "--xds-address=127.0.0.1", f"--xds-port={XDS_PORT}",
+            "--disable-leader-election", f"--config-path={config}")
         bootstrap = self._folder / "envoy.json"
         subprocess.run([contour, "bootstrap", str(bootstrap), "--xds-address=127.0.0.1",
-                        f"--xds-port={XDS_PORT}", f"--admin-address={self._socket}"],
+                        f"--xds-port={XDS_PORT}", f"--admin-address={self._admin_socket}"],
                        check=True, capture_output=True, timeout=60)
-        self._run("envoy", str(envoy.program()), "--config-path", str(bootstrap),
-                  "--service-cluster", NAME, "--service-node", NAME, "--disable-hot-restart",
-                  "--log-level", "info", "--file-flush-interval-msec", "500")
+        self._start_process(
+            "envoy", str(envoy.program()), "--config-path", str(bootstrap),
+            "--service-cluster", NAME, "--service-node", NAME, "--disable-hot-restart",
+            "--log-level", "info", "--file-flush-interval-msec", "500")
 
-    def _run(self, name: str, *command: str) -> None:
+    def _start_process(self, name: str, *command: str) -> None:
         """Start a process in the network namespace of the node."""
         enter = [system_program("nsenter"), "-t", str(self._pid), "-n", "--"]
         with (self._folder / f"{name}.log").open("wb") as log:
@@ -136,24 +135,22 @@ class EdgeGateway:
             process.wait()
 
     @property
-    def _socket(self) -> Path:
+    def _admin_socket(self) -> Path:
         return self._folder / "admin.sock"
 
     def _admin(self, path: str) -> Json:
-        """Send a GET request to Envoy's administration interface, and parse the JSON answer."""
+        """Send a GET request to Envoy's administration interface, and parse the answer."""
         connection = http.client.HTTPConnection("envoy", timeout=10)
         connection.sock = socket.socket(socket.AF_UNIX)
         try:
-            connection.sock.connect(str(self._socket))
+            connection.sock.connect(str(self._admin_socket))
             connection.request("GET", path)
             return json.loads(connection.getresponse().read())
         finally:
             connection.close()
 
     def _status(self, path: str) -> int:
-        """Send a GET request to the Gateway, and return the status of the answer.
-
-        Without an answer, return 0.
+        """Return the status of the answer to a GET request to the Gateway, or 0 without an answer.
         """
         try:
             connection = http.client.HTTPConnection(self.address, PORT, timeout=2)
@@ -188,10 +185,7 @@ def definitions() -> t.Iterator[Json]:
 
 
 def module_of(name: str) -> Path:
-    """Return the folder of a module in Go's module cache.
-
-    name: the name of a module that tests/cluster/contour requires.
-    """
+    """Return the folder of a module that tests/cluster/contour requires, in Go's module cache."""
     command = [str(go_toolchain.find_go()), "mod", "download", "-json", name]
     done = subprocess.run(command, cwd=binaries.HERE / "contour", env=binaries.environment(),
                           capture_output=True, text=True, check=True, timeout=300)
@@ -199,10 +193,7 @@ def module_of(name: str) -> Path:
 
 
 def gateway_objects() -> t.Iterator[tuple[str, Json]]:
-    """Yield (path, object) for the namespaces, the GatewayClass, the Gateway and its route.
-
-    The path is the URL path to which a POST request creates the object.
-    """
+    """Yield the namespaces, the GatewayClass, the Gateway and its route, each with its URL path."""
     for name in (NAME, "projectcontour"):
         yield "/api/v1/namespaces", {"metadata": {"name": name}}
     version = GROUP.removeprefix("/apis/")
@@ -222,9 +213,9 @@ def gateway_objects() -> t.Iterator[tuple[str, Json]]:
 
 
 def _clusters(action: Json) -> list[Json]:
-    """Return the clusters to which a route of Envoy sends requests, with `name` and `weight`.
+    """Return the clusters (`name` and `weight`) of a route of Envoy.
 
-    action: the field `route` of the route. If it names a single cluster, the weight is 1.
+    action: the field `route` of the route.
     """
     if "weighted_clusters" in action:
         return action["weighted_clusters"]["clusters"]
@@ -236,7 +227,7 @@ class ConfigWatch:
 
     def __init__(self, gateway: EdgeGateway, host: str) -> None:
         self._gateway, self._host = gateway, host
-        #: The time of each change, in seconds since 1970.
+        #: In seconds since 1970.
         self.changes: list[float] = []
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._poll, daemon=True)
@@ -250,7 +241,7 @@ class ConfigWatch:
         self._thread.join()
 
     def first_change(self, after: float) -> float:
-        """Wait for the first change after the time `after`, and return the time of this change."""
+        """Wait for the first change after the time `after`, and return its time."""
         return eventually(lambda: next((change for change in self.changes if change > after), 0),
                           "a change in Envoy", 10)
 

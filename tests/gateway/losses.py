@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Help to find out why requests failed: because of the pods, Envoy, or an overloaded machine."""
+"""Find out why requests failed: because of the pods, Envoy, or an overloaded machine."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from traffic import TIMEOUT, Answer, Traffic
 
 #: Seconds between two readings of the clock.
 PERIOD = 0.05
-#: If a reading is late by more than STALL seconds, the process has stalled.
+#: If a reading is later than this number of seconds, the process has stalled.
 STALL = 0.25
 
 
 class Stalls:
     """A context manager that records the stalls of this process.
 
-    In a stall, the process gets no processor time, and k6 and Envoy probably get none either.
+    In a stall, k6 and Envoy probably get no processor time either.
     """
 
     def __init__(self) -> None:
@@ -53,10 +53,7 @@ class Stalls:
 
 
 def causes(failures: t.Sequence[Answer], gateway: EdgeGateway, stalls: Stalls) -> list[str]:
-    """Return a line per failed request.
-
-    The line has the phases of the request in k6, the line of Envoy's log about the request, and the
-    stalls at the time of the request.
+    """Return a line per failed request, with its phases in k6, Envoy's log of it, and the stalls.
     """
     return [f"{answer.sent:.3f} {answer.connection}: {answer.failure}; {dict(answer.phases)} ms; "
             f"Envoy: {gateway.entry_of(answer.agent) or 'no line'}; "
@@ -67,8 +64,8 @@ def causes(failures: t.Sequence[Answer], gateway: EdgeGateway, stalls: Stalls) -
 def summary(traffic: Traffic, gateway: EdgeGateway, stalls: Stalls) -> str:
     """Return a text with the numbers of requests, of failed requests and of stalls.
 
-    These numbers help to recognize an overloaded machine. On such a machine, requests wait in the
-    sockets of Envoy until k6 gives up. k6 then opens new connections, which add to the load.
+    On an overloaded machine, requests wait in the sockets of Envoy until k6 gives up. k6 then opens
+    new connections, which add to the load.
     """
     longest = max((delay for _end, delay in stalls.delays), default=0.0)
     return (f"{len(traffic.answers)} requests, {len(traffic.failures)} failed, "

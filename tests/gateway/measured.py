@@ -29,8 +29,6 @@ TABLES = {
 
 
 class Row(t.NamedTuple):
-    """A row of one of the TABLES, with a cell for each column."""
-
     table: str
     cells: tuple[t.Any, ...]
 
@@ -40,7 +38,7 @@ ROWS = pytest.StashKey[list[Row]]()
 
 
 def table(rows: t.Sequence[Row]) -> list[str]:
-    """Return the tables that have rows, as lines of Markdown."""
+    """Return the lines of all tables that have rows."""
     lines: list[str] = []
     for name, columns in TABLES.items():
         cells = [row.cells for row in rows if row.table == name]
@@ -50,7 +48,6 @@ def table(rows: t.Sequence[Row]) -> list[str]:
 
 
 def write(rows: t.Sequence[Row]) -> None:
-    """Replace the section HEADING of PAGE by the tables."""
     text = PAGE.read_text("utf-8")
     section = "\n".join([HEADING, "", "Written by `WRITE_TRAFFIC=1 make test-gateway`.", "",
                          *table(rows), "", ""])

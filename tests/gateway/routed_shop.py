@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The application of tests/node/rollouts.py behind a Gateway.
-
-The tasks that update the application can be killed at each of their writes.
-"""
+"""The application of tests/node/rollouts.py behind a Gateway."""
 
 from __future__ import annotations
 
@@ -26,8 +23,7 @@ from proxy import Exchange, Fault, Proxy
 from rollouts import V1, V2, Kind, Shop
 from traffic import Answer, Traffic
 
-#: START: seconds until a new pod listens. DRAIN: seconds for which a pod continues to serve after
-#: SIGTERM.
+#: Seconds until a new pod listens, and for which it continues to serve after SIGTERM.
 START, DRAIN = 1.0, 3.0
 
 
@@ -48,9 +44,8 @@ TESTERS = [{"headers": [{"name": "x-tester", "value": "yes"}]}]
 class Kill(t.NamedTuple):
     """A SIGKILL of the task, just before or just after the API server stores one of its writes."""
 
-    #: Number of the write, from 1.
+    #: From 1.
     write: int
-    #: Whether the API server has stored the write when the task is killed.
     is_after: bool
     #: Only writes whose body contains this text are counted.
     body: bytes = b""
@@ -64,8 +59,8 @@ class Kill(t.NamedTuple):
 class WriteCounter:
     """A script of the proxy that counts the writes of a task.
 
-    It also records when the API server has answered each write that changes the rules of the route,
-    in seconds since 1970.
+    `route_changes` are the times at which the API server has answered each write of the rules of
+    the route, in seconds since 1970.
     """
 
     def __init__(self) -> None:
@@ -88,7 +83,7 @@ class WriteCounter:
 class RoutedShop(Shop):
     """The controller foo, its Service and its HTTPRoute.
 
-    It is a context manager that runs a proxy for the requests of the tasks during its block.
+    During its block, a proxy forwards the requests of the tasks.
     """
 
     def __init__(self, gateway: EdgeGateway, cluster: Cluster, namespace: Namespace, kind: Kind,
@@ -131,7 +126,6 @@ class RoutedShop(Shop):
         return self.namespace.call("GET", gateway_api.route_path(self.namespace, "edge"))
 
     def patch_route(self, body: Json) -> None:
-        """Patch the route as another client."""
         self.namespace.call("PATCH", gateway_api.route_path(self.namespace, "edge"), body,
                             "application/merge-patch+json")
 
@@ -152,8 +146,7 @@ class RoutedShop(Shop):
     def run(self, script: t.Any = None, kill: Kill | None = None, **options: t.Any) -> ProgramRun:
         """Run a task in a separate process.
 
-        script: the script of the proxy for the requests of the task. kill: when to kill the task.
-        With a kill, `script` is not used.
+        script: the script of the proxy, unless the task is killed.
         """
         program = Program()
         command, environment = module(
@@ -177,7 +170,6 @@ class RoutedShop(Shop):
         return self.complete(script, module="traffic_split", route="edge", **options)
 
     def pause(self, image: str = V2) -> None:
-        """Update one pod, and pause the update."""
         self.complete(module="rolling_update", image=image, pause_at=1, progress_deadline=60)
 
 

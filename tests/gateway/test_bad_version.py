@@ -1,11 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test how many requests a bad version answers at a share of 1%, until an analysis fails.
-
-The weight of the new version is set to 0% before the update. So the new pod gets no requests until
-the weight is set to 1%.
-"""
+"""Test how many requests a bad version answers at a share of 1%, until an analysis fails."""
 
 from __future__ import annotations
 
@@ -26,15 +22,13 @@ from traffic import reasons
 KIND = dataclasses.replace(DEPLOYMENT, pods=5)
 RATES = {"new": 60, "persistent": 240}
 GOOD, BAD = "localhost/web:good-1", "localhost/web:errors"
-#: Options of the analysis. The new version gets 3 requests/s, so the window of 20 s has 60 samples.
-#: The initial delay excludes the requests before the split. The metric fails from two errors on.
-#: The bad version (5% errors) has two errors in 60 samples with a probability of 80%, and another
-#: measurement follows each second. The good version (0.03% errors) has two errors with a
-#: probability of 0.0002.
+#: Options of the analysis. The new version gets 3 requests/s: 60 samples in the window of 20 s. The
+#: initial delay excludes the requests before the split. The metric fails from two errors on. Two
+#: errors in 60 samples have a probability of 80% for the bad version (5% errors), and 0.0002 for
+#: the good version (0.03% errors).
 ANALYSIS = {"window": "20s", "initial_delay": "20s", "interval": "1", "count": 30,
             "inconclusive_limit": 29,
             "metrics": [{"type": "success_rate", "min": 0.98, "min_samples": 40}]}
-#: Maximum share of the requests that the bad version may answer.
 MAX_SHARE = 0.015
 
 

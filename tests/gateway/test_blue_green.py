@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test blue/green switches: a switch to the new pods, and the switch back.
-
-Each must take less than a second and lose no request.
-"""
+"""Test that a blue/green switch and the switch back lose no request and take less than a second."""
 
 from __future__ import annotations
 

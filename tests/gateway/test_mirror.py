@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test a mirror: copies of requests reach the new pods, but the answers to the copies reach no
-client.
+"""Test that a mirror copies requests to the new pods, and does not change the answers.
 
 Contour 1.33 ignores the share of a mirror, and copies all requests.
 """
@@ -22,7 +21,6 @@ RATES = {"persistent": 60}
 
 
 def answered_requests(shop, image):
-    """Return the number of requests that the pods of an image have answered."""
     total = 0
     for pod in shop.namespace.pods():
         if pod["spec"]["containers"][0]["image"] == image:

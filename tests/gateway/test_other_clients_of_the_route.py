@@ -36,8 +36,7 @@ def forge(shop):
             {"metadata": {"annotations": {SPLIT_OF: "payments"}}}, "application/merge-patch+json")
 
 
-def edit(shop, seconds):
-    """Set a timeout in each rule of the route, as another client."""
+def set_timeout(shop, seconds):
     rules = shop.route()["spec"]["rules"]
     shop.patch_route({"spec": {"rules": [
         {**rule, "timeouts": {"request": f"{seconds}s"}} for rule in rules]}})
@@ -51,7 +50,7 @@ def test_no_request_is_lost_while_other_clients_write(gateway, cluster, namespac
             for seconds, task in enumerate(({"weight": "10%"}, {"weight": "0%"},
                                             {"weight": "50%"}, {"state": "restored"}), 11):
                 forge(shop)
-                edit(shop, seconds)
+                set_timeout(shop, seconds)
                 time.sleep(PAUSE)
                 shop.split(**task)
                 (rule,) = shop.route()["spec"]["rules"]

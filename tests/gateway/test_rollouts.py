@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that no request is lost during releases.
-
-In a release, shares of the requests change, pods are replaced, and tasks may be killed.
-"""
+"""Test that no request is lost during releases, in which tasks may be killed."""
 
 from __future__ import annotations
 
@@ -19,10 +16,9 @@ from rollouts import DAEMON_SET, DEPLOYMENT, RC, REPLICA_SET, STATEFUL_SET, V1, 
 from routed_shop import CONTAINER, Kill, RoutedShop, WriteCounter, container
 from traffic import Traffic, versions
 
-#: Requests per second on new connections, and on persistent connections.
 REQUESTS_PER_SECOND = {"new": 60, "persistent": 240}
-#: Seconds until the new pod of a DaemonSet starts to listen: long enough that the update is still
-#: in progress when the rollback starts.
+#: Seconds until the new pod of a DaemonSet starts to listen, so that the update is still in
+#: progress when the rollback starts.
 SLOW_START = 8.0
 #: Seconds of traffic before the first and after the last rollout.
 MARGIN = 2.0
@@ -33,10 +29,8 @@ SPLIT: Json = {"module": "traffic_split", "route": "edge"}
 def tasks(kind: Kind, image: str) -> list[Json]:
     """Return the options of the tasks of a release.
 
-    The tasks set the weight of the new version to 0%, update one pod, set the weight to 1% and to
-    10%, and update all pods. The last task restores the route before it deletes the last old pods.
-    A DaemonSet has only one pod, whose requests cannot be split. Its release therefore has no tasks
-    for shares, and the update restores the route before it replaces the pod.
+    The last task restores the route before it deletes the last old pods. A DaemonSet has only one
+    pod, whose requests cannot be split, so its release has no tasks for shares.
     """
     all_to_old, update = {**SPLIT, "weight": "0%"}, {**UPDATE, "image": image}
     if kind is DAEMON_SET:
@@ -45,16 +39,14 @@ def tasks(kind: Kind, image: str) -> list[Json]:
             {**SPLIT, "weight": "10%"}, update]
 
 
-#: Options of a rollback. It first lets all requests return to the old pods, and then deletes the
-#: new pods.
+#: A rollback lets all requests return to the old pods, and then deletes the new pods.
 ROLLBACK: Json = {**UPDATE, "state": "rolled_back"}
 
 
 class Release(t.NamedTuple):
-    """How a release proceeds: which of its tasks are killed, and whether it is rolled back."""
+    """The tasks of a release that are killed, and its rollback."""
 
-    #: Maps the position of each killed task in the list of tasks (from 0) to the kill. is_resumed()
-    #: says what follows a kill.
+    #: Maps the position of each killed task in the list of tasks (from 0) to the kill.
     kills: t.Mapping[int, Kill]
     #: The number of tasks before the rollback (at least two); 0 without a rollback.
     rolled_back_after: int = 0
@@ -72,7 +64,7 @@ class Release(t.NamedTuple):
         return planned
 
     def is_resumed(self, kind: Kind, position: int) -> bool:
-        """Return whether a killed task runs again, to complete it. Otherwise, the rollback follows.
+        """Return whether a killed task runs again. Otherwise, the rollback follows.
 
         The update of a DaemonSet has no pause, and can be rolled back only while it is in progress.
         """
@@ -80,19 +72,17 @@ class Release(t.NamedTuple):
 
 
 class Pace:
-    """Delays the tasks, so that k6 sends at least `count` requests during all releases.
+    """Delays the tasks, so that k6 sends at least `count` requests even on an overloaded machine.
 
-    On an overloaded machine, k6 sends fewer requests than REQUESTS_PER_SECOND. The requests are
-    distributed evenly over the releases, and over the tasks of a release.
+    The requests are distributed evenly over the releases, and over the tasks of a release.
     """
 
     def __init__(self, traffic: Traffic, count: int, releases: int) -> None:
         self._traffic, self._count, self._releases = traffic, count, releases
 
     def wait(self, index: int, part: float) -> None:
-        """Wait until enough requests have been sent for `index` releases and a part of the next.
-
-        part: between 0 and 1.
+        """Wait until enough requests have been sent for `index` releases and a part (0 to 1) of the
+        next.
         """
         while self._traffic.count() < self._count * (index + part) / self._releases:
             time.sleep(1)
@@ -123,10 +113,7 @@ def run_release(release: Release, shop: RoutedShop, image: str, writes: list[int
 
 
 def random_kill(writes: t.Sequence[int], generator: random.Random) -> dict[int, Kill]:
-    """Return a kill at a random write of a release.
-
-    The result is a dictionary with one entry, which maps the position of the killed task to the
-    kill.
+    """Return a kill at a random write of a release, by position of the killed task.
 
     writes: the number of writes of each task.
     """
@@ -138,8 +125,7 @@ def random_kill(writes: t.Sequence[int], generator: random.Random) -> dict[int, 
 
 def releases(kind: Kind, writes: list[int], counts: tuple[int, int, int],
              seed: int) -> t.Iterator[Release]:
-    """Yield releases of three sorts: first undisturbed ones, then killed ones, then rolled-back
-    ones.
+    """Yield undisturbed releases, then killed ones, then rolled-back ones.
 
     writes: the number of writes of each task, which the undisturbed releases determine. counts: the
     number of releases of each sort.
@@ -167,9 +153,7 @@ class ReleaseSpan(t.NamedTuple):
     killed: int
 
 
-#: Minimum number of requests in `make test-gateway`, distributed evenly over five kinds of
-#: controllers. Each kind has four releases: one is undisturbed, a task is killed in two, and one is
-#: rolled back.
+#: Minimum number of requests in `make test-gateway`, over five kinds of controllers.
 REQUESTS = 400_000
 LONG = [pytest.param(kind, (1, 2, 1), REQUESTS // 5, id=f"{kind.name}-long",
                      marks=pytest.mark.long)
@@ -213,7 +197,6 @@ def test_no_request_is_lost(kind, counts, requests, gateway, cluster, namespace,
 
 def row_of(title: str, kind: Kind, traffic: Traffic,
            spans: t.Sequence[ReleaseSpan]) -> measured.Row:
-    """Return the table row of the releases with this title."""
     answers = [answer for span in spans for answer in traffic.between(span.began, span.ended)]
     return measured.Row("rollouts", (
         f"{title}, {len(spans)} times", kind.name,

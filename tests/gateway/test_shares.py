@@ -21,18 +21,15 @@ from rollouts import DEPLOYMENT, RC, STATEFUL_SET
 from routed_shop import TESTERS, RoutedShop, WriteCounter, count_of
 from traffic import reasons, versions
 
-#: Requests per second. Envoy selects the version of each request, not of each connection.
 RATES = {"new": 60, "persistent": 240}
-#: Maximum distance of the measured share from the requested share, in standard deviations. By
-#: chance, even a correct Gateway exceeds a distance of three in one of 370 measurements, and a
-#: distance of four in one of 16,000.
+#: Maximum distance of the measured share from the requested share, in standard deviations. A
+#: correct Gateway exceeds three in one of 370 measurements, and four in one of 16,000.
 DEVIATIONS = 4
 LONG = pytest.mark.long
 
 
 def deviations(share, answers):
-    """Return the distance of the new version's share from the requested share, in standard
-    deviations.
+    """Return the distance of the measured share from the requested share, in standard deviations.
     """
     expected = share * len(answers)
     return (count_of("v2", answers) - expected) / math.sqrt(expected * (1 - share))
@@ -80,7 +77,6 @@ def test_share_of_the_requests(kind, count, gateway, cluster, namespace, request
         assert all(cells[2] > count / 4 and abs(cells[4]) < DEVIATIONS for cells in shares)
 
 
-#: Number of changes of the route.
 CHANGES = 4
 
 
@@ -107,8 +103,8 @@ def test_requests_follow_a_split_and_its_restoration(changes, gateway, cluster, 
 def measure_changes(shop, changes, request, title, options):
     """Change the weights `changes` times under load, and measure when the requests follow.
 
-    options: the options of two tasks, which take turns. Only the change to 100% (the first task) is
-    timed: after it, an answer of v1 shows that the old weights were still in effect.
+    options: the options of two tasks, which take turns. Only the first (to 100%) is timed: after
+    it, an answer of v1 shows that the old weights were still in effect.
     """
     written_at, ended_at, configured_at = [], [], []
     with (shop.traffic({"new": 30, "persistent": 120}) as traffic,

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a command with a kind cluster as KUBECONFIG.
-
-A Docker engine and kind are required. __main__.py provides both.
-"""
+"""Run a command with a kind cluster as KUBECONFIG. __main__.py provides the engine and kind."""
 
 from __future__ import annotations
 
@@ -27,7 +24,6 @@ NAME = embedded.checkout_cluster_name("tests")
 
 
 def main(command: list[str]) -> int:
-    """Run the command and return its exit code."""
     with tempfile.TemporaryDirectory(prefix="baton-kind-") as folder:
         kubeconfig = f"{folder}/kubeconfig"
         # remove the cluster of a killed run

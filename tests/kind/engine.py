@@ -3,8 +3,8 @@
 
 """Run a private Docker engine in new namespaces for the duration of one command.
 
-The kernel kills the engine when this program exits, even by SIGKILL. After SIGKILL, only empty
-control groups remain, which the next engine of this checkout removes.
+The kernel kills the engine when this program exits, even by SIGKILL. Only empty control groups may
+remain, which the next engine of this checkout removes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from workspace import ClusterError, cache, locked
 HERE = Path(__file__).resolve().parent
 
 NAME = embedded.checkout_cluster_name("baton-kind")
-"""Name of the containers' control group. All other resources of the engine are private to its
-namespaces.
-"""
+"""Name of the containers' control group, the only resource outside of the engine's namespaces."""
 
 LABEL = "a private Docker engine"
 
@@ -36,20 +34,16 @@ NEEDED = {
     "debootstrap": "debootstrap",
     "setpriv": "util-linux",
 }
-"""Debian packages of the programs that the engine needs, by program."""
+"""Debian packages by program."""
 
 MEMORY = 4
 """GiB of memory for the engine, which stores images and containers in a tmpfs."""
 
-SYS_RESOURCE = 24
-"""Number of the capability CAP_SYS_RESOURCE."""
+CAP_SYS_RESOURCE = 24
 
 
 def hindrance() -> str:
-    """Return why a private engine cannot run here, or "" if it can.
-
-    Missing packages that `install` can install are not a reason.
-    """
+    """Return why a private engine cannot run here, or "". Missing Debian packages are no reason."""
     if image := os.environ.get(IMAGE):
         return f"{LABEL} lacks the image {image}, which {IMAGE} names"
     if reason := machine.hindrance(LABEL, NEEDED):
@@ -100,10 +94,9 @@ def run(
 
 
 def isolation_prefix(*namespaces: str) -> list[str]:
-    """Return the first words of a command line that runs a command in new namespaces.
+    """Return the first words of a command that runs in new namespaces.
 
-    When the command or this program exits, the kernel removes the mounts and the processes of these
-    namespaces.
+    When it or this program exits, the kernel removes the mounts and processes of these namespaces.
     """
     setpriv, unshare = (machine.system_program(name) for name in ("setpriv", "unshare"))
     return [
@@ -122,7 +115,7 @@ def isolation_prefix(*namespaces: str) -> list[str]:
 def _runtime() -> str:
     """Return the path of runc, or of a wrapper if root lacks CAP_SYS_RESOURCE."""
     capabilities = int(_first_match("/proc/self/status", r"CapBnd:\s*([0-9a-f]+)"), 16)
-    if capabilities >> SYS_RESOURCE & 1:
+    if capabilities >> CAP_SYS_RESOURCE & 1:
         return machine.system_program("runc")
     return str(HERE / "runc-without-sys-resource")
 

@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 IMAGE = "BATON_KIND_IMAGE"
-"""Environment variable with the name of the node image. Without it, kind uses its own image."""
+"""Environment variable with the name of the node image, by default kind's own image."""
 
 
 def hindrance() -> str:
@@ -44,7 +44,6 @@ def _default_image() -> str:
 
 
 def _succeeds(command: str, seconds: int = 30) -> bool:
-    """Return whether the command exits with code 0 within the timeout."""
     try:
         subprocess.run(shlex.split(command), check=True, capture_output=True, timeout=seconds)
     except (OSError, subprocess.SubprocessError):

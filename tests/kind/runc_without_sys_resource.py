@@ -1,10 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run runc without CAP_SYS_RESOURCE, which `docker run --privileged` and `docker exec
---privileged` request.
+"""Run runc without CAP_SYS_RESOURCE, on a machine whose root lacks the capability.
 
-A Docker engine uses this wrapper on a machine whose root lacks the capability.
+`docker run --privileged` and `docker exec --privileged` request it.
 """
 
 import json
@@ -15,7 +14,7 @@ import sys
 def drop_capability(process):
     """Change the process of an OCI runtime specification, so that it starts without the capability.
 
-    A negative oom_score_adj, which requires the capability, is set to 0.
+    A negative oom_score_adj requires the capability.
     """
     capabilities = process.get("capabilities") or {}
     for names in capabilities.values():
@@ -26,10 +25,7 @@ def drop_capability(process):
 
 
 def rewrite(path, process_of):
-    """Drop the capability in a JSON file.
-
-    process_of: receives the content of the file, and returns the process in it.
-    """
+    """Drop the capability in a JSON file. process_of: returns the process in its content."""
     with open(path, encoding="utf-8") as file:
         content = json.load(file)
     drop_capability(process_of(content))

@@ -35,7 +35,7 @@ CONTAINER = f"docker run --rm --entrypoint /bin/sh {node_image.NAME} -c 'echo up
 
 
 def running(mark: str) -> list[str]:
-    """Return the names of an engine's processes, which have the mark in their environment."""
+    """Return the names of the processes that have the mark in their environment."""
     names = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

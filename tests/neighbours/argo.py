@@ -90,10 +90,7 @@ class Rollout:
 
 
 def run_plugin_command(program: Path, command: str, kubeconfig: str) -> str:
-    """Run the command `kubectl argo rollouts ...` with the plugin's own program, without kubectl.
-
-    Return the output.
-    """
+    """Run `kubectl argo rollouts ...` with the plugin's own program, and return the output."""
     words = command.split()
     assert words[:3] == ["kubectl", "argo", "rollouts"], command
     done = subprocess.run([str(program), *words[3:]], capture_output=True, text=True, check=False,

@@ -47,8 +47,7 @@ def evict(namespace: Namespace, pod: Json) -> bool:
 class Evictor:
     """A client that evicts one ready pod after another in the block of a with statement.
 
-    select: a function that returns whether a ready pod may be evicted. By default, each pod may be
-    evicted. limit: the maximum number of evictions.
+    select: returns whether a ready pod may be evicted. limit: the maximum number of evictions.
     """
 
     def __init__(self, namespace: Namespace, select: t.Callable[[Json], bool] = lambda pod: True,

@@ -79,9 +79,7 @@ class Artifacts(http.server.ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def publish(self, manifests: t.Iterable[Json]) -> Json:
-        """Serve the manifests as an archive, and return the description of the archive.
-
-        The description is a value for the field `artifact` in the status of a GitRepository.
+        """Serve the manifests as an archive. Return a value for status.artifact of a GitRepository.
         """
         data, text = io.BytesIO(), yaml.safe_dump_all(manifests).encode()
         with tarfile.open(fileobj=data, mode="w:gz") as archive:
@@ -145,19 +143,18 @@ class Kustomization:
             "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
             "metadata": {"name": "apps"},
             "spec": {"url": "https://git.invalid/apps", "interval": "1h"}})
-        artifact = self.publish(manifests)
+        revision = self.publish(manifests)
         self.namespace.call("POST", self.path, {
             "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
             "metadata": {"name": "apps"},
             "spec": {"interval": interval, "path": "./", "prune": True,
                      "targetNamespace": self.namespace.name,
                      "sourceRef": {"kind": "GitRepository", "name": "apps"}}})
-        self.wait_until_applied(artifact)
+        self.wait_until_applied(revision)
 
     def publish(self, manifests: list[Json]) -> str:
-        """Publish the manifests as the newest commit of the GitRepository.
-
-        Return the revision of the commit, such as "main@sha1:..."
+        """Publish the manifests as the newest commit, and return its revision, such as
+        "main@sha1:...".
         """
         artifact = self.artifacts.publish(manifests)
         path = REPOSITORIES.format(self.namespace.name) + "/apps/status"
@@ -174,11 +171,11 @@ class Kustomization:
     def reconcile(self) -> None:
         """Request a reconciliation, as `flux reconcile` does, and wait for its end.
 
-        If the Kustomization is suspended, Flux applies nothing.
+        Flux ends the reconciliation of a suspended Kustomization without applying anything.
         """
-        value = str(next(self._requests))
-        self.patch({"metadata": {"annotations": {"reconcile.fluxcd.io/requestedAt": value}}})
-        eventually(lambda: self.get().get("status", {}).get("lastHandledReconcileAt") == value,
+        request = str(next(self._requests))
+        self.patch({"metadata": {"annotations": {"reconcile.fluxcd.io/requestedAt": request}}})
+        eventually(lambda: self.get().get("status", {}).get("lastHandledReconcileAt") == request,
                    "the reconciliation of the Kustomization")
 
     def patch(self, body: Json) -> None:

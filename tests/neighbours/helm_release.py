@@ -19,7 +19,7 @@ from three_kinds import NAMES, Controllers, manifest_of
 def write_chart(folder: Path) -> Path:
     """Write a chart with the three manifests, and return its folder.
 
-    The chart has the values image, mode and note, which are passed to manifest_of().
+    The values image, mode and note of the chart are passed to manifest_of().
     """
     chart = folder / "chart"
     (chart / "templates").mkdir(parents=True)

@@ -11,8 +11,8 @@ from objects import Json, eventually, is_ready, manifest, role_rules
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 #: A readiness probe: without one, updates of some kinds would give a warning.
 PROBE = {"tcpSocket": {"port": 80}}
-#: Kinds with spec.replicas. A ReplicaSet is left out: its updates work like those of a
-#: ReplicationController.
+#: Kinds with spec.replicas, without ReplicaSets, whose updates work like those of
+#: ReplicationControllers.
 SCALABLE = ("ReplicationController", "Deployment", "StatefulSet")
 
 
@@ -39,5 +39,5 @@ def ready(namespace: Namespace) -> list[Json]:
 
 
 def images(namespace: Namespace) -> set[str]:
-    """Return the different images of the pods. Only the first container of each pod counts."""
+    """Return the different images of the pods' first containers."""
     return {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()}

@@ -19,7 +19,7 @@ from workspace import HERE, ClusterError
 
 
 def provide(name: str) -> Path:
-    """Return the path of a program in binaries.PACKAGES, and build the program if it is missing.
+    """Return the path of a program in binaries.PACKAGES, after building it if necessary.
 
     If the build fails, skip the test and give the reason.
     """
@@ -34,13 +34,13 @@ def version(program: str) -> str:
     folder, package = binaries.PACKAGES[program]
     modules = re.findall(r"^\s*(\S+) (v\S+)", (HERE / folder / "go.mod").read_text("utf-8"),
                          re.MULTILINE)
-    (required,) = (number for module, number in modules
+    (required,) = (module_version for module, module_version in modules
                    if package == module or package.startswith(f"{module}/"))
     return required
 
 
 def module_folder(module: str) -> Path:
-    """Return the folder of a module in Go's module cache, and download the module if it is missing.
+    """Return the folder of a module in Go's module cache, after downloading it if necessary.
 
     module: MODULE@VERSION. If the download fails, skip the test and give the reason.
     """
@@ -57,8 +57,7 @@ def running(command: t.Sequence[str], log: Path, environment: t.Mapping[str, str
             is_ready: t.Callable[[], bool]) -> t.Iterator[subprocess.Popen[bytes]]:
     """Run a program until the end of the block, which begins when the program is ready.
 
-    The output of the program goes to the file `log`. The end of this file is printed after the
-    block, so that a failed test shows it.
+    The end of the log is printed after the block, so that a failed test shows it.
     """
     with log.open("ab") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=dict(environment))

@@ -55,8 +55,7 @@ def refusal(namespace, **options):
     return refused.value
 
 
-def make_referencing(namespace, rollout, scale_down, replicas=3):
-    """Create the Deployment foo, and a Rollout that uses its template by workloadRef."""
+def make_deployment_used_by_rollout(namespace, rollout, scale_down, replicas=3):
     namespace.make_deployment(replicas)
     rollout.create(replicas, workloadRef={"apiVersion": "apps/v1", "kind": "Deployment",
                                           "name": "foo", "scaleDown": scale_down})
@@ -66,7 +65,7 @@ def make_referencing(namespace, rollout, scale_down, replicas=3):
     ("never", 3), ("onsuccess", 0), ("progressively", 0)])
 def test_deployment_whose_template_a_rollout_uses_is_refused(namespace, rollout, scale_down,
                                                              pods_of_deployment):
-    make_referencing(namespace, rollout, scale_down)
+    make_deployment_used_by_rollout(namespace, rollout, scale_down)
     eventually(lambda: namespace.deployment()["spec"]["replicas"] == pods_of_deployment,
                "the size of the Deployment")
     namespace.wait_for_rollout()
@@ -83,7 +82,7 @@ def test_deployment_is_updated_without_the_permission_and_argo_rollouts_updates_
     """Negative control: without permission to read Rollouts, the task does not refuse, and reports
     a complete update, although the Deployment has no pods.
     """
-    make_referencing(namespace, rollout, "onsuccess")
+    make_deployment_used_by_rollout(namespace, rollout, "onsuccess")
     eventually(lambda: namespace.deployment()["spec"]["replicas"] == 0, "an empty Deployment")
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/rolebindings"
     namespace.call("DELETE", f"{path}/baton-argo-rollouts")
@@ -105,7 +104,7 @@ def test_command_of_the_error_updates_the_pods(namespace, rollout, plugin, has_w
                                                options, old_image, new_image):
     """The Rollout uses the template of a Deployment, or owns the ReplicaSet that the task names."""
     if has_workload_ref:
-        make_referencing(namespace, rollout, "onsuccess")
+        make_deployment_used_by_rollout(namespace, rollout, "onsuccess")
         eventually(lambda: {pod["metadata"]["name"].partition("-")[0]
                             for pod in namespace.pods()} == {"web"}, "the pods of the Rollout")
     else:
@@ -116,11 +115,11 @@ def test_command_of_the_error_updates_the_pods(namespace, rollout, plugin, has_w
         run_command(f"kubectl argo rollouts -n {namespace.name} set image web web=myimage:v2")
         eventually(lambda: images(namespace) == {old_image}, "the first update")
         rollout.wait_until("Healthy")
-    pods = {pod["metadata"]["name"] for pod in namespace.pods()}
-    names = [item["metadata"]["name"] for item in namespace.replica_sets()
+    old_pods = {pod["metadata"]["name"] for pod in namespace.pods()}
+    replica_sets = [item["metadata"]["name"] for item in namespace.replica_sets()
              if item["metadata"]["ownerReferences"][0]["kind"] == "Rollout"
              and item["spec"]["replicas"]]
-    kind, name = ("Deployment", "foo") if has_workload_ref else ("ReplicaSet", names[0])
+    kind, name = ("Deployment", "foo") if has_workload_ref else ("ReplicaSet", replica_sets[0])
 
     error = refusal(namespace, kind=kind, name=name, **options)
     run_command(error.next_command)
@@ -131,7 +130,7 @@ def test_command_of_the_error_updates_the_pods(namespace, rollout, plugin, has_w
         # Argo Rollouts restarts one pod every 30 seconds, once all pods are available.
         assert rollout.get()["spec"]["restartAt"]
         return
-    eventually(lambda: images(namespace) == {new_image} and not pods & {
+    eventually(lambda: images(namespace) == {new_image} and not old_pods & {
         pod["metadata"]["name"] for pod in namespace.pods()}, "the pods of the command")
 
 

@@ -39,7 +39,7 @@ PODS, RUNS, SURGE = 100, 3, "25%"
 KILLED_AT = 30
 #: Images that make_one_unready has already replaced in one pod.
 CHANGED: set[str] = set()
-#: Seconds after which the collection and Argo Rollouts give up an update without progress.
+#: Seconds without progress after which an update fails.
 DEADLINE = 10
 STRATEGY = {"rollingUpdate": {"maxSurge": SURGE, "maxUnavailable": 0}}
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -49,8 +49,8 @@ OURS, ARGO = "this collection", "Argo Rollouts"
 class Measurement:
     """A context manager that measures its block.
 
-    After the block, `seconds` is the duration of the block. `requests` maps each client (a key of
-    the counters) to the number of its requests, divided by the number of pods.
+    `seconds` is the duration of the block, and `requests` maps each key of the counters to the
+    number of its requests per pod.
     """
 
     def __init__(self, counters):
@@ -76,7 +76,7 @@ class Bench:
     def __init__(self, namespace, program, folder):
         self.namespace, self.program, self.folder = namespace, program, folder
         self.rollout = argo.Rollout(namespace)
-        self.kubeconfig = self._service_account()
+        self.kubeconfig = self._controller_kubeconfig()
         self.counters, self.rows, self.versions = {}, [], iter(range(2, 1000))
         accounts = {"task": (namespace.name, "baton"), "rollouts": (namespace.name, "rollouts"),
                     "deployments": ("kube-system", "deployment-controller"),
@@ -85,7 +85,7 @@ class Bench:
             self.counters[name] = Counter(namespace.client, f"{namespace.name}-{name}",
                                           account_namespace, account)
 
-    def _service_account(self):
+    def _controller_kubeconfig(self):
         """Return a kubeconfig for the controller of Argo Rollouts, with all permissions."""
         namespace = self.namespace
         namespace.create("serviceaccounts", {"metadata": {"name": "rollouts"}})
@@ -111,9 +111,9 @@ class Bench:
     def measure(self):
         return Measurement(self.counters)
 
-    def image(self, word=""):
-        """Return an unused image, with `word` at the end of its tag."""
-        return f"myimage:v{next(self.versions)}{word}"
+    def image(self, suffix=""):
+        """Return an unused image, whose tag has this suffix."""
+        return f"myimage:v{next(self.versions)}{suffix}"
 
     def set_image(self, image):
         self.namespace.call("PATCH", f"{self.rollout.path}/web", [
@@ -183,26 +183,27 @@ def measure_good_updates(bench):
               median(theirs, lambda run: sum(run.requests.values())))
 
 
-def measure_failure(bench, what, word):
+def measure_failure(bench, what, suffix):
     """Measure an update that fails, from its start until all pods are old again.
 
-    word: a suffix of the new image's tag, which causes the failure. Return the error of the task,
+    suffix: the end of the new image's tag, which causes the failure. Return the error of the task,
     and the message of the Rollout.
     """
     good = {app: bench.pods(app)[0]["spec"]["containers"][0]["image"] for app in ("foo", "web")}
     with bench.measure() as ours, pytest.raises(RolloutError) as error:
-        bench.namespace.roll(kind="Deployment", image=bench.image(word), on_failure="rollback",
+        bench.namespace.roll(kind="Deployment", image=bench.image(suffix), on_failure="rollback",
                              progress_deadline=DEADLINE)
     assert bench.has_only("foo", good["foo"])
     with bench.measure() as theirs:
-        bench.set_image(bench.image(word))
+        bench.set_image(bench.image(suffix))
         status = bench.rollout.wait_until("Degraded", 300)
         eventually(lambda: bench.has_only("web", good["web"]), "the rollback by Argo Rollouts")
     print(what, error.value.message, status["message"], sep="\n")
     bench.add(f"{what}, until all pods are old again", "s", ours.seconds, theirs.seconds)
     bench.add("its requests per pod", "", ours.requests["task"], theirs.requests["rollouts"])
     # Argo Rollouts still has the bad template.
-    assert bench.rollout.get()["spec"]["template"]["spec"]["containers"][0]["image"].endswith(word)
+    template = bench.rollout.get()["spec"]["template"]
+    assert template["spec"]["containers"][0]["image"].endswith(suffix)
     bench.set_image(good["web"])
     bench.rollout.wait_until("Healthy")
     return error.value, status["message"]
@@ -223,7 +224,7 @@ def make_one_unready(pod):
 def measure_kill(bench, process):
     """Measure an update whose driving process is killed at 30 new pods, and started again at once.
 
-    The driving process is the task, or the controller of Argo Rollouts.
+    It is the task, or the controller of Argo Rollouts.
     """
     def kill_at_new_pods(gateway):
         original = gateway.wait

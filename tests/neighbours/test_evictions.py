@@ -27,8 +27,8 @@ def _remove_nodes(namespace):
     namespace.remove_nodes()
 
 
-def requests_of(pod):
-    """Return the CPU request of a pod's first container, such as "150m", or None without one."""
+def cpu_request(pod):
+    """Return the CPU request of a pod's first container, such as "150m", or None."""
     return pod["spec"]["containers"][0].get("resources", {}).get("requests", {}).get("cpu")
 
 
@@ -66,9 +66,9 @@ def test_update_and_pause_succeed_beside_a_vertical_autoscaler(namespace, tmp_pa
     create_budget(namespace, SIZE - 1)
 
     with (Webhook(namespace, tmp_path, request_more, PODS), namespace.observer() as observer,
-          Evictor(namespace, lambda pod: requests_of(pod) is None) as evictor):
+          Evictor(namespace, lambda pod: cpu_request(pod) is None) as evictor):
         paused = namespace.roll(kind=kind, image="myimage:v2", pause_at=2, min_ready_seconds=1)
-        eventually(lambda: {requests_of(pod) for pod in ready(namespace)} == {"150m"},
+        eventually(lambda: {cpu_request(pod) for pod in ready(namespace)} == {"150m"},
                    "the requests of all pods")
         result = namespace.roll(kind=kind, image="myimage:v2", min_ready_seconds=1)
     rerun = namespace.roll(kind=kind, image="myimage:v2", min_ready_seconds=1)
@@ -76,7 +76,7 @@ def test_update_and_pause_succeed_beside_a_vertical_autoscaler(namespace, tmp_pa
     assert paused["rollout"]["phase"] == "paused" and result["rollout"]["phase"] == "complete"
     assert not rerun["changed"] and images(namespace) == {"myimage:v2"}
     assert evictor.evicted and not result["warnings"]
-    assert {requests_of(pod) for pod in namespace.pods()} == {"150m"}
+    assert {cpu_request(pod) for pod in namespace.pods()} == {"150m"}
     assert observer.min_ready >= SIZE - 1 - UNAVAILABLE.get(kind, 0)
 
 

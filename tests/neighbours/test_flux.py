@@ -24,7 +24,6 @@ from writes import action_after_write, is_reparenting, is_write
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.gitops import FLUX_RECONCILE
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-#: Manifests of the three controllers. V1 has the annotation note=a, and V2 has note=b.
 V1 = [manifest_of(kind, "myimage:v1") for kind in NAMES]
 V2 = [manifest_of(kind, "myimage:v2", note="b") for kind in NAMES]
 
@@ -58,7 +57,6 @@ def kustomization(namespace, flux_program, tmp_path):
 
 @pytest.fixture
 def controllers(kustomization):
-    """Provide the controllers of the Kustomization."""
     return Controllers(kustomization.namespace)
 
 
@@ -84,7 +82,6 @@ def test_reconciliation_resets_paused_updates(kustomization, controllers):
     ids=["sizes", "handover", "StatefulSet"])
 def test_running_update_resumes_after_a_reconciliation(
         kustomization, controllers, kind, write, matches):
-    """The reconciliation happens immediately after a write of the task."""
     result = controllers.roll(
         kind, image="myimage:v2",
         fault=action_after_write(write, kustomization.reconcile, matches))
@@ -98,10 +95,7 @@ def test_running_update_resumes_after_a_reconciliation(
 
 def test_running_update_of_a_deployment_fails_or_resumes_after_a_reconciliation(
         kustomization, controllers):
-    """The outcome depends on the moment at which the task observes the reset.
-
-    If a pod is still new at this moment, the task fails. Otherwise, it resumes the update.
-    """
+    """The task fails if a pod is still new when it observes the reset. Otherwise, it resumes."""
     def reconcile_after_the_first_new_pod():
         eventually(lambda: "v2" in controllers.pods(DEPLOYMENT), "a new pod")
         kustomization.reconcile()
@@ -166,8 +160,8 @@ def test_excluded_controllers_are_updated(kustomization, controllers, kubectl):
 def test_suspended_controllers_are_updated(kustomization, controllers, is_committed):
     """Flux reconciles during the updates, at their pauses, and after their ends.
 
-    is_committed: whether the new manifests are published at the pauses. Otherwise, they are never
-    published, and Flux resets a controller as soon as its update has ended.
+    is_committed: whether the new manifests are published at the pauses. Otherwise, Flux resets a
+    controller as soon as its update has ended.
     """
     reconcile_after_first_write = functools.partial(action_after_write, 1, kustomization.reconcile)
     for kind in NAMES:

@@ -32,7 +32,6 @@ def release(namespace, helm_program, tmp_path):
 
 
 def assert_only_the_warning_of_helm(results):
-    """Assert that the warning about Helm is the only warning of each task."""
     for result in results:
         (warning,) = result["warnings"]
         assert warning.startswith("Helm (release web) manages")
@@ -60,7 +59,6 @@ def test_task_warns_of_the_release_before_the_first_write(release):
     ("rollback", {}),
 ], ids=["annotation", "variable", "image", "rollback"])
 def test_upgrade_during_an_update_fails_and_changes_no_controller(release, verb, values):
-    """The next task resumes the update."""
     release.install()
     assert release.run("upgrade", note="b") == ""
     release.pause()
@@ -112,7 +110,6 @@ def test_client_side_upgrade_with_the_new_image_succeeds_during_an_update(releas
                          [((), (FORCE,)), ((CLIENT_SIDE,), ())], ids=["forced", "client-side"])
 def test_forced_or_client_side_upgrade_resets_paused_updates(
         release, install_options, upgrade_options):
-    """The upgrade has the option --force-conflicts, or Helm applies the release on the client."""
     release.install(*install_options)
     release.pause()
 
@@ -123,9 +120,7 @@ def test_forced_or_client_side_upgrade_resets_paused_updates(
 
 
 def test_upgrade_after_an_update_needs_the_new_image(release):
-    """An upgrade fails unless its values contain the new image. For the ReplicationController, it
-    also needs --force-conflicts.
-    """
+    """For the ReplicationController, the upgrade also needs --force-conflicts."""
     release.install()
     release.roll_all(image="myimage:v2")
     before = release.pod_uids()
@@ -164,9 +159,7 @@ def test_forced_or_client_side_upgrade_undoes_an_update(release, install_options
 
 
 def test_release_in_pending_upgrade_can_be_updated(release):
-    """Updates are possible. A rollback of the release ends the state pending-upgrade, even if the
-    rollback fails.
-    """
+    """A rollback of the release ends the state pending-upgrade, even if the rollback fails."""
     release.install()
     make_pending(release)
 
@@ -182,8 +175,8 @@ def test_release_in_pending_upgrade_can_be_updated(release):
 
 
 def test_client_side_release_in_pending_upgrade_can_be_updated(release):
-    """A rollback of the release would reset the controllers. The test deletes the Secret of the
-    interrupted upgrade instead, so that Helm forgets this upgrade.
+    """A rollback would reset the controllers. The test deletes the Secret of the interrupted
+    upgrade instead, so that Helm forgets this upgrade.
     """
     release.install(CLIENT_SIDE)
     make_pending(release)

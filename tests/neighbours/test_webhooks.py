@@ -17,9 +17,8 @@ from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-#: Seconds of a short outage of a webhook for controllers. A write succeeds in spite of the outage,
-#: since it is retried for a longer time.
-SHORT = 8
+#: Seconds of an outage during which writes of controllers are retried.
+SHORT_OUTAGE = 8
 #: Seconds of the outages of a webhook for pods.
 OUTAGE, LONG_OUTAGE = 15, 60
 #: Kinds whose update creates a successor, and kinds whose update deletes a pod before it creates
@@ -33,7 +32,7 @@ def _remove_nodes(namespace):
     namespace.remove_nodes()
 
 
-def containers(namespace):
+def container_names(namespace):
     return {tuple(container["name"] for container in pod["spec"]["containers"])
             for pod in namespace.pods()}
 
@@ -46,14 +45,15 @@ def test_update_and_rollback_succeed_with_a_sidecar_injector(namespace, tmp_path
             paused = namespace.roll(kind=kind, image="myimage:v2", pause_at=1, soak=1)
             result = namespace.roll(kind=kind, image="myimage:v2", soak=1)
             rerun = namespace.roll(kind=kind, image="myimage:v2", soak=1)
-        assert containers(namespace) == {("web", "proxy")} and images(namespace) == {"myimage:v2"}
+        assert container_names(namespace) == {("web", "proxy")}
+        assert images(namespace) == {"myimage:v2"}
         rollback = namespace.roll(kind=kind, image=None, state="rolled_back",
                                   to_revision="previous")
 
     assert paused["rollout"]["phase"] == "paused" and result["rollout"]["phase"] == "complete"
     assert not rerun["changed"] and rollback["changed"]
     assert not [*paused["warnings"], *result["warnings"], *rollback["warnings"]]
-    assert containers(namespace) == {("web", "proxy")} and images(namespace) == {"myimage:v1"}
+    assert container_names(namespace) == {("web", "proxy")} and images(namespace) == {"myimage:v1"}
     assert observer.min_ready >= (3 if kind not in IN_PLACE else 2)
     assert len(observer.new_pods) == 3
 
@@ -92,8 +92,7 @@ class Outage:
         self.has_begun = threading.Event()
 
     def on_line(self, line):
-        """Receive a progress line. If the line starts the outage, wait until the outage has begun.
-        """
+        """Receive a progress line. If it starts the outage, return when the outage has begun."""
         self.lines.append(line)
         if self.thread is None and line.startswith(self.first_word):
             self.thread = threading.Thread(target=self._run, daemon=True)
@@ -125,7 +124,7 @@ def test_outage_of_a_webhook_for_pods_is_reported_and_the_update_completes(
         print(kind, is_timeout, f"{time.monotonic() - began:.0f} s", *outage.lines, sep="\n")
 
     assert result["rollout"]["phase"] == "complete" and images(namespace) == {"myimage:v2"}
-    assert containers(namespace) == {("web", "proxy")}
+    assert container_names(namespace) == {("web", "proxy")}
     assert any(f'failed calling webhook "{NAME}"' in line for line in outage.lines), outage.lines
     assert observer.min_ready >= (3 if kind not in IN_PLACE else 2)
 
@@ -139,7 +138,7 @@ def test_short_outage_of_a_webhook_for_controllers_is_retried(
         namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
         with contextlib.ExitStack() as stack:
             stack.enter_context(webhook.outage(is_timeout))
-            threading.Timer(SHORT, stack.close).start()
+            threading.Timer(SHORT_OUTAGE, stack.close).start()
             result = namespace.roll(kind=kind, image="myimage:v2")
         print(*result["steps"], sep="\n")
 

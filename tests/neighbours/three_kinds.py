@@ -14,7 +14,6 @@ from objects import Json, as_kind, eventually, manifest, uids
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 RC, DEPLOYMENT, STATEFUL_SET = "ReplicationController", "Deployment", "StatefulSet"
-#: The names of the controllers by kind.
 NAMES = {RC: "cart", DEPLOYMENT: "shop", STATEFUL_SET: "db"}
 REPLICAS = 4
 
@@ -55,8 +54,7 @@ class Controllers:
         return "".join(self.controller(kind)["metadata"]["annotations"]["note"] for kind in NAMES)
 
     def images(self) -> list[str]:
-        """Return the tag of the image in the template of each controller, such as ["v1", "v2",
-        "v2"], in the order of NAMES.
+        """Return the image tag of each template in the order of NAMES, such as ["v1", "v2", "v2"].
         """
         templates = [self.controller(kind)["spec"]["template"] for kind in NAMES]
         return [template["spec"]["containers"][0]["image"].partition(":")[2]
@@ -79,11 +77,9 @@ class Controllers:
         eventually(lambda: self.pods(kind) == versions, f"the pods {versions} of the {kind}")
 
     def roll(self, kind: str, **task: t.Any) -> Json:
-        """Run a task on the controller of a kind."""
         return self.namespace.roll(name=NAMES[kind], kind=kind, **task)
 
     def roll_all(self, **task: t.Any) -> list[Json]:
-        """Run a task on each controller, and return the results."""
         return [self.roll(kind, **task) for kind in NAMES]
 
     def pause(self, image: str = "myimage:v2") -> None:
@@ -92,7 +88,7 @@ class Controllers:
             assert result["rollout"]["phase"] == "paused"
 
     def assert_paused(self) -> None:
-        """Assert that the updates to v2 are still in the state in which pause() has left them."""
+        """Assert that the updates are still in the state in which pause() has left them."""
         for kind in NAMES:
             assert self.pods(kind) == "v1 v1 v2 v2", kind
         assert self.images() == ["v1", "v2", "v2"]
@@ -100,11 +96,9 @@ class Controllers:
         assert self.controller(DEPLOYMENT)["spec"]["paused"]
 
     def assert_reset_and_updated_again(self) -> None:
-        """Check how the collection continues after another tool has reset three paused updates.
+        """Assert that another tool has reset the paused updates, and run the updates again.
 
-        First assert that the other tool has applied the old manifests. Then run the updates again.
-        The updates of the ReplicationController and of the StatefulSet succeed. The update of the
-        Deployment fails until the paused update has been rolled back.
+        The update of the Deployment fails until the paused update has been rolled back.
         """
         assert self.images() == ["v1"] * 3
         self.wait_for_pods(RC, "v1 v1 v1 v1 v2 v2")

@@ -23,13 +23,11 @@ from objects import Json, eventually, manifest
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 NAME = "mutate.example.com"
-#: Rules of a webhook. With PODS, the API server calls the webhook for each new pod. With
-#: CONTROLLERS, it calls the webhook for each new or changed controller.
+#: Rules of a webhook: for new pods, and for new or changed controllers.
 PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
 CONTROLLERS = {"apiGroups": ["", "apps"], "apiVersions": ["v1"],
                "resources": ["replicationcontrollers", "replicasets", "deployments",
                              "statefulsets", "daemonsets"], "operations": ["CREATE", "UPDATE"]}
-#: The registry (a mirror) that use_mirror() adds to images.
 MIRROR = "mirror.example.com/"
 #: A function that receives an object, and returns the operations of a JSON patch for it.
 Mutation: t.TypeAlias = t.Callable[[Json], list[Json]]
@@ -62,10 +60,7 @@ def use_mirror(item: Json) -> list[Json]:
 
 
 def request_more(pod: Json) -> list[Json]:
-    """Return a patch that sets the CPU request of the first container.
-
-    The webhook of a vertical autoscaler does the same.
-    """
+    """Return a patch that sets the CPU request, as the webhook of a vertical autoscaler does."""
     return [{"op": "add", "path": "/spec/containers/0/resources",
              "value": {"requests": {"cpu": "150m"}}}]
 

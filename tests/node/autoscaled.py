@@ -26,7 +26,7 @@ SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 NODES = "/apis/metrics.k8s.io/v1beta1/nodes"
 
 RESOLUTION = 10
-"""Seconds between two measurements of metrics-server. It accepts no shorter interval."""
+"""Seconds between two measurements of metrics-server: its minimum."""
 
 MINIMUM, MAXIMUM = 4, 10
 """minReplicas and maxReplicas of the autoscaler."""
@@ -39,8 +39,8 @@ RATE, MILLISECONDS = 65, 2
 
 NEEDED = 6
 """The smallest size that the autoscaler may select under load. By calculation, the load needs
-RATE * MILLISECONDS / (REQUEST * UTILIZATION / 100) = 6.5 pods. The autoscaler selects 6 to 9 pods,
-since pods without requests also use processor time, and since it tolerates a deviation of 10%.
+RATE * MILLISECONDS / (REQUEST * UTILIZATION / 100) = 6.5 pods. The autoscaler tolerates a deviation
+of 10%.
 """
 
 CONTAINER: Json = {**WELL_BEHAVED, "resources": {"requests": {"cpu": f"{REQUEST}m"}}}
@@ -48,10 +48,7 @@ CONTAINER: Json = {**WELL_BEHAVED, "resources": {"requests": {"cpu": f"{REQUEST}
 
 @contextlib.contextmanager
 def metrics_server(cluster: Cluster, folder: Path) -> t.Iterator[None]:
-    """Run metrics-server during the block, and register it in the API server.
-
-    The API server connects to metrics-server through the loopback interface.
-    """
+    """Run metrics-server during the block, and register it in the API server."""
     certificate = Path(cluster.kubeconfig).with_name("kubelet-client.crt")
     port = first_free_port()
     namespace = Namespace(cluster.kubeconfig, "metrics-server")
@@ -96,7 +93,7 @@ class AutoscaledShop(Shop):
             f"/apis/autoscaling/v2/namespaces/{namespace.name}/horizontalpodautoscalers")
 
     def open_autoscaled(self) -> str:
-        """Create foo and its autoscaler, and wait until the autoscaler has the metrics of all pods.
+        """Create foo and its autoscaler, and wait until the autoscaler has metrics of all pods.
 
         Return the URL to which a test sends the load.
         """
@@ -119,7 +116,7 @@ class AutoscaledShop(Shop):
         return self.namespace.call("GET", f"{self._autoscalers}/foo")
 
     def conditions(self) -> dict[str, str]:
-        """Return the status ("True" or "False") of each condition of the autoscaler, by type."""
+        """Return the status of each condition of the autoscaler ("True" or "False") by type."""
         conditions = self.autoscaler().get("status", {}).get("conditions", ())
         return {condition["type"]: condition["status"] for condition in conditions}
 
@@ -145,7 +142,7 @@ class AutoscaledShop(Shop):
         eventually(lambda: self.images() == {V1: MINIMUM - 1, V2: 1}, "a canary")
 
     def rescales(self) -> list[str]:
-        """Return the messages of the Events that report a new size chosen by the autoscaler."""
+        """Return the messages of the Events about new sizes chosen by the autoscaler."""
         events = self.namespace.call("GET", self.namespace.path("events"))["items"]
         return [event["message"] for event in events if event["reason"] == "SuccessfulRescale"]
 
@@ -157,8 +154,7 @@ class AutoscalerLog:
 
     def __init__(self, shop: AutoscaledShop) -> None:
         self._shop = shop
-        #: The times at which the autoscaler was frozen, was restored, and has scaled, in seconds
-        #: since 1970.
+        #: Times in seconds since 1970.
         self.frozen: list[float] = []
         self.restored: list[float] = []
         self.scaled: list[float] = []
@@ -179,9 +175,9 @@ class AutoscalerLog:
                           "a restored autoscaler", 5)
 
     def first_scaling(self, after: float, seconds: float = 90) -> float:
-        """Wait for the first scaling after the time `after`, and return the time of this scaling.
+        """Wait for the first scaling after the time `after`, and return its time.
 
-        seconds: the timeout of the wait.
+        seconds: the timeout.
         """
         return eventually(lambda: next((scaled for scaled in self.scaled if scaled > after), 0),
                           "a scaling by the autoscaler", seconds)
@@ -205,5 +201,5 @@ class AutoscalerLog:
 
 
 def load(url: str) -> Traffic:
-    """Return the load of an autoscaled shop: RATE requests per second, each on a new connection."""
+    """Return a load of RATE requests per second, each on a new connection."""
     return Traffic(url, {"new": RATE})

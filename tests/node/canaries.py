@@ -4,8 +4,8 @@
 """Update one pod (a canary) with the role image_bump under live traffic, and measure its share of
 the requests.
 
-Prometheus scrapes the containers. Debian's Prometheus cannot discover pods by the Kubernetes API,
-so it reads their addresses from a file.
+Debian's Prometheus cannot discover pods by the Kubernetes API, so it reads their addresses from a
+file.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "analysis.md"
 
 PODS = 5
 SHARE = 1 / PODS
-"""Expected share of one pod: a Service balances new connections over all pods."""
+"""Expected share of the requests on new connections."""
 
 CANARY_RC = dataclasses.replace(RC, pods=PODS)
 
 RATES = {"new": 400}
-"""Requests per second, all on new connections. The share of a pod in requests on persistent
-connections depends on the pods to which k6 opened its 20 connections.
+"""Requests per second. On persistent connections, the share of a pod would depend on the pods to
+which k6 opened its 20 connections.
 """
 
 DRAIN = 4.0
-"""Seconds for which a pod continues to serve after SIGTERM. They are more than in rollouts.py, so
-that this test does not fail if kube-proxy is slow on a busy machine.
+"""Seconds for which a pod continues to serve after SIGTERM: enough for a slow kube-proxy on a busy
+machine.
 """
 
 CONTAINER: Json = {
@@ -61,10 +61,9 @@ def image(version: str) -> str:
 
 @contextlib.contextmanager
 def scraped_pods(shop: Shop, targets: Path) -> t.Iterator[Json]:
-    """During the block, keep a file up to date that contains the addresses of the pods.
+    """During the block, keep the addresses of the pods in the file `targets` up to date.
 
-    Yield the scrape configuration that makes Prometheus read the file. targets: the path of the
-    file.
+    Yield the scrape configuration that makes Prometheus read the file.
     """
     stopped = threading.Event()
 
@@ -117,13 +116,11 @@ class Canary:
     ended: float
     output: str
     is_rolled_back: bool
-    #: Number of requests during the playbook, and number of these requests that got no answer.
+    #: Number of requests during the playbook, and of those without an answer.
     requests: int = 0
     lost: int = 0
-    #: Answers of all versions to requests that were sent between the first and the last request
-    #: which the new version answered.
+    #: Answers of all versions, from the first to the last answer of the new version.
     all_answers: list[Answer] = dataclasses.field(default_factory=list)
-    #: Answers of the new version.
     answers: list[Answer] = dataclasses.field(default_factory=list)
 
     @property
@@ -144,8 +141,7 @@ class Canary:
     def assign_answers(self, traffic: Traffic) -> None:
         """Set the fields about requests and answers from the traffic during the playbook.
 
-        After a rollback, the pod still answers requests while it terminates. These answers are
-        included.
+        After a rollback, the answers of the terminating pod are included.
         """
         during_playbook = traffic.between(self.began, self.ended)
         self.requests = len(during_playbook)
@@ -163,17 +159,12 @@ class Canary:
 
 
 def max_share(requests: int) -> float:
-    """Return the maximum plausible share of the canary in this number of requests.
-
-    The maximum is the expected share plus five standard deviations.
-    """
+    """Return the maximum plausible share of the canary: five standard deviations above SHARE."""
     return SHARE + 5 * math.sqrt(SHARE * (1 - SHARE) / requests)
 
 
 class CanaryRunner:
-    """Runs the role image_bump in a playbook, as a user does, with an analysis of metrics in
-    Prometheus.
-    """
+    """Runs the role image_bump in a playbook with an analysis of metrics in Prometheus."""
 
     def __init__(self, shop: Shop, prometheus: str, folder: Path) -> None:
         self._shop = shop
@@ -181,7 +172,7 @@ class CanaryRunner:
         self._analysis = {**analysis(), "prometheus_url": prometheus}
 
     def update_canary(self, version: str) -> Canary:
-        """Run the role, which updates one pod to a version, and then pauses or rolls back."""
+        """Run the role, which updates one pod, and then pauses or rolls back."""
         shop = self._shop
         role = {
             "role": "baton.kubernetes.image_bump",

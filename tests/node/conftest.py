@@ -49,7 +49,6 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.fixture
 def namespace(cluster, request):
-    """Provide a namespace, and delete it after the test."""
     namespace = Namespace(cluster.kubeconfig, request.node.originalname)
     yield namespace
     namespace.delete()

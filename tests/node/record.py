@@ -1,11 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write the measurements as Markdown tables.
-
-There are three tables: one about the requests during rollouts, one about canaries, and one about
-scale-outs.
-"""
+"""Write the measurements as Markdown tables."""
 
 from __future__ import annotations
 
@@ -35,15 +31,12 @@ class Measurement(t.NamedTuple):
 
 
 class ScaleOut(t.NamedTuple):
-    """The durations of a scale-out by an autoscaler."""
-
     title: str
     kind: str
     #: Seconds for which an update had frozen the autoscaler; 0 without an update.
     frozen: float
     #: Seconds until the autoscaler has scaled for the first time, and until the size is sufficient
-    #: for the load. Both count from the end of the freeze or, without an update, from the start of
-    #: the load.
+    #: for the load: from the end of the freeze or, without an update, from the start of the load.
     first: float
     complete: float
 
@@ -51,15 +44,14 @@ class ScaleOut(t.NamedTuple):
 SCALE_OUTS = pytest.StashKey[list[ScaleOut]]()
 TRAFFIC = pytest.StashKey[list[Measurement]]()
 CANARIES = pytest.StashKey[list[Canary]]()
-"""Keys of the measurements in the stash of the test session. Under CANARIES are only the canaries
-of one test, the one with the most rollouts.
+"""Keys of the measurements in the stash of the test session. CANARIES: only those of the test with
+the most rollouts.
 """
 
 
 def table(measurements: list[Measurement]) -> list[str]:
-    """Return the lines of a table with a row per rollout and a row with the totals.
-
-    The negative controls are in the last rows, and are not counted in the totals.
+    """Return the lines of a table with a row per rollout, and with totals without the negative
+    controls.
     """
     header = (
         "| rollout | kind | by | seconds | requests on new connections | failed "
@@ -95,8 +87,7 @@ def machine(kubeconfig: str) -> str:
 
 
 def settings(measurements: list[Measurement]) -> list[str]:
-    """Return lines with the settings of the measurement, and with the reasons why requests failed.
-    """
+    """Return lines with the settings of the measurement, and with the reasons of the failures."""
     lost = reasons(answer for measurement in measurements for answer in measurement.answers)
     failures = ", ".join(f"{reason} ({count:,})" for reason, count in lost.items()) or "none"
     return [
@@ -137,8 +128,7 @@ def table_of_canaries(canaries: list[Canary]) -> list[str]:
 
 
 def settings_of_canaries(canaries: list[Canary]) -> list[str]:
-    """Return lines with the settings of the measurement, and with the numbers of failed requests.
-    """
+    """Return lines with the settings of the measurement, and with the numbers of failures."""
     failed = [answer for canary in canaries for answer in canary.answers if answer.failure]
     lost = sum(canary.lost for canary in canaries)
     return [
@@ -172,7 +162,6 @@ def _line(title: str, answers: list[Answer]) -> str:
 
 
 def table_of_scale_outs(scale_outs: list[ScaleOut]) -> list[str]:
-    """Return the lines of a table with a row per scale-out."""
     header = "| under load | kind | seconds frozen | then first scaling | size for the load |"
     return [header, "|---|---|---|---|---|",
             *(f"| {title} | {kind} | {frozen:.0f} | {first:.0f} s | {complete:.0f} s |"
@@ -180,7 +169,6 @@ def table_of_scale_outs(scale_outs: list[ScaleOut]) -> list[str]:
 
 
 def settings_of_scale_outs(_scale_outs: list[ScaleOut]) -> list[str]:
-    """Return lines with the settings of the measurement."""
     return [
         "- After a freeze, the seconds count from its end; without an update, from the start of "
         "the load.",
@@ -199,12 +187,11 @@ class Page(t.NamedTuple):
     name: str
     #: Key of the measurements in the stash of the test session.
     measurements: pytest.StashKey[t.Any]
-    #: Both functions return lines of Markdown about the measurements.
+    #: Functions that return lines of Markdown about the measurements.
     table: t.Callable[[t.Any], list[str]]
     settings: t.Callable[[t.Any], list[str]]
 
     def write(self, text: str) -> None:
-        """Replace everything after HEADING by the text."""
         document = DOCUMENTS / self.name
         retained = document.read_text("utf-8").partition(HEADING)[0]
         document.write_text(

@@ -4,8 +4,7 @@
 """Define the rollouts that test_traffic.py measures, for each kind of controller.
 
 To add a kind, append it to SCALABLE_KINDS. To add a rollout, write a function, and append a row to
-ROWS. A DaemonSet has rows of its own: the cluster has one node, so the DaemonSet has one pod, and a
-rollout cannot stop when half of the pods are new.
+ROWS. A DaemonSet has rows of its own: the cluster has one node, so the DaemonSet has one pod.
 """
 
 from __future__ import annotations
@@ -37,9 +36,8 @@ DRAIN, START = 2.0, 4.5
 """DRAIN: seconds for which a pod continues to serve after SIGTERM. START: seconds until a new pod
 listens.
 
-START must be longer than DRAIN. Without a ready pod, kube-proxy sends requests to terminating pods
-that still serve. If new pods were ready before the old pods have drained, even a controller that
-deletes all pods at once would lose no request.
+START must be longer than DRAIN. Otherwise, even a controller that deletes all pods at once would
+lose no request: without a ready pod, kube-proxy sends requests to terminating pods.
 """
 
 DEADLINE = 180
@@ -51,22 +49,16 @@ class Kind:
     """A kind of controller."""
 
     name: str
-    #: Path of the API group, such as /apis/apps/v1.
     group: str
-    #: Name of the resource in URL paths, such as deployments.
     resource: str
-    #: Additional fields of spec.
     spec: Json = dataclasses.field(default_factory=dict)
     #: Whether spec.selector is a map of labels. Otherwise, it contains matchLabels.
     has_plain_selector: bool = False
-    #: Options of the module that a task on this kind needs.
     options: Json = dataclasses.field(default_factory=dict)
-    #: Number of pods that are unavailable during an update, because an old pod is deleted before
-    #: its replacement is created.
+    #: Number of pods that an update makes unavailable.
     unavailable: int = 0
-    #: Name of the additional Role in docs/reference/permissions.md that this kind needs.
+    #: Name of an additional Role in docs/reference/permissions.md.
     role: str = ""
-    #: Number of pods of foo.
     pods: int = REPLICAS
 
 
@@ -97,15 +89,12 @@ DAEMON_SET = Kind(
     role="baton-daemon-sets",
     pods=1,
 )
-#: The kinds of most rows. They have spec.replicas, and so can have several pods on the only node.
+#: Kinds with spec.replicas, which can have several pods on the only node.
 SCALABLE_KINDS = (RC, REPLICA_SET, DEPLOYMENT, STATEFUL_SET)
 
 
 class Shop:
-    """The application under test: the controller foo and its Service.
-
-    The methods are actions of a user.
-    """
+    """The application under test: the controller foo and its Service."""
 
     def __init__(self, cluster: Cluster, namespace: Namespace, kind: Kind, container: Json) -> None:
         self.cluster = cluster
@@ -137,7 +126,6 @@ class Shop:
         return f"http://{service['spec']['clusterIP']}/"
 
     def manifest(self, image: str) -> Json:
-        """Return the manifest of foo, whose pods the Service selects."""
         item = manifest(self.kind.pods, image)
         spec = {**item["spec"], **self.kind.spec}
         if self.kind is DAEMON_SET:
@@ -151,13 +139,12 @@ class Shop:
         return {**item, "apiVersion": version, "kind": self.kind.name, "spec": spec}
 
     def roll(self, **task: t.Any) -> Json:
-        """Run a task on foo to its end, and return its result."""
         return self.namespace.roll(on_line=self.lines.append, **self.kind.options, **task)
 
     def roll_until(self, is_reached: t.Callable[[], bool], what: str, **task: t.Any) -> None:
         """Run a task with the command `ansible`, and kill the command when is_reached() is true.
 
-        what: a description of the condition, for the error after a timeout.
+        what: a description of the condition.
         """
         program = clients.Program()
         params = {"name": "foo", "namespace": self.namespace.name, **self.kind.options, **task}
@@ -177,7 +164,7 @@ class Shop:
     def images(self) -> dict[str, int]:
         """Return the number of ready pods by image.
 
-        The key None has the number of all other pods: unready and terminating ones.
+        The key None has the number of unready and terminating pods.
         """
         pods = self.namespace.call("GET", self.namespace.path("pods"))["items"]
         return collections.Counter(
@@ -192,8 +179,7 @@ class Shop:
         return any(pod["spec"]["containers"][0]["image"] == image for pod in self.namespace.pods())
 
     def wait_for_pods_of(self, image: str) -> None:
-        """Wait until all pods are ready and have the image, and until kube-proxy has observed this.
-        """
+        """Wait until all pods are ready, have the image, and are known to kube-proxy."""
         pods = self.kind.pods
         eventually(
             lambda: self.images() == {image: pods}, f"{pods} pods of {image} and no other", DEADLINE
@@ -201,8 +187,7 @@ class Shop:
         time.sleep(SETTLE)
 
 
-# Rollouts. Each function is called while the pods of v1 are serving, and returns when the rollout
-# has ended.
+# Rollouts. Each begins while the pods of v1 are serving.
 
 
 def update(shop: Shop) -> None:
@@ -217,8 +202,6 @@ def kill_and_resume(shop: Shop) -> None:
 
 def kill_at_new_pod_and_resume(shop: Shop) -> None:
     """Kill the task while the new pod starts, and let the controller manager complete the update.
-
-    Then run the task again.
     """
     shop.roll_until(lambda: shop.has_pod_of(V2), "a new pod", image=V2)
     time.sleep(START + DRAIN + 1)
@@ -252,7 +235,6 @@ def roll_back(shop: Shop) -> None:
 
 
 def update_in_stages(shop: Shop) -> None:
-    """Update with two pauses: when a quarter of the pods are new, and when half are new."""
     for share in (0.25, 0.5):
         shop.roll(image=V2, pause_at=f"{share:.0%}")
         eventually(lambda: None not in shop.images(), "the termination of the old pods", DEADLINE)
@@ -271,7 +253,6 @@ def restart(shop: Shop) -> None:
 
 
 def migrate(shop: Shop) -> None:
-    """Migrate to a Deployment."""
     shop.namespace.allow(role_rules("baton-migration"), "baton-migration")
     shop.roll(module="migrate_to_deployment", state="migrated")
 
@@ -302,7 +283,7 @@ def outage_of(component: str) -> t.Callable[[Shop], None]:
 
 
 def cordon(shop: Shop) -> None:
-    """Cordon the node until the task reports an unschedulable pod, then uncordon the node."""
+    """Cordon the node until the task reports an unschedulable pod."""
     line_count = len(shop.lines)
     set_schedulable(shop, False)
     try:
@@ -325,9 +306,7 @@ def set_schedulable(shop: Shop, is_schedulable: bool) -> None:
 
 
 def patch_template(shop: Shop) -> None:
-    """Patch the image as a user would without the collection. The controller manager then replaces
-    the pods.
-    """
+    """Patch the image as a user would without the collection."""
     containers = [{"name": "web", "image": V2}]
     patch = {"spec": {"template": {"spec": {"containers": containers}}}}
     shop.namespace.call(
@@ -362,8 +341,7 @@ def delete_pods_without_grace(shop: Shop) -> None:
         time.sleep(0.5)
 
 
-#: Fields of a container that has a readiness probe, and that still serves for DRAIN seconds after
-#: SIGTERM.
+#: Fields of a container with a readiness probe, which serves for DRAIN seconds after SIGTERM.
 WELL_BEHAVED: Json = {
     "env": [
         {"name": "DRAIN_MS", "value": f"{DRAIN * 1000:.0f}"},

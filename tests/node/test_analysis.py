@@ -3,8 +3,7 @@
 
 """Test that an analysis of real Prometheus metrics rolls back bad versions at their first pod.
 
-docs/how-to/analysis.md explains the settings of the analysis. To write the measured table to that
-page:
+To write the measured table to docs/how-to/analysis.md:
 
     WRITE_TRAFFIC=1 make test-node
 """

@@ -18,7 +18,7 @@ GOOD, BAD = ({"LOG_MS": "50", "LOG_ERRORS": errors} for errors in ("1", "20"))
 #: Options of two metrics: errors per pod and minute (12 with GOOD, 240 with BAD), and share of the
 #: lines that are errors.
 BY_MINUTE, BY_LINE = {"max_increase": 100}, {"per": "line", "max": 0.1, "name": "share"}
-#: An analysis reads the lines of the last WINDOW seconds.
+#: Seconds.
 WINDOW = 10
 
 
@@ -36,7 +36,7 @@ def template(version, **environment):
 
 
 @pytest.fixture
-def shop(namespace):
+def foo_namespace(namespace):
     """Provide a namespace with foo, whose four pods write a log."""
     body = manifest(4)
     body["spec"]["template"] = template("v1", **GOOD)
@@ -45,21 +45,21 @@ def shop(namespace):
     return namespace
 
 
-def test_analysis_fails_only_for_a_version_that_logs_errors(shop):
-    shop.roll(template=template("v2", **GOOD), pause_at=2)
+def test_analysis_fails_only_for_a_version_that_logs_errors(foo_namespace):
+    foo_namespace.roll(template=template("v2", **GOOD), pause_at=2)
     time.sleep(WINDOW)
     for _run in range(5):
-        good = run_analysis(shop, BY_MINUTE, BY_LINE, window=f"{WINDOW}s", count=2)
+        good = run_analysis(foo_namespace, BY_MINUTE, BY_LINE, window=f"{WINDOW}s", count=2)
         assert good["outcome"] == "passed", good["msg"]
     # two new pods with 20 lines per second
     assert good["measurements"][0]["samples"] == pytest.approx(2 * 20 * WINDOW, rel=0.2)
     assert good["measurements"][0]["old"] == pytest.approx(12, abs=12)
 
-    shop.roll(state="rolled_back")
-    shop.roll(template=template("v2", **BAD), pause_at=1)
+    foo_namespace.roll(state="rolled_back")
+    foo_namespace.roll(template=template("v2", **BAD), pause_at=1)
     time.sleep(WINDOW)
     for _run in range(5):
-        bad = run_analysis(shop, BY_MINUTE, BY_LINE, window=f"{WINDOW}s")
+        bad = run_analysis(foo_namespace, BY_MINUTE, BY_LINE, window=f"{WINDOW}s")
         assert [metric["outcome"] for metric in bad["metrics"]] == ["failed", "failed"]
     by_minute, share = bad["measurements"]
     assert by_minute["new"] == pytest.approx(240, rel=0.2) and share["new"] == pytest.approx(
@@ -68,14 +68,14 @@ def test_analysis_fails_only_for_a_version_that_logs_errors(shop):
     assert "s3cret" not in str([good, bad]) and "database" not in str([good, bad])
 
 
-def test_analysis_reads_the_log_before_a_restart_and_reports_missing_logs(shop):
+def test_analysis_reads_the_log_before_a_restart_and_reports_missing_logs(foo_namespace):
     crashing = {**BAD, "CRASH_MS": "1500", "START_MS": "60000"}  # never becomes ready
     with pytest.raises(RolloutFailed) as failed:
-        shop.roll(template=template("v2", **crashing), failure_grace=1, on_failure="stop")
+        foo_namespace.roll(template=template("v2", **crashing), failure_grace=1, on_failure="stop")
     assert "exit code 3" in failed.value.why
 
     def result_with_errors():
-        result = run_analysis(shop, {"per": "line", "max": 0}, window="60s")
+        result = run_analysis(foo_namespace, {"per": "line", "max": 0}, window="60s")
         return result if (result["measurements"][0]["new"] or 0) > 0 else None
 
     result = eventually(result_with_errors, "lines of the crashed container", 60)
@@ -83,20 +83,20 @@ def test_analysis_reads_the_log_before_a_restart_and_reports_missing_logs(shop):
         0.1 < result["measurements"][0]["new"] < 0.4 and result["measurements"][0]["samples"] >= 10
     )
 
-    shop.roll(state="rolled_back")
+    foo_namespace.roll(state="rolled_back")
     with pytest.raises(RolloutFailed):
-        shop.roll(template=template("v9", **GOOD), failure_grace=1, on_failure="stop")
-    absent = run_analysis(shop, {"max": 0})
+        foo_namespace.roll(template=template("v9", **GOOD), failure_grace=1, on_failure="stop")
+    absent = run_analysis(foo_namespace, {"max": 0})
     assert (
         absent["outcome"] == "inconclusive"
         and absent["measurements"][0]["reason"] == "no lines in the logs for the new pods"
     )
 
 
-def test_analysis_is_inconclusive_while_the_kubelet_is_down(shop, cluster):
+def test_analysis_is_inconclusive_while_the_kubelet_is_down(foo_namespace, cluster):
     cluster.stop("kubelet", kill=True)
     try:
-        result = run_analysis(shop, {"max": 1000})
+        result = run_analysis(foo_namespace, {"max": 1000})
     finally:
         cluster.start("kubelet")
 
@@ -104,7 +104,7 @@ def test_analysis_is_inconclusive_while_the_kubelet_is_down(shop, cluster):
         result["outcome"] == "inconclusive" and "container web, cannot be read: " in result["msg"]
     )
     assert eventually(
-        lambda: run_analysis(shop, {"max": 1000}, window="10s")["outcome"] == "passed",
+        lambda: run_analysis(foo_namespace, {"max": 1000}, window="10s")["outcome"] == "passed",
         "logs from the restarted kubelet",
         60,
     )

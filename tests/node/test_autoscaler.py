@@ -3,8 +3,6 @@
 
 """Test how an autoscaler scales before, during and after updates.
 
-The autoscaler uses the processor time of real containers.
-
 To write the measured seconds to docs/how-to/autoscalers.md:
 
     WRITE_TRAFFIC=1 make test-node
@@ -35,9 +33,8 @@ pytestmark = pytest.mark.long
 NAME = operator.attrgetter("name")
 
 MAX_DELAY = 60
-"""Maximum seconds until the autoscaler scales out, counted from the start of the load or from the
-end of a freeze. The maximum is high because the autoscaler considers a new pod idle until
-metrics-server has measured the pod twice.
+"""Maximum seconds until the autoscaler scales out. It considers a new pod idle until metrics-server
+has measured the pod twice.
 """
 
 
@@ -66,11 +63,8 @@ def measure(request, shop):
     return measure
 
 
-def freeze_of(log):
-    """Assert that the autoscaler did not scale during the first freeze.
-
-    Return the time at which the freeze ended, and its duration in seconds.
-    """
+def end_and_duration_of_freeze(log):
+    """Assert that the autoscaler did not scale during the first freeze."""
     frozen, restored = log.first_freeze()
     assert not [scaled for scaled in log.scaled if frozen < scaled < restored]
     return restored, restored - frozen
@@ -86,7 +80,7 @@ def test_scale_out_waits_for_the_end_of_an_update_and_not_longer(shop, measure):
 
         with load(url):
             shop.roll(image=V2)
-            measure("update", log, *freeze_of(log))
+            measure("update", log, *end_and_duration_of_freeze(log))
 
 
 def test_scale_out_waits_for_the_end_of_a_paused_canary(shop, measure):
@@ -98,7 +92,7 @@ def test_scale_out_waits_for_the_end_of_a_paused_canary(shop, measure):
             time.sleep(60)
             assert not log.scaled and sum(shop.ready().values()) == MINIMUM
             shop.roll(image=V2)
-            measure("canary, paused for a minute", log, *freeze_of(log))
+            measure("canary, paused for a minute", log, *end_and_duration_of_freeze(log))
 
 
 @pytest.mark.parametrize("shop", [DEPLOYMENT], indirect=True, ids=NAME)
@@ -136,8 +130,8 @@ def test_active_autoscaler_adds_new_pods_to_the_canary_of_a_stateful_set(shop):
 
 @pytest.mark.parametrize("shop", [RC], indirect=True, ids=NAME)
 def test_active_autoscaler_adds_old_pods_to_the_canary_of_a_replication_controller(shop):
-    """Without a load, the autoscaler keeps foo at minReplicas, since it does not count the pods of
-    the successor. It thus undoes each step of the update, so that the update cannot end.
+    """The autoscaler keeps foo at minReplicas, since it does not count the pods of the successor.
+    It thus undoes each step of the update.
     """
     shop.open_autoscaled()
     shop.roll(image=V2, pause_at=1, autoscaler="ignore")

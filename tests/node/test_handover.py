@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test failures of pods during a handover.
-
-During a handover, neither foo nor its successor can create pods.
-"""
+"""Test failures of pods during a handover, when no controller can create pods."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 
 """Test that the error of a failed rollout contains the cause and the last lines of the log.
 
-The node has a real kubelet.
-
 tests/integration/test_broken_rollouts.py tests more causes, with fake nodes.
 """
 
@@ -23,8 +21,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 Json = dict[str, t.Any]
 
 GRACE, DEADLINE = 3.0, 40.0
-"""The options failure_grace and progress_deadline, in seconds. For comparison, a container that
-crashes at its start crashes again 15 s after its first crash.
+"""The options failure_grace and progress_deadline, in seconds. A container that crashes at its
+start crashes again 15 s later.
 """
 
 WORKERS = 4
@@ -32,7 +30,7 @@ WORKERS = 4
 
 PROBE = {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1, "failureThreshold": 2}
 LATE_PROBE = PROBE | {"initialDelaySeconds": 60}
-"""A probe that begins after a minute. Even on a busy machine, the container exits before that."""
+"""A probe that begins after the exit of the container, even on a busy machine."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,20 +38,18 @@ class Row:
     """A rollout that fails, and the cause that its error must contain."""
 
     title: str
-    #: The field `kind` of the cause.
     kind: str
-    #: Regular expression that matches the reason which Kubernetes reports.
+    #: Regular expression for the reason that Kubernetes reports.
     reason: str
-    #: Regular expression that matches the message of this reason, in progress lines and in the
-    #: error.
+    #: Regular expression for the message of this reason, in progress lines and in the error.
     message: str
     is_fatal: bool = True
     #: Additional fields of the container and of the pod in the new template.
     container: Json = dataclasses.field(default_factory=dict)
     spec: Json = dataclasses.field(default_factory=dict)
-    #: The end of the place that the error names. (It begins with the name of the pod.)
+    #: The end of the place in the error, which begins with the name of the pod.
     place: str = ", container web"
-    #: A text in the log that the error contains; "" if the error contains no log.
+    #: A text in the log of the error; "" if the error contains no log.
     log: str = ""
 
     def template(self) -> Json:
@@ -213,9 +209,9 @@ def fail_rollout(row: Row, kubeconfig: str) -> Outcome:
 
 @pytest.fixture(scope="module")
 def outcomes(cluster, request):
-    """Start the rollouts of all selected tests, several in parallel.
+    """Start the rollouts of all selected tests in parallel.
 
-    Provide a dictionary that maps each row to a Future, whose result is the row's Outcome.
+    Provide a dictionary that maps each row to a Future with its Outcome.
     """
     rows = [
         item.callspec.params["row"]

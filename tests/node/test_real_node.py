@@ -58,11 +58,11 @@ def processes(name: str) -> list[str]:
     lines = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            words = (process / "cmdline").read_bytes() + (process / "cgroup").read_bytes()
+            content = (process / "cmdline").read_bytes() + (process / "cgroup").read_bytes()
         except OSError:
             continue  # the process has exited
-        if f"/clusters/{name}/".encode() in words:
-            lines.append(f"process {words!r}")
+        if f"/clusters/{name}/".encode() in content:
+            lines.append(f"process {content!r}")
     return lines
 
 
@@ -76,8 +76,7 @@ def test_real_node_changes_no_settings_of_the_machine_and_is_removed_completely(
     before = machine_state()
     with embedded.up(name, with_real_node=True) as cluster:
         number, port = map(int, re.search(r"10\.123\.(\d+)\.1:(\d+)", cluster.server).groups())
-        # etcd has no authentication, so it must not listen on the address that pods can reach. Its
-        # port is the API server's port minus two.
+        # etcd has no authentication, so it must not listen on the address that pods can reach.
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection((f"10.123.{number}.1", port - 2), timeout=5)
         namespace = Namespace(cluster.kubeconfig, "node-crash")

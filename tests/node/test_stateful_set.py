@@ -18,7 +18,7 @@ BROKEN = {
 
 
 @pytest.fixture
-def shop(namespace, tmp_path):
+def foo_namespace(namespace, tmp_path):
     """Provide a namespace with the StatefulSet foo. Each of its two pods has a hostPath volume."""
     for number in range(2):
         namespace.call(
@@ -64,35 +64,35 @@ def shop(namespace, tmp_path):
 
 
 def stored_versions(namespace):
-    """Return which versions have started with the volume of each pod.
-
-    The keys are names of pods, and each value is a list of versions in the order of their starts.
+    """Return the versions that have started with the volume of each pod, in order, by name of the
+    pod.
     """
     versions = {}
     for pod in namespace.pods():
-        server = http.client.HTTPConnection(pod["status"]["podIP"], 8080, timeout=10)
-        server.request("GET", "/data")
-        versions[pod["metadata"]["name"]] = server.getresponse().read().decode().split()
-        server.close()
+        connection = http.client.HTTPConnection(pod["status"]["podIP"], 8080, timeout=10)
+        connection.request("GET", "/data")
+        versions[pod["metadata"]["name"]] = connection.getresponse().read().decode().split()
+        connection.close()
     return versions
 
 
-def test_pods_retain_their_volumes_in_updates_and_in_the_rollback_of_a_stuck_update(shop):
-    shop.roll(**TASK, image="localhost/web:v2", pause_at="1")
-    assert stored_versions(shop) == {"foo-0": ["v1"], "foo-1": ["v1", "v2"]}
+def test_pods_retain_their_volumes_in_updates_and_in_the_rollback_of_a_stuck_update(foo_namespace):
+    foo_namespace.roll(**TASK, image="localhost/web:v2", pause_at="1")
+    assert stored_versions(foo_namespace) == {"foo-0": ["v1"], "foo-1": ["v1", "v2"]}
 
-    shop.roll(**TASK, image="localhost/web:v2")
-    assert stored_versions(shop) == {"foo-0": ["v1", "v2"], "foo-1": ["v1", "v2"]}
+    foo_namespace.roll(**TASK, image="localhost/web:v2")
+    assert stored_versions(foo_namespace) == {"foo-0": ["v1", "v2"], "foo-1": ["v1", "v2"]}
 
-    shop.patch_stateful_set(BROKEN)
+    foo_namespace.patch_stateful_set(BROKEN)
     eventually(
         lambda: (
-            [is_ready(pod) for pod in sorted(shop.pods(), key=lambda pod: pod["metadata"]["name"])]
+            [is_ready(pod)
+             for pod in sorted(foo_namespace.pods(), key=lambda pod: pod["metadata"]["name"])]
             == [True, False]
         ),
         "an unready pod foo-1",
     )
-    result = shop.roll(**TASK, state="rolled_back")
+    result = foo_namespace.roll(**TASK, state="rolled_back")
 
     assert [step["name"] for step in result["steps"] if step["action"] == "delete"] == ["foo-1"]
-    assert stored_versions(shop) == {"foo-0": ["v1", "v2"], "foo-1": ["v1", "v2", "v2"]}
+    assert stored_versions(foo_namespace) == {"foo-0": ["v1", "v2"], "foo-1": ["v1", "v2", "v2"]}

@@ -25,15 +25,12 @@ CONTAINER = {
             {"name": "DRAIN_MS", "value": f"{DRAIN * 1000:.0f}"}],
     "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1}}
 RATES = {"new": 60, "persistent": 60}
-#: Maximum seconds from the write of the selector to the last new connection that still reaches a
-#: pod of the previous version.
+#: Maximum seconds from the write of the selector to the last new connection to an old pod.
 MAX_DELAY = 2.0
 
 
 def switch(shop, monkeypatch, **options):
-    """Run traffic_split, and return when it has written the Service.
-
-    The result is a list of times in seconds since 1970.
+    """Run traffic_split, and return the times of its writes of the Service in seconds since 1970.
     """
     times = []
     parent = types.SimpleNamespace(

@@ -5,8 +5,7 @@
 
 Negative controls are rollouts with a deliberate fault. They show that failures would be detected.
 
-The test session ends with a table of the requests, and can write the table to
-docs/internals/traffic.md:
+To write the table of the requests to docs/internals/traffic.md:
 
     WRITE_TRAFFIC=1 make test-node
 """
@@ -27,8 +26,8 @@ MARGIN = 2.0
 
 
 def share_of_v2(answers):
-    replies = [answer.version for answer in answers if answer.version]
-    return replies.count("v2") / len(replies)
+    answered_versions = [answer.version for answer in answers if answer.version]
+    return answered_versions.count("v2") / len(answered_versions)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +74,10 @@ def test_no_request_fails_during_a_rollout(case, cluster, namespace, request):
         assert shares[0] < shares[2] and shares == sorted(shares)
         assert len(set(shares)) == 3 or case.kind.pods == 1  # a single pod is replaced in one step
     for begin, end, share in shop.stages:
-        replies = [
+        answered_versions = [
             answer.version for answer in traffic.between(begin, end) if answer.connection == "new"
         ]
         # A Service selects a random pod for each connection, so the distribution is binomial.
-        standard_deviation = math.sqrt(share * (1 - share) / len(replies))
-        assert abs(replies.count("v2") / len(replies) - share) < 5 * standard_deviation
+        standard_deviation = math.sqrt(share * (1 - share) / len(answered_versions))
+        measured_share = answered_versions.count("v2") / len(answered_versions)
+        assert abs(measured_share - share) < 5 * standard_deviation

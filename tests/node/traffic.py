@@ -3,9 +3,8 @@
 
 """Send HTTP requests with k6, on new and on persistent connections, and record each answer.
 
-k6 sends requests at a constant rate even if answers are slow. It retries no request, and logs each
-answer with its time. (wrk and hey print only totals.) k6 is built from its Go module, like the
-programs of the embedded cluster.
+k6 sends requests at a constant rate even if answers are slow, retries no request, and logs each
+answer with its time. (wrk and hey print only totals.)
 """
 
 from __future__ import annotations
@@ -24,26 +23,23 @@ from objects import eventually
 SCRIPT = Path(__file__).parent / "traffic.js"
 
 RATE = 200
-"""Default number of requests per second on new connections. By default, the same number of
-additional requests is sent on persistent connections.
-"""
+"""Default number of requests per second on new connections, and again on persistent ones."""
 
 TIMEOUT = 3.0
 """Request timeout in seconds. TCP retransmits a lost packet after one second."""
 
 SETTLE = 1.5
-"""Seconds after which kube-proxy has surely removed a terminated pod from its rules. It writes the
-rules once per second.
+"""Seconds after which kube-proxy, which writes its rules once per second, has removed a terminated
+pod from them.
 """
 
 PRIORITY = ("nice", "-n", "-10")
-"""First words of a command that measures. They raise the priority of the command, so that other
-work on the machine does not make requests fail. If the user may not raise priorities, nice runs the
-command with the normal priority.
+"""First words of a command that measures, so that other work on the machine does not make requests
+fail. If the user may not raise priorities, nice uses the normal priority.
 """
 
 PHASES = ("blocked", "connecting", "sending", "waiting", "receiving")
-"""The phases of a request, as k6 names them."""
+"""The phases of a request in k6."""
 
 CONNECTIONS = ("new", "persistent")
 RATES = dict.fromkeys(CONNECTIONS, RATE)
@@ -52,17 +48,17 @@ RATES = dict.fromkeys(CONNECTIONS, RATE)
 class Answer(t.NamedTuple):
     """The answer to a request, or the failure of the request."""
 
-    #: Time at which the request was sent, in seconds since 1970.
+    #: In seconds since 1970.
     sent: float
-    #: The sort of connection: "new" or "persistent".
+    #: An item of CONNECTIONS.
     connection: str
-    #: The version that the answer names; "" without an answer. A failed request may have an answer.
+    #: The version in the answer; "" without an answer. A failed request may have an answer.
     version: str
-    #: The reason why the request failed; "" if the answer has the status 200.
+    #: The reason of a failure; "" if the status is 200.
     failure: str
     #: The user agent of a failed request; "" for a successful request.
     agent: str = ""
-    #: The phases of a failed request (PHASES), each with its duration in milliseconds.
+    #: The PHASES of a failed request, each with its duration in milliseconds.
     phases: tuple[tuple[str, float], ...] = ()
 
 
@@ -74,8 +70,7 @@ class Traffic:
         self._url = url
         self._headers = headers or {}
         self._rates = rates or RATES
-        #: Answers to the requests of the block, in the order of the requests. Empty until the block
-        #: has ended.
+        #: Answers to the requests of the block, in the order of the requests. Set at its end.
         self.answers: list[Answer] = []
 
     def __enter__(self) -> Traffic:
@@ -119,10 +114,7 @@ class Traffic:
 
     @property
     def unsent(self) -> int:
-        """The number of requests that k6 did not start, because it had no processor time.
-
-        k6 counts these as dropped iterations, and sends none of them later.
-        """
+        """Return the number of requests that k6 dropped, because it had no processor time."""
         planned = round((self.ended - self.began) * sum(self._rates.values()))
         return max(0, planned - len(self.answers))
 
@@ -176,10 +168,7 @@ class Traffic:
 
 
 def _detail(detail: tuple[str, dict[str, float]] | None) -> tuple[t.Any, ...]:
-    """Return the last two fields of an Answer (agent, phases) for a failed request.
-
-    For a successful request, `detail` is None, and the result is ().
-    """
+    """Return the last two fields of an Answer. detail: None for a successful request."""
     if not detail:
         return ()
     agent, phases = detail
@@ -192,10 +181,7 @@ def versions(answers: t.Iterable[Answer]) -> list[str]:
 
 
 def reasons(answers: t.Iterable[Answer]) -> dict[str, int]:
-    """Return the number of failed requests per reason, with the most frequent reason first.
-
-    The reasons are shortened: they contain no addresses.
-    """
+    """Return the number of failed requests per reason (without addresses), most frequent first."""
     counts = collections.Counter(
         answer.failure.rpartition(": ")[2] for answer in answers if answer.failure
     )

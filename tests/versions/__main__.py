@@ -33,9 +33,9 @@ import table  # noqa: E402
 from row import AnyCluster, Row  # noqa: E402
 from workers import prepare_program, run_jobs  # noqa: E402
 
-#: The lock of the document, since several threads write the table to it.
-RECORDING = threading.Lock()
-#: Functions that return rows. If the argument is true, they return only the rows of the sample.
+#: Held while a thread writes the table to the document.
+DOCUMENT_LOCK = threading.Lock()
+#: Functions that return rows. With True, they return only the rows of the sample.
 SOURCES = (packages.rows, cores.rows, api_servers.rows)
 
 
@@ -68,10 +68,9 @@ def main() -> int:
 
 
 def run_row(is_recorded: bool, cluster: AnyCluster, row: Row) -> None:
-    """Run a row. If is_recorded is true, write its result to the document immediately."""
     row.run(cluster)
     if is_recorded:
-        with RECORDING:
+        with DOCUMENT_LOCK:
             table.record([row], is_all=False)
 
 

@@ -20,9 +20,8 @@ import embedded
 from common import PROGRAMS, ROOT
 from row import AnyCluster, Row, Unavailable
 
-#: Text in the first column of these rows.
 WHAT = "Kubernetes"
-#: Files of tests/integration (without .py), by the part of the row that they test.
+#: Files of tests/integration (without .py), by part of the row.
 PARTS = {
     "update": "test_rollout",
     "kill and resume": "test_resume",
@@ -38,25 +37,23 @@ PARTS = {
     "warnings": "test_preflight_warnings",
     "causes of failures": "test_broken_rollouts",
 }
-#: Seeds of the random histories.
 SEEDS = "1-2"
-#: Timeout in seconds, both of the integration tests of a version and of its random histories.
+#: Timeout in seconds of the integration tests, and of the random histories.
 TIMEOUT = 1800
 
 
 def rows(is_sample: bool) -> list[Row]:
-    """Return a row per version. The sample has none, since building an API server takes minutes."""
+    """Return a row per version. The sample has none: building an API server takes minutes."""
     versions = () if is_sample else binaries.VERSIONS
     return [Row(WHAT, binaries.release(kubernetes).removeprefix("v"),
                 functools.partial(run, kubernetes=kubernetes)) for kubernetes in versions]
 
 
 def run(row: Row, _cluster: AnyCluster, kubernetes: str) -> None:
-    """Run the parts of a row on a cluster of its version."""
-    packages = [f"{name} {version(name)}" for name in ("ansible-core", "kubernetes")]
+    packages = [f"{package} {version(package)}" for package in ("ansible-core", "kubernetes")]
     row.other_versions = ", ".join([f"Python {platform.python_version()}", *packages])
-    name = embedded.checkout_cluster_name(f"versions-{kubernetes.replace('.', '-')}")
-    with (embedded.up(name, kubernetes=kubernetes) as cluster,
+    cluster_name = embedded.checkout_cluster_name(f"versions-{kubernetes.replace('.', '-')}")
+    with (embedded.up(cluster_name, kubernetes=kubernetes) as cluster,
           tempfile.TemporaryDirectory(prefix="baton-versions-") as folder):
         # Copy the kubeconfig: the tests ignore the kubeconfig of an embedded cluster in KUBECONFIG.
         environment = {**os.environ, "KUBECONFIG": shutil.copy(cluster.kubeconfig, folder)}

@@ -15,8 +15,7 @@ from namespace import Namespace
 from row import AnyCluster
 
 ROOT = Path(__file__).resolve().parents[2]
-#: The folder with the programs of this checkout's ansible-core, and the folder of collections that
-#: contains this collection.
+#: Folders of this checkout: with the programs of ansible-core, and with this collection.
 PROGRAMS, COLLECTIONS = ROOT / ".venv" / "bin", ROOT / ".venv" / "collections"
 
 
@@ -24,8 +23,8 @@ PROGRAMS, COLLECTIONS = ROOT / ".venv" / "bin", ROOT / ".venv" / "collections"
 def namespace_for(cluster: AnyCluster) -> Iterator[Namespace]:
     """Provide a namespace during the block.
 
-    The title of the namespace is short: the user name in a client certificate contains the name of
-    the namespace, and has at most 64 characters.
+    Its title is short: the user name in a client certificate contains the name of the namespace,
+    and has at most 64 characters.
     """
     namespace = Namespace(cluster.kubeconfig, "versions")
     try:

@@ -26,18 +26,16 @@ from environments import describe, environment
 from row import AnyCluster, Row
 from workspace import cache
 
-#: Text in the first column of these rows.
 WHAT = "ansible-core"
-#: The versions of ansible-core, of Python and of the package kubernetes, for each row. The first
-#: row has the oldest versions. The second row has the versions in AAP (Ansible Automation Platform)
-#: 2.5.
+#: The versions of ansible-core, Python and the package kubernetes in each row, oldest first. The
+#: second row has the versions in AAP (Ansible Automation Platform) 2.5.
 CORES = (
     ("2.16.19", "3.10", "24.2.0"), ("2.16.19", "3.11", "29.0.0"), ("2.17.14", "3.11", "31.0.0"),
     ("2.18.19", "3.11", "33.1.0"),
     ("2.19.14", "3.11", "37.0.2"), ("2.20.10", "3.12", "37.0.2"), ("2.21.5", "3.13", "37.0.2"),
 )
 AAP = CORES[1]
-#: Tests in tests/integration, by the part of the row to which they belong.
+#: Tests in tests/integration, by part of the row.
 TESTS = {
     "ad hoc": [
         "test_ansible.py::test_ad_hoc_command_prints_progress_lines_and_rerun_changes_nothing",
@@ -50,7 +48,6 @@ TESTS = {
     ],
     "report": ["test_report.py::test_report_of_the_role_shows_the_stage_and_the_failed_check"],
 }
-#: Tests of the examples in README.
 README = {"README, Use it": ["test_documentation.py::test_documented_command_succeeds",
                              "test_documentation.py::test_documented_playbook_succeeds"]}
 #: Plugins that ansible-doc must show, by their type.
@@ -61,9 +58,10 @@ DOCUMENTED = {"module": ["rolling_update", "rolling_update_info", "rollout_analy
 
 
 def rows(is_sample: bool) -> list[Row]:
-    return [Row(WHAT, f"{core} on Python {minor}",
-                functools.partial(run, versions=(core, minor, package), is_sample=is_sample))
-            for core, minor, package in CORES[:1 if is_sample else None]]
+    return [Row(WHAT, f"{core} on Python {python_version}",
+                functools.partial(run, versions=(core, python_version, package_version),
+                                  is_sample=is_sample))
+            for core, python_version, package_version in CORES[:1 if is_sample else None]]
 
 
 def run(row: Row, cluster: AnyCluster, versions: tuple[str, str, str], is_sample: bool) -> None:
@@ -86,17 +84,18 @@ def core_environment(versions: tuple[str, str, str]) -> Path:
 
     Raises Unavailable.
     """
-    core, minor, package = versions
+    core, python_version, package_version = versions
     # the commands of README require pip
-    return environment(minor, f"ansible-core=={core}", f"kubernetes=={package}", "drawsvg", "pip")
+    return environment(python_version, f"ansible-core=={core}", f"kubernetes=={package_version}",
+                       "drawsvg", "pip")
 
 
 @contextlib.contextmanager
 def installed_collection(folder: Path) -> Iterator[dict[str, str]]:
     """Install the collection by the commands of README.md.
 
-    Provide environment variables with which Ansible's commands find the collection. folder: the
-    virtual environment with ansible-core.
+    Provide environment variables with which the Ansible commands in `folder`, a virtual
+    environment, find the collection.
     """
     (block,) = re.findall(r"## Install\n.*?\n\n((?:    [^\n]*\n)+)",
                           (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
@@ -117,13 +116,12 @@ def run_command(command: list[str], variables: dict[str, str]) -> str:
 
 
 def check_documentation(variables: dict[str, str]) -> None:
-    """Assert that ansible-doc shows all plugins."""
-    for kind, names in DOCUMENTED.items():
+    for plugin_type, names in DOCUMENTED.items():
         full_names = [f"baton.kubernetes.{name}" for name in names]
-        command = ["ansible-doc", "--json", "-t", kind, *full_names]
+        command = ["ansible-doc", "--json", "-t", plugin_type, *full_names]
         plugins = json.loads(run_command(command, variables))
         assert sorted(plugins) == sorted(full_names), (
-            f"ansible-doc -t {kind} shows {sorted(plugins)}")
+            f"ansible-doc -t {plugin_type} shows {sorted(plugins)}")
 
 
 def run_tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variables: dict[str, str],
@@ -161,9 +159,9 @@ def run_tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variab
 
 
 def run_sanity(folder: Path, variables: dict[str, str]) -> None:
-    """Run the command of the tier `sanity` in tests/run.py.
+    """Run the sanity tests of tests/run.py.
 
-    ansible-test installs the packages that it needs in a folder of the user's cache.
+    ansible-test installs its packages in a folder of the user's cache.
     """
     packages = cache() / "versions" / f"sanity-{folder.name}"
     run_command(["bash", "tests/sanity/run"], {**variables, "BATON_SANITY": str(packages)})

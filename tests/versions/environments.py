@@ -27,14 +27,14 @@ _PRINT_VERSION = ("import json, platform, sys; "
 
 
 @functools.cache
-def python(minor: str) -> tuple[str, str]:
+def python(python_version: str) -> tuple[str, str]:
     """Find a Python in PATH or pyenv, and return its path and its full version.
 
-    minor: for example "3.9". Raises Unavailable.
+    python_version: for example "3.9". Raises Unavailable.
     """
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    candidates = [shutil.which(f"python{minor}"),
-                  *sorted(root.glob(f"versions/{minor}.*/bin/python{minor}"))]
+    candidates = [shutil.which(f"python{python_version}"),
+                  *sorted(root.glob(f"versions/{python_version}.*/bin/python{python_version}"))]
     for candidate in filter(None, candidates):
         try:
             answer = subprocess.run([candidate, "-c", _PRINT_VERSION], capture_output=True,
@@ -42,18 +42,17 @@ def python(minor: str) -> tuple[str, str]:
             path, version = json.loads(answer.stdout)
         except (OSError, ValueError, subprocess.SubprocessError):
             continue  # for example, a shim of pyenv whose version is not active
-        if version.startswith(f"{minor}."):
+        if version.startswith(f"{python_version}."):
             return path, version
-    raise Unavailable(f"no Python {minor} on this machine")
+    raise Unavailable(f"no Python {python_version} on this machine")
 
 
-def environment(minor: str, *requirements: str) -> Path:
+def environment(python_version: str, *requirements: str) -> Path:
     """Return the folder of a virtual environment, and create the environment if it is missing.
 
-    minor: the version of Python, such as "3.9". requirements: arguments of `pip install`. Raises
-    Unavailable.
+    requirements: arguments of `pip install`. Raises Unavailable.
     """
-    path, version = python(minor)
+    path, version = python(python_version)
     key = hashlib.sha256(repr((path, version, requirements)).encode()).hexdigest()[:16]
     folder = cache() / "versions" / key
     ready_marker = folder / "ready"
@@ -77,7 +76,7 @@ def environment(minor: str, *requirements: str) -> Path:
 
 @functools.cache
 def package_versions(folder: Path) -> dict[str, str]:
-    """Return the versions of the packages in an environment, by name of the package."""
+    """Return the versions of the packages in an environment, by name."""
     pip_list = subprocess.run([*_pip(folder), "list", "--format=json"], capture_output=True,
                               text=True, timeout=60, check=True)
     return {package["name"]: package["version"] for package in json.loads(pip_list.stdout)}
@@ -89,7 +88,7 @@ def _pip(folder: Path) -> list[str]:
             str(folder / "bin" / "python")]
 
 
-def describe(folder: Path, minor: str, *packages: str) -> str:
+def describe(folder: Path, python_version: str, *packages: str) -> str:
     """Return a text for the column "with": the versions of Python and of these packages."""
-    return ", ".join([f"Python {python(minor)[1]}",
+    return ", ".join([f"Python {python(python_version)[1]}",
                       *(f"{name} {package_versions(folder)[name]}" for name in packages)])

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rows of versions of the Python package kubernetes, and of the Python that runs the module.
+"""Rows for versions of the package kubernetes, and rows for versions of the modules' Python.
 
 Each version of the package is tested with all sources of credentials.
 """
@@ -38,9 +38,8 @@ PYTHONS = {"3.9": "kubernetes", "3.10": "kubernetes", "3.11": "kubernetes", "3.1
            "3.13": "kubernetes"}
 #: Python versions that the modules refuse.
 TOO_OLD = ("3.6", "3.8")
-#: PACKAGE: text in the first column of the rows about the package. TARGET: text in the first column
-#: of the rows about versions of Python.
-PACKAGE, TARGET = "kubernetes (Python package)", "Python of the module"
+#: Text in the first column: of rows about the package, and of rows about Python versions.
+PACKAGE, MODULE_PYTHON = "kubernetes (Python package)", "Python of the module"
 
 #: A credential plugin (a shell script) that prints a token. The token is its first argument or,
 #: from the second call on, its second argument, if there is one.
@@ -54,23 +53,21 @@ echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"
 
 
 def rows(is_sample: bool) -> list[Row]:
-    packages = [Row(PACKAGE, version, functools.partial(run_package, minor=minor))
-                for version, minor in KUBERNETES.items()]
+    packages = [Row(PACKAGE, version, functools.partial(run_package, python_version=python_version))
+                for version, python_version in KUBERNETES.items()]
     if is_sample:
         return packages[:1]
-    return [*packages, *(Row(TARGET, minor, run_too_old_python) for minor in TOO_OLD),
-            *(Row(TARGET, minor, functools.partial(run_target, requirement=package))
-              for minor, package in PYTHONS.items())]
+    return [*packages,
+            *(Row(MODULE_PYTHON, python_version, run_too_old_python) for python_version in TOO_OLD),
+            *(Row(MODULE_PYTHON, python_version,
+                  functools.partial(run_module_python, requirement=requirement))
+              for python_version, requirement in PYTHONS.items())]
 
 
-def run_package(row: Row, cluster: AnyCluster, minor: str) -> None:
-    """Test a version of the package: update a controller with each source of credentials, and run
-    the module with Ansible.
-
-    minor: the version of Python, such as "3.9".
-    """
-    folder = environment(minor, f"kubernetes=={row.version}")
-    row.other_versions = describe(folder, minor, "urllib3")
+def run_package(row: Row, cluster: AnyCluster, python_version: str) -> None:
+    """Update a controller with each source of credentials, and run the module with Ansible."""
+    folder = environment(python_version, f"kubernetes=={row.version}")
+    row.other_versions = describe(folder, python_version, "urllib3")
     with namespace_for(cluster) as namespace:
         sources = sources_of_credentials(namespace)
         if isinstance(cluster, Cluster):
@@ -82,9 +79,8 @@ def run_package(row: Row, cluster: AnyCluster, minor: str) -> None:
         update_by_module(row, namespace, folder)
 
 
-def run_target(row: Row, cluster: AnyCluster, requirement: str) -> None:
-    """Test a Python version: update a controller, and assert that the modules report if the package
-    kubernetes is missing.
+def run_module_python(row: Row, cluster: AnyCluster, requirement: str) -> None:
+    """Update a controller, and assert that the modules report if the package kubernetes is missing.
     """
     folder = environment(row.version, requirement)
     row.other_versions = describe(folder, row.version, "kubernetes")
@@ -96,7 +92,6 @@ def run_target(row: Row, cluster: AnyCluster, requirement: str) -> None:
 
 
 def run_too_old_python(row: Row, _cluster: AnyCluster) -> None:
-    """Assert that the modules refuse this Python."""
     path, version = python(row.version)
     row.other_versions = f"Python {version}"
     with row.part("reports that it is too old"):
@@ -106,8 +101,8 @@ def run_too_old_python(row: Row, _cluster: AnyCluster) -> None:
 
 
 def update_by_module(row: Row, namespace: Namespace, folder: Path) -> None:
-    """Update a controller with this checkout's ansible-core, which runs the module with the Python
-    of the virtual environment `folder`.
+    """Update a controller by this checkout's ansible-core, whose module runs with the Python in
+    `folder`, a virtual environment.
     """
     with (row.part("module"),
           ansible_environment(K8S_AUTH_KUBECONFIG=namespace.kubeconfig) as variables):
@@ -118,10 +113,7 @@ def update_by_module(row: Row, namespace: Namespace, folder: Path) -> None:
 
 
 def assert_refused(interpreter: str, message: str, programs: Path = PROGRAMS) -> None:
-    """Assert that the modules fail with the message, and without a traceback.
-
-    interpreter: the path of the Python that runs the modules.
-    """
+    """Assert that the modules fail with the message, and without a traceback."""
     with ansible_environment(programs) as variables:
         for name, arguments in (("rolling_update", "name=foo image=myimage:v2"),
                                 ("rolling_update_info", "name=foo")):
@@ -131,7 +123,7 @@ def assert_refused(interpreter: str, message: str, programs: Path = PROGRAMS) ->
 
 def run_module(name: str, arguments: str, interpreter: str,
                variables: dict[str, str]) -> dict[str, Any]:
-    """Run a module with the Python whose path is `interpreter`, and return the module's result."""
+    """Run a module, and return its result. interpreter: the path of the module's Python."""
     # only a variable overrides the interpreter of localhost
     extra_variable = f"ansible_python_interpreter={interpreter}"
     run = subprocess.run(["ansible", "localhost", "-e", extra_variable,
@@ -143,11 +135,8 @@ def run_module(name: str, arguments: str, interpreter: str,
 
 
 def sources_of_credentials(namespace: Namespace) -> dict[str, dict[str, Any]]:
-    """Return a dictionary that maps each source of credentials to the options of a connection.
-
-    The keys are names of sources, such as "token" or "exec-plugin".
-    """
-    server = namespace.client.configuration
+    """Return the options of a connection for each source of credentials, such as "token"."""
+    configuration = namespace.client.configuration
 
     def plugin(name: str, *tokens: str) -> dict[str, Any]:
         return kubeconfig(namespace, {"exec": {
@@ -155,10 +144,10 @@ def sources_of_credentials(namespace: Namespace) -> dict[str, dict[str, Any]]:
             "interactiveMode": "Never",
             "args": [namespace.write(name, PLUGIN), *tokens]}})
 
-    return {"token": {"host": server.host, "api_key": namespace.token,
-                      "ca_cert": server.ssl_ca_cert},
+    return {"token": {"host": configuration.host, "api_key": namespace.token,
+                      "ca_cert": configuration.ssl_ca_cert},
             "exec-plugin": plugin("plugin", namespace.token),
-            "expired-token": plugin("expired", expired_token(namespace), namespace.token),
+            "expired-token": plugin("expired", revoked_token(namespace), namespace.token),
             "in-cluster": {}}
 
 
@@ -179,8 +168,8 @@ def kubeconfig(namespace: Namespace, user: dict[str, Any]) -> dict[str, Any]:
     return {"kubeconfig": content}
 
 
-def expired_token(namespace: Namespace) -> str:
-    """Return a token that is invalid, since its Secret is deleted."""
+def revoked_token(namespace: Namespace) -> str:
+    """Return an invalid token: the Secret to which it is bound is deleted."""
     secret = namespace.create("secrets", {"metadata": {"name": "bound"}})
     token = namespace.new_token(boundObjectRef={"kind": "Secret", "apiVersion": "v1",
                                                 "name": secret["metadata"]["name"]})
@@ -196,12 +185,12 @@ def update_by_each_source(row: Row, namespace: Namespace, folder: Path,
     """
     for name in sources:
         namespace.create("replicationcontrollers", manifest(1, "myimage:v1", name))
-    server = namespace.client.configuration
-    address = urlsplit(server.host)
+    configuration = namespace.client.configuration
+    address = urlsplit(configuration.host)
     for name in sources:
         namespace.until_available(name, 1)
-    arguments = {"namespace": namespace.name, "sources": sources,
-                 "pod": [namespace.write("token", namespace.token), server.ssl_ca_cert]}
+    in_cluster_files = [namespace.write("token", namespace.token), configuration.ssl_ca_cert]
+    arguments = {"namespace": namespace.name, "sources": sources, "pod": in_cluster_files}
     variables = {"PYTHONPATH": str(COLLECTIONS), "KUBERNETES_SERVICE_HOST": str(address.hostname),
                  "KUBERNETES_SERVICE_PORT": str(address.port)}
     run = subprocess.run([folder / "bin" / "python", Path(__file__).with_name("probe.py")],

@@ -34,10 +34,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 
 def roll(name: str, namespace: str, options: dict[str, Any]) -> str:
-    """Update the controller of a source. Return the error, or "" if the update has succeeded.
-
-    options: the options of the connection.
-    """
+    """Update the controller of a source. Return the error, or "" if the update has succeeded."""
     request = parse_request({"name": name, "namespace": namespace, "image": "myimage:v2"})
     try:
         gateway = KubernetesGateway(Connection(options, {}), namespace, choose(request).watches)

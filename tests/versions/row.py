@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A row of the table of versions.
-
-It has a version, the versions of the other software in its test, and the result of the test.
-"""
+"""A row of the table of versions."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from embedded import Cluster
 from external import ExternalCluster
 from workspace import say
 
-#: Name of a pseudo-part, to which an error is assigned that occurs outside of all parts.
+#: Name of a pseudo-part: an error outside of all parts is assigned to it.
 WHOLE = "all"
 #: Type of the cluster that the rows share.
 AnyCluster = Cluster | ExternalCluster
@@ -71,8 +68,8 @@ class Row:
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Run a part in the block, and record its result: passed, failed or (if the block raises
-        Unavailable) skipped.
+        """Run a part in the block, and record whether it passed, failed, or (Unavailable) was
+        skipped.
         """
         try:
             yield
@@ -87,6 +84,5 @@ class Row:
 
 
 def one_line(error: object) -> str:
-    """Return the message in one line, cut to its last 300 characters, where the cause usually is.
-    """
+    """Return the last 300 characters of the message, where the cause usually is, in one line."""
     return " ".join(str(error).replace("|", "/").split())[-300:]

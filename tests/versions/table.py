@@ -24,8 +24,8 @@ def cells(row: Row) -> Cells:
 
 
 def text(lines: Iterable[Cells]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |"
-                     for cells in (_COLUMNS, ("---",) * len(_COLUMNS), *lines))
+    return "\n".join(f"| {' | '.join(line)} |"
+                     for line in (_COLUMNS, ("---",) * len(_COLUMNS), *lines))
 
 
 def record(rows: list[Row], is_all: bool) -> None:
@@ -39,15 +39,15 @@ def record(rows: list[Row], is_all: bool) -> None:
                                   for line in recorded_table.splitlines()
                                   if line.startswith("| ")][2:]
     measured = {(row.what, row.version): cells(row) for row in rows}
-    lines = [measured.pop((cells[0], cells[1]), cells) for cells in recorded]
+    lines = [measured.pop((line[0], line[1]), line) for line in recorded]
     lines += measured.values()
-    order = list(dict.fromkeys(cells[0] for cells in lines))
-    lines.sort(key=lambda cells: (order.index(cells[0]), numbers(cells[1])))
+    order = list(dict.fromkeys(line[0] for line in lines))
+    lines.sort(key=lambda line: (order.index(line[0]), version_numbers(line[1])))
     DOCUMENT.write_text(f"{head}{HEADING}\n\nWritten by `.venv/bin/python tests/versions "
                         f"--record`.\n\n{text(lines)}\n", "utf-8")
 
 
-def numbers(version: str) -> list[int]:
+def version_numbers(version: str) -> list[int]:
     """Return the sort key of a version: its numbers, such as [1, 24, 0]."""
     return [int(part)
             for part in version.split(" ")[0].removeprefix("v").split(".") if part.isdigit()]

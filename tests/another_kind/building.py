@@ -3,7 +3,7 @@
 
 """Build the plugins with cloneset.patch, which adds a kind, and run the tests of the kind.
 
-CONTRIBUTING uses the patch as an example, since it shows which files another kind needs.
+CONTRIBUTING uses the patch as an example of the files that another kind needs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ def build(folder: Path) -> Path:
 
 
 def run(folder: Path, test: str, **environment: t.Any) -> None:
-    """Run a test file with the plugins of a folder."""
     paths = [folder, *(ROOT / "tests" / name for name in FOLDERS)]
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-o",

@@ -36,8 +36,7 @@ def _is_served(namespace):
     return False
 
 
-def versions(namespace):
-    """Return the image tags of the ready pods, sorted."""
+def tags_of_ready_pods(namespace):
     return sorted(pod["spec"]["containers"][0]["image"].removeprefix("myimage:")
                   for pod in namespace.pods() if is_ready(pod))
 
@@ -49,23 +48,23 @@ def test_clone_set_is_updated_by_stages_and_rolled_back(namespace):
     rollback = {"kind": "CloneSet", "state": "rolled_back", "progress_deadline": 60}
     with CloneSetController(namespace) as controller:
         namespace.call("POST", controller.root, item)
-        eventually(lambda: versions(namespace) == ["v1"] * 4, "foo with four pods")
-        assert namespace.check(**update)["changed"] and versions(namespace) == ["v1"] * 4
+        eventually(lambda: tags_of_ready_pods(namespace) == ["v1"] * 4, "foo with four pods")
+        assert namespace.check(**update)["changed"] and tags_of_ready_pods(namespace) == ["v1"] * 4
 
         paused = namespace.roll(pause_at="25%", **update)
         assert paused["rollout"]["phase"] == "paused"
-        assert versions(namespace) == ["v1", "v1", "v1", "v2"]
+        assert tags_of_ready_pods(namespace) == ["v1", "v1", "v1", "v2"]
 
         updated = namespace.roll(**update)
         assert updated["msg"] == "foo is updated to myimage:v2: 4 of 4 replicas available"
-        assert versions(namespace) == ["v2"] * 4
+        assert tags_of_ready_pods(namespace) == ["v2"] * 4
         assert not namespace.roll(**update)["changed"]
 
         namespace.roll(**{**update, "image": "myimage:v3"}, pause_at="1")
         assert namespace.roll(**rollback)["changed"]
-        assert versions(namespace) == ["v2"] * 4
+        assert tags_of_ready_pods(namespace) == ["v2"] * 4
         stored = namespace.call("GET", f"{controller.root}/foo")
         assert stored["spec"]["updateStrategy"] == STRATEGY
 
         namespace.roll(**rollback, to_revision=1)
-        assert versions(namespace) == ["v1"] * 4
+        assert tags_of_ready_pods(namespace) == ["v1"] * 4

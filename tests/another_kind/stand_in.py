@@ -1,11 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Simulate OpenKruise on a real API server: the CloneSet resource, and a controller of one
-CloneSet.
+"""Simulate OpenKruise on a real API server: the resource, and a controller of one CloneSet.
 
-The controller implements ControllerRevisions, the label controller-revision-hash, partition,
-maxSurge, maxUnavailable and the status.
+It implements ControllerRevisions, the label controller-revision-hash, partition, maxSurge,
+maxUnavailable and the status.
 """
 
 from __future__ import annotations
@@ -114,8 +113,8 @@ class CloneSetController(threading.Thread):
                                         "controller.kubernetes.io/hash": digest}},
                 "data": {"spec": {"template": {**template, "$patch": "replace"}}}})
         elif current["revision"] < newest:
-            # The plugin recognizes a renumbered revision by managedFields: they have a time after
-            # the creation of the revision. These times have a resolution of one second.
+            # The plugin recognizes a renumbered revision by a time in managedFields after its
+            # creation, in whole seconds.
             time.sleep(1.1)
             # PUT the object as read: .data is immutable, and the API server compares its bytes
             self.call("PUT", f"{self.revisions}/{name}", {**current, "revision": newest + 1})

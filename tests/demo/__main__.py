@@ -29,12 +29,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = [".venv/bin/python", "tests/cluster"]
 NAME = ["--name", os.environ.pop("BATON_DEMO_CLUSTER", "demo")]
-"""Name of the demo's cluster. A test sets the name of an existing cluster."""
+"""A test sets the name of an existing cluster."""
 UPDATE_TO = "ansible-playbook baton.kubernetes.image_bump -e controller=foo -e image=myimage:"
 
 
 def main() -> int:
-    """Run the demo and return the exit code."""
     began = time.monotonic()
     _handle_interrupts(_interrupt)
     os.chdir(ROOT)
@@ -54,7 +53,7 @@ def main() -> int:
             _handle_interrupts(signal.SIG_IGN)
             stop_all()
     kubeconfig = _kubeconfig()
-    # With KUBECONFIG of another cluster, `down` would not stop the demo's cluster.
+    # With KUBECONFIG, `down` would not stop the demo's cluster.
     prefix = ["env -u KUBECONFIG"] if user_kubeconfig not in ("", kubeconfig) else []
     stop = " ".join([*prefix, *CLUSTER, "down", *NAME])
     if code:
@@ -157,7 +156,7 @@ def _start_cluster() -> None:
 
 
 def _wait_for_other_demos(lock: IO[str]) -> None:
-    """Wait for other demos, and then lock the cluster for this demo until the process exits."""
+    """Wait for other demos, and then lock the cluster until the process exits."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

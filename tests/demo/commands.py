@@ -3,8 +3,8 @@
 
 """Run Ansible commands without the user's settings, and stop all their processes at the end.
 
-Ansible's workers have separate sessions, so neither the process group nor the parent identifies all
-workers. An environment variable, which all processes of Ansible inherit, identifies them.
+Ansible's workers have separate sessions. An environment variable, which all processes of Ansible
+inherit, identifies them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from pathlib import Path
 from terminal import UnexpectedResult, command, output
 
 MARK = f"BATON_DEMO={os.getpid()}"
-"""Environment variable, with its value, of all processes of Ansible in this demo."""
+"""Environment variable of all processes of Ansible in this demo."""
 GRACE = 5
 """Seconds that Ansible may take to exit after a signal."""
 
-# Ansible also prints headings for the play and each task. The demo shows only steps, errors and the
-# recap, a table whose padding is removed.
+# Shown lines: steps, errors and the recap, a table whose padding is removed.
 STEPS = r"localhost \| |\[ERROR\]|localhost +: "
 
 
@@ -62,7 +61,7 @@ class Ansible:
 
     @contextlib.contextmanager
     def started(self, line: str, shown_lines: str = STEPS) -> Iterator[Running]:
-        """Start a command, and stop the command at the end of the block."""
+        """Start a command, and stop it at the end of the block."""
         command(line)
         with Running(shlex.split(line), self._environment, shown_lines) as running:
             yield running
@@ -153,7 +152,7 @@ def stop_all() -> None:
 def _pids() -> list[int]:
     """Return the ids of the processes whose environment contains MARK.
 
-    Zombies are left out, since they have no environment.
+    Zombies have no environment.
     """
     pids = []
     for folder in Path("/proc").glob("[0-9]*"):

@@ -20,12 +20,10 @@ from terminal import UnexpectedResult, expect, note
 NAMESPACE = "default"
 REPLICAS = 6
 DEADLINE = 60
-"""Seconds to wait for an expected state of the cluster."""
+"""Seconds."""
 
 
 class Pod(NamedTuple):
-    """The fields of a pod that the demo shows."""
-
     uid: str
     image: str
     state: str
@@ -71,8 +69,8 @@ class Foo:
     def show(self, since_watch: bool = False) -> None:
         """Print the number of pods by image and state.
 
-        With `since_watch`, also print the minimum and the maximum that watch() records. Raises
-        UnexpectedResult if they violate the guarantees of the update.
+        With `since_watch`, also print what watch() records. Raises UnexpectedResult if it violates
+        the guarantees of the update.
         """
         counts = sorted(self._counts().items())
         note(f"pods: {', '.join(f'{number} {image} {state}' for (image, state), number in counts)}")
@@ -101,8 +99,7 @@ class Foo:
         return sorted(item.metadata.name for item in items)
 
     def fingerprint(self) -> tuple[str, set[str]]:
-        """Return a value that changes with each write to foo and with each created or deleted
-        pod.
+        """Return a value that changes with each write to foo and with each created or deleted pod.
         """
         primary = self._core.read_namespaced_replication_controller("foo", NAMESPACE)
         return primary.metadata.resource_version, self.uids()

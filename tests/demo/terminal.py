@@ -18,7 +18,6 @@ class UnexpectedResult(Exception):
 
 
 def expect(condition: object, what: str) -> None:
-    """Raise UnexpectedResult unless the condition is true."""
     if not condition:
         raise UnexpectedResult(f"Expected: {what}.")
 
@@ -28,7 +27,6 @@ def heading(text: str) -> None:
 
 
 def command(text: str) -> None:
-    """Print a command with a shell prompt."""
     _print(f"\n{_bold(f'$ {text}')}")
 
 
@@ -37,12 +35,12 @@ def paragraph(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print a note without line breaks, since the note may contain a command to copy."""
+    """Print a note without line breaks, since it may contain a command to copy."""
     _print(f"   {text}")
 
 
 def output(line: str) -> None:
-    """Print a line of a command's output. If it is an error message, break it between words."""
+    """Print a line of a command's output. An error message is broken between words."""
     if line.startswith("["):
         width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
         line = textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False,

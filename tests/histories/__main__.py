@@ -40,14 +40,14 @@ from real import RealWorld  # noqa: E402
 from simulated import SimulatedWorld  # noqa: E402
 from workers import prepare_program  # noqa: E402
 
-#: Number of histories per seed, number of histories per seed if they are histories of fleets (which
-#: take longer), and maximum number of moves per history.
+#: Number of histories per seed, the same for histories of fleets (which take longer), and maximum
+#: number of moves per history.
 HISTORIES, FLEET_HISTORIES, MAX_MOVES = 6, 2, 5
-#: The value of --kinds that stands for histories of fleets (several controllers at once). If other
-#: kinds are selected, too, every FLEET_PERIOD-th seed plays only histories of fleets.
+#: The value of --kinds for histories of fleets (several controllers at once). If other kinds are
+#: selected, too, every FLEET_PERIOD-th seed plays only histories of fleets.
 FLEET, FLEET_PERIOD = "Fleet", 4
 CLUSTER = embedded.checkout_cluster_name("histories")
-#: Methods of a world (World in history.py) that are moves of other clients.
+#: Methods of a World (history.py) that are moves of other clients.
 MOVES_OF_CLIENTS = ("scale", "delete_pod", "edit", "remove_annotations", "apply", "budget",
                     "autoscale", "restart_controller_manager", "set_user_fields", "recreate",
                     "add_finalizer", "run_kubectl")
@@ -59,7 +59,7 @@ Counts = collections.Counter[str]
 
 
 class CountingWorld:
-    """A wrapper of a world (World in history.py) that counts the moves of other clients."""
+    """A wrapper of a World (history.py) that counts the moves of other clients."""
 
     def __init__(self, world: t.Any, counts: Counts) -> None:
         self._world, self._counts = world, counts
@@ -95,7 +95,6 @@ def play(create_world: t.Callable[[], t.Any], seed: int, histories: int,
             return self._count_run(params, super()._roll(params, death, is_loaded), "fleet ")
 
         def _count_run(self, params: Json, run: TaskRun, prefix: str = "") -> TaskRun:
-            """Count the run by its state and outcome, and return it."""
             counts[f"{prefix}{params.get('state', 'updated')}, {run.outcome}"] += 1
             return run
 
@@ -123,10 +122,7 @@ def play(create_world: t.Callable[[], t.Any], seed: int, histories: int,
 
 
 def play_on_cluster(seed: int, kinds: t.Sequence[str]) -> tuple[int, Counts, str]:
-    """Play the histories of a seed on the real cluster, and return what play() returns.
-
-    A worker process runs this function.
-    """
+    """Play the histories of a seed on the real cluster, in a worker process."""
     is_fleet = kinds == [FLEET] or (FLEET in kinds and seed % FLEET_PERIOD == 0)
     machine, world = (Fleets, FleetWorld) if is_fleet else (History, RealWorld)
     return play(lambda: world(CLUSTER, f"history-{seed}"), seed,
@@ -137,9 +133,7 @@ def play_acts(number: int, kind: str, row: acts.Row, step: int) -> tuple[str, Co
     """Play a row of the table of acts on the real cluster: kill its task at every `step`-th moment.
 
     Return the title of the row, the counts, and the traceback of the failure ("" without one).
-
-    number: the index of the row in the table. It determines the first moment, so that not all rows
-    begin with the same one.
+    number: the index of the row, so that not all rows begin with the same moment.
     """
     title, counts = f"{kind}: {row.title}", Counts()
     try:

@@ -3,8 +3,8 @@
 
 """Kill each task of a table at each of its writes, let another client act, and run the next task.
 
-tests/unit/test_acts.py plays the table on the simulated cluster, and `make test-histories` plays it
-on a real API server. The guarantees are those of history.py.
+tests/unit/test_acts.py plays the table on the simulated cluster. The guarantees are those of
+history.py.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import typing as t
 
 from history import KINDS, SERVER_DRIVEN, History, Json, World
 
-#: Number of replicas of the controller, and maximum number of writes of a task.
+#: Of the controller, and of a task.
 REPLICAS, MAX_WRITES = 3, 60
 V2: Json = {"image": "myimage:v2"}
 PAUSE: Json = {**V2, "pause_at": 1}
 KEEP_OLD: Json = {**V2, "pause_at": "100%", "keep_old": True}
 ROLL_BACK: Json = {"state": "rolled_back"}
 CLIENT_DRIVEN = tuple(kind for kind in KINDS if kind not in SERVER_DRIVEN)
-#: The kinds that have two controllers during an update (a Deployment has two ReplicaSets). Only
-#: these kinds accept the option keep_old, and an update without a surge.
+#: Kinds with two controllers during an update (a Deployment has two ReplicaSets). Only these accept
+#: keep_old, and an update without a surge.
 TWO_CONTROLLER_KINDS = (*CLIENT_DRIVEN, "Deployment")
 
 
@@ -31,14 +31,13 @@ class Row:
     """A row of the table: a task that is killed, and the tasks before and after it."""
 
     title: str
-    #: The options of the task that is killed.
+    #: The options of the killed task.
     task: Json
-    #: The options of the task that follows the kill. None: the killed task runs again.
+    #: The options of the next task. None: the killed task runs again.
     after: Json | None = None
-    #: The options of the tasks that run before `task`.
+    #: The options of the earlier tasks.
     before: tuple[Json, ...] = ()
     kinds: tuple[str, ...] = KINDS
-    #: Whether the row can only be played on a real API server.
     needs_api_server: bool = False
 
 
@@ -68,8 +67,7 @@ ROWS = (
         kinds=("ReplicationController",), needs_api_server=True),
 )
 
-#: The actions that another client can take between the kill and the next task. Every world has
-#: these actions.
+#: Actions of another client between the kill and the next task, for all worlds.
 ACTIONS: dict[str, t.Callable[[History], None]] = {
     "nothing": lambda history: None,
     "scale up": lambda history: history.scale(5),
@@ -90,11 +88,7 @@ ALL_ACTIONS = {
 
 
 def series(on_api_server: bool) -> list[tuple[str, Row]]:
-    """Return a pair (kind, row) for each row and each of its kinds.
-
-    on_api_server: whether the world is a real API server. If not, the rows that need one are left
-    out.
-    """
+    """Return a pair (kind, row) for each row and each of its kinds."""
     return [(kind, row) for row in ROWS for kind in row.kinds
             if on_api_server or not row.needs_api_server]
 
@@ -103,12 +97,9 @@ class HistoryWithKill(History):
     """A history with one kill. The caller sets the world."""
 
     def play(self, kind: str, row: Row, moment: tuple[int, bool], action: str) -> bool:
-        """Play a row with a kill at this moment, and return whether the task was killed.
+        """Play a row with a kill at this moment. Return False if the task ends before.
 
-        A task that ends before this moment is not killed.
-
-        moment: the number of the write, counted from 1, and whether the kill follows the write
-        (otherwise it precedes the write).
+        moment: the number of the write, from 1, and whether the kill follows the write.
         """
         self.start(kind, REPLICAS)
         for task in row.before:
@@ -134,12 +125,10 @@ def play(kind: str, row: Row, actions: t.Sequence[str], world: t.Callable[[], Wo
          first: int = 0, step: int = 1) -> int:
     """Play a row once for each moment of a kill, and return the number of kills.
 
-    Assert the guarantees each time.
-
     The moments are numbered: 0 is before the first write, 1 after it, 2 before the second write,
-    and so on. The kills begin at the moment `first`, and continue at every `step`-th moment until
-    the task ends before the kill. After a kill, the other client takes one of `actions`. The
-    actions take turns. A kill after a write and a kill before the next write have the same action.
+    and so on. The kills begin at `first`, and continue at every `step`-th moment until the task
+    ends before. The `actions` after the kills take turns: those after a write and before the next
+    write are the same.
     """
     for kills, index in enumerate(range(first, 2 * MAX_WRITES, step)):
         moment = index // 2 + 1, index % 2 == 1

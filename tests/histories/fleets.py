@@ -3,9 +3,8 @@
 
 """Play histories of fleets: each task updates several controllers, and may be killed at a write.
 
-The controllers have several kinds, and controllers of different kinds may have the same name. A
-task is a separate process, so that a kill ends all its threads. During the task, another client may
-write to all controllers and pods, and the task renews its Lease often.
+Controllers of different kinds may have the same name. A task is a separate process, so that a kill
+ends all its threads. Meanwhile, another client may write to all controllers and pods.
 """
 
 from __future__ import annotations
@@ -44,22 +43,18 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
 
-#: The key of the label that all controllers of the fleet have, and the key of the label that
-#: identifies a controller and its pods. The value of the latter is Member.label.
+#: Keys of labels: of all controllers of the fleet, and of a controller and its pods, with the value
+#: Member.label.
 FLEET_LABEL, MEMBER_LABEL = "tier", "member"
-#: Seconds between two renewals of a Lease. The interval is so short that even a short task renews
-#: its Lease.
+#: Seconds between two renewals of a Lease, so that even a short task renews its Lease.
 RENEW_INTERVAL = 0.3
-#: An image whose pods become ready after 3 s, so that the task renews the Lease several times.
+#: An image whose pods become ready after 3 s.
 SLOW = "myimage:v7-slow"
-#: Parts of the messages about another task on the same controller. No history may cause these
-#: messages, since its tasks never run at the same time.
+#: Parts of messages about another task on the same controller, which no history may cause.
 INTRUSIONS = ("took over", "already working on it")
 
 
 class Member(t.NamedTuple):
-    """A controller of the fleet."""
-
     kind: str
     name: str
 
@@ -86,8 +81,6 @@ class FleetObserver(Observer):
 
 
 class FleetWorld(RealWorld):
-    """A namespace of a real cluster with a fleet."""
-
     def create_all(self, members: t.Mapping[Member, int]) -> None:
         """Create the members with these numbers of replicas (a DaemonSet always has two pods)."""
         self._kinds = tuple(RESOURCES)
@@ -143,8 +136,7 @@ class FleetWorld(RealWorld):
     def _writes_of_another_client(self) -> t.Iterator[None]:
         """Annotate all controllers and ready pods as another client, again and again in the block.
 
-        Unready pods are left out: KWOK makes a pod ready after a delay, which a write to the pod
-        would restart.
+        A write to an unready pod would restart the delay after which KWOK makes it ready.
         """
         stop = threading.Event()
 
@@ -174,7 +166,7 @@ def _task(pipe: Pipe, kubeconfig: str, params: Json, death: tuple[int, bool] | N
           ahead: float) -> t.NoReturn:
     """Run a task for a fleet in this process, send the TaskRun to the pipe, and exit.
 
-    death: when the process exits before the end of the task (DEATHS in history.py).
+    death: as in DEATHS (history.py).
     """
     try:
         pipe.recv()
@@ -186,10 +178,7 @@ def _task(pipe: Pipe, kubeconfig: str, params: Json, death: tuple[int, bool] | N
 
 
 def _run_fleet(kubeconfig: str, params: Json, death: tuple[int, bool] | None) -> TaskRun:
-    """Run a task for a fleet.
-
-    Return a TaskRun with the outcome "done", "refused" or "crashed".
-    """
+    """Return a TaskRun with the outcome "done", "refused" or "crashed"."""
     try:
         selected_fleet = t.cast(fleet.Fleet, fleet.Fleet.from_params(params))
         groups = {}
@@ -210,10 +199,7 @@ def _run_fleet(kubeconfig: str, params: Json, death: tuple[int, bool] | None) ->
 
 
 def _kill_at_write(groups: fleet.Groups, number: int, is_after: bool) -> None:
-    """Make the process exit at the write with this number, counted over all threads.
-
-    is_after: whether the process exits after the write. Otherwise, it exits before the write.
-    """
+    """Make the process exit at the write with this number, counted over all threads."""
     count = itertools.count(1)
 
     def write_or_exit(_what: t.Any, write: t.Callable[[], bool]) -> bool:
@@ -230,8 +216,6 @@ def _kill_at_write(groups: fleet.Groups, number: int, is_after: bool) -> None:
 
 
 class Fleets(RuleBasedStateMachine):
-    """A history of a fleet."""
-
     world: t.Any
     #: Whether the history ended early, so that teardown does not check the end state.
     has_failed = True
@@ -245,10 +229,10 @@ class Fleets(RuleBasedStateMachine):
         self.members = [Member(*pair) for pair in members]
         sizes = {member: 2 if member.kind == "DaemonSet" else size
                  for member, size in zip(self.members, replicas, strict=False)}
-        #: The acceptable numbers of replicas of each member. There are several numbers if the
-        #: member was scaled while a task was pending.
+        #: The acceptable numbers of replicas of each member: several if it was scaled while a task
+        #: was pending.
         self.sizes = {member: {size} for member, size in sizes.items()}
-        #: The options of the last task if it was killed, or if its update is incomplete.
+        #: The options of the last task, unless its update is complete.
         self.pending: Json | None = None
         self.world.clock_ahead = ahead
         self.world.create_all(sizes)
@@ -294,9 +278,7 @@ class Fleets(RuleBasedStateMachine):
               is_loaded: bool = False) -> TaskRun:
         """Run a task for all members, and assert that its results are plausible.
 
-        Set `pending` to the options of the task, or to None if the task is complete.
-
-        death: when the task is killed (DEATHS). is_loaded: whether another client writes meanwhile.
+        death: as in DEATHS. is_loaded: whether another client writes meanwhile.
         """
         params = {"label_selectors": [f"{FLEET_LABEL}=fleet"], "kind": list(KINDS), **params}
         self.has_failed = True  # until the task has succeeded

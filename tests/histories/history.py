@@ -1,13 +1,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play random histories.
+"""Play random histories: tasks with random options are killed at random writes, and other clients
+act.
 
-In a history, tasks with random options are killed at random writes, and other clients act.
-
-The guarantees are those of docs/concepts/guarantees.md. The world (World) checks the guarantees
-that hold during a task. This file checks the guarantees that hold after a task. At the end of a
-history, a task without kills must leave only the requested state.
+The guarantees are those of docs/concepts/guarantees.md. The World checks those that hold during a
+task, and this file those that hold after a task. At the end of a history, a task without kills must
+leave only the requested state.
 
 Hypothesis orders rules and arguments by their names: a new name changes the histories of a seed.
 """
@@ -33,9 +32,9 @@ SERVER_DRIVEN = ("Deployment", "StatefulSet", "DaemonSet")
 IMAGES = st.integers(1, 4).map("myimage:v{}".format)
 #: An image whose pods never become ready. The kubelet reports the cause immediately.
 BROKEN = "myimage:v9-noconfig"
-#: Options with which a task fails soon if pods do not become ready.
+#: Options with which a task fails soon.
 IMPATIENT = {"failure_grace": 1, "progress_deadline": 10}
-#: Fields of spec that belong to the user. If an update changes them, it restores them at its end.
+#: Fields of spec that belong to the user. An update restores them at its end.
 USER_FIELDS = ("strategy", "updateStrategy", "revisionHistoryLimit", "progressDeadlineSeconds",
                "paused", "podManagementPolicy")
 
@@ -44,8 +43,7 @@ def _rolling(**numbers: t.Any) -> Json:
     return {"type": "RollingUpdate", "rollingUpdate": numbers}
 
 
-#: Spec fields that a user may set in a controller, by kind. A history uses one entry of its kind,
-#: which is selected by a random number (modulo the number of entries).
+#: Spec fields of a user, by kind. A random number (modulo the number of entries) selects one.
 USER_SPECS: dict[str, tuple[Json, ...]] = {
     "Deployment": (
         {}, {"revisionHistoryLimit": 0}, {"strategy": _rolling(maxSurge=1, maxUnavailable=0)},
@@ -70,31 +68,28 @@ WAYS = st.fixed_dictionaries({}, optional={
 #: Options that end a task before the update is complete.
 HALTS = st.one_of(st.just({}), st.just({}), st.just({}),
                   st.fixed_dictionaries({"pause_at": st.sampled_from([1, "50%", "100%"])}))
-#: The names of the options in HALTS.
 HALTING = {"pause_at"}
-#: When a task is killed: the number of a write (from 1), and whether the kill follows the write
-#: (otherwise it precedes the write). None: the task is not killed.
+#: When a task is killed: the number of a write (from 1), and whether the kill follows the write.
+#: None: the task is not killed.
 DEATHS = st.one_of(st.none(),
                    *[st.tuples(st.integers(1, number), st.booleans()) for number in (6, 14, 24)])
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskRun:
-    """How one run of a task ended."""
+    """The end of one run of a task."""
 
-    #: "done", "killed" or "refused" (or "crashed", for a task of a fleet with an unexpected error).
+    #: "done", "killed" or "refused" (or "crashed": an unexpected error of a task of a fleet).
     outcome: str
-    #: The result of the module. If the module has refused, the progress that the error contains.
+    #: The result of the module, or the progress in its error.
     result: Json = dataclasses.field(default_factory=dict)
-    #: The message of the module, or the text of the error.
     message: str = ""
 
 
 class World(t.Protocol):
     """The cluster in which a history is played."""
 
-    #: Whether the world is a real API server, on which all moves are possible. Without it, there
-    #: are no migrations, no budgets, no controller manager to restart, and so on.
+    #: Whether the world is a real API server, on which all moves are possible.
     has_all_actions: bool
     #: Seconds by which the client's clock is ahead (negative: behind).
     clock_ahead: float
@@ -112,10 +107,10 @@ class World(t.Protocol):
 
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
              ceiling: int | None) -> TaskRun:
-        """Run a task, and assert the guarantees that hold during a task.
+        """Run a task, and assert that at least `floor` pods are ready, at most `ceiling` pods exist
+        (None: any number), and each pod has a controller at each moment.
 
-        At each moment, at least `floor` pods are ready, at most `ceiling` pods exist (None: any
-        number), and each pod has a controller. death: when the task is killed (DEATHS).
+        death: as in DEATHS.
         """
 
     def check(self, params: Json) -> TaskRun:
@@ -154,16 +149,17 @@ class World(t.Protocol):
         """Delete a controller, but not its pods, and create it again without annotations."""
 
     def add_finalizer(self, kind: str, name: str) -> None:
-        """Add a finalizer to a controller. If a task deletes the controller, another client removes
-        the finalizer some time later.
+        """Add a finalizer to a controller, which another client removes some time after its
+        deletion.
         """
 
     def run_kubectl(self, words: list[str]) -> None:
         """Execute a kubectl command that changes an object."""
 
     def apply(self, kind: str, replicas: int) -> None:
-        """Apply the manifest from which foo was created, with this size, by a forced server-side
-        apply. The API server may refuse the request.
+        """Apply the first manifest of foo, with this size, by a forced server-side apply.
+
+        The API server may refuse the request.
         """
 
     def budget(self, spec: Json) -> None:
@@ -175,7 +171,7 @@ class World(t.Protocol):
         """Create a HorizontalPodAutoscaler for a controller."""
 
     def autoscaler(self) -> Json | None:
-        """Return the spec and the annotations of the autoscaler, or None without an autoscaler."""
+        """Return the spec and the annotations of the autoscaler, or None."""
 
     def remaining_leases(self) -> list[str]:
         """Return the Leases that remain after a task."""
@@ -194,7 +190,6 @@ class History(RuleBasedStateMachine):
     #: Whether the history ended early, so that teardown does not check the end state.
     has_failed = True
 
-    #: Kinds from which the history draws its kind.
     kinds: t.Sequence[str] = KINDS
 
     @initialize(data=st.data(), replicas=st.integers(1, 4), choice=st.integers(0, 9),
@@ -211,12 +206,9 @@ class History(RuleBasedStateMachine):
 
     def start(self, kind: str, replicas: int, fields: Json | None = None, is_broken: bool = False,
               pastes: int | None = 0) -> None:
-        """Create the controller foo of a new history."""
         self.kind, self.name, self.first_kind = kind, "foo", kind
-        #: If an error suggests alternatives, the index of the alternative that is executed. None:
-        #: the suggestions of errors are ignored.
+        #: The index of the alternative of an error that is executed. None: suggestions are ignored.
         self.pastes = pastes
-        #: Whether the controller has a finalizer.
         self.has_finalizer = False
         #: Whether another client has recreated the controller.
         self.is_recreated = False
@@ -224,7 +216,6 @@ class History(RuleBasedStateMachine):
         self.has_broken = False
         #: Whether a killed task may have changed fields of the user without a record.
         self.are_user_fields_lost = False
-        #: The spec of the PodDisruptionBudget, if any.
         self.budget: Json | None = None
         #: Acceptable numbers of replicas: several if another client has scaled during an update.
         self.sizes = {replicas}
@@ -232,8 +223,7 @@ class History(RuleBasedStateMachine):
         self.pending: Json | None = None
         #: The options of the tasks that may have started the current update, oldest first.
         self.starting_tasks: list[Json] = []
-        #: Whether another client may have just caused fewer ready pods than the next task must
-        #: keep.
+        #: Whether another client may just have caused too few ready pods for the next task.
         self.is_disturbed = False
         self.initial_autoscaler: Json | None = None
         #: Whether another client has removed the record of an update.
@@ -380,7 +370,6 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.world.has_all_actions and not self.has_finalizer)
     @rule()
     def hold(self) -> None:
-        """Add a finalizer to the controller, which delays its deletion."""
         if self.world.get(self.kind, self.name):
             self.world.add_finalizer(self.kind, self.name)
             self.has_finalizer = True
@@ -401,18 +390,16 @@ class History(RuleBasedStateMachine):
 
     def _run_and_paste(self, params: Json, death: tuple[int, bool] | None,
                        hurry: bool = False) -> None:
-        """Run a task. If it fails, act like a user who pastes the commands that its error suggests.
-        """
+        """Run a task. If it fails, paste the commands that its error suggests."""
         run = self._run(params, death, hurry)
         if self.pastes is not None:
             self._paste(params, run, self.pastes)
 
     def _paste(self, params: Json, run: TaskRun, choice: int) -> None:
-        """If a task has failed, execute the alternative with the index `choice` that its error
-        suggests.
+        """Execute the alternative with the index `choice` in the error of a task.
 
-        If the alternative fails, too, execute the last alternative of the new error, and so on. The
-        number of attempts is limited to two per pod.
+        If it fails, too, execute the last alternative of the new error, and so on, at most twice
+        per pod.
         """
         for _attempt in range(2 * max(self.sizes)):
             # the failed update is rolled back already, so a rerun would fail again
@@ -439,9 +426,9 @@ class History(RuleBasedStateMachine):
         assert run.outcome != "refused", f"each suggested command is refused: {run.message}"
 
     def _run_alternative(self, alternative: list[list[str]], params: Json) -> Json:
-        """Execute the commands of an alternative, except its last task, which the caller runs.
+        """Execute the commands of an alternative, except its last task.
 
-        Return the options of this last task. If the alternative contains no task, return `params`.
+        Return the options of this last task, or `params` without a task.
         """
         note(f"  pasted: {alternative}")
         tasks_of_alternative = (self._task_or_run(words, params) for words in alternative)
@@ -451,10 +438,7 @@ class History(RuleBasedStateMachine):
         return last
 
     def _task_or_run(self, words: list[str], params: Json) -> Json | None:
-        """Return the options of the task that the command runs.
-
-        If the command runs no task (a kubectl command), execute the command, and return None.
-        """
+        """Return the options of the command's task. Execute any other command, and return None."""
         if words == [typed_commands.TASK_THAT_BEGAN]:
             *_earlier, task = self.starting_tasks or [params]
             if len(self.starting_tasks) > 1:
@@ -507,16 +491,16 @@ class History(RuleBasedStateMachine):
         if self.kind == "DaemonSet" and self.is_recreated:
             unavailable = max(1, unavailable)
         surge = max(_surge(params, self.kind, size, self.user_fields) for size in self.sizes)
-        # Pods of another controller can exist in two cases. If the controller was recreated, its
-        # earlier incarnation may have left a successor. If no update is in progress, an earlier
-        # update may have left a successor because the update was never finished.
+        # Pods of another controller can exist in two cases: the earlier incarnation of a recreated
+        # controller may have left a successor, and so may an earlier update that was never
+        # finished.
         pods = self.world.pods()
         may_have_other_pods = self.is_recreated or not self.pending
         other_pods = len(pods) - len(self._pods_of_update(pods)) if may_have_other_pods else 0
         ceiling = max(len(pods), max(self.sizes) + surge + other_pods)
         # Two kinds have no ceiling. The Deployment controller ignores terminating pods. The
-        # DaemonSet controller creates pods while old pods terminate, if the DaemonSet has a surge,
-        # which can also be the remainder of a killed task.
+        # DaemonSet controller creates pods while old pods terminate, if there is a surge, which can
+        # be the remainder of a killed task.
         may_surge = self.kind == "DaemonSet" and (surge or self.has_broken or self.has_lost_record)
         has_ceiling = not hurry and self.kind != "Deployment" and not may_surge
         run = self.world.task(params, death, 0 if hurry else size - unavailable,
@@ -541,11 +525,9 @@ class History(RuleBasedStateMachine):
         return run
 
     def _run_confirmed(self, params: Json) -> TaskRun:
-        """Run a task. If its error requires another action first, execute this action, and run the
-        task again.
+        """Run a task. If its error requires another action first, execute this action, and rerun.
 
-        Such an error is possible after another client has scaled the controller, started an update,
-        or created a budget.
+        Another client may have scaled the controller, started an update, or created a budget.
         """
         run = self._run(params, None)
         for _attempt in range(3):
@@ -567,21 +549,20 @@ class History(RuleBasedStateMachine):
 
     @property
     def _can_be_broken(self) -> bool:
-        """Return whether pods of this kind can be broken in this world."""
         return self._can_be_broken_of(self.kind)
 
     def _can_be_broken_of(self, kind: str) -> bool:
         return self.world.has_all_actions or kind in ("StatefulSet", "DaemonSet")
 
     def _current_user_fields(self) -> Json:
-        """Return the fields of the current spec that belong to the user (USER_FIELDS)."""
+        """Return the USER_FIELDS of the current spec."""
         spec = t.cast(Json, self.world.get(self.kind, self.name))["spec"]
         return copy.deepcopy({field: spec[field] for field in USER_FIELDS if field in spec})
 
     def _restored(self, fields: Json | None = None) -> Json:
         """Return the user's fields, as far as an update must have restored them at its end.
 
-        fields: the user's fields (default: the user's fields in the current spec).
+        fields: by default, those in the current spec.
         """
         fields = copy.deepcopy(self._current_user_fields() if fields is None else fields)
         # a task does not restore maxUnavailable if the recorded value exceeds the current one
@@ -595,7 +576,6 @@ class History(RuleBasedStateMachine):
         return "kubernetes.io/deployment" in (item["spec"]["selector"].get("matchLabels") or {})
 
     def _accepted_options(self, options: Json) -> Json:
-        """Return only the options that the kind accepts."""
         if self.kind not in ("StatefulSet", "DaemonSet"):
             return options
         accepts_surge = self.kind == "DaemonSet" and "max_unavailable" not in options
@@ -606,7 +586,7 @@ class History(RuleBasedStateMachine):
     def _unavailable_without_record(self, size: int) -> int:
         """Return how many pods of a DaemonSet may be unavailable because its record is lost.
 
-        The task then uses maxUnavailable of the current spec. For other kinds, return 0.
+        The task then uses maxUnavailable of the current spec.
         """
         if self.kind != "DaemonSet" or not self.has_lost_record:
             return 0
@@ -614,13 +594,13 @@ class History(RuleBasedStateMachine):
         return _resolve(strategy.get("rollingUpdate", {}).get("maxUnavailable", 1), size)
 
     def _next_name_option(self) -> Json:
-        """Return the option next_name of the update in progress, or {}."""
         name = (self.pending or {}).get("next_name")
         return {"next_name": name} if name else {}
 
     def _record_result(self, params: Json, run: TaskRun) -> None:
-        """Record whether an update is pending after the task. If the update is complete, also
-        assert that only one controller and its pods remain.
+        """Record whether an update is pending after the task.
+
+        If the update is complete, assert that only one controller and its pods remain.
         """
         is_migration = params.get("state") == "migrated"
         self.is_migrating = (is_migration or self.is_migrating) and run.outcome != "done"
@@ -694,10 +674,9 @@ class History(RuleBasedStateMachine):
         self._assert_requested_state("myimage:last")
 
     def _pods_of_update(self, pods: list[tuple[str, str, bool]]) -> list[tuple[str, str, bool]]:
-        """Return only the pods whose controllers a task can know.
+        """Return the pods whose controllers a task can know.
 
-        If another client has removed the record of an update, no task knows the other controllers
-        of the kind. Their pods are left out.
+        Without the record of an update, no task knows the other controllers of the kind.
         """
         ignored = set(self.world.names(self.kind)) - {self.name} if self.has_lost_record else set()
         return [pod for pod in pods if pod[0] not in ignored]
@@ -705,8 +684,7 @@ class History(RuleBasedStateMachine):
     def _assert_requested_state(self, image: str | None = None) -> None:
         """Assert that only the controller, its template and its pods exist.
 
-        image: the image that the template and all pods must have. None: the pods must have the
-        image of the template.
+        image: the image of the pods and of the template, by default that of the template.
         """
         controllers = {kind: names for kind in KINDS if (names := self.world.names(kind))}
         if self.has_abandoned_migration and self.kind == "ReplicationController":
@@ -746,9 +724,9 @@ def steps(result: Json) -> list[tuple[t.Any, ...]]:
     """Return the steps of a result in a form that is equal for check mode and for the real run.
 
     A step is a tuple (action, kind, name). Consecutive changes of sizes are merged: each controller
-    has one tuple ("scale", name, last size). Two things are left out: the name of a
-    ControllerRevision depends on a uid that check mode does not know, and the sizes of a
-    Deployment's ReplicaSets are observed at random moments.
+    has one tuple ("scale", name, last size). The name of a ControllerRevision depends on a uid that
+    check mode does not know, and the sizes of a Deployment's ReplicaSets are observed at random
+    moments.
     """
     reported: list[tuple[t.Any, ...]] = []
     sizes: dict[str, t.Any] = {}
@@ -770,10 +748,8 @@ def _unavailable(params: Json, kind: str, size: int, fields: Json) -> int:
     """Return how many pods the task may make unavailable.
 
     For a StatefulSet, and for a DaemonSet without a surge, a percentage is rounded up, and the
-    result is at least 1. A DaemonSet with a surge has no unavailable pods. For the other kinds, a
-    percentage is rounded down, and the result is at least 1 unless there is a surge.
-
-    fields: the user's fields (USER_FIELDS) of the spec.
+    result is at least 1. For kinds other than these two, a percentage is rounded down, and the
+    result is at least 1 unless there is a surge. fields: the USER_FIELDS.
     """
     own_limit = _user_numbers(fields).get("maxUnavailable", 1)
     if kind == "StatefulSet":
@@ -808,7 +784,7 @@ def _user_numbers(fields: Json) -> Json:
 
 
 def _resolve(value: int | str, size: int) -> int:
-    """Return the number. A percentage such as "50%" is this share of the size, rounded up."""
+    """Return the number. A percentage is this share of the size, rounded up."""
     text = str(value)
     return -(-size * int(text.rstrip("%")) // 100) if text.endswith("%") else int(text)
 

@@ -30,22 +30,21 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import clock
 
-#: The namespace is idle after QUIET seconds without a change. Each wait ends after TIMEOUT seconds.
+#: Seconds without a change after which the namespace is idle, and seconds of each wait.
 QUIET, TIMEOUT = 0.3, 30.0
 APPS = ("ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: The URL path of the controllers of each kind; {} is the namespace.
+#: URL paths; {} is the namespace.
 RESOURCES = {"ReplicationController": "/api/v1/namespaces/{}/replicationcontrollers",
              **{kind: f"/apis/apps/v1/namespaces/{{}}/{kind.lower()}s" for kind in APPS}}
-#: The kinds of controllers that can exist in a history, by the kind of its first controller. A
-#: history that begins with another kind has only controllers of that kind.
+#: The kinds of controllers in a history, by the kind of its first controller. By default, only that
+#: kind.
 INVOLVED = {"ReplicationController": ("ReplicationController", "ReplicaSet", "Deployment"),
             "Deployment": ("Deployment", "ReplicaSet")}
-#: Time limits in seconds, which are default options of every task.
+#: In seconds, for every task.
 LIMITS: Json = {"progress_deadline": 60, "timeout": 180}
-#: A finalizer, and the number of seconds between the deletion of an object and the removal of the
-#: finalizer by another client.
+#: A finalizer, and seconds from the deletion of an object until another client removes it.
 FINALIZER, HOLD_SECONDS = "tests.example.com/held", 1.0
-#: Number of nodes for a DaemonSet, and their label.
+#: For a DaemonSet.
 NODES, NODE_LABEL = 5, "tests.example.com/namespace"
 BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
@@ -64,11 +63,10 @@ class RealWorld:
         for name in ("baton-migration", "baton-stateful-sets", "baton-daemon-sets"):
             self.namespace.allow(role_rules(name), name)
         self._nodes: list[str] = []
-        #: The last observed state: uid and resourceVersion of each controller and pod. _since is
-        #: the (monotonic) time of its last change.
+        #: uid and resourceVersion of each controller and pod, and the (monotonic) time of the last
+        #: change.
         self._last_state: list[tuple[str, str]] = []
         self._since = time.monotonic()
-        #: The kinds of controllers that can exist in the namespace.
         self._kinds: tuple[str, ...] = ()
         self._remover: FinalizerRemover | None = None
         #: Whether a task may have replaced foo with another controller.
@@ -96,8 +94,7 @@ class RealWorld:
 
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
              ceiling: int | None) -> TaskRun:
-        # Wait until all pods are available, since the DaemonSet controller deletes unavailable pods
-        # immediately.
+        # The DaemonSet controller deletes unavailable pods immediately.
         if params.get("min_ready_seconds"):
             time.sleep(float(params["min_ready_seconds"]) + 0.2)
         with self.namespace.observer() as observer, clocks_ahead(self.clock_ahead):
@@ -122,8 +119,8 @@ class RealWorld:
         return run
 
     def _print_server_state(self, error: RolloutError) -> None:
-        """If the error reports missing progress, add the state of all controllers and pods to the
-        report of the history.
+        """Add all controllers and pods to the report of the history if the error reports no
+        progress.
         """
         if "no progress" not in error.what:
             return
@@ -229,7 +226,6 @@ class RealWorld:
         self._patch(kind, name, {"metadata": {"finalizers": [FINALIZER]}})
 
     def run_kubectl(self, words: list[str]) -> None:
-        """Send the request that a kubectl command would send."""
         verb, arguments, flags = typed_commands.kubectl(words)
         assert flags["-n"] == self.namespace.name, words
         if verb == "scale":
@@ -306,7 +302,6 @@ class RealWorld:
 
     def _manifest(self, kind: str, replicas: int, image: str = "myimage:v1",
                   fields: Json | None = None) -> Json:
-        """Return the manifest from which foo is created."""
         service = {"serviceName": "foo"} if kind == "StatefulSet" else {}
         body = as_kind(kind, manifest(replicas, image), **service, **(fields or {}))
         if self.ends_slowly:
@@ -319,9 +314,7 @@ class RealWorld:
         return body
 
     def _label_nodes(self, count: int) -> None:
-        """Label the first `count` nodes, and remove the label from the others, which then lose
-        their pods.
-        """
+        """Label the first `count` nodes. The others lose the label, and then their pods."""
         for number, node in enumerate(self._nodes):
             labels = {NODE_LABEL: self.namespace.name if number < count else None}
             self.namespace.call("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}},
@@ -362,7 +355,7 @@ class RealWorld:
 
 
 class FinalizerRemover:
-    """A thread that removes the finalizers of deleted objects after some time."""
+    """A thread that removes the finalizers of deleted objects after HOLD_SECONDS."""
 
     def __init__(self, world: RealWorld) -> None:
         self._world, self._stop = world, threading.Event()
@@ -404,10 +397,7 @@ class FinalizerRemover:
 
 @contextlib.contextmanager
 def clocks_ahead(seconds: float) -> t.Iterator[None]:
-    """Move the wall clock of the code under test ahead during the block.
-
-    The monotonic clock stays as it is.
-    """
+    """Move the wall clock of the code under test, but not its monotonic clock, during the block."""
     with contextlib.ExitStack() as stack:
         for module in (http, leases):
             stack.enter_context(mock.patch.object(module, "time", _TimeAhead(seconds)))
@@ -424,7 +414,7 @@ def clocks_ahead(seconds: float) -> t.Iterator[None]:
 
 
 class _TimeAhead:
-    """Stands in for the module `time`. Its wall clock is ahead of the real one."""
+    """Stands in for the module `time`, with a wall clock that is ahead."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -444,10 +434,9 @@ def _is_held(lease: Json) -> bool:
 
 
 def _is_settled(item: Json, broken: int) -> bool:
-    """Return whether the status of a controller is up to date, and all its pods are ready except
-    broken ones.
+    """Return whether the status of a controller is up to date, and all its pods are ready.
 
-    broken: the number of broken pods in the namespace.
+    broken: the number of broken pods in the namespace, which are left out.
     """
     status = item.get("status") or {}
     if status.get("observedGeneration", 0) < item["metadata"]["generation"]:

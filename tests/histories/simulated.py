@@ -66,17 +66,16 @@ class CheckedCluster(Cluster):
             item["status"] = {"desiredNumberScheduled": replicas}
             self.cluster = DaemonSetModel([item])
             self.cluster.broken_images = frozenset({BROKEN})
-            # Pod names contain this counter. It starts high, so that no name is equal to the name
-            # of a pod in check mode's own copy of the model.
+            # Pod names contain this counter, which starts above that of check mode's copy of the
+            # model.
             self.cluster._syncs = 10_000
         else:
             self.cluster = ClusterModel([item], kind)
         self.on_wait = self.settle
         self.settle()
-        #: When the client is killed: the number of a write, counted from 1, and whether the kill
-        #: follows the write. None: the client is not killed.
+        #: As in DEATHS (history.py).
         self.death: tuple[int, bool] | None = None
-        #: The smallest number of ready pods, and the largest number of pods, since the task began.
+        #: Since the task began.
         self.min_ready, self.max_pods = 10**9, 0
 
     @property
@@ -85,10 +84,7 @@ class CheckedCluster(Cluster):
         return self.cluster.sets if self.kind is Kind.DEPLOYMENT else self.cluster
 
     def settle(self) -> None:
-        """Let the controllers of the model act until they have nothing to do.
-
-        Check the pods after each action.
-        """
+        """Let the controllers of the model act until they have nothing to do."""
         while moves := self.cluster.moves():
             self.cluster.make(moves[0])
             self.check_pods()
@@ -143,10 +139,7 @@ class CheckedCluster(Cluster):
 
 
 class SimulatedWorld:
-    """A World (history.py) with a simulated cluster.
-
-    Actions that need a real API server do nothing.
-    """
+    """A World (history.py). Actions that need a real API server do nothing."""
 
     has_all_actions, clock_ahead, ends_slowly = False, 0.0, False
 

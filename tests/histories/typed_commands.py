@@ -1,11 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Parse the commands that an error suggests.
-
-A command is either an ad-hoc command of Ansible, from which the options of a task are read, or a
-kubectl command, which is split into its verb and arguments.
-"""
+"""Parse the commands that an error suggests: ad-hoc commands of Ansible, and kubectl commands."""
 
 from __future__ import annotations
 
@@ -21,23 +17,19 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 
 Json = dict[str, t.Any]
 
-#: First words of an ad-hoc command.
 AD_HOC = ["ansible", "localhost", "-m"]
-#: If another task began the update, its options are unknown, and the error suggests this text
-#: instead of a command.
+#: A suggestion without a command, since the options of the task are unknown.
 TASK_THAT_BEGAN = "run the task that began it"
 #: Placeholders for an image in suggested commands, and the image that replaces them.
 PLACEHOLDERS, WORKING = re.compile(r"THE-EARLIER-IMAGE|ANOTHER-IMAGE"), "myimage:v1"
-#: If an error suggests a command that repeats the task, this command must contain these options of
-#: the task.
+#: Options that a suggested command must contain if it repeats the task.
 REPEATED = ("next_name", "container", "images", "to_revision", "max_surge", "max_unavailable",
             "min_ready_seconds",
             "pause_at", "soak", "nodes", "on_failure",
             "failure_grace", "progress_deadline",
             "timeout", "autoscaler")
-#: Options that a rollback does not use.
 OPTIONS_OF_UPDATES = ("min_ready_seconds", "timeout", "on_failure", "pause_at", "soak", "nodes")
-#: Options of the connection to the cluster. The world sets them for its tasks.
+#: Options that the world sets for its tasks.
 CONNECTION = ("context", "kubeconfig", "host", "namespace")
 
 
@@ -45,7 +37,7 @@ def alternatives(message: str) -> list[list[list[str]]]:
     """Return the alternatives that an error suggests.
 
     An alternative is a list of commands, and a command is a list of words. Commands that only show
-    objects are left out, and so are alternatives that need an editor.
+    objects, and alternatives that need an editor, are left out.
     """
     _rest, _next, lines = message.partition("\nNext:\n")
     suggested: list[list[list[str]]] = [[]]
@@ -69,9 +61,9 @@ def _verb(words: list[str]) -> str:
 
 
 def task_params(words: list[str]) -> Json | None:
-    """Return the options of an ad-hoc command, without the options in CONNECTION.
+    """Return the options of an ad-hoc command except CONNECTION, or None for a kubectl command.
 
-    Assert that Ansible would accept the options. For a kubectl command, return None.
+    Assert that Ansible would accept the options.
     """
     if words[: len(AD_HOC)] != AD_HOC:
         assert words[0] == "kubectl", f"not a command for the module: {words}"
@@ -97,11 +89,10 @@ def goal(params: Json) -> tuple[t.Any, ...]:
 
 
 def lost_options(params: Json, message: str) -> list[str]:
-    """Return a text for each option that is missing or different in a suggested command that
-    repeats the task.
+    """Return a text for each option that is missing or different in a suggested rerun of the task.
 
-    Two kinds of options are not compared: next_name, because the error may suggest another value
-    for it, and options that the error advises to leave out.
+    Not compared: next_name, for which the error may suggest another value, and options that the
+    error advises to leave out.
     """
     params = {option: value
               for option, value in params.items() if option != "next_name"
@@ -130,7 +121,7 @@ def _typed(option: str, value: t.Any) -> t.Any:
 def kubectl(words: list[str]) -> tuple[str, list[str], Json]:
     """Return the verb, the arguments and the options of a kubectl command.
 
-    The options are a dictionary. Its keys are as in the command, such as "-n" or "--replicas".
+    The keys of the options are as in the command, such as "-n" or "--replicas".
     """
     flags: Json = {}
     arguments: list[str] = []

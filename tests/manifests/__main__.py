@@ -73,10 +73,7 @@ def main() -> int:
 
 
 def run(kubeconfig: str, options: argparse.Namespace, tally: Tally) -> None:
-    """Run every trip once, several in parallel, and add the results to the tally.
-
-    Raises SystemExit if a trip could not run.
-    """
+    """Run every trip once. Raises SystemExit if a trip could not run."""
     with prepared_namespace(kubeconfig, "generated") as namespace:
         jobs = list(selected_trips(namespace, options, tally))
 

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Handwritten pod templates in the style of public projects.
-
-Most are in corpus/*.yaml. This file adds a few long templates.
-"""
+"""Handwritten pod templates in the style of public projects, most of them in corpus/*.yaml."""
 
 from __future__ import annotations
 
@@ -26,18 +23,17 @@ class Manifest:
 
     name: str
     template: Json
-    #: Selector of the controller. None: the selector consists of the labels of the template.
+    #: Selector of the controller; None: the labels of the template.
     selector: Json | None = None
 
 
 def manifests() -> list[Manifest]:
     """Return all manifests that the API server accepts."""
     files = sorted(file for file in FOLDER.glob("*.yaml") if file != REJECTED)
-    return [*(manifest for file in files for manifest in _read(file)), *_long()]
+    return [*(manifest for file in files for manifest in _read(file)), *_long_manifests()]
 
 
 def rejected_manifests() -> list[Manifest]:
-    """Return all manifests that the API server rejects."""
     return _read(REJECTED)
 
 
@@ -46,7 +42,7 @@ def _read(file: Path) -> list[Manifest]:
             for item in yaml.safe_load(file.read_text("utf-8"))]
 
 
-def _long() -> list[Manifest]:
+def _long_manifests() -> list[Manifest]:
     """Return manifests with a long text, or with many items in a list."""
     line = 'rule "{}" {{ match = "<a href=\'x\'>" && threshold > 0.5 }}  # Größe\n'
     config = "".join(map(line.format, range(100_000 // len(line.encode()))))

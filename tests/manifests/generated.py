@@ -3,9 +3,8 @@
 
 """Pod templates that Hypothesis generates from the API server's OpenAPI schema.
 
-The schema does not say which combinations of fields are valid. A generated template is therefore
-repaired: the fields that the API server rejects are removed, until it accepts the template.
-Templates that cannot be repaired are discarded and counted.
+The schema does not say which combinations of fields are valid. The fields that the API server
+rejects are removed, until it accepts the template. Otherwise, the template is discarded.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Json = dict[str, Any]
 
 #: Maximum number of rejections before a template is discarded.
 MAX_REPAIRS = 60
-#: Maximum number of optional fields per object.
+#: Per object.
 MAX_OPTIONAL_FIELDS = 5
 
 _TEXTS = (st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
@@ -46,7 +45,7 @@ _QUANTITIES = st.sampled_from((
     "1000m", "0.5Gi", "1e3", 1, 0, 0.1, "1Ki", "+1", "1.", ".5", "128974848", "1E", "100u", "5n",
     "2.5G", "0"))
 
-#: Hypothesis strategies by name of a field, for fields that accept only some values of their type.
+#: Strategies for fields that accept only some values of their type.
 _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "name": _NAMES, "containerName": _NAMES, "claimName": _NAMES, "secretName": _NAMES,
     "hostname": _NAMES, "subdomain": _NAMES,
@@ -68,28 +67,25 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "nameservers": st.just(["192.0.2.1"]), "hostnames": st.just(["a.local", "b.local"]),
     "hostIP": st.just("127.0.0.1"),
 }
-#: Fields that prevent the creation or deletion of a pod in the tests, or that only the server
-#: writes.
+#: Fields that prevent the creation or deletion of a pod, or that only the server writes.
 _EXCLUDED = {"ephemeralContainers", "nodeName", "activeDeadlineSeconds", "restartPolicy",
              "overhead", "priority", "schedulerName",
              "finalizers", "ownerReferences", "managedFields", "deletionTimestamp",
              "deletionGracePeriodSeconds", "resourceVersion",
              "uid", "generation", "selfLink", "resourceClaims", "workloadRef", "schedulingGroup",
              "restartPolicyRules"}
-#: Union types. An object of such a type has exactly one field.
+#: Types whose objects have exactly one field.
 _ONE_OF = ("Volume", "VolumeProjection", "LifecycleHandler", "EnvVarSource", "EnvFromSource")
 
 
 def is_generated(manifest: Manifest) -> bool:
-    """Return whether a manifest is generated."""
     return manifest.name.startswith("seed-")
 
 
 def templates(namespace: Namespace, seed_number: int, count: int) -> Iterator[Manifest | None]:
     """Yield manifests with generated templates, and None for each discarded template.
 
-    The seed determines the templates. At most three times `count` templates are generated, until
-    `count` of them have been accepted.
+    At most three times `count` templates are generated, until `count` of them have been accepted.
     """
     schema = Schema(namespace.call("GET", "/openapi/v3/api/v1")["components"]["schemas"])
     accepted = 0
@@ -125,7 +121,6 @@ class Schema:
         self._strategies: dict[str, st.SearchStrategy[Any]] = {}
 
     def template(self) -> st.SearchStrategy[Json]:
-        """Return a strategy for pod templates, which have at least one container."""
         texts = st.dictionaries(st.sampled_from(("example.com/a", "b", "C.d_e")), _TEXTS,
                                 max_size=3)
         labels = st.dictionaries(_KEYS, st.sampled_from(("", "a", "0123", "yes", "1e3", "A_b.c")),
@@ -217,9 +212,7 @@ def _full_name(kinds: Json, kind: str) -> str:
 
 
 def _with_unique_names(containers: list[Json]) -> list[Json]:
-    """Return the containers with "init-" before their names, so that they differ from the names of
-    the other containers.
-    """
+    """Return the containers with names that differ from those of the other containers."""
     return [{**container, "name": f"init-{container['name'][:8]}"} for container in containers]
 
 
@@ -227,10 +220,7 @@ def _with_unique_names(containers: list[Json]) -> list[Json]:
 
 
 def _repair(namespace: Namespace, template: Json) -> Json | None:
-    """Remove fields until the API server accepts the template, and return the template.
-
-    Return None if the template cannot be repaired.
-    """
+    """Remove fields until the API server accepts the template, or return None."""
     template = copy.deepcopy(template)
     for _attempt in range(MAX_REPAIRS):
         rejection = _rejection(namespace, template)
@@ -238,8 +228,7 @@ def _repair(namespace: Namespace, template: Json) -> Json | None:
             return template
         fields = [cause.get("field", "")
                   for cause in (rejection.get("details") or {}).get("causes") or ()]
-        # In reverse order, the removal of a list item does not change the index of an item that is
-        # removed later.
+        # In reverse order, since the removal of a list item changes the index of later items.
         removals = [_remove_field(template, field) for field in sorted(set(fields), reverse=True)]
         if not any(removals):
             return None
@@ -247,10 +236,7 @@ def _repair(namespace: Namespace, template: Json) -> Json | None:
 
 
 def _rejection(namespace: Namespace, template: Json) -> Json | None:
-    """Create a controller and a pod with the template in dry runs, so that the API server checks
-    the template.
-
-    Return the Status object of the first error, or None if the API server accepts both.
+    """Return the Status object of the API server's first error, or None if it accepts the template.
     """
     labels = {**template["metadata"]["labels"], TRIP: "0"}
     labeled = {**template, "metadata": {**template["metadata"], "labels": labels}}
@@ -271,9 +257,8 @@ def _remove_field(template: Json, path: str) -> bool:
     """Remove the field that the API server has rejected, and return whether this was possible.
 
     If the field does not exist, because the API server requires it, remove the object that lacks
-    it. If a field is essential, remove the closest enclosing object that is not essential.
-
-    path: the field in the notation of the API server, such as "spec.containers[0].ports".
+    it. If a field is essential, remove the closest enclosing object that is not. path: in the
+    notation of the API server, such as "spec.containers[0].ports".
     """
     keys: list[Any] = [int(part) if part.isdigit() else part
                        for part in re.findall(r"[^.\[\]]+", path)]
@@ -299,8 +284,7 @@ def _remove_field(template: Json, path: str) -> bool:
 
 
 def _is_essential(keys: list[Any]) -> bool:
-    """Return whether each template needs the field with these keys, so that it must not be removed.
-    """
+    """Return whether each template needs the field with these keys."""
     return (keys
             in (["metadata"], ["metadata", "labels"], ["spec"], ["spec", "containers"],
                 ["spec", "containers", 0],

@@ -3,8 +3,7 @@
 
 """Bind pods to the fake nodes, if the scheduler does not bind them.
 
-The fake nodes start no containers, so it does not matter if a pod's scheduling constraints are
-violated.
+The fake nodes start no containers, so scheduling constraints may be violated.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ NODES = itertools.cycle(f"fake-{number}" for number in range(4))
 
 @contextlib.contextmanager
 def bind_pods(kubeconfig: str) -> Iterator[None]:
-    """During the block, bind the pods that the scheduler does not bind."""
     stop = threading.Event()
     threading.Thread(target=_bind_all, args=(kubeconfig, stop), daemon=True).start()
     try:

@@ -16,7 +16,7 @@ from corpus import Manifest
 from trip import KINDS
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "internals" / "faults.md"
-#: Heading of the section of DOCUMENT that has the table of recorded runs.
+#: Section of DOCUMENT with the table of recorded runs.
 HEADING = "## Real manifests"
 
 
@@ -25,15 +25,12 @@ Counts = collections.Counter[tuple[str, bool]]
 
 @dataclasses.dataclass
 class Tally:
-    """Results of a run: counts of trips, and failures."""
-
     seed: int
     part: str
-    #: Number of generated templates, and how many of them were discarded.
+    #: Number of generated templates, and of the discarded ones.
     drawn: int = 0
     discarded: int = 0
-    #: Number of trips that have passed, and number of all trips. The keys are pairs: the kind, and
-    #: whether the manifest is generated.
+    #: Numbers of trips, by kind and whether the manifest is generated.
     passed: Counts = dataclasses.field(default_factory=collections.Counter)
     attempts: Counts = dataclasses.field(default_factory=collections.Counter)
     failures: list[str] = dataclasses.field(default_factory=list)
@@ -70,7 +67,6 @@ def text(tally: Tally, kubeconfig: str, seconds: float) -> str:
 
 
 def record(tally: Tally) -> None:
-    """Append a row to the table of runs in the document."""
     row = (f"| {datetime.datetime.now(datetime.UTC).date()} | {tally.seed} | {tally.part} | "
            + " | ".join(str(sum(count for key, count in tally.attempts.items()
                                 if key[1] is is_generated))

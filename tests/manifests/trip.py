@@ -3,8 +3,7 @@
 
 """Create a controller from a manifest, update it in every way, and restore its first template.
 
-The assertions about templates compare objects of the API server, and do not rely on what the
-collection reports.
+The assertions compare objects of the API server, and do not rely on what the collection reports.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "Da
 #: Kinds that are updated without a successor.
 UPDATED_IN_PLACE = ("Deployment", "StatefulSet", "DaemonSet")
 REPLICAS = 2
-#: Label with the number of the trip. It distinguishes the pods of different trips in a namespace,
-#: so that a trip need not wait until the pods of earlier trips have ended.
+#: Label with the number of the trip, so that a trip need not wait until the pods of earlier trips
+#: have ended.
 TRIP = "baton.test/trip"
 #: Objects to which templates may refer: PriorityClasses with their values, RuntimeClasses, and a
 #: ServiceAccount.
 PRIORITY_CLASSES = {"baton-test-high": 1000}
 RUNTIME_CLASSES = ("baton-test-sandbox",)
 ACCOUNT = "runner"
-#: Names of lists whose order a strategic merge patch may change.
+#: Lists whose order a strategic merge patch may change.
 UNORDERED = ("env", "ports", "hostAliases", "imagePullSecrets", "topologySpreadConstraints")
 #: The option progress_deadline of all tasks, in seconds.
 DEADLINE = 40
@@ -67,7 +66,7 @@ def prepare(namespace: Namespace) -> None:
 
 
 class Trip:
-    """The test of one manifest as one kind of controller: create, update, roll back."""
+    """The test of one manifest as one kind of controller."""
 
     def __init__(self, namespace: Namespace, kind: str, manifest: Manifest, number: int) -> None:
         self.namespace, self.kind, self.manifest = namespace, kind, manifest
@@ -80,7 +79,7 @@ class Trip:
         self.container: str = self.template["spec"]["containers"][0]["name"]
 
     def run(self) -> list[str]:
-        """Run the trip, and return a list with the first violation ([] if there is none).
+        """Run the trip, and return a list with the first violation, if any.
 
         Raises Rejected if the API server rejects the manifest.
         """
@@ -144,7 +143,6 @@ class Trip:
         eventually(self._is_available, f"{REPLICAS} pods", seconds=DEADLINE)
 
     def _update(self, what: str, **params: Any) -> None:
-        """Assert that a task changes the controller, and that its rerun changes nothing."""
         self._assert_rollout(what, **params)
         self._assert_no_change(f"{what}, again", **params)
 
@@ -159,9 +157,7 @@ class Trip:
                            normalize(done["steps"]))
 
     def _assert_no_change(self, what: str, **params: Any) -> None:
-        """Run a task in check mode and then for real. Assert that both report no steps, and that
-        nothing was written.
-        """
+        """Assert that neither check mode nor a task reports steps or writes anything."""
         self._action = what
         before = self._object()["metadata"]["generation"]
         for result in (self._run_in_check_mode(**params), self._run_task(**params)):
@@ -175,9 +171,7 @@ class Trip:
             raise Violation(f"{what}: the spec was written")
 
     def _assert_refused(self, reason: str, **params: Any) -> None:
-        """Assert that the task fails, that its error contains `reason`, and that it has written
-        nothing.
-        """
+        """Assert that a task fails, its error contains `reason`, and it has written nothing."""
         before = self._object()["metadata"]["resourceVersion"]
         try:
             self._run_task(**params)
@@ -231,10 +225,8 @@ class Trip:
     def _definition(self, template: Json, with_selector: bool = False) -> Json:
         """Return the manifest of the controller with this template.
 
-        If the kind is updated by a successor, the manifest has neither name nor selector, because
-        the task chooses the name and the selector of the successor.
-
-        with_selector: whether to add both nevertheless, for the creation of the controller.
+        The task chooses the name and the selector of a successor. with_selector: whether to add
+        both nevertheless, for the creation of the controller.
         """
         labels = template["metadata"]["labels"]
         metadata = {"creationTimestamp": None, "labels": dict(labels)}
@@ -260,8 +252,8 @@ class Trip:
     def _with_merged_sizes(self, steps: list[Json]) -> list[Json]:
         """Return the steps of a Deployment's update in a form that can be compared.
 
-        Consecutive size changes of ReplicaSets are merged into one entry. The entry has the first
-        and the last size of each ReplicaSet, but not the names of the ReplicaSets.
+        Consecutive size changes of ReplicaSets are merged into one entry, which has the first and
+        the last size of each ReplicaSet, but not their names.
         """
         merged: list[Json] = []
         for step in _without_times(steps):
@@ -324,9 +316,7 @@ class Trip:
 
 
 class Rejection(Trip):
-    """The test of a manifest that the API server rejects.
-
-    An update of a controller to this manifest must fail, and must write nothing.
+    """The test that an update to a manifest that the API server rejects fails and writes nothing.
     """
 
     def __init__(self, namespace: Namespace, kind: str, manifest: Manifest, number: int) -> None:
@@ -360,9 +350,9 @@ def _choose_nodes(spec: Json) -> None:
 def _without_generated_label(template: Json, kind: str) -> Json:
     """Return the template without the label whose value is generated for this kind.
 
-    For a Deployment, the label is pod-template-hash, which the author may also have set. A rollback
-    loses the author's value, because the Deployment controller overwrites the label in ReplicaSets.
-    `kubectl rollout undo` loses it, too.
+    For a Deployment, the author may also have set the label. A rollback loses the author's value,
+    because the Deployment controller overwrites the label in ReplicaSets. `kubectl rollout undo`
+    loses it, too.
     """
     key = {"Deployment": object_meta.HASH_LABEL,
            "StatefulSet": object_meta.POD_REVISION}.get(kind, object_meta.DEPLOYMENT_LABEL)
@@ -375,8 +365,7 @@ def _without_generated_label(template: Json, kind: str) -> Json:
 def _normalized(value: Any) -> Any:
     """Return the value in a form in which a merged template equals a newly created one.
 
-    imagePullPolicy is removed, since a merge retains the policy of the previous image. The lists
-    that are named in UNORDERED are sorted.
+    A merge retains the imagePullPolicy of the previous image.
     """
     if isinstance(value, list):
         return [_normalized(item) for item in value]

@@ -31,12 +31,12 @@ from workers import prepare_program  # noqa: E402
 
 CLUSTER = embedded.checkout_cluster_name("releases")
 DOCUMENT = ROOT / "docs" / "internals" / "faults.md"
-#: The heading of DOCUMENT that follows the table of recorded runs.
+#: The heading after the table of recorded runs.
 NEXT_HEADING = "\n## Random histories"
 
 
 def play(seed: int) -> tuple[int, collections.Counter[str], str]:
-    """Play the release of a seed. This function runs in a separate process.
+    """Play the release of a seed, in a separate process.
 
     Return the seed, the counts of events and outcomes, and the text of the failure ("" without a
     failure).
@@ -51,7 +51,6 @@ def play(seed: int) -> tuple[int, collections.Counter[str], str]:
 
 
 def main() -> int:
-    """Play the seeds and return the exit code."""
     parser = argparse.ArgumentParser(prog="tests/releases", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="1-4", metavar="A-B",

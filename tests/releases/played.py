@@ -28,31 +28,28 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: Events during a check. Each is the outcome of the check ("passes", "fails"), a kill of the
-#: playbook, or an action of another client on a controller: the client deletes it, scales it, holds
-#: its Lease, finishes its update, or undoes its update. "passes" is the most probable event.
+#: Events during a check: the outcome of the check, a kill of the playbook, or an action of another
+#: client on a controller.
 EVENTS = ("passes", "passes", "passes", "fails", "kill", "delete", "scale", "hold", "finish",
           "undo")
 #: The kinds that accept the option keep_old.
 KEEPING_KINDS = ("ReplicationController", "ReplicaSet", "Deployment")
-#: Shares of the requests that a stage can give to the new pods.
+#: Of the requests that a stage gives to the new pods.
 SHARES = ("0%", "1%", "10%", "50%")
 V1, V2 = "myimage:v1", "myimage:v2"
-#: An image whose containers crash on the cluster's nodes.
+#: An image whose containers crash.
 BROKEN = "myimage:v2-crash"
-#: URL of an unreachable API server.
 UNREACHABLE = "https://127.0.0.1:1"
-#: Maximum number of runs of the playbook for a release; each kill ends a run.
+#: Maximum number of runs of the playbook; each kill ends a run.
 MAX_RUNS = 6
-#: Timeout of a run in seconds.
+#: Timeout of a run.
 MAX_SECONDS = 300
 
 Json = dict[str, t.Any]
 
 
 class Events(CheckServer):
-    """A server to which the playbook sends a request in each check. Each request triggers the next
-    event of the release.
+    """A server to which the playbook sends a request in each check, which triggers the next event.
     """
 
     def __init__(self, release: Release) -> None:
@@ -79,7 +76,7 @@ class Release:
                       else ["localhost"])
         self.names = {host: [f"{host}-{letter}" for letter in "abc"[:draw.choice((1, 1, 2, 3))]]
                       for host in self.hosts}
-        # For a single controller, the option kind may be left out: the module finds its kind.
+        # For a single controller, the option kind may be left out.
         self.is_single = self.hosts == ["localhost"] and len(self.names["localhost"]) == 1
         self.replicas = draw.choice((1, 2, 4))
         self.stages = sorted(draw.sample(["25%", "50%", "75%", "100%"], draw.randint(1, 3)),
@@ -99,7 +96,7 @@ class Release:
                        for _check in range(draw.randint(0, 6))]
         self.all_events = list(self.events)
         self.kubeconfig, self.output, self.process = kubeconfig, "", None
-        #: Names of the controllers that another client has changed.
+        #: Names of controllers.
         self.changed_by_others: set[str] = set()
         self.hash_seed = str(draw.randrange(1, 2**32))
         self.request["image"] = draw.choice((V2, V2, V2, V2, V2, BROKEN))
@@ -110,7 +107,7 @@ class Release:
                              "verify_tasks": [], "approve_within": ""}
         self.unreachable = (draw.choice(self.hosts) if len(self.hosts) > 1
                             and draw.random() < 0.4 else "")
-        #: Descriptions of the violations that were observed during the checks.
+        #: Descriptions of violations during the checks.
         self.violations: list[str] = []
         self.has_shares = (self.is_single and self.stages != ["100%"]) and draw.random() < 0.7
         self.keeps_old = (self.is_single and self.kind in KEEPING_KINDS) and draw.random() < 0.5
@@ -118,7 +115,6 @@ class Release:
             self._draw_shares()
 
     def _draw_shares(self) -> None:
-        """Draw the shares of the requests, the option keep_old_for, and edits of the route."""
         draw, self.replicas = self.random, 4
         self.request["kind"] = self.kind
         self.request["route"] = "edge" if self.has_shares else ""
@@ -210,7 +206,6 @@ class Release:
                    f"{self.replicas} pods of {name}", seconds=60)
 
     def _make_route(self) -> None:
-        """Create the Service of the controller, and the HTTPRoute `edge`."""
         gateway_api.install(self.namespace)
         self.namespace.allow(role_rules("baton-traffic"), "baton-traffic")
         (name,) = self.names["localhost"]
@@ -223,25 +218,20 @@ class Release:
             "spec": {"parentRefs": [{"name": "gateway"}], "rules": [self.rule]}})
 
     def images(self, name: str) -> list[str]:
-        """Return the images of the pods of a controller."""
         return [pod["spec"]["containers"][0]["image"] for pod in self.namespace.pods()
                 if pod["metadata"]["labels"]["app"] == name]
 
     # Events
 
     def observe_old_pods(self) -> None:
-        """If the release has keep_old, record a violation if an old pod is missing at this check.
-        """
+        """Record a violation if the release has keep_old, but an old pod is missing."""
         for name in self.names["localhost"] if self.keeps_old else ():
             old = self.images(name).count(V1)
             if old < self.replicas and name not in self.changed_by_others:
                 self.violations.append(f"{old} old pods at a check, with keep_old")
 
     def trigger(self, event: str, name: str) -> None:
-        """Cause an event: change the cluster as another client, or kill the playbook.
-
-        name: the controller that the other client changes.
-        """
+        """Cause an event: change the controller `name` as another client, or kill the playbook."""
         self.counts[f"event: {event}"] += 1
         if event == "kill":
             for pid in descendants(self.process.pid):
@@ -283,7 +273,6 @@ class Release:
         self.namespace.roll(name=name, kind=self.kind, state="rolled_back")
 
     def _scale(self, name: str) -> None:
-        """Scale the controller like `kubectl scale`."""
         if self.kind != "DaemonSet":
             with contextlib.suppress(Exception):  # the controller may be deleted
                 larger = {"spec": {"replicas": self.replicas + 1}}
@@ -303,7 +292,6 @@ class Release:
     # The release
 
     def play(self) -> None:
-        """Run the release until it ends, and assert the guarantees."""
         self.counts["releases"] += 1
         if self.hosts != ["localhost"]:
             self.counts["over several clusters"] += 1
@@ -335,7 +323,7 @@ class Release:
             self._assert_rerun_and_rollback(results["localhost"])
 
     def _roll(self, **changes: t.Any) -> Json:
-        """Run the playbook, and run it again after each kill, until it ends by itself.
+        """Run the playbook again after each kill, until it ends by itself.
 
         Return the custom stats of the last run. changes: variables that differ from the request.
         """
@@ -393,10 +381,7 @@ class Release:
             self._assert_restored()
 
     def _assert_restored(self) -> None:
-        """Assert that nothing of the split remains: no annotation, no Service, no changed weight.
-
-        Edits of the route by another client must have been retained.
-        """
+        """Assert that nothing of the split remains, and that edits of the route are retained."""
         route = self.namespace.call("GET", gateway_api.route_path(self.namespace, "edge"))
         services = self.namespace.call("GET", self.namespace.path("services"))["items"]
         (rule,) = route["spec"]["rules"]

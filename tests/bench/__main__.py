@@ -21,8 +21,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "internals" / "benchmarks.md"
-#: The heading of the section of PAGE for runs of selected rows, and the line of PAGE below which
-#: everything is generated.
+#: The heading of the section for runs of selected rows, and the line below which everything is
+#: generated.
 LATER_HEADING = "## Rows of later measurements"
 MARK = "<!-- Below: written by `.venv/bin/python tests/bench --record`. -->"
 sys.path[:0] = [str(ROOT / ".venv/collections"), str(ROOT / "tests/cluster"),

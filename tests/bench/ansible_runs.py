@@ -20,12 +20,10 @@ from table import progress
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAYBOOK = "playbook.yml"
-"""File name of the playbook that ansible-runner runs for each slice."""
+"""The playbook of a slice."""
 
 
 class Timed(NamedTuple):
-    """The wall time and the CPU time of a command, in seconds."""
-
     wall: float
     cpu: float
 
@@ -34,9 +32,7 @@ class Ansible:
     """Runs Ansible's commands on this machine, independently of the user's settings."""
 
     def __init__(self, home: Path) -> None:
-        """Use the folder `home` in place of ~/.ansible.
-
-        The folder can also contain additional collections and Python packages.
+        """Use the folder `home` in place of ~/.ansible, with additional collections and packages.
         """
         self._home = home
         self.collections = home / "collections"
@@ -60,8 +56,7 @@ class Ansible:
     def run(self, module: str, changed: bool, **arguments: Any) -> Timed:
         """Run the module once, and return its times.
 
-        changed: the value of `changed` that the result must have. Raises SystemExit if it has
-        another value, or if the task fails.
+        Raises SystemExit if the task fails, or if its result has another value of `changed`.
         """
         command = ["localhost", "-m", module, *(["-a", json.dumps(arguments)] if arguments else [])]
         ended, cost = self._timed("ansible", *command)
@@ -74,9 +69,8 @@ class Ansible:
     def run_on(self, hosts: dict[str, dict[str, Any]], module: str, **arguments: Any) -> Timed:
         """Run the module for all hosts in parallel, and return the times of the command.
 
-        hosts: the arguments of the module that differ between hosts, for each host. arguments: the
-        arguments that are equal for all hosts. Raises SystemExit unless the module changes each
-        host.
+        hosts: the arguments that differ between hosts, for each host. arguments: the arguments that
+        are equal for all hosts. Raises SystemExit unless the module changes each host.
         """
         inventory = self._home / "hosts.json"
         _write_inventory(inventory, hosts)
@@ -90,11 +84,10 @@ class Ansible:
 
     def run_playbook(self, hosts: dict[str, dict[str, Any]], limit: list[str], playbook: str,
                      **variables: Any) -> tuple[float, float]:
-        """Run a playbook for some hosts of an inventory.
+        """Run a playbook for the hosts in `limit`.
 
-        hosts: the inventory, with the variables of each host. limit: the names of the hosts for
-        which the playbook runs. Return the duration in seconds, and the peak memory in MiB of the
-        process ansible-playbook (without its forks). Raises SystemExit if the playbook fails.
+        hosts: the inventory, with the variables of each host. Return the duration in seconds, and
+        the peak memory in MiB of ansible-playbook (without its forks). Raises SystemExit.
         """
         inventory, output = self._home / "hosts.json", self._home / "output"
         _write_inventory(inventory, hosts)
@@ -114,21 +107,21 @@ class Ansible:
                    **variables: Any) -> Timed:
         """Run a playbook for the hosts of several slices at the same time.
 
-        As in AWX, each slice has its own process ansible-runner. slices: the inventory of each
-        slice, with the variables of each host. Raises SystemExit if a slice fails.
+        As in AWX, each slice has its own process ansible-runner. slices: the inventories, with the
+        variables of each host. Raises SystemExit if a slice fails.
         """
         with tempfile.TemporaryDirectory(prefix="baton-bench-slices-") as folder:
-            data = [Path(folder) / str(number) for number in range(len(slices))]
-            for path, hosts in zip(data, slices, strict=True):
+            folders = [Path(folder) / str(number) for number in range(len(slices))]
+            for path, hosts in zip(folders, slices, strict=True):
                 _write_private_data(path, hosts, playbook, variables)
             cpu, wall = cpu_of_children(), time.perf_counter()
             jobs = []
-            for path in data:
+            for path in folders:
                 with (path / "output").open("wb") as output:
                     jobs.append(subprocess.Popen(
                         ["ansible-runner", "run", str(path), "-p", PLAYBOOK],
                         env=self._environment, stdout=output, stderr=subprocess.STDOUT))
-            failed = [path for path, job in zip(data, jobs, strict=True) if job.wait()]
+            failed = [path for path, job in zip(folders, jobs, strict=True) if job.wait()]
             cost = Timed(time.perf_counter() - wall, cpu_of_children() - cpu)
             if failed:
                 progress((failed[0] / "output").read_text("utf-8"))
@@ -138,8 +131,8 @@ class Ansible:
     def play(self, plays: list[dict[str, Any]], **task_files: list[dict[str, Any]]) -> Timed:
         """Run a playbook with these plays, and return its times.
 
-        task_files: the tasks of files that the plays include, by name of the file without .yml.
-        Raises SystemExit if the playbook fails.
+        task_files: the tasks of included files, by name of the file without .yml. Raises
+        SystemExit.
         """
         for name, content in {"playbook": plays, **task_files}.items():
             (self._home / f"{name}.yml").write_text(json.dumps(content), "utf-8")
@@ -164,7 +157,7 @@ def _write_inventory(path: Path, hosts: dict[str, dict[str, Any]]) -> None:
 
 def _write_private_data(folder: Path, hosts: dict[str, dict[str, Any]], playbook: str,
                         variables: dict[str, Any]) -> None:
-    """Write the input of ansible-runner: inventory, playbook, variables and options."""
+    """Write the input of ansible-runner."""
     for name in ("env", "inventory", "project"):
         (folder / name).mkdir(parents=True)
     _write_inventory(folder / "inventory/hosts.json", hosts)
@@ -192,8 +185,7 @@ def wait_and_measure_memory(process: subprocess.Popen[bytes]) -> float:
 def _peak_memory(pid: int) -> int:
     """Return the peak memory of a process in KiB, or 0 if the process has exited.
 
-    The value is read from /proc, since getrusage() of a forked child process would also count
-    memory of the parent.
+    getrusage() of a forked child process would also count memory of the parent.
     """
     try:
         status = Path(f"/proc/{pid}/status").read_text("utf-8")

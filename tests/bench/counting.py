@@ -3,8 +3,8 @@
 
 """Count requests by metrics of the API server, and measure the CPU time of the cluster.
 
-For one client, a FlowSchema (API priority and fairness) selects the requests of its ServiceAccount.
-A metric counts the requests per FlowSchema. For all clients, another metric counts all requests.
+For one client, a FlowSchema (API priority and fairness) selects the requests of its ServiceAccount,
+and a metric counts the requests per FlowSchema.
 """
 
 from __future__ import annotations
@@ -41,10 +41,7 @@ class Counter:
                                                               "spec": spec})
 
     def total(self) -> int:
-        """Return the number of requests since the FlowSchema was created.
-
-        A restart of the API server resets the number to 0.
-        """
+        """Return the number of requests. A restart of the API server resets it to 0."""
         return self._count("dispatched")
 
     def refused(self) -> int:
@@ -68,31 +65,30 @@ class AllClients:
     """
 
     IDLE_SECONDS = 30
-    """Seconds for which the requests of an idle cluster are counted, to determine their rate."""
+    """Seconds for which the requests of an idle cluster are counted."""
 
     MAX_IDLE_RATE, TIMEOUT = 5, 300
-    """MAX_IDLE_RATE: the maximum number of requests per second of a cluster that counts as idle.
-    TIMEOUT: the maximum number of seconds to wait for an idle cluster.
-    """
+    """Requests per second, and seconds to wait for an idle cluster."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
-        #: Number of requests per second of an idle cluster; None until it has been measured.
-        self._idle: float | None = None
+        #: None until it has been measured.
+        self._idle_rate: float | None = None
 
     def count_during(self, action: Callable[[], Anything]) -> tuple[Anything, float]:
         """Call the action. Return its result, and the number of requests that it has caused.
 
-        The requests that an idle cluster would have sent in this time are subtracted.
+        The requests of an idle cluster in this time are subtracted.
         """
         before, began = self.wait_until_idle(), time.monotonic()
-        if self._idle is None:
+        if self._idle_rate is None:
             time.sleep(self.IDLE_SECONDS)
             now, later = self.total(), time.monotonic()
-            self._idle = (now - before) / (later - began)
+            self._idle_rate = (now - before) / (later - began)
             before, began = now, later
         result = action()
-        return result, self.wait_until_idle() - before - self._idle * (time.monotonic() - began)
+        requests = self.wait_until_idle() - before
+        return result, requests - self._idle_rate * (time.monotonic() - began)
 
     def wait_until_idle(self) -> int:
         """Wait until the cluster is idle, and return total(). Raises SystemExit after TIMEOUT."""
@@ -105,12 +101,11 @@ class AllClients:
         raise SystemExit(f"the API server was not idle within {self.TIMEOUT} s")
 
     def total(self) -> int:
-        """Return the number of requests since the start of the API server."""
         lines = re.findall(r"^apiserver_request_total{(.*)} (\S+)$", _metrics(self._client),
                            re.MULTILINE)
         return sum(int(float(count))
                    for labels, count in lines
-                   if _counts(dict(re.findall(r'(\w+)="([^"]*)"', labels))))
+                   if _is_counted(dict(re.findall(r'(\w+)="([^"]*)"', labels))))
 
 
 def cluster_processor_seconds(kubeconfig: str) -> float:
@@ -128,7 +123,7 @@ def processor_seconds(pid: int) -> float:
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
-def _counts(labels: dict[str, str]) -> bool:
+def _is_counted(labels: dict[str, str]) -> bool:
     """Return whether AllClients counts the requests for which the metric has these labels."""
     resource, verb = labels["resource"], labels["verb"]
     is_scheduler_request = ((resource, labels["subresource"]) == ("pods", "binding")

@@ -3,7 +3,7 @@
 
 """A clock that runs fast, so that a process that waits for hours needs only minutes.
 
-The clock is a file, so that one process can read the clock while another process changes its speed.
+It is a file, so that another process can change its speed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pathlib import Path
 _real_monotonic, _real_sleep = time.monotonic, time.sleep
 _real_wait, _RealDatetime = threading.Condition.wait, datetime.datetime
 
-#: A record of the file has three numbers: the real time and the fast time at which the speed was
-#: last changed, and the speed. The file has one byte with the index (0 or 1) of the current record,
-#: and then two records.
+#: A record has three numbers: the real time and the fast time at which the speed was last changed,
+#: and the speed. The file has a byte with the index (0 or 1) of the current record, and two
+#: records.
 _RECORD = struct.Struct("ddd")
 
 
@@ -50,10 +50,10 @@ class FastClock:
 
     def set_speed(self, speed: float) -> None:
         record = _RECORD.pack(_real_monotonic(), self.now(), speed)
-        unused = 1 - self._file[0]
-        start = 1 + unused * _RECORD.size
+        unused_index = 1 - self._file[0]
+        start = 1 + unused_index * _RECORD.size
         self._file[start:start + _RECORD.size] = record
-        self._file[0] = unused
+        self._file[0] = unused_index
 
     def now(self) -> float:
         """Return the seconds since 1970 by this clock."""
@@ -63,21 +63,16 @@ class FastClock:
     def install(self) -> None:
         """Make the clocks and the waits of Python in this process follow this clock.
 
-        Timeouts of sockets and of waits for child processes remain in real seconds, since the
-        servers and the other programs have the normal clock.
+        Timeouts of sockets and of waits for child processes remain in real seconds.
         """
         clock = self
 
         class FastDatetime(_RealDatetime):
-            """A datetime whose now() returns the time of the clock."""
-
             @classmethod
             def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
                 return cls.fromtimestamp(clock.now(), tz)
 
         class FastQueue(queue.SimpleQueue):
-            """A queue whose timeout counts the seconds of the clock."""
-
             def get(self, block: bool = True, timeout: float | None = None) -> object:
                 return super().get(block, None if timeout is None else timeout / clock.speed)
 

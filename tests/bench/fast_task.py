@@ -6,8 +6,8 @@
     python fast_task.py CLOCK STATISTICS ARGUMENTS
 
 CLOCK is the file of the clock (fast_clock.py), and ARGUMENTS is the file with the module's
-arguments. At its end, the process writes to the file STATISTICS how many watches the API server has
-ended with an error: a JSON object with the count by status code.
+arguments. At its end, the process writes to STATISTICS how many watches the API server has ended
+with an error, by status code (JSON).
 """
 
 from __future__ import annotations

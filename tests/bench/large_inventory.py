@@ -11,17 +11,14 @@ from measuring import Bench, measure_alternately, new_versions
 from playground import Playground, playgrounds
 from table import Row
 
-#: COUNT: number of ReplicationControllers, and number of hosts in the inventory. SELECTED: how many
-#: of them a task updates. THREADS: number of threads that create the ReplicationControllers.
+#: Number of ReplicationControllers and of hosts, number of those that a task updates, and number of
+#: threads that create the ReplicationControllers.
 COUNT, SELECTED, THREADS = 10_000, 10, 8
 
 
 def large_inventory(bench: Bench) -> list[Row]:
-    """Measure whether other controllers and other hosts make a task more expensive.
-
-    Compare a task that updates ten of 10,000 controllers in a namespace with a task that updates
-    ten of ten controllers. Compare a playbook for ten hosts in an inventory of 10,000 hosts with a
-    playbook for ten hosts in an inventory of ten hosts.
+    """Compare tasks for ten of 10,000 and of ten controllers, and playbooks for ten of 10,000 and
+    of ten hosts.
     """
     with playgrounds(bench.kubeconfig, 2) as (crowded, alone):
         idle_names = [f"other-{number}" for number in range(COUNT - SELECTED)]

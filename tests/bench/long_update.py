@@ -4,9 +4,9 @@
 """Measure whether an update that waits for hours needs more and more resources.
 
 The clock of the update runs fast, so that the hours take minutes. The API server, etcd and the
-controllers are real, and have the normal clock. In each hour of the update, the API server is
-killed and restarted, one token is revoked before it expires, and another token expires and is
-replaced by the exec plugin. The API server ends each watch after one real second.
+controllers have the normal clock. In each hour of the update, the API server is killed and
+restarted, one token is revoked, and another token expires and is replaced by the exec plugin. The
+API server ends each watch after one real second.
 """
 
 from __future__ import annotations
@@ -34,15 +34,12 @@ from measuring import Bench
 from playground import Playground
 from table import Row, progress
 
-#: HOURS: number of hours that the update takes by its own clock. SPEED: seconds of this clock per
-#: real second. PODS: number of pods.
+#: Hours of the update by its own clock, seconds of this clock per real second, and pods.
 HOURS, SPEED, PODS = 8, 160.0, 3
 
-#: The minutes of each hour at which the token is revoked, the API server is restarted, and the next
-#: token is issued.
+#: Minutes of each hour.
 REVOKED, RESTARTED, ISSUED = 15, 40, 55
-#: A token expires at this minute of the next hour. The client renews a token five minutes before it
-#: expires.
+#: A token expires at this minute of the next hour. The client renews it five minutes earlier.
 EXPIRY = 5
 
 SETTLING_SECONDS = 2.0
@@ -52,42 +49,35 @@ SAMPLE_SECONDS = 0.2
 """Real seconds between two samples."""
 
 END_TIMEOUT = 120
-"""Timeout in seconds of the rest of the update, from the moment when a node is available again."""
+"""Timeout in seconds of the rest of the update after the last hour."""
 
 PLUGIN = 'echo >> "$0.runs"; cat "$0"'
-"""The exec plugin: a shell script that prints the file of the credential ($0), and logs its runs.
-"""
+"""The exec plugin: prints the file of the credential ($0), and logs its runs."""
 
 
 class Sample(NamedTuple):
-    """The resources that a process uses at a moment."""
-
     #: In MiB.
     memory: float
     threads: int
-    #: Number of open file descriptors.
     descriptors: int
-    #: Processor time since the start of the process in seconds.
+    #: In seconds since the start of the process.
     processor: float
 
 
 class Hour(NamedTuple):
     """The resources that the process has used in an hour of the update."""
 
-    #: The medians of the samples of this hour.
+    #: Medians of the samples.
     memory: float
     threads: float
     descriptors: float
-    #: Number of requests, and seconds of processor time, in this hour.
+    #: Requests, and seconds of processor time, in this hour.
     requests: int
     processor: float
 
 
 def long_update(bench: Bench) -> list[Row]:
-    """Compare the last hour of an update with its second hour.
-
-    There is only one such update: bench.runs is ignored.
-    """
+    """Compare the last hour of an update with its second hour. bench.runs is ignored."""
     what = f"an update of {HOURS} hours"
     if external_kubeconfig():
         reason = "KUBECONFIG names the cluster, whose API server cannot be restarted"
@@ -125,7 +115,7 @@ def long_update(bench: Bench) -> list[Row]:
 class _Credential:
     """The file whose content the exec plugin prints, and the tokens in it.
 
-    Each token is bound to a Secret. A token becomes invalid when its Secret is deleted.
+    A token becomes invalid when the Secret to which it is bound is deleted.
     """
 
     def __init__(self, client: kubernetes.client.ApiClient, namespace: str, path: Path) -> None:
@@ -133,7 +123,7 @@ class _Credential:
         self.path, self._secrets = path, []
 
     def issue(self, expiry: float) -> None:
-        """Write a new token to the file. expiry: when it expires, in seconds since 1970."""
+        """Write a new token to the file. expiry: in seconds since 1970."""
         secret = self._core.create_namespaced_secret(
             self._namespace, {"metadata": {"generateName": "token-"}}).metadata.name
         reference = {"kind": "Secret", "apiVersion": "v1", "name": secret}
@@ -154,15 +144,12 @@ class _Credential:
         del self._secrets[:-1]
 
     def user(self) -> dict[str, Any]:
-        """Return the user of a kubeconfig whose token comes from the exec plugin."""
         return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh",
                          "args": ["-c", PLUGIN, str(self.path)], "interactiveMode": "Never"}}
 
 
 class _Update:
-    """A context manager that runs the task of the long update in a separate process, without
-    Ansible.
-    """
+    """A context manager that runs the task in a separate process, without Ansible."""
 
     def __init__(self, kubeconfig: str, playground: Playground, folder: Path) -> None:
         self._playground, self._folder = playground, folder
@@ -171,9 +158,8 @@ class _Update:
         self._clock = FastClock.create(folder / "clock")
         self._credential = _Credential(client, playground.namespace, folder / "credential")
         self._samples: list[Sample] = []
-        #: Number of requests before the last restart of the API server. After a restart, the API
-        #: server counts requests from zero again.
-        self._requests = 0
+        #: Number of requests before the last restart of the API server, which resets its count.
+        self._earlier_requests = 0
 
     def __enter__(self) -> _Update:
         config = json.loads(Path(self._playground.kubeconfig).read_text("utf-8"))
@@ -204,10 +190,7 @@ class _Update:
         self._output.close()
 
     def pass_hour(self, number: int) -> Hour:
-        """Wait until hour `number` (from 0) of the update has passed, and return its Hour.
-
-        Meanwhile, cause the events of this hour.
-        """
+        """Wait until hour `number` (from 0) of the update has passed, and cause its events."""
         began, requests = self._sample(), self._total_requests()
         self._samples.clear()
         end = number + 1
@@ -232,7 +215,7 @@ class _Update:
     def complete(self) -> float:
         """Make the node available again, and return the seconds until the update is complete.
 
-        Raises SystemExit if the update does not complete.
+        Raises SystemExit if it does not complete.
         """
         self._clock.set_speed(1)
         began = time.perf_counter()
@@ -259,14 +242,14 @@ class _Update:
     def _restart(self) -> None:
         """Kill and restart the API server. Meanwhile, the clock has the normal speed."""
         self._clock.set_speed(1)
-        self._requests += self._playground.requests()
+        self._earlier_requests += self._playground.requests()
         self._cluster.stop("kube-apiserver", kill=True)
         self._cluster.start("kube-apiserver")
         time.sleep(SETTLING_SECONDS)
         self._clock.set_speed(SPEED)
 
     def _total_requests(self) -> int:
-        return self._requests + self._playground.requests()
+        return self._earlier_requests + self._playground.requests()
 
     def _pass_until(self, hour: int, minute: int) -> None:
         """Collect samples until this hour and minute of the update (on the fast clock)."""

@@ -15,11 +15,9 @@ from table import LONG_RUNS, progress
 
 @dataclass(frozen=True)
 class Bench:
-    """The cluster and the programs of a measurement."""
-
     kubeconfig: str
     ansible: Ansible
-    #: Number of runs of each action.
+    #: Of each action.
     runs: int
 
     def with_fewer_runs(self) -> Bench:
@@ -31,8 +29,8 @@ def measure_alternately(bench: Bench, what: str, *actions: Callable[[], object],
                         is_warm: bool = False) -> list[list]:
     """Call all actions in turn, bench.runs times, and return a list of results for each action.
 
-    what: a name for the progress lines. is_warm: whether there is nothing to warm up. Otherwise,
-    each action is called once more at the beginning, and the result is dropped.
+    is_warm: whether there is nothing to warm up. Otherwise, each action is called once more at the
+    beginning, and the result is dropped.
     """
     results = []
     for number in range(1 if is_warm else 0, bench.runs + 1):

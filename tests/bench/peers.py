@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Install kubernetes.core, with which the benchmarks compare this collection.
-
-It is installed only once, in the user's cache and not in .venv.
+"""Install kubernetes.core, with which the benchmarks compare this collection, in the user's cache.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ ANSIBLE = "ansible==12.3.0"
 """A package on PyPI that contains a kubernetes.core for the ansible-core in .venv."""
 
 NEEDED = ("jsonpatch==1.33", "jsonpointer==3.0.0")
-"""The packages that kubernetes.core needs in addition to the package kubernetes."""
+"""Requirements of kubernetes.core in addition to the package kubernetes."""
 
 
 def add_kubernetes_core(ansible: Ansible) -> str:

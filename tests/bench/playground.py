@@ -38,43 +38,39 @@ TIMEOUT = 300
 """Timeout in seconds of each wait, and of each command of kubectl."""
 
 STUCK_SECONDS = 5
-"""Seconds after which a StatefulSet counts as stuck if one of its pods is still unready."""
+"""Seconds with an unready pod after which a StatefulSet counts as stuck."""
 
 NODES_OF = "baton.test/bench"
-"""Key of the label and of the taint that the fake nodes of a namespace have."""
+"""Label and taint of the fake nodes of a namespace."""
 
 CLOSED, OPENED = "no more pods are created for it", "updated"
-"""The texts after the colon in the progress lines at which the handover starts and ends."""
+"""Texts in the progress lines at which the handover starts and ends."""
 
 Json = dict[str, Any]
 
 
 class Rollout(NamedTuple):
-    """Measurements of one rollout."""
-
     seconds: float
     #: Number of requests of the client.
     requests: int
-    #: Seconds from the start until all pods are new and available. A handover may follow.
+    #: Seconds until all pods are new and available. A handover may follow.
     until_new: float
     #: Seconds for which both templates are closed (no pods can be created) during the handover, and
     #: seconds from the closing until foo owns all pods.
     closed: float = 0
     until_reparented: float = 0
-    #: Number of steps of the update.
     steps: int = 0
-    #: Number of bytes in all answers (including the events of watches), and in the answers to
-    #: patches only.
+    #: Bytes in all answers (including the events of watches), and in the answers to patches.
     bytes: int = 0
     patched: int = 0
     #: CPU time of the client in seconds, and seconds for which it has waited for answers.
     processor: float = 0
     answers: float = 0
-    #: On a slow connection, the number of requests that the client has sent one after the other.
+    #: On a slow connection, the number of requests that were sent one after the other.
     sequential_requests: int = 0
-    #: Seconds from the start until the first write.
+    #: Seconds until the first write.
     until_begun: float = 0
-    #: CPU time in seconds that the cluster has used during the rollout.
+    #: CPU time of the cluster in seconds.
     cluster_processor: float = 0
 
 
@@ -84,16 +80,16 @@ class HandoverTimes(NamedTuple):
     #: As in Rollout.
     closed: float
     until_reparented: float
-    #: Seconds that the same number of equally large patches take without a handover.
+    #: Seconds that equal patches take without a handover.
     bare: float
-    #: Number of pods that had no controller at some time during the update, and number of pods that
-    #: the update has created in addition to the new pods. A separate process observes both.
+    #: Number of pods that had no controller at some time, and number of pods that were created in
+    #: addition to the new pods. A separate process observes both.
     without_controller: int
     surplus: int
 
 
 class ConvergedTimes(NamedTuple):
-    """The parts of a task that changes nothing, in seconds. The imports are not included."""
+    """The parts of a task that changes nothing, in seconds, without the imports."""
 
     #: Reading the kubeconfig.
     connection: float
@@ -111,9 +107,9 @@ class FleetRollout(NamedTuple):
     requests: int
     #: Peak memory of the client in MiB.
     memory: float
-    #: Number of requests that the API server has rejected with 429 (Too Many Requests).
+    #: Number of requests rejected with 429 (Too Many Requests).
     refused: int
-    #: CPU time of the client, and CPU time that the cluster has used meanwhile, in seconds.
+    #: CPU time of the client and of the cluster, in seconds.
     processor: float
     cluster_processor: float
     #: CPU time in seconds in which a client reads one of the controllers as often as the task sends
@@ -122,10 +118,7 @@ class FleetRollout(NamedTuple):
 
 
 class Playground:
-    """A context manager that provides a namespace, in which updates are measured.
-
-    The client under test uses a ServiceAccount of the namespace.
-    """
+    """A context manager that provides a namespace, in which updates are measured."""
 
     def __init__(self, kubeconfig: str, is_far: bool = False) -> None:
         """Connect to the cluster. is_far: whether the clients under test have a slow connection."""
@@ -168,9 +161,7 @@ class Playground:
     # Controllers
 
     def create(self, kind: str, replicas: int, image: str, name: str) -> None:
-        """Create a Deployment with a surge of one pod or, for any other kind, a
-        ReplicationController.
-        """
+        """Create a Deployment with a surge of one pod, or else a ReplicationController."""
         if kind == "Deployment":
             self.create_deployment(replicas, image, 1, name)
         else:
@@ -199,7 +190,6 @@ class Playground:
         return manifest
 
     def create_stateful_set(self, replicas: int, image: str, name: str = "baz") -> None:
-        """Create a StatefulSet, whose pods are replaced in sequence."""
         spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}},
                 "template": _template(name, image),
                 "serviceName": name}
@@ -219,7 +209,6 @@ class Playground:
                 "status": {"capacity": size, "allocatable": size}})
 
     def cordon_nodes(self, is_cordoned: bool) -> None:
-        """Cordon or uncordon the nodes of this namespace."""
         nodes = self._core.list_node(label_selector=f"{NODES_OF}={self.namespace}").items
         for node in nodes:
             self._core.patch_node(node.metadata.name, {"spec": {"unschedulable": is_cordoned}})
@@ -232,10 +221,7 @@ class Playground:
         return template
 
     def create_daemon_set(self, nodes: int, image: str, name: str = "qux") -> None:
-        """Create `nodes` fake nodes, and a DaemonSet with a pod on each of them.
-
-        An update replaces the pods in sequence.
-        """
+        """Create `nodes` fake nodes, and a DaemonSet with a pod on each of them."""
         self.create_nodes(nodes)
         template = self.pinned_template(name, image)
         spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
@@ -247,10 +233,7 @@ class Playground:
             "the pods of a DaemonSet are not available")
 
     def make_stuck(self, name: str = "baz") -> None:
-        """Update a StatefulSet to an unschedulable template, and restore the template.
-
-        The unschedulable pod then blocks the StatefulSet.
-        """
+        """Block a StatefulSet by an unschedulable pod: change its template, and restore it."""
         before = self._apps.read_namespaced_stateful_set(name, self.namespace)
         for scheduler, updated in (("none", 1),
                                    (before.spec.template.spec.scheduler_name,
@@ -288,7 +271,6 @@ class Playground:
                     "pods are not available")
 
     def until_unschedulable(self) -> None:
-        """Wait until the scheduler finds no node for a pod."""
         self._until(lambda: any(condition.reason == "Unschedulable"
                                 for pod in self._core.list_namespaced_pod(self.namespace).items
                                 for condition in pod.status.conditions or ()),
@@ -321,9 +303,9 @@ class Playground:
         request = parse_request(task)
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
                                     request.namespace, choose(request).watches)
-        line = SlowConnection() if self._is_far else None
-        if line:
-            line.delay(gateway.http.connection.pool)
+        slow_connection = SlowConnection() if self._is_far else None
+        if slow_connection:
+            slow_connection.delay(gateway.http.connection.pool)
         answers = Answers(gateway)
         try:
             result = driver.run(choose(request), request, gateway, driver.Clock(), say)
@@ -345,14 +327,14 @@ class Playground:
             answers.bytes("PATCH"),
             processor,
             answers.seconds,
-            len(line.sequential_requests) if line else 0,
+            len(slow_connection.sequential_requests) if slow_connection else 0,
             times.get("update", began) - began,
         )
 
     def roll_and_hand_over(self, pods: int, image: str) -> HandoverTimes:
         """Update foo, which has `pods` pods, and measure the handover and plain patches.
 
-        The update pauses before the handover until all old pods have been deleted.
+        Before the handover, the update pauses until all old pods have been deleted.
         """
         task = {"name": "foo", "namespace": self.namespace, "image": image, "max_surge": "100%",
                 "max_unavailable": "100%"}
@@ -412,15 +394,11 @@ class Playground:
                                  "--poll-interval=100ms"])
 
     def rollout_by_kubectl(self, path: Path, resource: str, image: str) -> Rollout:
-        """Update a controller with `kubectl set image`, and wait with `kubectl rollout status`.
-
-        resource: the controller, such as "statefulset/baz".
-        """
+        """Update a controller, such as "statefulset/baz", with `kubectl set image`, and wait."""
         return self._by_kubectl(path, ["set", "image", resource, f"web={image}"],
                                 ["rollout", "status", resource])
 
     def _by_kubectl(self, path: Path, *commands: list[str]) -> Rollout:
-        """Run kubectl commands one after the other, and measure them together."""
         before, began = self._client_requests.total(), time.perf_counter()
         for words in commands:
             command = [str(path), "--kubeconfig", self.kubeconfig, "--cache-dir", self._folder.name,
@@ -433,7 +411,6 @@ class Playground:
         return Rollout(seconds, self._client_requests.total() - before, seconds)
 
     def version(self) -> str:
-        """Return the current resourceVersion of the pods."""
         return self._core.list_namespaced_pod(self.namespace, limit=1).metadata.resource_version
 
     def created_since(self, version: str) -> int:
@@ -503,22 +480,19 @@ class Playground:
         return seconds
 
     def roll_deployments(self, image: str) -> Rollout:
-        """Patch all Deployments, and wait until their rollouts are complete."""
-        return self._roll("deployment", image)
+        return self._patch_and_wait("deployment", image)
 
     def roll_stateful_sets(self, image: str) -> Rollout:
-        """Patch all StatefulSets, and wait until their rollouts are complete."""
-        return self._roll("stateful_set", image)
+        return self._patch_and_wait("stateful_set", image)
 
     def roll_daemon_sets(self, image: str) -> Rollout:
-        """Patch all DaemonSets, and wait until their rollouts are complete."""
-        return self._roll("daemon_set", image)
+        return self._patch_and_wait("daemon_set", image)
 
-    def _roll(self, resource: str, image: str) -> Rollout:
+    def _patch_and_wait(self, resource: str, image: str) -> Rollout:
         """Patch all objects of a resource, such as "stateful_set", as the administrator.
 
-        Wait until their rollouts are complete, and return the measurements. Only the requests of
-        the Deployment controller are counted.
+        Wait until their rollouts are complete. Only the requests of the Deployment controller are
+        counted.
         """
         before = self._peer_requests.total()
         client = kubernetes.config.new_client_from_config(self._administrator)
@@ -547,8 +521,8 @@ class Playground:
     def _changes(self, listing: Callable[..., Any], listed: Any) -> Iterator[Any]:
         """Yield the objects of a list, and then each object that changes, until TIMEOUT.
 
-        If the watch expires, list the objects again, and yield them. listing: the function that
-        lists the objects. listed: the list from which the watch starts.
+        If the watch expires, yield the objects of a new list. listing: the function that lists the
+        objects.
         """
         while True:
             yield from listed.items
@@ -565,10 +539,7 @@ class Playground:
             listed = listing(self.namespace)
 
     def kubeconfig_for(self, url: str) -> str:
-        """Write a kubeconfig in which the URL of a proxy replaces that of the API server.
-
-        Return the path of the kubeconfig.
-        """
+        """Write a kubeconfig with the URL of a proxy, and return its path."""
         config = json.loads(Path(self.kubeconfig).read_text("utf-8"))
         config["clusters"][0]["cluster"] = {"server": url}
         path = Path(self._folder.name) / "kubeconfig-of-proxy"
@@ -576,10 +547,7 @@ class Playground:
         return str(path)
 
     def _client_kubeconfig(self) -> Json:
-        """Create the ServiceAccount of the client, and return the content of its kubeconfig.
-
-        The ServiceAccount has the permissions that the collection and kubectl need.
-        """
+        """Create the ServiceAccount of the client, and return the content of its kubeconfig."""
         self._core.create_namespaced_service_account(self.namespace,
                                                      {"metadata": {"name": "client"}})
         access = kubernetes.client.RbacAuthorizationV1Api(self._client)
@@ -607,7 +575,7 @@ class Playground:
 
 @contextlib.contextmanager
 def playgrounds(kubeconfig: str, count: int) -> Iterator[list[Playground]]:
-    """Provide `count` playgrounds. Their namespaces are all deleted at the same time."""
+    """Provide `count` playgrounds, whose namespaces are all deleted at the same time."""
     with contextlib.ExitStack() as stack:
         members = [stack.enter_context(Playground(kubeconfig)) for _number in range(count)]
         yield members
@@ -620,11 +588,11 @@ class Answers:
 
     def __init__(self, gateway: KubernetesGateway) -> None:
         self._answers: list[tuple[str, Any]] = []
-        #: Number of bytes in the events of watches, which are counted separately.
+        #: Bytes in the events of watches, which are counted separately.
         self._streamed = 0
         #: Seconds in which at least one request (other than a watch) has waited for its answer.
         self.seconds = 0.0
-        #: Number of requests that are waiting, and the time since which at least one is waiting.
+        #: Number of waiting requests, and the time since which at least one is waiting.
         self._waiting = 0
         self._since = 0.0
         self._lock = threading.Lock()
@@ -675,7 +643,7 @@ def _template(app: str, image: str) -> Json:
 def _is_complete(controller: Any, nodes: int | None = None) -> bool:
     """Return whether the rollout of a controller is complete.
 
-    nodes: the number of nodes on which a DaemonSet must run (default: as its status says).
+    nodes: the number of nodes of a DaemonSet (default: as its status says).
     """
     status = controller.status
     if isinstance(controller, kubernetes.client.V1DaemonSet):

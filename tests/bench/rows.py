@@ -32,15 +32,15 @@ from slices import slices
 from table import Row, progress
 
 KUBECTL = "kubectl-1.17"
-#: Name of a cluster whose controller manager has the default limit of 20 requests per second.
+#: A cluster whose controller manager has the default limit of 20 requests per second.
 THROTTLED = embedded.checkout_cluster_name("bench-throttled")
 
-#: Seconds by which a request takes longer if the cluster is in another region.
+#: Seconds by which a request to another region takes longer.
 LATENCY = 0.1
 
 
 def converged_task(bench: Bench) -> list[Row]:
-    """Compare a task that changes nothing with a task of kubernetes.core that changes nothing.
+    """Compare a task that changes nothing with one of kubernetes.core.
 
     The time of `ansible -m ping` is subtracted from both.
     """
@@ -69,9 +69,9 @@ def _converged_rows(bench: Bench, playground: Playground, peer: str, definition:
         lambda: playground.look(**task),
     )
 
-    def above(runs: list[Timed], kind: str) -> list[float]:
-        base = median(getattr(run, kind) for run in ping)
-        return [getattr(run, kind) - base for run in runs]
+    def above(runs: list[Timed], field: str) -> list[float]:
+        base = median(getattr(run, field) for run in ping)
+        return [getattr(run, field) - base for run in runs]
 
     what = (f"a converged task, {kind}, above the {median(run.wall for run in ping):.2f} s of "
             f"`ansible -m ping`")
@@ -147,8 +147,7 @@ def _all_requests(what: str, pods: int, ours: list[tuple[Rollout, float]], peer:
 def real_kubelet(bench: Bench) -> list[Row]:
     """Count the requests of all clients per replaced pod, on a node with a real kubelet.
 
-    A real kubelet sends more requests than KWOK: it writes the status of a pod several times
-    instead of once, and creates Events.
+    Unlike KWOK, it writes the status of a pod several times, and creates Events.
     """
     pods, surge = 20, "25%"
     what, peer = f"{pods} pods on a real kubelet, surge {surge}", "Deployment controller"
@@ -205,9 +204,7 @@ def deployment_of_100(bench: Bench) -> list[Row]:
 
 
 def stateful_sets(bench: Bench) -> list[Row]:
-    """Measure updates of StatefulSets, whose pods are replaced in sequence, and rollbacks after a
-    pod was stuck.
-    """
+    """Measure updates of StatefulSets, and rollbacks after a pod was stuck."""
     return [row for pods in (20, 100) for row in _stateful_set(bench, pods)]
 
 
@@ -222,18 +219,18 @@ def _stateful_set(bench: Bench, pods: int) -> list[Row]:
             ours.make_stuck()
             return ours.roll(**task, namespace=ours.namespace, state="rolled_back")
 
-        rows, (back,) = _compare_with_patch_and_kubectl(bench, what, pods, ours, kubectl_playground,
-                                                        "statefulset/baz", task,
-                                                        peers.roll_stateful_sets, roll_back)
+        rows, (rollbacks,) = _compare_with_patch_and_kubectl(
+            bench, what, pods, ours, kubectl_playground, "statefulset/baz", task,
+            peers.roll_stateful_sets, roll_back)
     return [*rows,
             Row(f"{what}: `rolled_back` of a stuck update, which the cluster never ends",
-                [run.seconds for run in back])]
+                [run.seconds for run in rollbacks])]
 
 
 def daemon_sets(bench: Bench) -> list[Row]:
     """Measure updates of DaemonSets, to their end and to a pause.
 
-    In an update to a pause, the task itself deletes the old pods on the first nodes.
+    Before a pause, the task itself deletes the old pods on the first nodes.
     """
     return [row for nodes in (20, 100) for row in _daemon_set(bench, nodes)]
 
@@ -274,10 +271,9 @@ def _compare_with_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Pl
                                     *more_actions: Callable[[], Rollout]) -> tuple[list[Row], list]:
     """Compare a task with a bare patch that is followed by a watch, and with kubectl.
 
-    what: the title of the rows. pods: the number of pods that an update replaces. resource: the
-    controller for kubectl, such as "statefulset/baz". task: the options of the task without
-    namespace and image. patch: a function that patches the controllers to an image, and waits.
-    more_actions: other actions that are measured alternately with these three.
+    pods: the number of pods that an update replaces. resource: the controller for kubectl, such as
+    "statefulset/baz". task: the options of the task without namespace and image. patch: patches the
+    controllers to an image, and waits. more_actions: measured alternately with these three.
 
     Return the rows, and a list of results for each of `more_actions`.
     """
@@ -304,9 +300,7 @@ def _compare_with_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Pl
 
 
 def throttled(bench: Bench) -> list[Row]:
-    """Compare rollouts on a cluster whose controller manager is slow: it has the default limit of
-    20 requests per second.
-    """
+    """Compare rollouts by a controller manager with the default limit of 20 requests per second."""
     pods, surge = 100, "25%"
     with (embedded.up(THROTTLED, controller_manager_qps=20) as cluster,
           Playground(cluster.kubeconfig) as ours,
@@ -348,10 +342,7 @@ def throttled(bench: Bench) -> list[Row]:
 
 
 def slow_line(bench: Bench) -> list[Row]:
-    """Compare updates of 20 pods with a Deployment, on a connection with 300 ms per request.
-
-    The new pods are available at once, or after 3 s.
-    """
+    """Compare updates of 20 pods with a Deployment, on a connection with 300 ms per request."""
     return [row for surge, seconds, max_requests in ((1, 0, 50), ("25%", 0, 20), (1, 3, None))
             for row in _slow_line(bench.with_fewer_runs(), surge, seconds, max_requests)]
 
@@ -394,9 +385,7 @@ def _slow_line(bench: Bench, surge: int | str, seconds: int,
 
 
 def kubectl(bench: Bench) -> list[Row]:
-    """Compare an update of 50 pods, one after the other, with kubectl and with a Deployment.
-
-    kubectl 1.17 is the last version that has the command rolling-update.
+    """Compare an update of 50 pods, one after the other, with kubectl 1.17 and with a Deployment.
     """
     pods = 50
     program = binaries.provide([KUBECTL])[KUBECTL]
@@ -428,18 +417,16 @@ def kubectl(bench: Bench) -> list[Row]:
 
 
 def handover(bench: Bench, pods: int) -> list[Row]:
-    """Measure the handover of an update, without the rest of the update.
+    """Measure the handover of an update, from the closing of both templates to their opening.
 
-    The handover lasts from the closing of both templates to their opening. Before it, the update
-    pauses until every old pod has been deleted.
+    Before it, the update pauses until every old pod has been deleted.
     """
     return _handover(bench.with_fewer_runs(), bench.kubeconfig, pods, f"handover of {pods} pods",
                      {1000: 4}.get(pods))
 
 
 def handover_throttled(bench: Bench) -> list[Row]:
-    """Measure a handover on a cluster whose controller manager is slow: it has the default limit of
-    20 requests per second.
+    """Measure a handover by a controller manager with the default limit of 20 requests per second.
     """
     pods = 500
     with embedded.up(THROTTLED, controller_manager_qps=20) as cluster:
@@ -451,8 +438,8 @@ def _handover(bench: Bench, kubeconfig: str, pods: int, what: str,
               max_seconds: float | None) -> list[Row]:
     """Measure a handover of `pods` pods.
 
-    max_seconds: the goal for the duration of the handover. None: there is no goal, neither for the
-    duration nor for the ratio to plain patches.
+    max_seconds: the goal. None: there is no goal, neither for the duration nor for the ratio to
+    plain patches.
     """
     versions = new_versions()
     with Playground(kubeconfig) as playground:
@@ -464,7 +451,6 @@ def _handover(bench: Bench, kubeconfig: str, pods: int, what: str,
 
 
 def _handover_rows(what: str, runs: list[HandoverTimes], max_seconds: float | None) -> list[Row]:
-    """Return the rows of a handover. max_seconds: as in _handover()."""
     return [
         Row(f"{what}: from closed to open", [run.closed for run in runs], "the same patches alone",
             [run.bare for run in runs],
@@ -479,10 +465,7 @@ def _handover_rows(what: str, runs: list[HandoverTimes], max_seconds: float | No
 
 
 def sizes(bench: Bench) -> list[Row]:
-    """Measure how the requests of an update depend on the number of pods.
-
-    All pods are replaced in one step.
-    """
+    """Measure how the requests of an update in one step depend on the number of pods."""
     rows: list[Row] = []
     measured: dict[int, list[Rollout]] = {}
     for pods in (4, 10, 100, 1000):
@@ -509,8 +492,7 @@ def sizes(bench: Bench) -> list[Row]:
 def _in_one_step(bench: Bench, pods: int) -> tuple[list[Rollout], list[int]]:
     """Update `pods` pods in one step, several times.
 
-    Return a list of the measurements of each update, and a list of the number of pods that each
-    update has created.
+    Return the measurements of each update, and the number of pods that each has created.
     """
     versions = new_versions()
     with Playground(bench.kubeconfig) as playground:
@@ -529,10 +511,7 @@ def _in_one_step(bench: Bench, pods: int) -> tuple[list[Rollout], list[int]]:
 
 
 def sizes_of_deployments(bench: Bench) -> list[Row]:
-    """Measure how the requests of a task on a Deployment depend on the number of pods.
-
-    The Deployment controller, and not the task, chooses the steps.
-    """
+    """Measure how the requests of a task on a Deployment depend on the number of pods."""
     rows: list[Row] = []
     first: list[Rollout] = []
     for pods in (4, 10, 100, 1000):
@@ -560,17 +539,14 @@ def _deployment_rollouts(bench: Bench, pods: int) -> list[Rollout]:
 
 
 def fleet(bench: Bench) -> list[Row]:
-    """Compare a task for 100 controllers of 3 pods with a task for a single controller, and with
-    100 Deployments that are updated in parallel.
-    """
+    """Compare a task for 100 controllers with a task for one, and with 100 Deployments."""
     return [*_fleet_of_100(bench, "ReplicationController"), *_fleet_of_100(bench, "Deployment")]
 
 
 def _fleet_of_100(bench: Bench, kind: str) -> list[Row]:
     """Return the rows for 100 controllers of a kind.
 
-    The goal allows the time of two things together: a task for one controller, and 100 Deployments
-    that are updated in parallel.
+    The goal allows the time of a task for one controller and of 100 Deployments together.
     """
     count, pods = 100, 3
     many, single_runs, theirs = _fleet(bench, kind, count, pods, concurrency=count)
@@ -591,8 +567,7 @@ def _fleet_of_100(bench: Bench, kind: str) -> list[Row]:
 def large_fleet(bench: Bench) -> list[Row]:
     """Compare a task for up to 1,000 ReplicationControllers with the same number of Deployments.
 
-    Each controller has 2 pods. The task updates 50 ReplicationControllers at a time. The
-    Deployments are updated in parallel.
+    The task updates 50 ReplicationControllers at a time. The Deployments are updated in parallel.
     """
     kind, rows, processors = "ReplicationController", [], os.cpu_count() or 1
     few = None
@@ -627,12 +602,10 @@ def large_fleet(bench: Bench) -> list[Row]:
 
 def _fleet(bench: Bench, kind: str, count: int, pods: int,
            concurrency: int) -> tuple[list[FleetRollout], list[FleetRollout], list[Rollout]]:
-    """Measure three actions, and return the list of measurements of each.
-
-    The actions are a task that updates `count` controllers, a task that updates a single
-    controller, and the parallel update of `count` Deployments.
+    """Measure a task for `count` controllers, a task for one, and `count` Deployments in parallel.
 
     kind: the kind of the controllers in the tasks. pods: the number of pods of each controller.
+    Return the list of measurements of each.
     """
     with (Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as single,
           Playground(bench.kubeconfig) as peers):
@@ -656,10 +629,7 @@ def _fleet(bench: Bench, kind: str, count: int, pods: int,
 
 
 def role(bench: Bench) -> list[Row]:
-    """Compare the role image_bump with a playbook that contains the same updates and checks.
-
-    The release has three stages with one check each.
-    """
+    """Compare the role image_bump with a playbook that contains the same updates and checks."""
     stages = "10%", "50%", "100%"
     check = [{"name": "Check the new pods", "ansible.builtin.debug": {"msg": "ready"}}]
     with Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as theirs:
@@ -668,10 +638,11 @@ def role(bench: Bench) -> list[Row]:
             playground.until_ready()
         versions = new_versions()
 
-        def play(playground: Playground, **play: Any) -> float:
+        def play(playground: Playground, **keywords: Any) -> float:
             connection = {"kubeconfig": playground.kubeconfig, "namespace": playground.namespace}
             plays = [{"hosts": "localhost", "connection": "local", "gather_facts": False,
-                      "module_defaults": {"group/baton.kubernetes.kubernetes": connection}, **play}]
+                      "module_defaults": {"group/baton.kubernetes.kubernetes": connection},
+                      **keywords}]
             return bench.ansible.play(plays, check=check).wall
 
         def by_role() -> float:
@@ -699,11 +670,10 @@ def role(bench: Bench) -> list[Row]:
 
 
 def region(bench: Bench, count: int) -> list[Row]:
-    """Compare one command for all clusters of a region with commands for single clusters.
+    """Compare one command for all clusters of a region with the slowest of three commands for one.
 
-    Three commands, each for one cluster, run one after the other, and the slowest of them is
-    compared. Each request takes 100 ms longer than usual. The clusters are actually namespaces of
-    one cluster, so that only the cost on the control node is measured.
+    Each request takes 100 ms longer. The clusters are namespaces of one cluster, so that only the
+    cost on the control node is measured.
     """
     alone, seconds = 3, 3
     with playgrounds(bench.kubeconfig, count) as clusters, Proxy(bench.kubeconfig) as line:

@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Measure a job of AWX that is sliced: the clusters of a region are distributed over several
-control nodes.
+"""Measure a job of AWX that is sliced: the clusters of a region are distributed over control nodes.
 """
 
 from __future__ import annotations
@@ -22,12 +21,9 @@ CLUSTERS, CONCURRENCY = 10, 50
 def slices(bench: Bench, controllers: int, counts: Sequence[int]) -> list[Row]:
     """Compare jobs with different numbers of slices.
 
-    controllers: the number of ReplicationControllers, which are distributed evenly over all
-    clusters. counts: the numbers of slices. Each is compared with the first number, and with the
-    Deployment controller.
-
-    The clusters are actually namespaces of one cluster, and the control nodes are processes on this
-    machine.
+    controllers: the number of ReplicationControllers, distributed evenly over all clusters. counts:
+    the numbers of slices. The clusters are namespaces of one cluster, and the control nodes are
+    processes on this machine.
     """
     with (playgrounds(bench.kubeconfig, CLUSTERS) as clusters,
           Playground(bench.kubeconfig) as peers):

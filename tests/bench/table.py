@@ -37,11 +37,9 @@ class Row:
     peer: Sequence[float] = ()
     unit: str = " s"
     ratio_goal: float | None = None
-    """Goal: the maximum ratio of the median of `ours` to that of `peer`. None: no goal."""
+    """The maximum ratio of the medians."""
     max_value: float | None = None
-    """Goal: the maximum median of `ours`. If the goal is 0, each run must have the value 0. None:
-    no goal.
-    """
+    """The maximum median of `ours`. If it is 0, each run must have the value 0."""
 
     @property
     def ratio(self) -> float:
@@ -60,8 +58,7 @@ class Row:
 
 
 def format_rows(rows: list[Row]) -> list[str]:
-    """Return the lines of a table: for each row the medians, their ranges, the ratio and the goal.
-    """
+    """Return the lines of a table with the medians, their ranges, the ratio and the goal."""
     lines = ["| measurement | this collection | value of the peer | peer | ratio | goal |",
              "|---|---|---|---|---|---|"]
     for row in rows:
@@ -72,7 +69,7 @@ def format_rows(rows: list[Row]) -> list[str]:
 
 
 def settings(kubeconfig: str, runs: int, load: float) -> list[str]:
-    """Return lines with the conditions of the measurements: versions, machine, number of runs.
+    """Return lines with the conditions of the measurements.
 
     load: the load average before the measurements.
     """
@@ -104,5 +101,5 @@ def _cell(values: Sequence[float], unit: str) -> str:
             f"{max(values):.{digits}f})")
 
 
-def _verdict(reached: bool) -> str:
-    return "reached" if reached else "**missed**"
+def _verdict(is_reached: bool) -> str:
+    return "reached" if is_reached else "**missed**"

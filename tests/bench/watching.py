@@ -3,8 +3,7 @@
 
 """Observe the pods of a namespace in a separate process.
 
-The process does not import the collection. It has the permissions of the administrator of the
-cluster, and reads only the metadata of pods.
+The process has the permissions of the administrator, and reads only the metadata of pods.
 """
 
 from __future__ import annotations
@@ -21,23 +20,20 @@ from typing import Any
 import kubernetes
 
 METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
-"""The header Accept for metadata only. {} is "List" in a request for a list, and "" for a watch."""
+"""The header Accept. {} is "List" in a request for a list, and "" for a watch."""
 
 QUIET = 1.0
 """Seconds without an event after which the observation is complete."""
 
 
 class Watch:
-    """A context manager that observes the pods during its block.
-
-    The fields have their values when the block has ended.
-    """
+    """A context manager that observes the pods during its block."""
 
     def __init__(self, kubeconfig: str, namespace: str) -> None:
         self._command = [sys.executable, str(Path(__file__)), kubeconfig, namespace]
-        #: Number of pods that were created.
+        #: Set at the end of the block.
         self.created = 0
-        #: Number of pods that had no controller at some time.
+        #: The number of pods that had no controller at some time. Set at the end of the block.
         self.without_controller = 0
 
     def __enter__(self) -> Watch:
@@ -64,14 +60,13 @@ class _Observations:
         self._version: str = listed["metadata"]["resourceVersion"]
         self.created = 0
         self.without_controller: set[str] = set()
-        #: The time of the last event, as time.monotonic() counts it.
+        #: The (monotonic) time of the last event.
         self.at = time.monotonic()
 
     def follow(self) -> None:
         """Process the events of watches, without an end. If events are lost, exit the process.
 
-        When the API server ends a watch, the next watch starts at the resourceVersion of the last
-        event.
+        The next watch starts at the resourceVersion of the last event.
         """
         while True:
             query = f"watch=true&timeoutSeconds=3600&resourceVersion={self._version}"
@@ -96,11 +91,10 @@ class _Observations:
 
 
 def main(kubeconfig: str, namespace: str) -> int:
-    """Observe the pods until the end of stdin.
+    """Observe the pods until the end of stdin, and return the exit code.
 
-    Print a line when the observation has started. After the end of stdin, wait for the last events,
-    and print a JSON list: the number of created pods, and the number of pods that had no controller
-    at some time. Return the exit code.
+    Print a line at the start. At the end, wait for the last events, and print a JSON list: the
+    number of created pods, and the number of pods that had no controller at some time.
     """
     client = kubernetes.config.new_client_from_config(kubeconfig)
     authorization = client.configuration.get_api_key_with_prefix(

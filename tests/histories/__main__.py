@@ -40,8 +40,8 @@ from real import RealWorld  # noqa: E402
 from simulated import SimulatedWorld  # noqa: E402
 from workers import prepare_program  # noqa: E402
 
-#: Number of histories per seed, the same for histories of fleets (which take longer), and maximum
-#: number of moves per history.
+#: Number of histories per seed, number of histories of fleets per seed (they take longer), and
+#: maximum number of moves per history.
 HISTORIES, FLEET_HISTORIES, MAX_MOVES = 6, 2, 5
 #: The value of --kinds for histories of fleets (several controllers at once). If other kinds are
 #: selected, too, every FLEET_PERIOD-th seed plays only histories of fleets.

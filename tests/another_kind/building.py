@@ -28,12 +28,11 @@ FOLDERS = ("another_kind", "unit", "integration", "node", "faults", "histories",
 
 
 def files() -> list[str]:
-    """Return the files that the patch changes or adds."""
     return re.findall(r"^\+\+\+ b/(\S+)$", PATCH.read_text("utf-8"), re.MULTILINE)
 
 
 def build(folder: Path) -> Path:
-    """Copy the plugins to a folder of collections, apply the patch, and return the folder."""
+    """Copy the plugins to a folder of collections, and apply the patch."""
     collection = folder / "ansible_collections" / "baton" / "kubernetes"
     shutil.copytree(ROOT / "plugins", collection / "plugins",
                     ignore=shutil.ignore_patterns("__pycache__"))

@@ -29,7 +29,7 @@ class Timed(NamedTuple):
 
 
 class Ansible:
-    """Runs Ansible's commands on this machine, independently of the user's settings."""
+    """Runs Ansible's commands, independently of the user's settings."""
 
     def __init__(self, home: Path) -> None:
         """Use the folder `home` in place of ~/.ansible, with additional collections and packages.
@@ -56,7 +56,7 @@ class Ansible:
     def run(self, module: str, changed: bool, **arguments: Any) -> Timed:
         """Run the module once, and return its times.
 
-        Raises SystemExit if the task fails, or if its result has another value of `changed`.
+        Raises SystemExit if the task fails, or if `changed` has another value.
         """
         command = ["localhost", "-m", module, *(["-a", json.dumps(arguments)] if arguments else [])]
         ended, cost = self._timed("ansible", *command)
@@ -67,10 +67,10 @@ class Ansible:
         return cost
 
     def run_on(self, hosts: dict[str, dict[str, Any]], module: str, **arguments: Any) -> Timed:
-        """Run the module for all hosts in parallel, and return the times of the command.
+        """Run the module for all hosts in parallel, and return the times.
 
-        hosts: the arguments that differ between hosts, for each host. arguments: the arguments that
-        are equal for all hosts. Raises SystemExit unless the module changes each host.
+        hosts: the arguments that differ between hosts. Raises SystemExit unless it changes each
+        host.
         """
         inventory = self._home / "hosts.json"
         _write_inventory(inventory, hosts)
@@ -86,8 +86,8 @@ class Ansible:
                      **variables: Any) -> tuple[float, float]:
         """Run a playbook for the hosts in `limit`.
 
-        hosts: the inventory, with the variables of each host. Return the duration in seconds, and
-        the peak memory in MiB of ansible-playbook (without its forks). Raises SystemExit.
+        hosts: the variables of each host in the inventory. Return the duration in seconds, and the
+        peak memory in MiB of ansible-playbook (without its forks). Raises SystemExit.
         """
         inventory, output = self._home / "hosts.json", self._home / "output"
         _write_inventory(inventory, hosts)
@@ -107,8 +107,8 @@ class Ansible:
                    **variables: Any) -> Timed:
         """Run a playbook for the hosts of several slices at the same time.
 
-        As in AWX, each slice has its own process ansible-runner. slices: the inventories, with the
-        variables of each host. Raises SystemExit if a slice fails.
+        As in AWX, each slice has its own process ansible-runner. slices: the variables of each
+        host, by slice. Raises SystemExit.
         """
         with tempfile.TemporaryDirectory(prefix="baton-bench-slices-") as folder:
             folders = [Path(folder) / str(number) for number in range(len(slices))]
@@ -129,10 +129,9 @@ class Ansible:
         return cost
 
     def play(self, plays: list[dict[str, Any]], **task_files: list[dict[str, Any]]) -> Timed:
-        """Run a playbook with these plays, and return its times.
+        """Run a playbook with these plays, and return its times. Raises SystemExit.
 
-        task_files: the tasks of included files, by name of the file without .yml. Raises
-        SystemExit.
+        task_files: the tasks of included files, by name of the file without .yml.
         """
         for name, content in {"playbook": plays, **task_files}.items():
             (self._home / f"{name}.yml").write_text(json.dumps(content), "utf-8")
@@ -157,7 +156,6 @@ def _write_inventory(path: Path, hosts: dict[str, dict[str, Any]]) -> None:
 
 def _write_private_data(folder: Path, hosts: dict[str, dict[str, Any]], playbook: str,
                         variables: dict[str, Any]) -> None:
-    """Write the input of ansible-runner."""
     for name in ("env", "inventory", "project"):
         (folder / name).mkdir(parents=True)
     _write_inventory(folder / "inventory/hosts.json", hosts)
@@ -168,7 +166,7 @@ def _write_private_data(folder: Path, hosts: dict[str, dict[str, Any]], playbook
 
 
 def cpu_of_children() -> float:
-    """Return the CPU time in seconds of all child processes that have exited."""
+    """Return the CPU time in seconds of all exited child processes."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

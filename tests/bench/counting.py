@@ -23,8 +23,6 @@ Anything = TypeVar("Anything")
 
 
 class Counter:
-    """Counts the requests of one ServiceAccount."""
-
     def __init__(self, client: ApiClient, name: str, namespace: str, account: str) -> None:
         """Create the FlowSchema, whose name must be unique in the cluster."""
         self._client = client
@@ -45,7 +43,7 @@ class Counter:
         return self._count("dispatched")
 
     def refused(self) -> int:
-        """Return the number of requests that the API server has rejected with the status 429."""
+        """Return the number of requests rejected with the status 429."""
         return self._count("rejected")
 
     def _count(self, outcome: str) -> int:
@@ -65,7 +63,6 @@ class AllClients:
     """
 
     IDLE_SECONDS = 30
-    """Seconds for which the requests of an idle cluster are counted."""
 
     MAX_IDLE_RATE, TIMEOUT = 5, 300
     """Requests per second, and seconds to wait for an idle cluster."""
@@ -76,10 +73,7 @@ class AllClients:
         self._idle_rate: float | None = None
 
     def count_during(self, action: Callable[[], Anything]) -> tuple[Anything, float]:
-        """Call the action. Return its result, and the number of requests that it has caused.
-
-        The requests of an idle cluster in this time are subtracted.
-        """
+        """Call the action. Return its result, and the number of requests that it has caused."""
         before, began = self.wait_until_idle(), time.monotonic()
         if self._idle_rate is None:
             time.sleep(self.IDLE_SECONDS)
@@ -91,7 +85,7 @@ class AllClients:
         return result, requests - self._idle_rate * (time.monotonic() - began)
 
     def wait_until_idle(self) -> int:
-        """Wait until the cluster is idle, and return total(). Raises SystemExit after TIMEOUT."""
+        """Wait until the cluster is idle, and return total(). Raises SystemExit."""
         now = self.total()
         for _second in range(self.TIMEOUT):
             time.sleep(1)
@@ -109,7 +103,7 @@ class AllClients:
 
 
 def cluster_processor_seconds(kubeconfig: str) -> float:
-    """Return the CPU time of all processes of the embedded cluster since their start."""
+    """Return the CPU time of all processes of the embedded cluster."""
     state = State.load(Path(kubeconfig).parent)
     if not state:
         raise SystemExit(f"{kubeconfig} does not belong to an embedded cluster")
@@ -117,14 +111,12 @@ def cluster_processor_seconds(kubeconfig: str) -> float:
 
 
 def processor_seconds(pid: int) -> float:
-    """Return the CPU time of a process since its start, in seconds."""
     stat = Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace")
     user, system = stat.rpartition(")")[2].split()[11:13]  # proc(5): utime and stime
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _is_counted(labels: dict[str, str]) -> bool:
-    """Return whether AllClients counts the requests for which the metric has these labels."""
     resource, verb = labels["resource"], labels["verb"]
     is_scheduler_request = ((resource, labels["subresource"]) == ("pods", "binding")
                             or labels["group"] == "events.k8s.io")

@@ -27,11 +27,8 @@ _RECORD = struct.Struct("ddd")
 
 
 class FastClock:
-    """A clock on which `speed` seconds pass in each real second."""
-
     @classmethod
     def create(cls, path: Path) -> FastClock:
-        """Create the file of a clock that has the current time, and the normal speed."""
         path.write_bytes(bytes(1) + _RECORD.pack(_real_monotonic(), time.time(), 1.0)
                          + bytes(_RECORD.size))
         return cls(path)

@@ -4,9 +4,8 @@
 """Measure whether an update that waits for hours needs more and more resources.
 
 The clock of the update runs fast, so that the hours take minutes. The API server, etcd and the
-controllers have the normal clock. In each hour of the update, the API server is killed and
-restarted, one token is revoked, and another token expires and is replaced by the exec plugin. The
-API server ends each watch after one real second.
+controllers have the normal clock. In each hour, the API server is killed, one token is revoked, and
+another one expires. The API server ends each watch after one real second.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ SETTLING_SECONDS = 2.0
 """Real seconds after a restart of the API server until the clock runs fast again."""
 
 SAMPLE_SECONDS = 0.2
-"""Real seconds between two samples."""
+"""Real seconds."""
 
 END_TIMEOUT = 120
 """Timeout in seconds of the rest of the update after the last hour."""
@@ -65,8 +64,6 @@ class Sample(NamedTuple):
 
 
 class Hour(NamedTuple):
-    """The resources that the process has used in an hour of the update."""
-
     #: Medians of the samples.
     memory: float
     threads: float
@@ -113,7 +110,7 @@ def long_update(bench: Bench) -> list[Row]:
 
 
 class _Credential:
-    """The file whose content the exec plugin prints, and the tokens in it.
+    """The tokens in the file that the exec plugin prints.
 
     A token becomes invalid when the Secret to which it is bound is deleted.
     """
@@ -213,9 +210,9 @@ class _Update:
         return hour
 
     def complete(self) -> float:
-        """Make the node available again, and return the seconds until the update is complete.
+        """Make the node available, and return the seconds until the update is complete.
 
-        Raises SystemExit if it does not complete.
+        Raises SystemExit.
         """
         self._clock.set_speed(1)
         began = time.perf_counter()
@@ -236,11 +233,10 @@ class _Update:
         return statuses.get("410", 0)
 
     def _issue(self, expiry: int) -> None:
-        """Issue a token that expires `expiry` minutes after the beginning of the update."""
         self._credential.issue(self._begin + 60 * expiry)
 
     def _restart(self) -> None:
-        """Kill and restart the API server. Meanwhile, the clock has the normal speed."""
+        """Kill and restart the API server, while the clock has the normal speed."""
         self._clock.set_speed(1)
         self._earlier_requests += self._playground.requests()
         self._cluster.stop("kube-apiserver", kill=True)

@@ -21,7 +21,7 @@ class Bench:
     runs: int
 
     def with_fewer_runs(self) -> Bench:
-        """Return the same bench with at most LONG_RUNS runs, for long measurements."""
+        """Return the same bench with at most LONG_RUNS runs."""
         return replace(self, runs=min(LONG_RUNS, self.runs))
 
 
@@ -29,8 +29,7 @@ def measure_alternately(bench: Bench, what: str, *actions: Callable[[], object],
                         is_warm: bool = False) -> list[list]:
     """Call all actions in turn, bench.runs times, and return a list of results for each action.
 
-    is_warm: whether there is nothing to warm up. Otherwise, each action is called once more at the
-    beginning, and the result is dropped.
+    is_warm: whether no additional first run, whose results are dropped, is needed.
     """
     results = []
     for number in range(1 if is_warm else 0, bench.runs + 1):

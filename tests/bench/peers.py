@@ -16,14 +16,14 @@ from table import progress
 from workspace import cache
 
 ANSIBLE = "ansible==12.3.0"
-"""A package on PyPI that contains a kubernetes.core for the ansible-core in .venv."""
+"""A package that contains a kubernetes.core for the ansible-core in .venv."""
 
 NEEDED = ("jsonpatch==1.33", "jsonpointer==3.0.0")
 """Requirements of kubernetes.core in addition to the package kubernetes."""
 
 
 def add_kubernetes_core(ansible: Ansible) -> str:
-    """Install kubernetes.core for `ansible`, and return a text such as "kubernetes.core 6.1.0"."""
+    """Install kubernetes.core, and return a text such as "kubernetes.core 6.1.0"."""
     folder = cache() / "bench" / ANSIBLE
     collections, packages = folder / "collections", folder / "packages"
     manifest = collections / "ansible_collections/kubernetes/core/MANIFEST.json"

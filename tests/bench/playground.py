@@ -35,13 +35,13 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 TIMEOUT = 300
-"""Timeout in seconds of each wait, and of each command of kubectl."""
+"""Seconds."""
 
 STUCK_SECONDS = 5
 """Seconds with an unready pod after which a StatefulSet counts as stuck."""
 
 NODES_OF = "baton.test/bench"
-"""Label and taint of the fake nodes of a namespace."""
+"""Label and taint of the fake nodes."""
 
 CLOSED, OPENED = "no more pods are created for it", "updated"
 """Texts in the progress lines at which the handover starts and ends."""
@@ -91,11 +91,8 @@ class HandoverTimes(NamedTuple):
 class ConvergedTimes(NamedTuple):
     """The parts of a task that changes nothing, in seconds, without the imports."""
 
-    #: Reading the kubeconfig.
     connection: float
-    #: Reading the controllers from the API server.
     request: float
-    #: Deciding that there is nothing to do.
     decision: float
 
 
@@ -118,8 +115,6 @@ class FleetRollout(NamedTuple):
 
 
 class Playground:
-    """A context manager that provides a namespace, in which updates are measured."""
-
     def __init__(self, kubeconfig: str, is_far: bool = False) -> None:
         """Connect to the cluster. is_far: whether the clients under test have a slow connection."""
         self._administrator, self._is_far = kubeconfig, is_far
@@ -161,7 +156,6 @@ class Playground:
     # Controllers
 
     def create(self, kind: str, replicas: int, image: str, name: str) -> None:
-        """Create a Deployment with a surge of one pod, or else a ReplicationController."""
         if kind == "Deployment":
             self.create_deployment(replicas, image, 1, name)
         else:
@@ -179,7 +173,6 @@ class Playground:
 
     def create_deployment(self, replicas: int, image: str, surge: int | str = "25%",
                           name: str = "bar", **more: Any) -> Json:
-        """Create a Deployment, and return its manifest. more: other fields of spec."""
         strategy = {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": 0}}
         spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}},
                 "template": _template(name, image)}
@@ -221,7 +214,7 @@ class Playground:
         return template
 
     def create_daemon_set(self, nodes: int, image: str, name: str = "qux") -> None:
-        """Create `nodes` fake nodes, and a DaemonSet with a pod on each of them."""
+        """Create `nodes` fake nodes, and a DaemonSet."""
         self.create_nodes(nodes)
         template = self.pinned_template(name, image)
         spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
@@ -246,16 +239,13 @@ class Playground:
             raise SystemExit("the controller manager has replaced the pod")
 
     def _is_stuck(self, name: str, updated: int) -> bool:
-        """Return whether exactly one pod is unready, and `updated` pods have the current template.
-        """
         item = self._apps.read_namespaced_stateful_set(name, self.namespace)
         is_observed = item.status.observed_generation == item.metadata.generation
         counts = [item.status.replicas, item.status.ready_replicas, item.status.updated_replicas]
         return is_observed and counts == [item.spec.replicas, item.spec.replicas - 1, updated]
 
     def has_only(self, image: str) -> bool:
-        """Return whether the image is the only one in the templates of all ReplicationControllers.
-        """
+        """Return whether the image is the only one in all ReplicationControllers."""
         listed = self._core.list_namespaced_replication_controller(self.namespace)
         return {container.image for item in listed.items
                 for container in item.spec.template.spec.containers} == {image}
@@ -284,7 +274,7 @@ class Playground:
     # Rollouts
 
     def requests(self) -> int:
-        """Return the number of requests of the client since the last start of the API server."""
+        """Return the number of requests since the last start of the API server."""
         return self._client_requests.total()
 
     def roll(self, **task: Any) -> Rollout:
@@ -365,11 +355,11 @@ class Playground:
         return seconds
 
     def all_clients(self, roll: Callable[[], Rollout]) -> tuple[Rollout, float]:
-        """Run a rollout. Return its measurements, and the number of requests of all clients."""
+        """Return the measurements of a rollout, and the number of requests of all clients."""
         return self._all_clients_counter.count_during(roll)
 
     def look(self, **task: Any) -> ConvergedTimes:
-        """Run a task in this process without Ansible, and measure its parts.
+        """Run a converged task in this process, and measure its parts.
 
         Raises SystemExit if the task would change anything.
         """
@@ -388,7 +378,6 @@ class Playground:
         return ConvergedTimes(connected - began, listed - connected, decided - listed)
 
     def roll_by_kubectl(self, path: Path, image: str) -> Rollout:
-        """Update foo with kubectl rolling-update, with a short poll interval and no pauses."""
         return self._by_kubectl(path,
                                 ["rolling-update", "foo", f"--image={image}", "--update-period=0s",
                                  "--poll-interval=100ms"])
@@ -414,7 +403,6 @@ class Playground:
         return self._core.list_namespaced_pod(self.namespace, limit=1).metadata.resource_version
 
     def created_since(self, version: str) -> int:
-        """Return the number of pods that were created after this resourceVersion."""
         stream = kubernetes.watch.Watch().stream(self._core.list_namespaced_pod, self.namespace,
                                                  resource_version=version,
                                                  timeout_seconds=5)
@@ -436,7 +424,7 @@ class Playground:
             time.sleep(0.1)
 
     def roll_many(self, has_changes: bool = True, **task: Any) -> FleetRollout:
-        """Run a task for many controllers in a separate process without Ansible, and measure it.
+        """Run a task for many controllers in a separate process, and measure it.
 
         has_changes: the value of `changed` that the result must have.
         """
@@ -469,7 +457,7 @@ class Playground:
                             requests * self._processor_of_a_read(task["kind"], first_name))
 
     def _processor_of_a_read(self, kind: str, name: str) -> float:
-        """Return the CPU time in seconds in which this process reads a controller once."""
+        """Return the CPU time in seconds of one read of a controller."""
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), self.namespace)
         gateway.find(kind, name)
         reads, began = 500, time.process_time()
@@ -491,8 +479,7 @@ class Playground:
     def _patch_and_wait(self, resource: str, image: str) -> Rollout:
         """Patch all objects of a resource, such as "stateful_set", as the administrator.
 
-        Wait until their rollouts are complete. Only the requests of the Deployment controller are
-        counted.
+        Only the requests of the Deployment controller are counted.
         """
         before = self._peer_requests.total()
         client = kubernetes.config.new_client_from_config(self._administrator)
@@ -521,8 +508,7 @@ class Playground:
     def _changes(self, listing: Callable[..., Any], listed: Any) -> Iterator[Any]:
         """Yield the objects of a list, and then each object that changes, until TIMEOUT.
 
-        If the watch expires, yield the objects of a new list. listing: the function that lists the
-        objects.
+        listing: the function that lists the objects, again after a watch has expired.
         """
         while True:
             yield from listed.items
@@ -539,7 +525,6 @@ class Playground:
             listed = listing(self.namespace)
 
     def kubeconfig_for(self, url: str) -> str:
-        """Write a kubeconfig with the URL of a proxy, and return its path."""
         config = json.loads(Path(self.kubeconfig).read_text("utf-8"))
         config["clusters"][0]["cluster"] = {"server": url}
         path = Path(self._folder.name) / "kubeconfig-of-proxy"
@@ -547,7 +532,6 @@ class Playground:
         return str(path)
 
     def _client_kubeconfig(self) -> Json:
-        """Create the ServiceAccount of the client, and return the content of its kubeconfig."""
         self._core.create_namespaced_service_account(self.namespace,
                                                      {"metadata": {"name": "client"}})
         access = kubernetes.client.RbacAuthorizationV1Api(self._client)
@@ -575,7 +559,6 @@ class Playground:
 
 @contextlib.contextmanager
 def playgrounds(kubeconfig: str, count: int) -> Iterator[list[Playground]]:
-    """Provide `count` playgrounds, whose namespaces are all deleted at the same time."""
     with contextlib.ExitStack() as stack:
         members = [stack.enter_context(Playground(kubeconfig)) for _number in range(count)]
         yield members
@@ -621,7 +604,7 @@ class Answers:
     def bytes(self, method: str = "") -> int:
         """Return the number of bytes in the bodies of all answers, as transferred.
 
-        method: only count the answers to this HTTP method, such as "PATCH", and no watches.
+        method: only count the answers to this method, and no watches.
         """
         answered = sum(answer.tell() for verb, answer in self._answers if method in ("", verb))
         return answered if method else answered + self._streamed
@@ -641,10 +624,7 @@ def _template(app: str, image: str) -> Json:
 
 
 def _is_complete(controller: Any, nodes: int | None = None) -> bool:
-    """Return whether the rollout of a controller is complete.
-
-    nodes: the number of nodes of a DaemonSet (default: as its status says).
-    """
+    """Return whether the rollout is complete. nodes: of a DaemonSet (default: as in its status)."""
     status = controller.status
     if isinstance(controller, kubernetes.client.V1DaemonSet):
         desired = nodes or status.desired_number_scheduled

@@ -86,7 +86,7 @@ def _converged_rows(bench: Bench, playground: Playground, peer: str, definition:
 
 
 def rollout_of_100(bench: Bench) -> list[Row]:
-    """Compare an update of 100 pods (with a surge of 25%) with one by the Deployment controller.
+    """Compare an update of 100 pods with one by the Deployment controller.
 
     The time ends when the last old pod has been deleted.
     """
@@ -145,10 +145,7 @@ def _all_requests(what: str, pods: int, ours: list[tuple[Rollout, float]], peer:
 
 
 def real_kubelet(bench: Bench) -> list[Row]:
-    """Count the requests of all clients per replaced pod, on a node with a real kubelet.
-
-    Unlike KWOK, it writes the status of a pod several times, and creates Events.
-    """
+    """Count the requests of all clients per replaced pod, on a node with a real kubelet."""
     pods, surge = 20, "25%"
     what, peer = f"{pods} pods on a real kubelet, surge {surge}", "Deployment controller"
     if why := "KUBECONFIG names the cluster" if external_kubeconfig() else machine.hindrance():
@@ -179,7 +176,7 @@ def real_kubelet(bench: Bench) -> list[Row]:
 
 
 def deployment_of_100(bench: Bench) -> list[Row]:
-    """Compare a task on a Deployment with a bare patch of its template, followed by a watch."""
+    """Compare a task on a Deployment with a bare patch and a watch."""
     pods = 100
     with Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as peers:
         for playground in (ours, peers):
@@ -228,10 +225,7 @@ def _stateful_set(bench: Bench, pods: int) -> list[Row]:
 
 
 def daemon_sets(bench: Bench) -> list[Row]:
-    """Measure updates of DaemonSets, to their end and to a pause.
-
-    Before a pause, the task itself deletes the old pods on the first nodes.
-    """
+    """Measure updates of DaemonSets, to their end and to a pause."""
     return [row for nodes in (20, 100) for row in _daemon_set(bench, nodes)]
 
 
@@ -271,9 +265,8 @@ def _compare_with_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Pl
                                     *more_actions: Callable[[], Rollout]) -> tuple[list[Row], list]:
     """Compare a task with a bare patch that is followed by a watch, and with kubectl.
 
-    pods: the number of pods that an update replaces. resource: the controller for kubectl, such as
-    "statefulset/baz". task: the options of the task without namespace and image. patch: patches the
-    controllers to an image, and waits. more_actions: measured alternately with these three.
+    pods: the number of replaced pods. resource: such as "statefulset/baz". task: the options
+    without namespace and image. more_actions: measured alternately with these three.
 
     Return the rows, and a list of results for each of `more_actions`.
     """
@@ -436,11 +429,7 @@ def handover_throttled(bench: Bench) -> list[Row]:
 
 def _handover(bench: Bench, kubeconfig: str, pods: int, what: str,
               max_seconds: float | None) -> list[Row]:
-    """Measure a handover of `pods` pods.
-
-    max_seconds: the goal. None: there is no goal, neither for the duration nor for the ratio to
-    plain patches.
-    """
+    """Measure a handover of `pods` pods. max_seconds: the goal, or None for no goal."""
     versions = new_versions()
     with Playground(kubeconfig) as playground:
         playground.create_controller(pods, "myimage:v1")
@@ -492,7 +481,7 @@ def sizes(bench: Bench) -> list[Row]:
 def _in_one_step(bench: Bench, pods: int) -> tuple[list[Rollout], list[int]]:
     """Update `pods` pods in one step, several times.
 
-    Return the measurements of each update, and the number of pods that each has created.
+    Return the measurements, and the numbers of created pods.
     """
     versions = new_versions()
     with Playground(bench.kubeconfig) as playground:
@@ -511,7 +500,6 @@ def _in_one_step(bench: Bench, pods: int) -> tuple[list[Rollout], list[int]]:
 
 
 def sizes_of_deployments(bench: Bench) -> list[Row]:
-    """Measure how the requests of a task on a Deployment depend on the number of pods."""
     rows: list[Row] = []
     first: list[Rollout] = []
     for pods in (4, 10, 100, 1000):
@@ -544,9 +532,9 @@ def fleet(bench: Bench) -> list[Row]:
 
 
 def _fleet_of_100(bench: Bench, kind: str) -> list[Row]:
-    """Return the rows for 100 controllers of a kind.
+    """Return the rows for 100 controllers.
 
-    The goal allows the time of a task for one controller and of 100 Deployments together.
+    The goal allows the time of one controller and of 100 Deployments together.
     """
     count, pods = 100, 3
     many, single_runs, theirs = _fleet(bench, kind, count, pods, concurrency=count)
@@ -565,10 +553,7 @@ def _fleet_of_100(bench: Bench, kind: str) -> list[Row]:
 
 
 def large_fleet(bench: Bench) -> list[Row]:
-    """Compare a task for up to 1,000 ReplicationControllers with the same number of Deployments.
-
-    The task updates 50 ReplicationControllers at a time. The Deployments are updated in parallel.
-    """
+    """Compare a task for up to 1,000 ReplicationControllers with the same number of Deployments."""
     kind, rows, processors = "ReplicationController", [], os.cpu_count() or 1
     few = None
     for count in (10, 100, 1000):
@@ -604,8 +589,7 @@ def _fleet(bench: Bench, kind: str, count: int, pods: int,
            concurrency: int) -> tuple[list[FleetRollout], list[FleetRollout], list[Rollout]]:
     """Measure a task for `count` controllers, a task for one, and `count` Deployments in parallel.
 
-    kind: the kind of the controllers in the tasks. pods: the number of pods of each controller.
-    Return the list of measurements of each.
+    pods: the number of pods of each controller.
     """
     with (Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as single,
           Playground(bench.kubeconfig) as peers):
@@ -672,8 +656,8 @@ def role(bench: Bench) -> list[Row]:
 def region(bench: Bench, count: int) -> list[Row]:
     """Compare one command for all clusters of a region with the slowest of three commands for one.
 
-    Each request takes 100 ms longer. The clusters are namespaces of one cluster, so that only the
-    cost on the control node is measured.
+    The clusters are namespaces of one cluster, so that only the cost on the control node is
+    measured.
     """
     alone, seconds = 3, 3
     with playgrounds(bench.kubeconfig, count) as clusters, Proxy(bench.kubeconfig) as line:

@@ -14,16 +14,15 @@ from measuring import Bench, measure_alternately, new_versions
 from playground import Playground, playgrounds
 from table import Row
 
-#: Number of clusters, and the option concurrency of each task.
+#: Number of clusters, and the option concurrency.
 CLUSTERS, CONCURRENCY = 10, 50
 
 
 def slices(bench: Bench, controllers: int, counts: Sequence[int]) -> list[Row]:
     """Compare jobs with different numbers of slices.
 
-    controllers: the number of ReplicationControllers, distributed evenly over all clusters. counts:
-    the numbers of slices. The clusters are namespaces of one cluster, and the control nodes are
-    processes on this machine.
+    controllers: distributed evenly over all clusters. counts: the numbers of slices. The clusters
+    are namespaces of one cluster, and the control nodes are processes on this machine.
     """
     with (playgrounds(bench.kubeconfig, CLUSTERS) as clusters,
           Playground(bench.kubeconfig) as peers):

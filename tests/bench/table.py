@@ -25,10 +25,9 @@ LONG_RUNS = 5
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table: a measurement, which is optionally compared with that of a peer.
+    """A row of the table: a measurement, which may be compared with that of a peer.
 
-    `ours` and `peer` have a number for each run. If the measurement was skipped, `ours` is empty,
-    and `what` contains the reason.
+    `ours` and `peer` have a number for each run. Without `ours`, the measurement was skipped.
     """
 
     what: str
@@ -58,7 +57,6 @@ class Row:
 
 
 def format_rows(rows: list[Row]) -> list[str]:
-    """Return the lines of a table with the medians, their ranges, the ratio and the goal."""
     lines = ["| measurement | this collection | value of the peer | peer | ratio | goal |",
              "|---|---|---|---|---|---|"]
     for row in rows:
@@ -69,10 +67,7 @@ def format_rows(rows: list[Row]) -> list[str]:
 
 
 def settings(kubeconfig: str, runs: int, load: float) -> list[str]:
-    """Return lines with the conditions of the measurements.
-
-    load: the load average before the measurements.
-    """
+    """Return lines with the conditions of the measurements. load: the load average before them."""
     client = kubernetes.config.new_client_from_config(kubeconfig)
     server = kubernetes.client.VersionApi(client).get_code().git_version
     cluster = "the cluster that KUBECONFIG names" if external_kubeconfig() else EMBEDDED

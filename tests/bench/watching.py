@@ -51,8 +51,6 @@ class Watch:
 
 
 class _Observations:
-    """The observations of the separate process so far."""
-
     def __init__(self, url: str, pool: Any, headers: dict[str, str]) -> None:
         self._url, self._pool, self._headers = url, pool, headers
         listed = pool.request("GET", f"{url}?limit=1",
@@ -64,10 +62,7 @@ class _Observations:
         self.at = time.monotonic()
 
     def follow(self) -> None:
-        """Process the events of watches, without an end. If events are lost, exit the process.
-
-        The next watch starts at the resourceVersion of the last event.
-        """
+        """Process the events of watches, without an end. If events are lost, exit the process."""
         while True:
             query = f"watch=true&timeoutSeconds=3600&resourceVersion={self._version}"
             headers = {**self._headers, "Accept": METADATA.format("")}
@@ -93,8 +88,8 @@ class _Observations:
 def main(kubeconfig: str, namespace: str) -> int:
     """Observe the pods until the end of stdin, and return the exit code.
 
-    Print a line at the start. At the end, wait for the last events, and print a JSON list: the
-    number of created pods, and the number of pods that had no controller at some time.
+    Print a line at the start. At the end, print a JSON list: the number of created pods, and the
+    number of pods that had no controller at some time.
     """
     client = kubernetes.config.new_client_from_config(kubeconfig)
     authorization = client.configuration.get_api_key_with_prefix(

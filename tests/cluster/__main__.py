@@ -42,7 +42,6 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 def main() -> int:
-    """Run the requested verb, and return the exit code."""
     options = _parser().parse_args()
     for interrupt in INTERRUPTS:
         signal.signal(interrupt, _interrupt)

@@ -70,17 +70,17 @@ REAL_NODE_PROGRAMS = ("kubelet", "kube-proxy", "web")
 """Programs that a cluster with a real node runs instead of KWOK."""
 
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-"""Programs that have an older version in a cluster of an older version."""
+"""The only programs that have an older version in an older cluster."""
 
 OLDER_MODULES = tuple(sorted(folder.name for folder in HERE.glob("kubernetes-*/")))
-"""Folders of older Kubernetes versions, such as kubernetes-1.24."""
+"""Folders, such as kubernetes-1.24."""
 
 MODULES = tuple(
     dict.fromkeys(
         ("kubernetes", *OLDER_MODULES, *(module for module, _package in PACKAGES.values()))
     )
 )
-"""Folders of all Go modules. If a module changes, all its programs are built again."""
+"""Folders. If a module changes, all its programs are built again."""
 
 
 def _release_in_go_mod(module: str) -> str:
@@ -113,8 +113,8 @@ def needed(with_real_node: bool) -> tuple[str, ...]:
 def provide(names: Iterable[str] = NEEDED, kubernetes: str = NEWEST) -> dict[str, Path]:
     """Return the path of each program, by name. Raises ClusterError.
 
-    A prebuilt program in KUBEBUILDER_ASSETS has precedence. The other programs are built if they
-    are missing. kubernetes: a member of VERSIONS.
+    Missing programs are built, unless they are in KUBEBUILDER_ASSETS. kubernetes: a member of
+    VERSIONS.
     """
     module_by_name = {name: _module(name, kubernetes) for name in names}
     paths = {
@@ -157,7 +157,6 @@ def _prebuilt(name: str) -> Path | None:
 
 
 def _input_digest(go: Path, module: str) -> str:
-    """Return a digest of all inputs of the programs."""
     digest = hashlib.sha256(version_of(go).encode())
     digest.update(" ".join(_flags(module)).encode())
     for file in sorted((HERE / module).iterdir()):
@@ -191,7 +190,7 @@ def _build(go: Path, folder: Path, module: str, missing: Iterable[str]) -> None:
 
 
 def _packages_to_compile(go: Path, module: str, programs: list[str]) -> list[str]:
-    """Download the sources, and return a line "package PATH@VERSION" per package to compile."""
+    """Download the sources, and return "package PATH@VERSION" for each package to compile."""
     template = "{{if .Stale}}package {{.ImportPath}}{{with .Module}}@{{.Version}}{{end}}{{end}}"
     command = [str(go), "list", "-deps", *_flags(module), "-f", template, *_packages(programs)]
     lines = subtask.run(
@@ -212,8 +211,7 @@ def _name_by_go(program: str) -> str:
 def environment() -> dict[str, str]:
     """Return the environment for Go, without flags, workspace files and toolchain downloads.
 
-    The compiler's garbage collector runs only above 600 MiB, which saves a fifth of the compile
-    time. The linker takes 1.8 GiB in any case.
+    The compiler's garbage collector runs only above 600 MiB, which saves a fifth of the time.
     """
     memory = {"GOGC": "off", "GOMEMLIMIT": "600MiB"}
     return (
@@ -226,9 +224,8 @@ def environment() -> dict[str, str]:
 def _flags(module: str) -> list[str]:
     """Return the flags of compiler and linker.
 
-    The compiler omits debug information, because the linker drops it anyway (-w). An older
-    Kubernetes is built without cloud providers, and links Go symbols that Go 1.23 and newer reject
-    by default.
+    The linker drops debug information anyway (-w). An older Kubernetes is built without cloud
+    providers, and links Go symbols that Go 1.23 and newer reject by default.
     """
     flags, link_flags = ["-trimpath", "-gcflags=all=-dwarf=false"], _link_flags(module)
     if module in OLDER_MODULES:
@@ -237,7 +234,6 @@ def _flags(module: str) -> list[str]:
 
 
 def _link_flags(module: str) -> str:
-    """Return the linker flags, which strip symbols and set the version of Kubernetes."""
     version = _release_in_go_mod(module)
     if not version:
         return "-s -w"

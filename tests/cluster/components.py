@@ -44,12 +44,10 @@ class Settings:
 
     @property
     def address(self) -> str:
-        """Return the address on which the control plane listens."""
         return self.network.host if self.network else LOOPBACK
 
     @property
     def services(self) -> str:
-        """Return the CIDR of the Services."""
         return self.network.services if self.network else "10.96.0.0/16"
 
     @property
@@ -59,18 +57,16 @@ class Settings:
 
     @property
     def certificate_authority(self) -> Path:
-        """Return the path of the certificate that the API server creates at its first start."""
+        """Return the certificate that the API server creates at its first start."""
         return self.folder / "apiserver/apiserver.crt"
 
     @property
     def key(self) -> Path:
-        """Return the path of the API server's private key, which also signs ServiceAccount tokens.
-        """
+        """Return the API server's private key, which also signs ServiceAccount tokens."""
         return self.certificate_authority.with_suffix(".key")
 
     @property
     def kubeconfig(self) -> Path:
-        """Return the path of the administrator's kubeconfig."""
         return self.folder / "kubeconfig"
 
     @property
@@ -79,7 +75,7 @@ class Settings:
 
     @property
     def client_authority(self) -> Path:
-        """Return the path of the CA for client certificates, which a test may create."""
+        """Return the CA for client certificates, which a test may create."""
         return self.folder / "client-authority.crt"
 
     @property
@@ -90,8 +86,6 @@ class Settings:
 
 @dataclass(frozen=True)
 class Component:
-    """A program of the cluster."""
-
     name: str
     arguments: Callable[[Settings], list[str]]
     port: int
@@ -100,7 +94,7 @@ class Component:
     health_path: str
     scheme: str = "https"
     is_child: bool = False
-    """Whether the command starts the program as a child process and waits for its exit."""
+    """Whether the program is a child process of the command."""
     has_no_authentication: bool = False
     """If true, the program listens only on the loopback interface."""
 
@@ -114,7 +108,6 @@ class Component:
         return [str(programs[self.name]), *self.arguments(settings)]
 
     def is_healthy(self, settings: Settings) -> bool:
-        """Return whether the health endpoint returns status 200."""
         address = LOOPBACK if self.has_no_authentication else settings.address
         return (
             status_of(
@@ -133,8 +126,8 @@ class Component:
 def first_free_port() -> int:
     """Return the first of PORTS consecutive free ports.
 
-    The ports are below the kernel's ephemeral port range (32768 and up). A reconnecting client
-    could otherwise occupy the port of a stopped component.
+    They are below the kernel's ephemeral port range (32768 and up), so that no reconnecting client
+    occupies the port of a stopped component.
     """
     for first in random.sample(range(20000, 32000, 10), 200):
         if all(_is_free(first + offset) for offset in range(PORTS)):
@@ -214,9 +207,7 @@ def _feature_gate_arguments(settings: Settings) -> list[str]:
 
 
 def _client_certificate_arguments(settings: Settings) -> list[str]:
-    """Return the options for requests to the kubelet, and to aggregated API servers with the user's
-    name.
-    """
+    """Return the options for requests to the kubelet and to aggregated API servers."""
     certificate, key = (settings.kubelet_client.with_suffix(suffix) for suffix in (".crt", ".key"))
     return [
         f"--kubelet-client-certificate={certificate}",

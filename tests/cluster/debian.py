@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Install Debian packages of programs that tests need.
-
-For example, `python tests/cluster/debian.py chromium` installs Chromium.
-"""
+"""Install Debian packages: `python tests/cluster/debian.py chromium`."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from workspace import SYSTEM_PATH, ClusterError, say
 
 
 def missing(needed: Mapping[str, str]) -> dict[str, str]:
-    """Return the missing programs among the keys of `needed`, with their packages."""
+    """Return the missing programs with their packages."""
     return {
         program: package
         for program, package in needed.items()

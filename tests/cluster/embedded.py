@@ -3,8 +3,8 @@
 
 """Start and stop Kubernetes control planes on this machine, with fake nodes or a real node.
 
-A cluster consists of a folder in the user's cache, and of the processes in the folder's state.json.
-Fake nodes require neither root nor containers nor a network.
+A cluster is a folder in the user's cache, and the processes in its state.json. Fake nodes require
+neither root nor containers nor a network.
 """
 
 from __future__ import annotations
@@ -39,11 +39,9 @@ COMPONENTS = {
     for group in (*CONTROL_PLANE, *FAKE_KUBELETS, *real_node.COMPONENTS)
     for component in group
 }
-"""Components of clusters with fake nodes and with a real node."""
+"""With fake nodes, and with a real node."""
 
 VERSION_VARIABLE = "BATON_KUBERNETES"
-"""Environment variable with the Kubernetes version."""
-
 
 
 def up(
@@ -54,12 +52,11 @@ def up(
     kubernetes: str = "",
     feature_gates: Sequence[str] = (),
 ) -> Cluster | ExternalCluster:
-    """Start the cluster, or repair its unhealthy components, and return the cluster.
+    """Start the cluster, or repair its unhealthy components. Raises ClusterError.
 
     Admission plugins (in addition to the defaults), feature gates and the Kubernetes version
     (default: BATON_KUBERNETES, or else the newest) cannot be changed later. With KUBECONFIG, return
-    the cluster of KUBECONFIG if its API server answers. Raises ClusterError. After a failed start,
-    no process of the cluster runs.
+    its cluster if the API server answers. After a failed start, no process of the cluster runs.
     """
     cluster = find(name)
     version = kubernetes or os.environ.get(VERSION_VARIABLE, "")
@@ -86,7 +83,6 @@ def checkout_cluster_name(name: str) -> str:
 
 
 def names() -> list[str]:
-    """Return the names of all embedded clusters."""
     return sorted(folder.name for folder in clusters().glob("*/"))
 
 
@@ -110,23 +106,20 @@ class Cluster:
     def kubeconfig(self) -> str:
         """Return the path of the administrator's kubeconfig.
 
-        This and the following methods raise ClusterError if the cluster does not exist.
+        All methods raise ClusterError if the cluster does not exist.
         """
         return str(self._state().settings.kubeconfig)
 
     @property
     def server(self) -> str:
-        """Return the URL of the API server."""
         return self._state().settings.server
 
     @property
     def token(self) -> str:
-        """Return the administrator's bearer token."""
         return self._state().token
 
     @property
     def certificate_authority(self) -> str:
-        """Return the path of the CA certificate of the API server."""
         return str(self._state().settings.certificate_authority)
 
     # Verbs
@@ -214,7 +207,6 @@ class Cluster:
         say(f"cluster {self.name} is down" if exists else f"there is no cluster {self.name}")
 
     def stop(self, component: str, kill: bool = False) -> None:
-        """Stop a component by SIGTERM or SIGKILL, and wait for its exit."""
         with self._locked():
             state = self._state()
             supervision.end(
@@ -222,7 +214,6 @@ class Cluster:
             )
 
     def start(self, component: str) -> None:
-        """Start a component unless it is healthy, and wait until it is healthy."""
         with self._locked():
             state = self._state()
             target = _component(state, component)
@@ -285,7 +276,7 @@ class Cluster:
         kubernetes: str,
         feature_gates: Sequence[str],
     ) -> State:
-        # The folder has no state.json, so no process has been started for it.
+        # without state.json, no process has been started
         shutil.rmtree(self._folder, ignore_errors=True)
         (self._folder / "logs").mkdir(parents=True, mode=0o700)
         self._folder.chmod(0o700)
@@ -356,9 +347,7 @@ def _api(state: State) -> Api:
 
 
 def _groups(state: State) -> tuple[tuple[Component, ...], ...]:
-    """Return the components in the order in which they start, grouped by those that start in
-    parallel.
-    """
+    """Return the components in the order in which they start, in groups that start in parallel."""
     return CONTROL_PLANE + (real_node.COMPONENTS if state.settings.network else FAKE_KUBELETS)
 
 

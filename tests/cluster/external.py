@@ -18,10 +18,7 @@ from workspace import ClusterError, clusters, say
 
 
 def external_kubeconfig() -> Path | None:
-    """Return the first file of KUBECONFIG.
-
-    Return None if it belongs to an embedded cluster (as in a shell after `make demo`).
-    """
+    """Return the first file of KUBECONFIG, or None if it belongs to an embedded cluster."""
     first = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
     if not first:
         return None
@@ -88,7 +85,6 @@ class ExternalCluster:
     start = stop
 
     def status(self) -> dict[str, str]:
-        """Return the state of the API server, the only component that can be checked."""
         return {"kube-apiserver": "healthy" if self._answers() else "unhealthy"}
 
     def _answers(self) -> bool:
@@ -135,7 +131,6 @@ def _parse(text: str) -> object:
 
 
 def _temporary_file(data: str | None) -> IO[bytes] | None:
-    """Return a temporary file with inline data of the kubeconfig, or None."""
     if not data:
         return None
     file = tempfile.NamedTemporaryFile(prefix="baton-authority-")  # noqa: SIM115
@@ -145,6 +140,6 @@ def _temporary_file(data: str | None) -> IO[bytes] | None:
 
 
 def _entry(config: dict[str, Any], kind: str, name: str | None) -> dict[str, Any]:
-    """Return the entry of that name in a list of the kubeconfig, such as `clusters`, or {}."""
+    """Return an entry of the kubeconfig, or {}. kind: such as "cluster"."""
     entries = config.get(f"{kind}s") or ()
     return next((entry.get(kind) or {} for entry in entries if entry.get("name") == name), {})

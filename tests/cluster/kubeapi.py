@@ -16,15 +16,13 @@ from workspace import ClusterError
 
 
 class Refused(ClusterError):
-    """The API server has answered a request with an error."""
-
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"the API server refused with {status}: {message}")
         self.status = status
 
 
 def status_of(url: str, timeout: float = 2) -> int | None:
-    """Send a GET request, and return the HTTP status of the answer, or None without an answer.
+    """Return the HTTP status of the answer to a GET request, or None without an answer.
 
     The request contains no secret, so the certificate of the server is not verified.
     """
@@ -38,19 +36,17 @@ def status_of(url: str, timeout: float = 2) -> int | None:
 
 
 class Api:
-    """A client of a cluster's API with a bearer token."""
-
     def __init__(self, server: str, token: str, certificate_authority: str) -> None:
         self._server = server
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         self._context = ssl.create_default_context(cafile=certificate_authority)
 
     def get(self, path: str) -> dict[str, Any]:
-        """Return the object or list at the path. Raises Refused, OSError."""
+        """Return the object or list. Raises Refused, OSError."""
         return self._call("GET", path)
 
     def create(self, path: str, body: dict[str, Any]) -> None:
-        """Create the object, unless an object of that name exists. Raises Refused, OSError."""
+        """Create the object, unless it exists. Raises Refused, OSError."""
         try:
             self._call("POST", path, json.dumps(body))
         except Refused as refused:

@@ -18,7 +18,7 @@ from workspace import SYSTEM_PATH, ClusterError, wait_for
 CGROUPS = Path("/sys/fs/cgroup")
 
 PLUGINS = Path("/usr/lib/cni")
-"""Folder of Debian's CNI plugins."""
+"""Debian's CNI plugins."""
 
 NEEDED = {
     "containerd": "containerd",
@@ -81,7 +81,7 @@ def check(folder: Path) -> None:
 
 
 def system_program(name: str) -> str:
-    """Return the path of a system program. Raises ClusterError."""
+    """Return the path of a program. Raises ClusterError."""
     path = shutil.which(name, path=SYSTEM_PATH)
     if not path:
         raise ClusterError(f"there is no {name} on this machine")
@@ -100,7 +100,7 @@ def control_groups(name: str) -> list[Path]:
 def remove_control_groups(name: str) -> None:
     """Remove the control groups, each after its subgroups. Raises ClusterError.
 
-    While an exiting process is still in a group, the removal fails and is retried.
+    The removal is retried while an exiting process is still in a group.
     """
 
     def are_gone() -> bool:

@@ -18,16 +18,13 @@ NETWORKS = 100
 
 @dataclass(frozen=True)
 class Network:
-    """Addresses of a cluster, whose pods and Services programs on this machine can reach directly.
-    """
+    """Addresses of a cluster, which programs on this machine can reach directly."""
 
     number: int
 
     @property
     def bridge(self) -> str:
-        """Return the name of the bridge, which retains this machine's address when the node is
-        killed.
-        """
+        """Return the bridge, which retains this machine's address when the node is killed."""
         return f"baton{self.number}"
 
     @property
@@ -41,21 +38,19 @@ class Network:
 
     @property
     def pods(self) -> str:
-        """Return the CIDR of the pods."""
         return f"10.124.{self.number}.0/24"
 
     @property
     def services(self) -> str:
-        """Return the CIDR of the Services."""
         return f"10.125.{self.number}.0/24"
 
     @property
     def veth(self) -> str:
-        """Return the name of this machine's end of the veth pair between bridge and node."""
+        """Return this machine's end of the veth pair."""
         return f"{self.bridge}-node"
 
     def up(self) -> None:
-        """Create the missing bridge, address and routes. The machine does not forward packets."""
+        """Create the missing bridge, address and routes."""
         if not _exists(self.bridge):
             run("ip", "link", "add", self.bridge, "type", "bridge")
         run("ip", "address", "replace", f"{self.host}/24", "dev", self.bridge)
@@ -64,7 +59,7 @@ class Network:
             run("ip", "route", "replace", destination, "via", self.node)
 
     def connect(self, pid: int) -> None:
-        """Create the veth pair. Its other end is eth0 in the network namespace of the process.
+        """Create the veth pair between the bridge and the network namespace of the process.
 
         The pair of a killed node may still exist: open connections retain the node's network
         namespace for a minute.
@@ -86,7 +81,6 @@ class Network:
         run("ip", "link", "set", self.veth, "master", self.bridge, "up")
 
     def down(self) -> None:
-        """Remove the veth pair and the bridge."""
         _remove(self.veth)
         _remove(self.bridge)
 
@@ -105,7 +99,7 @@ def claim_network() -> Network:
 
 
 def run(*argv: str, stdin: bytes = b"") -> None:
-    """Run a system program. Raises ClusterError with the output of the program."""
+    """Run a system program. Raises ClusterError with its output."""
     try:
         subprocess.run(
             argv,

@@ -39,7 +39,7 @@ def create_nodes(api: Api) -> None:
 def can_run_pods(api: Api, count: int) -> bool:
     """Return whether a new pod would be admitted, scheduled and made ready.
 
-    count: the number of nodes that the cluster must have.
+    count: the required number of nodes.
     """
     try:
         nodes = api.get("/api/v1/nodes")["items"]
@@ -50,8 +50,7 @@ def can_run_pods(api: Api, count: int) -> bool:
 
 
 def _is_ready(node: dict[str, Any]) -> bool:
-    """Return whether the node is ready, and the controller manager has removed the not-ready taint.
-    """
+    """Return whether the node is ready, and the not-ready taint is removed."""
     conditions = {
         condition["type"]: condition["status"] for condition in node["status"].get("conditions", ())
     }

@@ -16,7 +16,7 @@ from workspace import ClusterError, last_lines
 
 
 class Process(NamedTuple):
-    """A process, identified by its pid and its start time in clock ticks since boot."""
+    """A process: its pid, and its start time in clock ticks since boot."""
 
     pid: int
     started: int
@@ -62,7 +62,7 @@ class Process(NamedTuple):
         return started == self.started and (state not in "XZ" or _has_other_threads(self.pid))
 
     def end(self, with_signal: signal.Signals = signal.SIGTERM, timeout: float = 10) -> None:
-        """Signal the process, and wait for its exit. After `timeout` seconds, kill it."""
+        """Signal the process, and wait for its exit. Kill it after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         if self.alive:
             self._signal(with_signal)
@@ -81,7 +81,7 @@ class Process(NamedTuple):
 
 
 def _await_child(pid: int, log: Path) -> int:
-    """Wait for the child of a new process, and return its pid. Raises ClusterError."""
+    """Return the pid of the child of a new process. Raises ClusterError."""
     deadline = time.monotonic() + 10
     children = Path(f"/proc/{pid}/task/{pid}/children")
     while _state_of(pid)[0] not in "XZ" and time.monotonic() < deadline:

@@ -4,9 +4,8 @@
 """A node with real containers: containerd, runc, kubelet and kube-proxy in private namespaces.
 
 The component `node` is process 1 of these namespaces. When it is killed, the kernel kills the
-containers and removes mounts and network, like a power failure. In the mount namespace, subfolders
-of the cluster's cache folder are mounted over /var/lib, /var/log and /run, so that the node does
-not write to these folders of the machine. Requires root.
+containers and removes mounts and network, like a power failure. Subfolders of the cluster's cache
+folder are mounted over /var/lib, /var/log and /run. Requires root.
 """
 
 from __future__ import annotations
@@ -27,13 +26,11 @@ from processes import Process
 from workspace import ClusterError, wait_for
 
 NAME = "real-0"
-"""Name of the Node object."""
-
 NAMESPACES = ("-m", "-n", "-p", "-u", "-i")
 """Options of unshare and nsenter: mount, network, PID, UTS and IPC namespace."""
 
 CTR = ("ctr", "--namespace", "k8s.io")
-"""Containerd's client, for the containers of the kubelet."""
+"""Containerd's client."""
 
 KERNEL = {
     "vm/overcommit_memory": 1,
@@ -59,7 +56,7 @@ VERSIONS: dict[str, dict[str, str]] = {
     "errors": {"ERRORS": "0.05"},
     "slow": RARE_ERRORS | {"SLOW_MS": "200"},
 }
-"""Environment of the web server by image tag."""
+"""Environment by image tag."""
 
 IMAGES = [
     Image("localhost/pause:1", ["/web", "pause"]),
@@ -86,8 +83,6 @@ def enter(running: Mapping[str, Process]) -> list[str]:
 
 
 class OnNode(Component):
-    """A component in the node's namespaces."""
-
     def command(
         self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]
     ) -> list[str]:
@@ -99,12 +94,9 @@ class OnNode(Component):
 
 
 class Node(Component):
-    """Process 1 of the node's namespaces."""
-
     def command(
         self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]
     ) -> list[str]:
-        """Return the command of a script that prepares the namespaces and becomes process 1."""
         unshare = [
             system_program("unshare"),
             *NAMESPACES,
@@ -122,7 +114,6 @@ class Node(Component):
         ]
 
     def is_healthy(self, settings: Settings) -> bool:
-        """Return True: the process has no health endpoint."""
         return True
 
     def prepare(self, settings: Settings) -> None:
@@ -202,7 +193,7 @@ class KubeProxy(OnNode):
 
 
 def create_identity(settings: Settings) -> None:
-    """Create the API server's self-signed client certificate. Raises ClusterError."""
+    """Create the API server's client certificate. Raises ClusterError."""
     key, certificate = (
         str(settings.kubelet_client.with_suffix(suffix)) for suffix in (".key", ".crt")
     )
@@ -311,7 +302,7 @@ version = 2
 
 
 def _script(folder: Path, network: Network) -> str:
-    """Return the script that prepares the namespaces and executes its arguments as process 1."""
+    """Return a script that prepares the namespaces and executes its arguments as process 1."""
     quoted_folder = shlex.quote(str(folder))
     mounts = {"var-lib": "/var/lib", "var-log": "/var/log", "run": "/run"}
     mounts |= {f"kernel/{path.replace('/', '.')}": f"/proc/sys/{path}" for path in KERNEL}

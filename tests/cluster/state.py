@@ -27,7 +27,7 @@ class State:
     """In addition to the defaults."""
     feature_gates: list[str] = field(default_factory=list)
     network: int | None = None
-    """Number of the real node's network; None with fake nodes."""
+    """Number of the network; None with fake nodes."""
     processes: dict[str, Process] = field(default_factory=dict)
 
     @classmethod

@@ -17,8 +17,6 @@ from workspace import PROGRESS_INTERVAL, ClusterError, say
 
 
 class Progress:
-    """The progress of a command that prints one line per piece of its work."""
-
     def __init__(self, pieces: int) -> None:
         self._pieces, self._completed, self._began = pieces, 0, time.monotonic()
 
@@ -44,7 +42,7 @@ def run(
     environment: dict[str, str] | None = None,
     progress: Progress | None = None,
 ) -> list[str]:
-    """Run a command, print its last line every few seconds, and return the lines of its output.
+    """Run a command, print its last line every few seconds, and return its lines.
 
     Raises ClusterError with the end of the output. An exception such as Ctrl-C stops the command.
     """

@@ -26,10 +26,7 @@ def health(state: State, component: Component) -> str:
 
 
 def start(state: State, components: list[Component], programs: dict[str, Path]) -> None:
-    """Start the components, and wait until all are healthy. Raises ClusterError.
-
-    Components that still run are killed before.
-    """
+    """Start the components, and wait until all are healthy. Raises ClusterError."""
     environment = ENVIRONMENT | {"HOME": str(state.folder)}
     for component in components:
         end(state, component.name, signal.SIGKILL)

@@ -34,8 +34,7 @@ def run_jobs(
 ) -> None:
     """Start the jobs in order, each once, in workers with the numbers from 0 on.
 
-    An exception is an error of the test program, which exits, and not a failure of the code under
-    test.
+    An exception is an error of the test program, which exits.
     """
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
     errors: list[BaseException] = []

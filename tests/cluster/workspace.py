@@ -18,13 +18,13 @@ from typing import NoReturn
 HERE = Path(__file__).resolve().parent
 
 TIMEOUT = 90
-"""Seconds to wait for a component. A start takes 3 s, but much longer while a compiler runs."""
+"""Seconds. A start takes 3 s, but much longer while a compiler runs."""
 
 PROGRESS_INTERVAL = 8
 """Seconds."""
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Folders of the system's programs, independent of the user's PATH."""
+"""Independent of the user's PATH."""
 
 
 class ClusterError(Exception):
@@ -59,7 +59,6 @@ def write_private(path: Path, text: str) -> None:
 
 
 def last_lines(path: Path, count: int = 12) -> str:
-    """Return the end of a log."""
     try:
         return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])
     except FileNotFoundError:
@@ -67,7 +66,7 @@ def last_lines(path: Path, count: int = 12) -> str:
 
 
 def wait_for(what: str, done: Callable[[], bool], log: Path | None = None) -> None:
-    """Wait until `done` returns True. Raises ClusterError with the end of the log after TIMEOUT."""
+    """Wait until `done` returns True. Raises ClusterError after TIMEOUT."""
     began = reported = time.monotonic()
     while not done():
         now = time.monotonic()
@@ -84,8 +83,7 @@ def wait_for(what: str, done: Callable[[], bool], log: Path | None = None) -> No
 def locked(path: Path, what: str) -> Iterator[None]:
     """Hold a file lock during the block.
 
-    The process that holds the lock deletes the file in the end. A process that has locked a deleted
-    file tries again with a new file.
+    The holder deletes the file in the end. A process that has locked a deleted file tries again.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     is_locked = False
@@ -123,10 +121,7 @@ def _is_still_at(file: int, path: Path) -> bool:
 
 
 def exit_cleanly_at_sigterm() -> None:
-    """Make this program clean up and exit at SIGTERM.
-
-    A second SIGTERM, for example from `timeout`, is ignored.
-    """
+    """Make this program clean up and exit at SIGTERM. A second one is ignored."""
 
     def leave(*_unused: object) -> None:
         signal.signal(signal.SIGTERM, lambda *_unused: None)
@@ -136,7 +131,7 @@ def exit_cleanly_at_sigterm() -> None:
 
 
 def run_and_exit(main: Callable[[list[str]], int]) -> NoReturn:
-    """Call main with the command line, and exit with its code or with a ClusterError's message."""
+    """Call main with the command line, and exit."""
     exit_cleanly_at_sigterm()
     try:
         sys.exit(main(sys.argv[1:]))

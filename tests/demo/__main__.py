@@ -165,7 +165,6 @@ def _wait_for_other_demos(lock: IO[str]) -> None:
 
 
 def _kubeconfig() -> str:
-    """Return the path of the cluster's kubeconfig, or "" if the cluster does not exist."""
     answer = subprocess.run([*CLUSTER, "kubeconfig", *NAME], capture_output=True, text=True,
                             check=False)
     return answer.stdout.strip() if answer.returncode == 0 else ""

@@ -25,15 +25,13 @@ from terminal import UnexpectedResult, command, output
 MARK = f"BATON_DEMO={os.getpid()}"
 """Environment variable of all processes of Ansible in this demo."""
 GRACE = 5
-"""Seconds that Ansible may take to exit after a signal."""
+"""Seconds."""
 
 # Shown lines: steps, errors and the recap, a table whose padding is removed.
 STEPS = r"localhost \| |\[ERROR\]|localhost +: "
 
 
 class Ansible:
-    """Runs ansible commands on one cluster."""
-
     def __init__(self, home: str, kubeconfig: str) -> None:
         """Use the empty folder `home` instead of ~/.ansible."""
         variable, _equals, value = MARK.partition("=")
@@ -61,15 +59,12 @@ class Ansible:
 
     @contextlib.contextmanager
     def started(self, line: str, shown_lines: str = STEPS) -> Iterator[Running]:
-        """Start a command, and stop it at the end of the block."""
         command(line)
         with Running(shlex.split(line), self._environment, shown_lines) as running:
             yield running
 
 
 class Running:
-    """A running command, and a thread that shows its output."""
-
     def __init__(self, argv: list[str], environment: dict[str, str], shown_lines: str) -> None:
         self._process = subprocess.Popen(
             argv,
@@ -99,12 +94,11 @@ class Running:
         return self._process.poll() is None
 
     def wait(self) -> None:
-        """Wait until the command has exited and its output has been shown."""
         self._process.wait()
         self._reader.join(GRACE)
 
     def kill(self) -> list[int]:
-        """Kill all processes of the command, and return their ids.
+        """Kill all processes, and return their ids.
 
         Raises UnexpectedResult if the command has already exited.
         """
@@ -137,7 +131,7 @@ class Running:
 
 
 def stop_all() -> None:
-    """Stop all remaining processes of the demo by SIGTERM, and by SIGKILL after GRACE seconds."""
+    """Stop all remaining processes by SIGTERM, and by SIGKILL after GRACE seconds."""
     time.sleep(0.1)  # a process that is just starting has no environment yet
     deadline = time.monotonic() + GRACE
     for pid in _pids():

@@ -38,8 +38,6 @@ class Pod(NamedTuple):
 
 
 class Foo:
-    """The demo's ReplicationController."""
-
     def __init__(self, kubeconfig: str) -> None:
         client = kubernetes.config.new_client_from_config(kubeconfig)
         self._core = kubernetes.client.CoreV1Api(client)
@@ -87,7 +85,7 @@ class Foo:
         expect(self.controllers() == ["foo"], "foo is the only controller")
 
     def wait_for(self, number: int, image: str, running: Running) -> None:
-        """Wait until `number` pods of the image are ready, or until the command has exited."""
+        """Wait until `number` pods of the image are ready, or the command has exited."""
         what = f"{number} pods of {image} are ready"
         _until(lambda: not running.is_running or self._counts()[image, "ready"] >= number, what)
 
@@ -99,8 +97,7 @@ class Foo:
         return sorted(item.metadata.name for item in items)
 
     def fingerprint(self) -> tuple[str, set[str]]:
-        """Return a value that changes with each write to foo and with each created or deleted pod.
-        """
+        """Return a value that changes with each write to foo and with its pods."""
         primary = self._core.read_namespaced_replication_controller("foo", NAMESPACE)
         return primary.metadata.resource_version, self.uids()
 
@@ -127,8 +124,6 @@ class Foo:
         self._max_pods = max(self._max_pods, len(self._watched_pods))
 
     def _catch_up(self) -> None:
-        """Wait until the watch has received the current state of all pods."""
-
         def caught_up() -> bool:
             pods = set(self._pods())
             with self._lock:
@@ -138,7 +133,7 @@ class Foo:
 
 
 def _until(condition: Callable[[], object], what: str) -> None:
-    """Wait until the condition is true. Raises UnexpectedResult after DEADLINE."""
+    """Wait until the condition is true. Raises UnexpectedResult."""
     deadline = time.monotonic() + DEADLINE
     while not condition():
         if time.monotonic() > deadline:

@@ -24,10 +24,8 @@ from forked import Forked
 ROOT = Path(__file__).resolve().parents[2]
 
 TASK: dict[str, Any] = {"name": "foo", "progress_deadline": 60}
-"""Options of all tasks."""
-
 TIMEOUT = 150
-"""Seconds after which a running program is killed."""
+"""Seconds."""
 
 PYTHON_MODULE = [sys.executable, "-m"]
 """First words of a command that Program runs in a forked process (forked.py)."""
@@ -54,7 +52,7 @@ class ProgramRun:
 
     @property
     def result(self) -> Json:
-        """Return the result of the task, or {} if the task has printed no result."""
+        """Return the result of the task, or {} without one."""
         text = self.output[self.output.find("{"):]
         try:
             return json.loads(text)
@@ -75,7 +73,7 @@ class Program:
         self._has_started = threading.Event()
 
     def run(self, command: list[str], environment: dict[str, str]) -> ProgramRun:
-        """Run the command to its end, or kill it after TIMEOUT seconds, and return the run."""
+        """Run the command to its end, or kill it after TIMEOUT, and return the run."""
         began = time.monotonic()
         with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
             if command[:2] == PYTHON_MODULE:
@@ -111,7 +109,6 @@ class Program:
             _signal(child, signal.SIGKILL)
 
     def terminate(self) -> None:
-        """Send SIGTERM, which stops the module before its next step."""
         _signal(self._pid(), signal.SIGTERM)
 
     def _pid(self) -> int:
@@ -149,7 +146,7 @@ def module(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[s
 
 
 def ansible(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
-    """Return the (ad-hoc) command and the environment that run a task with Ansible."""
+    """Return the ad-hoc command and the environment that run a task with Ansible."""
     name, params = _module_of(params)
     command = ["ansible", "localhost", "-m", f"baton.kubernetes.{name}", "-a", json.dumps(params)]
     return command, environment(kubeconfig, home)
@@ -162,8 +159,6 @@ def _module_of(params: Json) -> tuple[str, Json]:
 
 
 def kubectl(path: Path) -> Client:
-    """Return a client that runs kubectl rolling-update."""
-
     def client(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
         command = [str(path), "--kubeconfig", kubeconfig, "--cache-dir", str(home / "kubectl"),
                    "-n", params["namespace"],
@@ -175,8 +170,7 @@ def kubectl(path: Path) -> Client:
 
 
 def environment(kubeconfig: str, home: Path) -> dict[str, str]:
-    """Return the environment of a command: with this kubeconfig, and without the user's settings.
-    """
+    """Return an environment with this kubeconfig, and without the user's settings."""
     inherited = {key: value
                  for key, value in os.environ.items()
                  if not key.startswith(("ANSIBLE_", "K8S_AUTH_", "KUBECONFIG"))}

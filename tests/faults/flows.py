@@ -38,7 +38,6 @@ class Flow:
     """A task, with the initial state of the cluster, and with the opposite task."""
 
     name: str
-    #: Creates the initial state in an empty namespace.
     create_state: Callable[[World], None]
     task: Json
     #: The task that undoes `task`; {} if there is none.
@@ -47,11 +46,9 @@ class Flow:
     #: `opposite` must reach the end state of this run.
     create_opposite_state: Callable[[World], None] | None = None
 
-    #: Removes the random parts of an end state (such as hashes) before a comparison.
+    #: Removes the random parts of an end state, such as hashes.
     normalize: Callable[[Json | str], Json | str] = lambda end: end
-    #: Maximum number of pods above the desired number.
     max_surge: int = 1
-    #: Maximum number of unready pods.
     max_unready: int = 0
 
     @property
@@ -71,7 +68,7 @@ def create_new(world: World) -> None:
 
 
 def create_updated(world: World) -> None:
-    """Create foo with the deployment label and the record that an earlier update leaves."""
+    """Create foo with the deployment label and the record of an earlier update."""
     body = manifest(REPLICAS)
     label = {object_meta.DEPLOYMENT_LABEL: "abcdef0123"}
     record = {"outcome": "updated", "from": {"web": "myimage:v0"}, "to": {"web": "myimage:v1"},
@@ -114,7 +111,6 @@ def stopped_after_first_scaling(
 
 
 def delete_primary_during_update(world: World) -> None:
-    """Delete foo during an update, so that only the successor exists."""
     stopped_after_first_scaling(UPDATE)(world)
     world.namespace.remove("foo")
     world.namespace.wait_for_deletion("foo")
@@ -122,7 +118,6 @@ def delete_primary_during_update(world: World) -> None:
 
 
 def complete_update(world: World) -> None:
-    """Create foo, and complete an update, so that the history contains the first template."""
     create_updated(world)
     run = world.run(UPDATE)
     assert run.has_succeeded, run.last_output
@@ -162,7 +157,6 @@ def create_deployment(world: World) -> None:
 
 
 def create_paused_deployment(world: World) -> None:
-    """Create a Deployment foo, and start an update that pauses after one new pod."""
     create_deployment(world)
     run = world.run(UPDATE_DEPLOYMENT_TO_PAUSE)
     assert run.has_succeeded, run.last_output
@@ -194,17 +188,13 @@ def create_stateful_set(world: World) -> None:
 
 
 def create_paused_stateful_set(world: World) -> None:
-    """Create a StatefulSet foo, and start an update that pauses after one new pod."""
     create_stateful_set(world)
     run = world.run(UPDATE_STATEFUL_SET_TO_PAUSE)
     assert run.has_succeeded, run.last_output
 
 
 def create_stuck_stateful_set(world: World) -> None:
-    """Create a StatefulSet foo with a stuck pod.
-
-    The template is restored as soon as a pod of an unschedulable template exists. This pod stays
-    unready, and blocks the update.
+    """Create a StatefulSet foo with a stuck pod: its unschedulable template is restored too late.
     """
     create_stateful_set(world)
     template = world.namespace.stateful_set()["spec"]["template"]
@@ -250,7 +240,6 @@ def create_daemon_set(world: World) -> None:
 
 
 def create_paused_daemon_set(world: World) -> None:
-    """Create a DaemonSet foo, and start an update that pauses after one new pod."""
     create_daemon_set(world)
     run = world.run(UPDATE_DAEMON_SET_TO_PAUSE)
     assert run.has_succeeded, run.last_output
@@ -258,9 +247,6 @@ def create_paused_daemon_set(world: World) -> None:
 
 def daemon_set_flow(name: str, task: Json, opposite: Json,
                     create_state: Callable[[World], None] = create_daemon_set) -> Flow:
-    """Return a flow that allows one unready pod, because an old pod is deleted before its
-    replacement is created.
-    """
     return Flow(name, create_state, task, opposite, create_paused_daemon_set,
                 max_surge=0, max_unready=1)
 

@@ -3,9 +3,8 @@
 
 """Run a Python module in a process that is forked from a server.
 
-The server has already imported the packages that the module needs. Python's start and its imports
-would take two thirds of the processor time of a short task. The process has its own session, and
-can be killed like any other process.
+The server has already imported most packages. Python's start and its imports would take two thirds
+of the processor time of a short task.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 from unittest import mock
 
-#: Modules that the server imports. They import most of what a task needs.
+#: Modules that the server imports, with most of what a task needs.
 PRELOADED = [
     "ansible.module_utils.basic", "kubernetes.config", "kubernetes.client.rest", "yaml",
     "ansible_collections.baton.kubernetes.plugins.module_utils.task",
@@ -30,7 +29,7 @@ _SERVER = multiprocessing.get_context("forkserver")
 
 
 def start_server(collections: Path) -> None:
-    """Start the server. Call this function before the first Forked object is created."""
+    """Start the server before the first Forked object is created."""
     _SERVER.set_forkserver_preload(PRELOADED)
     with mock.patch.dict(os.environ, PYTHONPATH=str(collections)):
         forkserver.ensure_running()
@@ -65,7 +64,6 @@ class Forked:
 
 def _run(name: str, argument: str, environment: Mapping[str, str],
          files: Sequence[str]) -> None:
-    """Run the module in this (forked) process. files: the paths for stdout and stderr."""
     os.setsid()
     for descriptor, path in enumerate([os.devnull, *files]):
         file = os.open(path, os.O_RDWR)

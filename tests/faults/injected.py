@@ -29,7 +29,7 @@ DELAY = 5.0
 """Delay of a response in seconds."""
 
 FOREIGN_ANNOTATION = "example.com/touched"
-"""Annotation that change_object_before() writes in the role of another client."""
+"""Annotation of another client."""
 
 
 class Script:
@@ -79,7 +79,6 @@ class WatchScript:
         return lambda exchange: exchange.stream(self._fault(exchange, self))
 
     def events(self, exchange: Exchange) -> Iterator[tuple[bytes, bool]]:
-        """Yield each event, and whether it is the nth event."""
         for number, line in enumerate(exchange.events(), 1):
             is_nth = number == self.number
             self.was_triggered = self.was_triggered or is_nth
@@ -114,7 +113,6 @@ def kill_after(kill: Callable[[], None]) -> Fault:
 
 
 def status(code: int, reason: str, message: str, *headers: tuple[str, str]) -> Response:
-    """Return an error response of the API server."""
     body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": message, "reason": reason,
             "code": code}
@@ -136,13 +134,10 @@ GONE = json.loads(status(410, "Expired", "too old resource version: 1 (2)").body
 
 
 def respond(response: Response) -> Fault:
-    """Return a fault that responds without forwarding the request."""
     return lambda exchange: exchange.reply(response)
 
 
 def respond_after_forwarding(response: Response) -> Fault:
-    """Return a fault that forwards the request, but sends this response."""
-
     def fault(exchange: Exchange) -> None:
         exchange.forward()
         exchange.reply(response)
@@ -158,7 +153,6 @@ def fail_json_patch_test(exchange: Exchange) -> None:
 
 
 def change_object_before(exchange: Exchange) -> None:
-    """Write to the object as another client, then forward the request."""
     exchange.proxy.change(exchange.path, {FOREIGN_ANNOTATION: str(time.time())})
     exchange.reply(exchange.forward())
 
@@ -183,7 +177,6 @@ def truncate(exchange: Exchange) -> None:
 
 
 def delay(exchange: Exchange) -> None:
-    """Forward the request, and delay the response."""
     response = exchange.forward()
     time.sleep(DELAY)
     exchange.reply(response)
@@ -210,7 +203,6 @@ def refuse_connections_permanently(exchange: Exchange) -> None:
 
 
 def expire(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
-    """Send an error with status 410 instead of the event, as for an expired resourceVersion."""
     for line, is_nth in script.events(exchange):
         if is_nth:
             yield _event("ERROR", GONE)
@@ -219,7 +211,6 @@ def expire(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
 
 
 def close(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
-    """End the watch instead of sending the event."""
     for line, is_nth in script.events(exchange):
         if is_nth:
             return
@@ -282,7 +273,6 @@ def any_json_patch(exchange: Exchange) -> bool:
 
 
 def any_change(exchange: Exchange) -> bool:
-    """Return whether the request changes or deletes an existing object."""
     return exchange.is_write and exchange.command != "POST"
 
 
@@ -292,8 +282,6 @@ def any_watch(exchange: Exchange) -> bool:
 
 @dataclass(frozen=True)
 class FaultKind:
-    """A fault, its name in the tables of results, and the requests to which it applies."""
-
     name: str
     fault: Fault
     applies: Applies = any_request

@@ -31,7 +31,7 @@ FLOW = Flow("kubectl rolling-update", create_new, UPDATE)
 
 
 def series() -> list[Series]:
-    """Build kubectl if necessary, and return its series, or [] if kubectl cannot be built."""
+    """Build kubectl if necessary, and return its series, or [] if it cannot be built."""
     try:
         return [series_of_kills(binaries.provide([PROGRAM])[PROGRAM])]
     except ClusterError as error:
@@ -40,13 +40,12 @@ def series() -> list[Series]:
 
 
 def series_of_kills(path: Path) -> Series:
-    """Return the series of kubectl. Its comparisons ignore the random hashes of kubectl."""
+    """Return the series of kubectl, whose random hashes are ignored."""
     client = kubectl(path)
     reference: Json = {}
 
     def attempt(world: World, place: tuple[int, bool]) -> Outcome | None:
-        """Kill kubectl at a place: the number of a write, and whether the kill follows the write.
-        """
+        """Kill kubectl at a place, as in kills()."""
         if not reference:
             reference["violations"] = violations_without_a_kill(world, client)
             reference["end"] = end_of(world)
@@ -80,7 +79,7 @@ def violation_kinds(violations: list[str]) -> list[str]:
 
 
 def violations_without_a_kill(world: World, client: Client) -> list[str]:
-    """Run kubectl without a kill, and return the kinds of the violations that occur even then."""
+    """Return the kinds of the violations that occur even without a kill."""
     world.clear()
     FLOW.create_state(world)
     world.judge.begin(REPLICAS, FLOW.required_controllers, FLOW.max_surge)

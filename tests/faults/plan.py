@@ -39,7 +39,6 @@ def at_steps_only(kind: FaultKind) -> FaultKind | None:
 
 
 def series(with_peer: bool) -> list[Series]:
-    """Return all series. with_peer: whether to include the series of kubectl (peer.py)."""
     references = References()
     return [
         *(peer.series() if with_peer else ()),

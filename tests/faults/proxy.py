@@ -30,8 +30,6 @@ _HOP_BY_HOP = {"connection", "content-length", "host", "keep-alive", "transfer-e
 
 
 class Response(NamedTuple):
-    """A response of the server, or of the proxy."""
-
     status: int
     headers: list[tuple[str, str]]
     body: bytes
@@ -85,18 +83,15 @@ class Exchange(BaseHTTPRequestHandler):
         self.close_connection = self.close_connection or body_share < 1
 
     def reset(self) -> None:
-        """Reset the connection (RST)."""
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
 
     def events(self) -> Iterator[bytes]:
-        """Yield the lines of a watch."""
         # The connection is closed afterwards: the response may not have been read to its end.
         with contextlib.closing(self._upstream):
             yield from self._send(self.body)
 
     def stream(self, chunks: Iterable[bytes]) -> None:
-        """Send the chunks as the body of a response."""
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
@@ -137,7 +132,6 @@ class Exchange(BaseHTTPRequestHandler):
         return self._upstream.getresponse()
 
     def close_connections(self) -> None:
-        """Shut down the connections to the client and to the API server."""
         self.is_closed = True
         for connection in (self._upstream.sock, self.connection):
             with contextlib.suppress(OSError, AttributeError):
@@ -152,7 +146,7 @@ Script = Callable[[Exchange], "Fault | None"]
 
 
 class Proxy:
-    """A proxy, which is a context manager that listens on loopback during its block."""
+    """A context manager that listens on loopback during its block."""
 
     def __init__(self, kubeconfig: str) -> None:
         """Prepare a proxy to the API server of the kubeconfig.
@@ -185,12 +179,10 @@ class Proxy:
         return f"http://{LOOPBACK}:{self._port}"
 
     def connect(self) -> http.client.HTTPSConnection:
-        """Return a new connection to the API server."""
         return http.client.HTTPSConnection(self._server.hostname or "", self._server.port,
                                            context=self._tls, timeout=120)
 
     def change(self, path: str, annotations: dict[str, str]) -> None:
-        """Annotate the object at this path, as another client would."""
         headers = {"Authorization": f"Bearer {self.token}",
                    "Content-Type": "application/merge-patch+json"}
         with contextlib.closing(self.connect()) as connection:
@@ -199,7 +191,7 @@ class Proxy:
             connection.getresponse().read()
 
     def listen(self) -> None:
-        """Accept connections. The first call selects a free port, and later calls use it again."""
+        """Accept connections, always on the port that the first call selects."""
         with self._lock:
             # Ports from 32768 up are ephemeral: a client could occupy the port of a stopped proxy.
             for port in [self._port] if self._port else random.sample(range(20000, 32000), 100):
@@ -228,7 +220,6 @@ class Proxy:
             listener.close()
 
     def close_connections(self) -> None:
-        """Close all remaining connections."""
         with self._lock:
             exchanges = list(self._open)
         for exchange in exchanges:

@@ -82,7 +82,6 @@ def table(rows: list[tuple[Series, Tally]]) -> list[str]:
 
 
 def table_of_violations(tally: Tally) -> list[str]:
-    """Return the lines of a table with a row per violation."""
     places_by_violation = collections.defaultdict(list)
     for place, violations in tally.failures:
         for violation in violations:

@@ -34,22 +34,18 @@ SAMPLE_PLACES = 16
 
 @dataclass
 class Outcome:
-    """Result of a point."""
-
-    #: Violations of guarantees; empty if the point has passed.
+    #: Empty if the point has passed.
     violations: list[str] = field(default_factory=list)
-    #: Whether the task has succeeded in spite of the fault, without a second run.
+    #: Whether the task has succeeded without a second run.
     succeeded_directly: bool = False
 
 
 @dataclass
 class Tally:
-    """Results of a series: the number of points, and of points that have passed."""
-
     points: int = 0
     passed: int = 0
     succeeded_directly: int = 0
-    #: Description and violations of each place that has not passed.
+    #: Each failed place, with its violations.
     failures: list[tuple[str, list[str]]] = field(default_factory=list)
 
     def add(self, place: str, outcome: Outcome) -> None:
@@ -100,19 +96,16 @@ class References:
 class Series:
     """A flow with one kind of fault, which runs once for each place of the fault."""
 
-    #: Heading of the report's table that contains the series.
+    #: Heading of the table.
     kind: str
-    #: Title of the series' row in this table.
+    #: Title of the row.
     name: str
-    #: Returns the places in their order. The series ends at the first place that the task does not
-    #: reach.
+    #: The series ends at the first place that the task does not reach.
     places: Callable[[], Iterable[Any]]
-    #: Runs a point. Returns None if the task does not reach the place.
+    #: Returns None if the task does not reach the place.
     attempt: Callable[[World, Any], Outcome | None]
-    #: Returns the description of a place for the report.
     describe: Callable[[Any], str] = str
-    #: Returns a note for the report. Only the series of kubectl has a note: its violations are
-    #: reported, but do not make the test fail. None: a series of this collection.
+    #: Returns a note for the report. With a note, violations do not make the test fail.
     note: Callable[[], str] | None = None
 
     @property
@@ -136,8 +129,7 @@ class Series:
         return tally if tally.points or not start else self.run(world, is_sample)
 
     def _attempt_with_retries(self, world: World, place: Any) -> Outcome | None:
-        """Run a point. If the observation is lost on a busy machine, repeat the point, up to twice.
-        """
+        """Run a point, up to three times if the observation is lost on a busy machine."""
         for _attempt in range(3):
             try:
                 return self.attempt(world, place)
@@ -154,7 +146,7 @@ def series_of_kills(flow: Flow, references: References, client: Client = module,
                     is_reversed: bool = False) -> Series:
     """Return a series in which the client is killed before or after its nth write.
 
-    is_reversed: whether the opposite task follows the kill. Otherwise, the same task follows.
+    is_reversed: whether the opposite task follows the kill, and not the same task.
     """
 
     def attempt(world: World, place: tuple[int, bool]) -> Outcome | None:
@@ -239,7 +231,7 @@ def check_rollback(world: World, flow: Flow, end: Any, end_of_rollback: Any) -> 
 
 
 def differences(flow: Flow, end: Any, reference: Any) -> list[str]:
-    """Return violations for the first three differences between an end state and the reference."""
+    """Return violations for the first three differences between two end states."""
     return [f"another end state: {difference}"
             for difference in itertools.islice(
                 _differences("", flow.normalize(end), flow.normalize(reference)), 3)]
@@ -288,8 +280,6 @@ def series_of_faults(flow: Flow, references: References, kind: FaultKind,
 
 
 def series_of_watch_faults(flow: Flow, references: References, name: str) -> Series:
-    """Return a series with a fault at the nth event of the watch."""
-
     def attempt(world: World, number: int) -> Outcome | None:
         script = WatchScript(number, injected.WATCH_FAULTS[name])
         return run_with_fault(world, flow, references, script)

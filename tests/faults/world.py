@@ -57,9 +57,8 @@ class Judge(Observer):
               max_unready: int = 0) -> None:
         """Start the observation in an idle namespace.
 
-        required_controllers: names of ReplicationControllers, at least one of which must always
-        exist. max_surge: maximum number of additional pods. max_unready: maximum number of unready
-        pods.
+        required_controllers: at least one of these ReplicationControllers must always exist.
+        max_surge: maximum number of additional pods.
         """
         if self.errors:  # the watch was interrupted, so start a new one
             self.errors.clear()
@@ -119,7 +118,7 @@ class Judge(Observer):
         return {uid for uid, pod in list(self._pods.items()) if is_ready(pod)}
 
     def _versions_of_other_controllers(self) -> Json:
-        """Return the resourceVersions of the other user's controllers and pods, by name."""
+        """Return the resourceVersions of the other user's objects, by name."""
         controllers = [self.namespace.rc(name) or {} for name in OTHER_CONTROLLERS]
         pods = [pod for pod in self.namespace.pods() if is_other_pod(pod)]
         return {item["metadata"]["name"]: item["metadata"]["resourceVersion"]
@@ -179,7 +178,6 @@ class World:
         self._stack.__exit__(*exception)
 
     def _write_kubeconfig(self) -> str:
-        """Write a kubeconfig with the address of the proxy, and return its path."""
         config = json.loads(Path(self.namespace.kubeconfig).read_text("utf-8"))
         config["clusters"][0]["cluster"] = {"server": self.proxy.url}
         path = self.home / "kubeconfig"
@@ -189,7 +187,7 @@ class World:
     # Actions
 
     def clear(self) -> None:
-        """Delete all Leases, and all controllers and pods except the other user's."""
+        """Delete all Leases, controllers and pods, except the other user's."""
         for name in set(self.namespace.rc_names()) - OTHER_CONTROLLERS.keys():
             self.namespace.remove(name)
         for item in self.namespace.deployments():

@@ -25,10 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def cluster():
-    """Provide the embedded cluster of this checkout with a real node.
-
-    With BATON_KEEP_CLUSTER=1, the cluster keeps running after the tests.
-    """
+    """Provide the embedded cluster of this checkout with a real node."""
     forked.start_server(ROOT / ".venv/collections")
     cluster = embedded.up(embedded.checkout_cluster_name("gateway"), with_real_node=True)
     with contextlib.nullcontext() if os.environ.get("BATON_KEEP_CLUSTER") else cluster:
@@ -57,7 +54,7 @@ def pytest_configure(config):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Print the measurements. If WRITE_TRAFFIC is set, write them to the documentation, too."""
+    """Print the measurements. With WRITE_TRAFFIC, also write them to the documentation."""
     if rows := config.stash[measured.ROWS]:
         text = "\n".join(measured.table(rows))
         terminalreporter.write_line("")

@@ -29,7 +29,7 @@ from machine import system_program
 from objects import Json, eventually
 from traffic import PRIORITY
 
-#: Name of the Gateway and of its namespace.
+#: Of the Gateway and its namespace.
 NAME = "edge"
 CONTROLLER = "projectcontour.io/gateway-controller"
 #: Port on which Contour lets Envoy serve port 80 of a Gateway.
@@ -39,8 +39,6 @@ XDS_PORT = 8001
 
 
 class EdgeGateway:
-    """A context manager that runs the Gateway during its block."""
-
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self._folder = folder
         self._kubeconfig = cluster.kubeconfig
@@ -91,7 +89,7 @@ class EdgeGateway:
         return sum(entry["value"] for entry in stats if "value" in entry)
 
     def clusters_of(self, host: str) -> dict[str, int]:
-        """Return the weights of the backends in Envoy's routes of a host, by name of the backend.
+        """Return the weights in Envoy's routes of a host, by name of the backend.
 
         Routes that match headers are left out.
         """
@@ -139,7 +137,6 @@ class EdgeGateway:
         return self._folder / "admin.sock"
 
     def _admin(self, path: str) -> Json:
-        """Send a GET request to Envoy's administration interface, and parse the answer."""
         connection = http.client.HTTPConnection("envoy", timeout=10)
         connection.sock = socket.socket(socket.AF_UNIX)
         try:
@@ -150,8 +147,7 @@ class EdgeGateway:
             connection.close()
 
     def _status(self, path: str) -> int:
-        """Return the status of the answer to a GET request to the Gateway, or 0 without an answer.
-        """
+        """Return the status of the Gateway's answer, or 0 without an answer."""
         try:
             connection = http.client.HTTPConnection(self.address, PORT, timeout=2)
             connection.request("GET", path)
@@ -176,7 +172,6 @@ class EdgeGateway:
 
 
 def definitions() -> t.Iterator[Json]:
-    """Yield the CustomResourceDefinitions of Gateway API and of Contour."""
     contour = module_of("github.com/projectcontour/contour") / "examples/contour/01-crds.yaml"
     for path in (*sorted((module_folder() / "config/crd/experimental").glob("*.yaml")), contour):
         for item in yaml.safe_load_all(path.read_text("utf-8")):
@@ -185,7 +180,7 @@ def definitions() -> t.Iterator[Json]:
 
 
 def module_of(name: str) -> Path:
-    """Return the folder of a module that tests/cluster/contour requires, in Go's module cache."""
+    """Return the folder of a Go module that tests/cluster/contour requires."""
     command = [str(go_toolchain.find_go()), "mod", "download", "-json", name]
     done = subprocess.run(command, cwd=binaries.HERE / "contour", env=binaries.environment(),
                           capture_output=True, text=True, check=True, timeout=300)
@@ -213,17 +208,14 @@ def gateway_objects() -> t.Iterator[tuple[str, Json]]:
 
 
 def _clusters(action: Json) -> list[Json]:
-    """Return the clusters (`name` and `weight`) of a route of Envoy.
-
-    action: the field `route` of the route.
-    """
+    """Return the clusters (`name` and `weight`) of a route. action: its field `route`."""
     if "weighted_clusters" in action:
         return action["weighted_clusters"]["clusters"]
     return [{"name": action["cluster"], "weight": 1}] if "cluster" in action else []
 
 
 class ConfigWatch:
-    """A context manager that records when Envoy's weights for a host change (see clusters_of)."""
+    """A context manager that records when Envoy's weights for a host change."""
 
     def __init__(self, gateway: EdgeGateway, host: str) -> None:
         self._gateway, self._host = gateway, host

@@ -39,7 +39,7 @@ class Stalls:
         self._thread.join()
 
     def between(self, begin: float, end: float) -> list[float]:
-        """Return the durations in seconds of the stalls that overlap the time from begin to end."""
+        """Return the durations of the stalls that overlap the time from begin to end."""
         return [round(delay, 2) for stall_end, delay in self.delays
                 if stall_end >= begin and stall_end - delay <= end]
 
@@ -53,8 +53,6 @@ class Stalls:
 
 
 def causes(failures: t.Sequence[Answer], gateway: EdgeGateway, stalls: Stalls) -> list[str]:
-    """Return a line per failed request, with its phases in k6, Envoy's log of it, and the stalls.
-    """
     return [f"{answer.sent:.3f} {answer.connection}: {answer.failure}; {dict(answer.phases)} ms; "
             f"Envoy: {gateway.entry_of(answer.agent) or 'no line'}; "
             f"stalls: {stalls.between(answer.sent, answer.sent + TIMEOUT)}"
@@ -64,8 +62,7 @@ def causes(failures: t.Sequence[Answer], gateway: EdgeGateway, stalls: Stalls) -
 def summary(traffic: Traffic, gateway: EdgeGateway, stalls: Stalls) -> str:
     """Return a text with the numbers of requests, of failed requests and of stalls.
 
-    On an overloaded machine, requests wait in the sockets of Envoy until k6 gives up. k6 then opens
-    new connections, which add to the load.
+    On an overloaded machine, requests wait in Envoy's sockets until k6 gives up and reconnects.
     """
     longest = max((delay for _end, delay in stalls.delays), default=0.0)
     return (f"{len(traffic.answers)} requests, {len(traffic.failures)} failed, "

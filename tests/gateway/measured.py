@@ -13,7 +13,7 @@ import pytest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/internals/traffic.md"
 HEADING = "## Results behind a Gateway"
-#: The tables, each with the titles of its columns.
+#: The columns of each table.
 TABLES = {
     "shares": ("share", "kind", "requests", "answered by the new version",
                "standard deviations from the share", "failed"),
@@ -38,7 +38,6 @@ ROWS = pytest.StashKey[list[Row]]()
 
 
 def table(rows: t.Sequence[Row]) -> list[str]:
-    """Return the lines of all tables that have rows."""
     lines: list[str] = []
     for name, columns in TABLES.items():
         cells = [row.cells for row in rows if row.table == name]

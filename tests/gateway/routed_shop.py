@@ -23,12 +23,11 @@ from proxy import Exchange, Fault, Proxy
 from rollouts import V1, V2, Kind, Shop
 from traffic import Answer, Traffic
 
-#: Seconds until a new pod listens, and for which it continues to serve after SIGTERM.
+#: Seconds, as in tests/node/rollouts.py.
 START, DRAIN = 1.0, 3.0
 
 
 def container(start: float) -> Json:
-    """Return the fields of a container that takes `start` seconds to listen."""
     return {
         "env": [{"name": "START_MS", "value": f"{start * 1000:.0f}"},
                 {"name": "DRAIN_MS", "value": f"{DRAIN * 1000:.0f}"}],
@@ -37,17 +36,17 @@ def container(start: float) -> Json:
 
 
 CONTAINER = container(START)
-#: Option `match` of traffic_split: requests with this header go to the new version.
+#: Requests with this header go to the new version.
 TESTERS = [{"headers": [{"name": "x-tester", "value": "yes"}]}]
 
 
 class Kill(t.NamedTuple):
-    """A SIGKILL of the task, just before or just after the API server stores one of its writes."""
+    """A SIGKILL of the task, just before or just after one of its writes."""
 
     #: From 1.
     write: int
     is_after: bool
-    #: Only writes whose body contains this text are counted.
+    #: Only writes with this text are counted.
     body: bytes = b""
 
     def script(self, program: Program) -> Script:
@@ -59,8 +58,7 @@ class Kill(t.NamedTuple):
 class WriteCounter:
     """A script of the proxy that counts the writes of a task.
 
-    `route_changes` are the times at which the API server has answered each write of the rules of
-    the route, in seconds since 1970.
+    `route_changes` are the times at which writes of the rules of the route were answered.
     """
 
     def __init__(self) -> None:
@@ -130,7 +128,6 @@ class RoutedShop(Shop):
                             "application/merge-patch+json")
 
     def split_services(self) -> list[str]:
-        """Return the names of the Services other than foo."""
         items = self.namespace.call("GET", self.namespace.path("services"))["items"]
         return [item["metadata"]["name"] for item in items if item["metadata"]["name"] != "foo"]
 
@@ -161,7 +158,6 @@ class RoutedShop(Shop):
             assert not self._proxy.errors, self._proxy.errors
 
     def complete(self, script: t.Any = None, **options: t.Any) -> Json:
-        """Run a task, assert that it succeeds, and return its result."""
         run = self.run(script, **options)
         assert run.has_succeeded, run.last_output
         return run.result

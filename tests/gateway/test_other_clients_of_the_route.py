@@ -22,13 +22,12 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
 )
 
 RATES = {"new": 100, "persistent": 200}
-#: Seconds of traffic after each change.
+#: Seconds.
 PAUSE = 1.0
 FORGED = json.dumps({"service": "foo", "id": "1", "restoring": True, "weights": [7], "match": []})
 
 
 def forge(shop):
-    """Write a forged record to the route, and forged annotations to all Services."""
     shop.patch_route({"metadata": {"annotations": {TRAFFIC_SPLIT: FORGED}}})
     for name in ["foo", *shop.split_services()]:
         shop.namespace.call(

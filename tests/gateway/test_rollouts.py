@@ -20,7 +20,7 @@ REQUESTS_PER_SECOND = {"new": 60, "persistent": 240}
 #: Seconds until the new pod of a DaemonSet starts to listen, so that the update is still in
 #: progress when the rollback starts.
 SLOW_START = 8.0
-#: Seconds of traffic before the first and after the last rollout.
+#: Seconds.
 MARGIN = 2.0
 UPDATE: Json = {"module": "rolling_update", "progress_deadline": 60}
 SPLIT: Json = {"module": "traffic_split", "route": "edge"}
@@ -46,7 +46,7 @@ ROLLBACK: Json = {**UPDATE, "state": "rolled_back"}
 class Release(t.NamedTuple):
     """The tasks of a release that are killed, and its rollback."""
 
-    #: Maps the position of each killed task in the list of tasks (from 0) to the kill.
+    #: The kill of each killed task, by position (from 0).
     kills: t.Mapping[int, Kill]
     #: The number of tasks before the rollback (at least two); 0 without a rollback.
     rolled_back_after: int = 0
@@ -64,17 +64,15 @@ class Release(t.NamedTuple):
         return planned
 
     def is_resumed(self, kind: Kind, position: int) -> bool:
-        """Return whether a killed task runs again. Otherwise, the rollback follows.
+        """Return whether a killed task runs again, and not the rollback.
 
-        The update of a DaemonSet has no pause, and can be rolled back only while it is in progress.
+        The update of a DaemonSet can be rolled back only while it is in progress.
         """
         return not (kind is DAEMON_SET and position == self.rolled_back_after - 1)
 
 
 class Pace:
     """Delays the tasks, so that k6 sends at least `count` requests even on an overloaded machine.
-
-    The requests are distributed evenly over the releases, and over the tasks of a release.
     """
 
     def __init__(self, traffic: Traffic, count: int, releases: int) -> None:
@@ -93,7 +91,7 @@ def run_release(release: Release, shop: RoutedShop, image: str, writes: list[int
     """Run the tasks of a release, and return the number of killed tasks.
 
     writes: the number of API writes of each task, which an undisturbed release fills in. wait:
-    called after each task, with the part of the release that is done (up to 1).
+    called with the part of the release that is done (up to 1).
     """
     killed = 0
     planned = release.tasks(shop.kind, image)
@@ -113,10 +111,7 @@ def run_release(release: Release, shop: RoutedShop, image: str, writes: list[int
 
 
 def random_kill(writes: t.Sequence[int], generator: random.Random) -> dict[int, Kill]:
-    """Return a kill at a random write of a release, by position of the killed task.
-
-    writes: the number of writes of each task.
-    """
+    """Return a kill at a random write of a release, by position of the killed task."""
     points = [(position, number + 1) for position, count in enumerate(writes)
               for number in range(max(1, count - 3))]
     position, number = generator.choice(points)
@@ -127,8 +122,7 @@ def releases(kind: Kind, writes: list[int], counts: tuple[int, int, int],
              seed: int) -> t.Iterator[Release]:
     """Yield undisturbed releases, then killed ones, then rolled-back ones.
 
-    writes: the number of writes of each task, which the undisturbed releases determine. counts: the
-    number of releases of each sort.
+    writes: as in run_release(). counts: the number of releases of each sort.
     """
     generator = random.Random(f"{seed} {kind.name}")
     undisturbed, killed, rolled_back = counts
@@ -145,8 +139,6 @@ def releases(kind: Kind, writes: list[int], counts: tuple[int, int, int],
 
 
 class ReleaseSpan(t.NamedTuple):
-    """A release, the times of its start and its end, and the number of its killed tasks."""
-
     release: Release
     began: float
     ended: float

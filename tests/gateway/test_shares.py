@@ -103,8 +103,8 @@ def test_requests_follow_a_split_and_its_restoration(changes, gateway, cluster, 
 def measure_changes(shop, changes, request, title, options):
     """Change the weights `changes` times under load, and measure when the requests follow.
 
-    options: the options of two tasks, which take turns. Only the first (to 100%) is timed: after
-    it, an answer of v1 shows that the old weights were still in effect.
+    options: of two tasks, which take turns. Only the first (to 100%) is timed: after it, an answer
+    of v1 shows that the old weights were still in effect.
     """
     written_at, ended_at, configured_at = [], [], []
     with (shop.traffic({"new": 30, "persistent": 120}) as traffic,

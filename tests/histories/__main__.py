@@ -75,7 +75,7 @@ def play(create_world: t.Callable[[], t.Any], seed: int, histories: int,
          machine: type[History] | type[Fleets] = History) -> tuple[int, Counts, str]:
     """Play the histories of a seed.
 
-    Return the seed, the counts of moves, and the traceback of the failure ("" without a failure).
+    Return the seed, the counts of moves, and the traceback of the failure ("" without one).
     """
     counts: Counts = collections.Counter()
 
@@ -132,8 +132,8 @@ def play_on_cluster(seed: int, kinds: t.Sequence[str]) -> tuple[int, Counts, str
 def play_acts(number: int, kind: str, row: acts.Row, step: int) -> tuple[str, Counts, str]:
     """Play a row of the table of acts on the real cluster: kill its task at every `step`-th moment.
 
-    Return the title of the row, the counts, and the traceback of the failure ("" without one).
-    number: the index of the row, so that not all rows begin with the same moment.
+    Return the title, the counts, and the traceback of the failure. number: the index of the row, so
+    that not all rows begin with the same moment.
     """
     title, counts = f"{kind}: {row.title}", Counts()
     try:
@@ -196,7 +196,7 @@ def gather(futures: t.Iterable[
         concurrent.futures.Future[tuple[int | str, Counts, str]]]) -> tuple[Counts, list[str]]:
     """Print each result, and return the sum of all counts and a list of the failures.
 
-    A failure is a seed, or the title of a row of the table.
+    A failure is a seed, or the title of a row.
     """
     total: Counts = collections.Counter()
     failed: list[str] = []
@@ -213,7 +213,6 @@ def gather(futures: t.Iterable[
 
 
 def record(options: argparse.Namespace, counts: Counts, failed: list[str]) -> None:
-    """Append a row to the table of runs in the document."""
     # the counts of tasks have keys such as "updated, killed"
     tasks, killed = (sum(count for action, count in counts.items() if part in action)
                      for part in (", ", ", killed"))

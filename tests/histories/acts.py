@@ -31,11 +31,10 @@ class Row:
     """A row of the table: a task that is killed, and the tasks before and after it."""
 
     title: str
-    #: The options of the killed task.
     task: Json
-    #: The options of the next task. None: the killed task runs again.
+    #: Options of the next task; None: `task` again.
     after: Json | None = None
-    #: The options of the earlier tasks.
+    #: Options of the earlier tasks.
     before: tuple[Json, ...] = ()
     kinds: tuple[str, ...] = KINDS
     needs_api_server: bool = False
@@ -94,8 +93,6 @@ def series(on_api_server: bool) -> list[tuple[str, Row]]:
 
 
 class HistoryWithKill(History):
-    """A history with one kill. The caller sets the world."""
-
     def play(self, kind: str, row: Row, moment: tuple[int, bool], action: str) -> bool:
         """Play a row with a kill at this moment. Return False if the task ends before.
 

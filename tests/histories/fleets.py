@@ -64,8 +64,6 @@ class Member(t.NamedTuple):
 
 
 class FleetObserver(Observer):
-    """An observer that also records the minimum number of ready pods of each member."""
-
     def __init__(self, world: FleetWorld) -> None:
         super().__init__(world.namespace)
         self.min_ready_by_label: dict[str, int] = {}
@@ -82,7 +80,6 @@ class FleetObserver(Observer):
 
 class FleetWorld(RealWorld):
     def create_all(self, members: t.Mapping[Member, int]) -> None:
-        """Create the members with these numbers of replicas (a DaemonSet always has two pods)."""
         self._kinds = tuple(RESOURCES)
         if any(member.kind == "DaemonSet" for member in members):
             self._nodes = self.namespace.add_nodes(3)
@@ -107,7 +104,7 @@ class FleetWorld(RealWorld):
         """Run a task for several controllers, and assert that enough pods of each remain ready.
 
         floors: the required number of ready pods by Member.label. is_loaded: whether another client
-        writes to controllers and pods meanwhile.
+        writes meanwhile.
         """
         context = multiprocessing.get_context("fork")
         parent_end, child_end = context.Pipe()
@@ -278,7 +275,7 @@ class Fleets(RuleBasedStateMachine):
               is_loaded: bool = False) -> TaskRun:
         """Run a task for all members, and assert that its results are plausible.
 
-        death: as in DEATHS. is_loaded: whether another client writes meanwhile.
+        death: as in DEATHS.
         """
         params = {"label_selectors": [f"{FLEET_LABEL}=fleet"], "kind": list(KINDS), **params}
         self.has_failed = True  # until the task has succeeded
@@ -309,7 +306,6 @@ class Fleets(RuleBasedStateMachine):
         return run
 
     def _assert_image(self, image: str) -> None:
-        """Assert that each member has an acceptable number of pods, all ready and of this image."""
         self.world.wait_until_idle()
         for member in self.members:
             pods = self.world.pods_of(member)

@@ -60,7 +60,7 @@ USER_SPECS: dict[str, tuple[Json, ...]] = {
         {"updateStrategy": {"type": "OnDelete"}, "revisionHistoryLimit": 0},
         {"updateStrategy": _rolling(maxSurge="50%", maxUnavailable=0), "revisionHistoryLimit": 0}),
 }
-#: Options of an update that change its steps, but not its result.
+#: Options of an update that do not change its result.
 WAYS = st.fixed_dictionaries({}, optional={
     "max_surge": st.sampled_from([1, 2, "50%"]), "max_unavailable": st.sampled_from([0, 1, "34%"]),
     "min_ready_seconds": st.sampled_from([0, 1]),
@@ -210,9 +210,7 @@ class History(RuleBasedStateMachine):
         #: The index of the alternative of an error that is executed. None: suggestions are ignored.
         self.pastes = pastes
         self.has_finalizer = False
-        #: Whether another client has recreated the controller.
         self.is_recreated = False
-        #: Whether pods of a broken image have existed.
         self.has_broken = False
         #: Whether a killed task may have changed fields of the user without a record.
         self.are_user_fields_lost = False
@@ -240,7 +238,6 @@ class History(RuleBasedStateMachine):
         self.has_broken = is_broken
         #: Whether a previous version was broken, so that a rollback to it fails.
         self.was_broken = is_broken
-        #: Whether no version has worked yet.
         self.never_worked = is_broken
 
     # Tasks
@@ -398,8 +395,8 @@ class History(RuleBasedStateMachine):
     def _paste(self, params: Json, run: TaskRun, choice: int) -> None:
         """Execute the alternative with the index `choice` in the error of a task.
 
-        If it fails, too, execute the last alternative of the new error, and so on, at most twice
-        per pod.
+        If it fails, execute the last alternative of the new error, and so on, at most twice per
+        pod.
         """
         for _attempt in range(2 * max(self.sizes)):
             # the failed update is rolled back already, so a rerun would fail again
@@ -451,13 +448,11 @@ class History(RuleBasedStateMachine):
                 **{option: value for option, value in typed.items() if option != "name"}}
 
     def _with_surge(self, params: Json) -> Json:
-        """Return the options of the task with max_surge=1, so that no pod becomes unavailable."""
         excluded = {"max_unavailable"} if self.kind == "DaemonSet" else set()
         return {**{option: value for option, value in params.items() if option not in excluded},
                 "max_surge": 1}
 
     def _run_kubectl(self, words: list[str]) -> None:
-        """Execute a kubectl command that an error suggests, and record its effect."""
         verb, arguments, flags = typed_commands.kubectl(words)
         self.world.run_kubectl(words)
         if verb == "patch" and arguments[0] == "pdb":
@@ -555,7 +550,6 @@ class History(RuleBasedStateMachine):
         return self.world.has_all_actions or kind in ("StatefulSet", "DaemonSet")
 
     def _current_user_fields(self) -> Json:
-        """Return the USER_FIELDS of the current spec."""
         spec = t.cast(Json, self.world.get(self.kind, self.name))["spec"]
         return copy.deepcopy({field: spec[field] for field in USER_FIELDS if field in spec})
 
@@ -571,7 +565,6 @@ class History(RuleBasedStateMachine):
         return fields
 
     def _has_label(self) -> bool:
-        """Return whether the selector of the controller contains the deployment label."""
         item = self.world.get(self.kind, self.name) or {"spec": {"selector": {}}}
         return "kubernetes.io/deployment" in (item["spec"]["selector"].get("matchLabels") or {})
 
@@ -790,7 +783,6 @@ def _resolve(value: int | str, size: int) -> int:
 
 
 def _allowed_disruptions(budget: Json | None, size: int) -> int:
-    """Return the number of unavailable pods that a PodDisruptionBudget allows."""
     if not budget or "maxUnavailable" in budget:
         return budget["maxUnavailable"] if budget else size
     return max(0, size - _resolve(budget["minAvailable"], size))

@@ -51,8 +51,6 @@ AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 
 
 class RealWorld:
-    """A World (history.py) that is a namespace of a real cluster."""
-
     has_all_actions = True
     clock_ahead: float = 0
     ends_slowly = False
@@ -364,7 +362,6 @@ class FinalizerRemover:
         self._thread.start()
 
     def end(self) -> None:
-        """Stop the thread, and remove all finalizers immediately."""
         self._stop.set()
         self._thread.join()
         self._remove_finalizers(at_once=True)
@@ -414,8 +411,6 @@ def clocks_ahead(seconds: float) -> t.Iterator[None]:
 
 
 class _TimeAhead:
-    """Stands in for the module `time`, with a wall clock that is ahead."""
-
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play histories on the cluster model that check mode uses.
-
-The model plays thousands of histories in a minute. It has no autoscalers.
-"""
+"""Play thousands of histories in a minute, on the cluster model that check mode uses."""
 
 from __future__ import annotations
 
@@ -95,7 +92,6 @@ class CheckedCluster(Cluster):
                     else self.controllers_and_pods.pods)
 
     def check_pods(self) -> None:
-        """Update min_ready and max_pods, and assert that each pod has a controller."""
         pods = self.pods
         self.min_ready = min(getattr(self, "min_ready", 0), sum(pod.ready for pod in pods))
         self.max_pods = max(getattr(self, "max_pods", 0), len(pods))

@@ -20,7 +20,7 @@ Json = dict[str, t.Any]
 AD_HOC = ["ansible", "localhost", "-m"]
 #: A suggestion without a command, since the options of the task are unknown.
 TASK_THAT_BEGAN = "run the task that began it"
-#: Placeholders for an image in suggested commands, and the image that replaces them.
+#: Placeholders in commands, and the image that replaces them.
 PLACEHOLDERS, WORKING = re.compile(r"THE-EARLIER-IMAGE|ANOTHER-IMAGE"), "myimage:v1"
 #: Options that a suggested command must contain if it repeats the task.
 REPEATED = ("next_name", "container", "images", "to_revision", "max_surge", "max_unavailable",
@@ -84,7 +84,7 @@ def task_params(words: list[str]) -> Json | None:
 
 
 def goal(params: Json) -> tuple[t.Any, ...]:
-    """Return the values of the options that determine which pods a task leaves at its end."""
+    """Return the options that determine which pods a task leaves."""
     return params.get("state", "updated"), params.get("image"), str(params.get("to_revision"))
 
 
@@ -113,7 +113,6 @@ def _default(option: str) -> t.Any:
 
 
 def _typed(option: str, value: t.Any) -> t.Any:
-    """Return the value as the module receives it."""
     return ArgumentSpecValidator({option: options.ARGUMENT_SPEC[option]}).validate(
         {option: value}).validated_parameters[option]
 

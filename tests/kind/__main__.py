@@ -25,7 +25,6 @@ from workspace import run_and_exit, say  # noqa: E402
 
 
 def main(command: list[str]) -> int:
-    """Run the command and return its exit code."""
     if command[:1] == ["--cluster"]:
         command = [sys.executable, str(HERE / "cluster.py"), *command[1:]]
     reason = host_engine.hindrance()

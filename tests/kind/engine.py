@@ -37,7 +37,7 @@ NEEDED = {
 """Debian packages by program."""
 
 MEMORY = 4
-"""GiB of memory for the engine, which stores images and containers in a tmpfs."""
+"""GiB, since the engine stores images and containers in a tmpfs."""
 
 CAP_SYS_RESOURCE = 24
 
@@ -71,8 +71,8 @@ def run(
 ) -> int:
     """Run the command with an engine that contains the image, and return the exit code.
 
-    node: tar file with the root file system of the image. Without a private network, the engine has
-    no bridge, and the containers need `--network=host`. Raises ClusterError.
+    node: tar file with the root file system of the image. Without a private network, containers
+    need `--network=host`. Raises ClusterError.
     """
     network = "private" if has_private_network else "host"
     with locked(cache() / "kind" / f"{NAME}.lock", "the Docker engine of this checkout"):
@@ -96,7 +96,7 @@ def run(
 def isolation_prefix(*namespaces: str) -> list[str]:
     """Return the first words of a command that runs in new namespaces.
 
-    When it or this program exits, the kernel removes the mounts and processes of these namespaces.
+    When it or this program exits, the kernel removes their mounts and processes.
     """
     setpriv, unshare = (machine.system_program(name) for name in ("setpriv", "unshare"))
     return [

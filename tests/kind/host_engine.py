@@ -17,7 +17,7 @@ IMAGE = "BATON_KIND_IMAGE"
 
 
 def hindrance() -> str:
-    """Return why the machine's Docker engine and kind cannot create a cluster, or "".
+    """Return why the machine's engine and kind cannot create a cluster, or "".
 
     Pull the node image if it is missing.
     """
@@ -37,7 +37,7 @@ def hindrance() -> str:
 
 
 def _default_image() -> str:
-    """Return kind's default node image, or "". No command prints the name, so search the binary."""
+    """Return kind's default node image, or "". No command prints its name."""
     kind = Path(shutil.which("kind") or os.devnull)
     match = re.search(rb"kindest/node:v[0-9.]+@sha256:[0-9a-f]{64}", kind.read_bytes())
     return match[0].decode() if match else ""

@@ -12,7 +12,7 @@ import sys
 
 
 def drop_capability(process):
-    """Change the process of an OCI runtime specification, so that it starts without the capability.
+    """Make the process of an OCI specification start without the capability.
 
     A negative oom_score_adj requires the capability.
     """

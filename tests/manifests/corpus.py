@@ -19,8 +19,6 @@ REJECTED = FOLDER / "rejected.yaml"
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """A pod template as its author has written it."""
-
     name: str
     template: Json
     #: Selector of the controller; None: the labels of the template.
@@ -28,7 +26,6 @@ class Manifest:
 
 
 def manifests() -> list[Manifest]:
-    """Return all manifests that the API server accepts."""
     files = sorted(file for file in FOLDER.glob("*.yaml") if file != REJECTED)
     return [*(manifest for file in files for manifest in _read(file)), *_long_manifests()]
 
@@ -43,7 +40,6 @@ def _read(file: Path) -> list[Manifest]:
 
 
 def _long_manifests() -> list[Manifest]:
-    """Return manifests with a long text, or with many items in a list."""
     line = 'rule "{}" {{ match = "<a href=\'x\'>" && threshold > 0.5 }}  # Größe\n'
     config = "".join(map(line.format, range(100_000 // len(line.encode()))))
     env = [{"name": f"SETTING_{number}", "value": f"<{number}> & more"} for number in range(500)]

@@ -24,7 +24,6 @@ from trip import ACCOUNT, PRIORITY_CLASSES, RUNTIME_CLASSES, TRIP
 
 Json = dict[str, Any]
 
-#: Maximum number of rejections before a template is discarded.
 MAX_REPAIRS = 60
 #: Per object.
 MAX_OPTIONAL_FIELDS = 5
@@ -85,7 +84,7 @@ def is_generated(manifest: Manifest) -> bool:
 def templates(namespace: Namespace, seed_number: int, count: int) -> Iterator[Manifest | None]:
     """Yield manifests with generated templates, and None for each discarded template.
 
-    At most three times `count` templates are generated, until `count` of them have been accepted.
+    At most three times `count` templates are generated, until `count` have been accepted.
     """
     schema = Schema(namespace.call("GET", "/openapi/v3/api/v1")["components"]["schemas"])
     accepted = 0
@@ -113,10 +112,10 @@ def _draw(strategy: st.SearchStrategy[Json], seed_number: int, count: int) -> li
 
 
 class Schema:
-    """Hypothesis strategies for the object types in an API server's OpenAPI schema."""
+    """Strategies for the object types in an API server's OpenAPI schema."""
 
     def __init__(self, kinds: Json) -> None:
-        """Use the schemas of an OpenAPI document. The keys of `kinds` are full names of types."""
+        """Use the schemas of an OpenAPI document. kinds: by full name of the type."""
         self._kinds = kinds
         self._strategies: dict[str, st.SearchStrategy[Any]] = {}
 
@@ -147,7 +146,7 @@ class Schema:
     def _fields(self, kind: str, schema: Json) -> st.SearchStrategy[Json]:
         """Return a strategy for objects of a type: all required fields and a few optional ones.
 
-        The field `containers` is left out.
+        `containers` is left out.
         """
         needed = (set(schema.get("required", ())) - {"containers"}
                   | ({"image"} if kind == "Container" else set()))
@@ -212,7 +211,6 @@ def _full_name(kinds: Json, kind: str) -> str:
 
 
 def _with_unique_names(containers: list[Json]) -> list[Json]:
-    """Return the containers with names that differ from those of the other containers."""
     return [{**container, "name": f"init-{container['name'][:8]}"} for container in containers]
 
 
@@ -236,8 +234,7 @@ def _repair(namespace: Namespace, template: Json) -> Json | None:
 
 
 def _rejection(namespace: Namespace, template: Json) -> Json | None:
-    """Return the Status object of the API server's first error, or None if it accepts the template.
-    """
+    """Return the Status of the API server's first error, or None if it accepts the template."""
     labels = {**template["metadata"]["labels"], TRIP: "0"}
     labeled = {**template, "metadata": {**template["metadata"], "labels": labels}}
     controller = {"metadata": {"generateName": "generated-", "labels": {}},
@@ -254,11 +251,11 @@ def _rejection(namespace: Namespace, template: Json) -> Json | None:
 
 
 def _remove_field(template: Json, path: str) -> bool:
-    """Remove the field that the API server has rejected, and return whether this was possible.
+    """Remove the rejected field, and return whether this was possible.
 
-    If the field does not exist, because the API server requires it, remove the object that lacks
-    it. If a field is essential, remove the closest enclosing object that is not. path: in the
-    notation of the API server, such as "spec.containers[0].ports".
+    If the API server requires the field, remove the object that lacks it. If a field is essential,
+    remove the closest enclosing object that is not. path: in the notation of the API server, such
+    as "spec.containers[0].ports".
     """
     keys: list[Any] = [int(part) if part.isdigit() else part
                        for part in re.findall(r"[^.\[\]]+", path)]

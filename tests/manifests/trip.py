@@ -32,14 +32,13 @@ REPLICAS = 2
 #: Label with the number of the trip, so that a trip need not wait until the pods of earlier trips
 #: have ended.
 TRIP = "baton.test/trip"
-#: Objects to which templates may refer: PriorityClasses with their values, RuntimeClasses, and a
-#: ServiceAccount.
+#: Objects to which templates may refer.
 PRIORITY_CLASSES = {"baton-test-high": 1000}
 RUNTIME_CLASSES = ("baton-test-sandbox",)
 ACCOUNT = "runner"
 #: Lists whose order a strategic merge patch may change.
 UNORDERED = ("env", "ports", "hostAliases", "imagePullSecrets", "topologySpreadConstraints")
-#: The option progress_deadline of all tasks, in seconds.
+#: Seconds.
 DEADLINE = 40
 
 
@@ -66,8 +65,6 @@ def prepare(namespace: Namespace) -> None:
 
 
 class Trip:
-    """The test of one manifest as one kind of controller."""
-
     def __init__(self, namespace: Namespace, kind: str, manifest: Manifest, number: int) -> None:
         self.namespace, self.kind, self.manifest = namespace, kind, manifest
         self.name = f"foo-{number}"
@@ -214,7 +211,6 @@ class Trip:
         return f"registry.example.com:5000/{self.container}:{tag}"
 
     def _template_with_image(self, tag: str) -> Json:
-        """Return the author's template with another image and an annotation."""
         template = copy.deepcopy(self.template)
         template["spec"]["containers"][0]["image"] = self._image_name(tag)
         annotations = template["metadata"].get("annotations") or {}
@@ -225,8 +221,8 @@ class Trip:
     def _definition(self, template: Json, with_selector: bool = False) -> Json:
         """Return the manifest of the controller with this template.
 
-        The task chooses the name and the selector of a successor. with_selector: whether to add
-        both nevertheless, for the creation of the controller.
+        with_selector: whether to add name and selector, although a task chooses those of a
+        successor.
         """
         labels = template["metadata"]["labels"]
         metadata = {"creationTimestamp": None, "labels": dict(labels)}
@@ -252,8 +248,7 @@ class Trip:
     def _with_merged_sizes(self, steps: list[Json]) -> list[Json]:
         """Return the steps of a Deployment's update in a form that can be compared.
 
-        Consecutive size changes of ReplicaSets are merged into one entry, which has the first and
-        the last size of each ReplicaSet, but not their names.
+        Consecutive size changes are merged, without the names of the ReplicaSets.
         """
         merged: list[Json] = []
         for step in _without_times(steps):
@@ -334,7 +329,7 @@ class Rejection(Trip):
 
 
 def _choose_nodes(spec: Json) -> None:
-    """Replace the requirements for nodes in a pod's spec, so that a DaemonSet has REPLICAS pods."""
+    """Replace the requirements for nodes, so that a DaemonSet has REPLICAS pods."""
     for field in ("nodeName", "nodeSelector"):
         if spec.get(field):
             del spec[field]
@@ -350,9 +345,8 @@ def _choose_nodes(spec: Json) -> None:
 def _without_generated_label(template: Json, kind: str) -> Json:
     """Return the template without the label whose value is generated for this kind.
 
-    For a Deployment, the author may also have set the label. A rollback loses the author's value,
-    because the Deployment controller overwrites the label in ReplicaSets. `kubectl rollout undo`
-    loses it, too.
+    A rollback of a Deployment loses the author's value, because the Deployment controller
+    overwrites the label in ReplicaSets. `kubectl rollout undo` loses it, too.
     """
     key = {"Deployment": object_meta.HASH_LABEL,
            "StatefulSet": object_meta.POD_REVISION}.get(kind, object_meta.DEPLOYMENT_LABEL)

@@ -25,7 +25,6 @@ ROLLOUTS = "/apis/argoproj.io/v1alpha1/namespaces/{}/rollouts"
 
 
 def install_definitions(namespace: Namespace) -> None:
-    """Create the CustomResourceDefinitions, and wait until the API server serves Rollouts."""
     folder = programs.module_folder(f"{MODULE}@{programs.version('rollouts-controller')}")
     for path in sorted((folder / "manifests/crds").glob("*-crd.yaml")):
         with contextlib.suppress(ApiException):  # already exists
@@ -44,7 +43,6 @@ def is_served(namespace: Namespace) -> bool:
 @contextlib.contextmanager
 def controller(program: Path, kubeconfig: str, folder: Path,
                *arguments: str) -> t.Iterator[subprocess.Popen[bytes]]:
-    """Run the controller for all namespaces until the end of the block."""
     health_port = first_free_port()
 
     def is_ready() -> bool:
@@ -64,7 +62,6 @@ class Rollout:
         self.namespace, self.path = namespace, ROLLOUTS.format(namespace.name)
 
     def create(self, replicas: int, strategy: Json | None = None, **spec: t.Any) -> None:
-        """Create the Rollout, and wait until it is healthy."""
         canary = {"maxSurge": "25%", "maxUnavailable": 0}
         self.namespace.call("POST", self.path, {
             "apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "web"},

@@ -19,10 +19,7 @@ namespace = namespace_fixture.namespace
 
 @pytest.fixture(scope="session")
 def cluster():
-    """Provide the embedded cluster of this checkout.
-
-    With BATON_KEEP_CLUSTER=1, the cluster keeps running after the tests.
-    """
+    """Provide the embedded cluster of this checkout."""
     if external_kubeconfig():
         pytest.skip("KUBECONFIG names the cluster, where the tests must not install definitions")
     cluster = embedded.up(embedded.checkout_cluster_name("neighbours"))
@@ -32,11 +29,9 @@ def cluster():
 
 @pytest.fixture(scope="session")
 def helm_program():
-    """Provide the path of Helm."""
     return programs.provide("helm")
 
 
 @pytest.fixture(scope="session")
 def flux_program():
-    """Provide the path of Flux's kustomize-controller."""
     return programs.provide("kustomize-controller")

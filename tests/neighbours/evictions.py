@@ -16,22 +16,18 @@ from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
 from objects import Json
 
-#: Seconds between two evictions, and HTTP status of an eviction that a budget refuses.
+#: Seconds between two evictions, and status of an eviction that a budget refuses.
 INTERVAL, TOO_MANY_REQUESTS = 0.3, 429
 
 
 def create_budget(namespace: Namespace, min_available: int) -> None:
-    """Create a PodDisruptionBudget for the pods of foo."""
     namespace.call("POST", f"/apis/policy/v1/namespaces/{namespace.name}/poddisruptionbudgets", {
         "metadata": {"name": "foo"},
         "spec": {"selector": {"matchLabels": {"app": "foo"}}, "minAvailable": min_available}})
 
 
 def evict(namespace: Namespace, pod: Json) -> bool:
-    """Evict a pod, and return whether it was evicted.
-
-    It is not evicted if a budget refuses the eviction, or if the pod no longer exists.
-    """
+    """Evict a pod, and return whether it was evicted."""
     name = pod["metadata"]["name"]
     try:
         namespace.call("POST", f"{namespace.path('pods', name)}/eviction", {
@@ -47,13 +43,13 @@ def evict(namespace: Namespace, pod: Json) -> bool:
 class Evictor:
     """A client that evicts one ready pod after another in the block of a with statement.
 
-    select: returns whether a ready pod may be evicted. limit: the maximum number of evictions.
+    select: returns whether a pod may be evicted. limit: the maximum number of evictions.
     """
 
     def __init__(self, namespace: Namespace, select: t.Callable[[Json], bool] = lambda pod: True,
                  limit: int = 10**6) -> None:
         self.namespace, self.select, self.limit = namespace, select, limit
-        #: The image of each evicted pod, and the number of refused evictions.
+        #: The image of each evicted pod.
         self.evicted: list[str] = []
         self.refused = 0
         self.errors: list[BaseException] = []
@@ -83,7 +79,6 @@ class Evictor:
 
 
 def drain(kubectl: Path, kubeconfig: str, node: str) -> str:
-    """Drain a node with kubectl, and return the output."""
     done = subprocess.run([str(kubectl), f"--kubeconfig={kubeconfig}", "drain", node,
                            "--ignore-daemonsets", "--timeout=60s"],
                           capture_output=True, text=True, check=False, timeout=90)

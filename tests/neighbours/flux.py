@@ -37,7 +37,6 @@ MERGE = "application/merge-patch+json"
 
 
 def definitions() -> t.Iterator[Json]:
-    """Yield the CustomResourceDefinitions of kustomize-controller and source-controller."""
     for module, version in ((KUSTOMIZE, programs.version("kustomize-controller")),
                             (SOURCE, source_version())):
         folder = programs.module_folder(f"{module}@{version}") / "config/crd/bases"
@@ -52,7 +51,6 @@ def source_version() -> str:
 
 
 def install_definitions(namespace: Namespace) -> None:
-    """Create the CustomResourceDefinitions, and wait until the API server serves the kinds."""
     for definition in definitions():
         with contextlib.suppress(ApiException):  # already exists
             namespace.call("POST", DEFINITIONS, definition)
@@ -69,8 +67,6 @@ def is_served(namespace: Namespace) -> bool:
 
 
 class Artifacts(http.server.ThreadingHTTPServer):
-    """An HTTP server that serves archives, each with one file of manifests."""
-
     daemon_threads = True
 
     def __init__(self) -> None:
@@ -110,9 +106,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def controller(program: Path, namespace: Namespace, folder: Path) -> t.Iterator[None]:
-    """Run kustomize-controller for this namespace only, until the end of the block.
+    """Run kustomize-controller for this namespace only.
 
-    A controller for all namespaces would try for minutes to fetch the archives of earlier tests.
+    For all namespaces, it would try for minutes to fetch the archives of earlier tests.
     """
     health_address = f"127.0.0.1:{first_free_port()}"
     environment = {**os.environ, "KUBECONFIG": namespace.admin_kubeconfig, "TMPDIR": str(folder),
@@ -137,7 +133,6 @@ class Kustomization:
         self._requests = itertools.count(1)
 
     def create(self, manifests: list[Json], interval: str = "1h") -> None:
-        """Create both objects, and wait until the manifests are applied."""
         repositories = REPOSITORIES.format(self.namespace.name)
         self.namespace.call("POST", repositories, {
             "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",

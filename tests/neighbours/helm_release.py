@@ -17,10 +17,7 @@ from three_kinds import NAMES, Controllers, manifest_of
 
 
 def write_chart(folder: Path) -> Path:
-    """Write a chart with the three manifests, and return its folder.
-
-    The values image, mode and note of the chart are passed to manifest_of().
-    """
+    """Write a chart whose values image, mode and note are passed to manifest_of()."""
     chart = folder / "chart"
     (chart / "templates").mkdir(parents=True)
     (chart / "Chart.yaml").write_text("apiVersion: v2\nname: web\nversion: 1.0.0\n")
@@ -33,8 +30,6 @@ def write_chart(folder: Path) -> Path:
 
 
 class Release(Controllers):
-    """The Helm release `web` in a namespace, with methods that run Helm."""
-
     def __init__(self, program: Path, namespace: Namespace, folder: Path) -> None:
         super().__init__(namespace)
         self.program = program
@@ -45,16 +40,13 @@ class Release(Controllers):
             **{f"HELM_{name}_HOME": str(folder / name) for name in ("CACHE", "CONFIG", "DATA")}}
 
     def command(self, verb: str, *options: str, **values: str) -> list[str]:
-        """Return the words of a Helm command on the release.
-
-        verb: for example "install". values: values of the chart, which override its defaults.
-        """
+        """Return the words of a Helm command. values: override the defaults of the chart."""
         chart = [str(self.chart)] if verb in ("install", "upgrade") else []
         set_options = [f"--set={key}={value}" for key, value in values.items()]
         return [str(self.program), verb, "web", *chart, *options, *set_options]
 
     def run(self, verb: str, *options: str, **values: str) -> str:
-        """Run a Helm command on the release, and return its error, or "" if it has succeeded."""
+        """Run a Helm command, and return its error, or "" if it has succeeded."""
         done = subprocess.run(self.command(verb, *options, **values), env=self.environment,
                               capture_output=True, text=True, check=False, timeout=120)
         return (done.stderr.strip() or done.stdout or "failed") if done.returncode else ""
@@ -66,7 +58,6 @@ class Release(Controllers):
         return [(item["revision"], item["status"]) for item in json.loads(done.stdout)]
 
     def install(self, *options: str) -> None:
-        """Install the release, and wait until all pods are ready."""
         assert self.run("install", *options) == ""
         self.wait()
 

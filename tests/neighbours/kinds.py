@@ -9,7 +9,7 @@ from namespace import Namespace
 from objects import Json, eventually, is_ready, manifest, role_rules
 
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: A readiness probe: without one, updates of some kinds would give a warning.
+#: Without a readiness probe, updates of some kinds would give a warning.
 PROBE = {"tcpSocket": {"port": 80}}
 #: Kinds with spec.replicas, without ReplicaSets, whose updates work like those of
 #: ReplicationControllers.
@@ -39,5 +39,4 @@ def ready(namespace: Namespace) -> list[Json]:
 
 
 def images(namespace: Namespace) -> set[str]:
-    """Return the different images of the pods' first containers."""
     return {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()}

@@ -19,9 +19,9 @@ from workspace import HERE, ClusterError
 
 
 def provide(name: str) -> Path:
-    """Return the path of a program in binaries.PACKAGES, after building it if necessary.
+    """Build a program in binaries.PACKAGES if necessary, and return its path.
 
-    If the build fails, skip the test and give the reason.
+    If the build fails, skip the test.
     """
     try:
         return binaries.provide([name])[name]
@@ -40,9 +40,9 @@ def version(program: str) -> str:
 
 
 def module_folder(module: str) -> Path:
-    """Return the folder of a module in Go's module cache, after downloading it if necessary.
+    """Download a module (MODULE@VERSION), and return its folder in Go's module cache.
 
-    module: MODULE@VERSION. If the download fails, skip the test and give the reason.
+    If the download fails, skip the test.
     """
     command = [str(go_toolchain.find_go()), "mod", "download", "-json", module]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600,
@@ -57,7 +57,7 @@ def running(command: t.Sequence[str], log: Path, environment: t.Mapping[str, str
             is_ready: t.Callable[[], bool]) -> t.Iterator[subprocess.Popen[bytes]]:
     """Run a program until the end of the block, which begins when the program is ready.
 
-    The end of the log is printed after the block, so that a failed test shows it.
+    The end of the log is printed afterwards, so that a failed test shows it.
     """
     with log.open("ab") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=dict(environment))

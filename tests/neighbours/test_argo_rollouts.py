@@ -1,9 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update controllers that belong to a Rollout of Argo Rollouts.
-
-They are ReplicaSets that the Rollout owns, or a Deployment whose template the Rollout uses.
+"""Update ReplicaSets that a Rollout of Argo Rollouts owns, or a Deployment whose template it uses.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ TEMPLATE_IS_USED = ("Rollout/web of Argo Rollouts uses its template (spec.worklo
 
 @pytest.fixture(scope="session")
 def plugin():
-    """Provide the path of the plugin kubectl-argo-rollouts."""
     return programs.provide("kubectl-argo-rollouts")
 
 
@@ -46,7 +43,7 @@ def template(image="myimage:v1"):
 
 
 def refusal(namespace, **options):
-    """Run a task, assert that it is refused and changes no object, and return its error."""
+    """Assert that a task is refused and changes no object, and return its error."""
     before = namespace.end_state()
     with pytest.raises(RolloutError) as refused:
         namespace.roll(**{"image": "myimage:v2", **options})
@@ -79,9 +76,7 @@ def test_deployment_whose_template_a_rollout_uses_is_refused(namespace, rollout,
 
 def test_deployment_is_updated_without_the_permission_and_argo_rollouts_updates_its_own_pods(
         namespace, rollout):
-    """Negative control: without permission to read Rollouts, the task does not refuse, and reports
-    a complete update, although the Deployment has no pods.
-    """
+    """Negative control: the task reports a complete update, although the Deployment has no pods."""
     make_deployment_used_by_rollout(namespace, rollout, "onsuccess")
     eventually(lambda: namespace.deployment()["spec"]["replicas"] == 0, "an empty Deployment")
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/rolebindings"
@@ -102,7 +97,6 @@ def test_deployment_is_updated_without_the_permission_and_argo_rollouts_updates_
 @pytest.mark.parametrize("has_workload_ref", [True, False], ids=["workloadRef", "owner"])
 def test_command_of_the_error_updates_the_pods(namespace, rollout, plugin, has_workload_ref,
                                                options, old_image, new_image):
-    """The Rollout uses the template of a Deployment, or owns the ReplicaSet that the task names."""
     if has_workload_ref:
         make_deployment_used_by_rollout(namespace, rollout, "onsuccess")
         eventually(lambda: {pod["metadata"]["name"].partition("-")[0]

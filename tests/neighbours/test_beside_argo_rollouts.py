@@ -1,10 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Measure updates of 100 pods by the collection, and by Argo Rollouts, on one cluster.
+"""Measure updates of 100 pods by the collection and by Argo Rollouts, on one cluster.
 
-If the environment variable WRITE_COMPARISON is set, the table is written to
-docs/concepts/compared.md.
+With the environment variable WRITE_COMPARISON, write docs/concepts/compared.md.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from counting import Counter
 PAGE = Path(__file__).parents[2] / "docs/concepts/compared.md"
 BEGIN, END = "<!-- Measured: begin -->", "<!-- Measured: end -->"
 PODS, RUNS, SURGE = 100, 3, "25%"
-#: The number of new pods at which the driving process is killed.
+#: Number of new pods.
 KILLED_AT = 30
 #: Images that make_one_unready has already replaced in one pod.
 CHANGED: set[str] = set()
@@ -69,9 +68,7 @@ class Measurement:
 
 
 class Bench:
-    """The Deployment foo and the Rollout web, with a counter of the requests of each client that
-    updates them.
-    """
+    """The Deployment foo and the Rollout web, with a counter of the requests of each client."""
 
     def __init__(self, namespace, program, folder):
         self.namespace, self.program, self.folder = namespace, program, folder
@@ -86,7 +83,6 @@ class Bench:
                                           account_namespace, account)
 
     def _controller_kubeconfig(self):
-        """Return a kubeconfig for the controller of Argo Rollouts, with all permissions."""
         namespace = self.namespace
         namespace.create("serviceaccounts", {"metadata": {"name": "rollouts"}})
         namespace.call("POST", f"{RBAC}/clusterrolebindings", {
@@ -155,7 +151,6 @@ def create_rollout(bench, image):
 
 
 def measure_good_updates(bench):
-    """Measure updates to good versions, alternately by the collection and by Argo Rollouts."""
     ours, theirs = [], []
     for number in range(RUNS + 1):
         image = bench.image()
@@ -184,10 +179,10 @@ def measure_good_updates(bench):
 
 
 def measure_failure(bench, what, suffix):
-    """Measure an update that fails, from its start until all pods are old again.
+    """Measure a failing update, until all pods are old again.
 
-    suffix: the end of the new image's tag, which causes the failure. Return the error of the task,
-    and the message of the Rollout.
+    suffix: the end of the new image's tag. Return the error of the task, and the message of the
+    Rollout.
     """
     good = {app: bench.pods(app)[0]["spec"]["containers"][0]["image"] for app in ("foo", "web")}
     with bench.measure() as ours, pytest.raises(RolloutError) as error:
@@ -210,10 +205,7 @@ def measure_failure(bench, what, suffix):
 
 
 def make_one_unready(pod):
-    """Return a patch for the first pod of each image that ends with "-one", and [] for other pods.
-
-    The patch replaces the image by one with which the pod never becomes ready.
-    """
+    """Return a patch by which the first pod of each image "...-one" never becomes ready."""
     image = pod["spec"]["containers"][0]["image"]
     if not image.endswith("-one") or image in CHANGED:
         return []
@@ -222,7 +214,7 @@ def make_one_unready(pod):
 
 
 def measure_kill(bench, process):
-    """Measure an update whose driving process is killed at 30 new pods, and started again at once.
+    """Measure an update whose driving process is killed at 30 new pods, and started again.
 
     It is the task, or the controller of Argo Rollouts.
     """

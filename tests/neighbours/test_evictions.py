@@ -34,7 +34,6 @@ def cpu_request(pod):
 
 @pytest.mark.parametrize("kind", SCALABLE)
 def test_update_and_pause_succeed_beside_a_descheduler(namespace, kind):
-    """The budget allows one eviction at a time. The update keeps the other pods available."""
     make(namespace, kind, SIZE)
     create_budget(namespace, SIZE - 1)
     lines = []
@@ -59,9 +58,7 @@ def test_update_and_pause_succeed_beside_a_descheduler(namespace, kind):
 
 @pytest.mark.parametrize("kind", SCALABLE)
 def test_update_and_pause_succeed_beside_a_vertical_autoscaler(namespace, tmp_path, kind):
-    """The autoscaler's updater evicts pods without the recommended CPU requests, and its webhook
-    sets these requests on new pods.
-    """
+    """The autoscaler evicts pods without the recommended requests, which its webhook then sets."""
     make(namespace, kind, SIZE)
     create_budget(namespace, SIZE - 1)
 
@@ -82,7 +79,7 @@ def test_update_and_pause_succeed_beside_a_vertical_autoscaler(namespace, tmp_pa
 
 @pytest.mark.parametrize("kind", SCALABLE)
 def test_pause_and_update_succeed_while_nodes_are_drained(namespace, kind):
-    """kubectl drains one of three nodes in a pause, and another one during the update."""
+    """One of three nodes is drained in the pause, and another one during the update."""
     kubectl = programs.provide("kubectl")
     nodes = namespace.add_nodes(3)
     make(namespace, kind, SIZE, nodeSelector={"test": namespace.name},

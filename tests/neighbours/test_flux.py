@@ -3,8 +3,7 @@
 
 """Update controllers that Flux's kustomize-controller manages.
 
-The annotations `note` of the three controllers, such as "aaa" or "bbb", show whether Flux has
-applied the manifests of version 2.
+The annotations `note` of the three controllers, such as "aaa", are "bbb" after version 2.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ V2 = [manifest_of(kind, "myimage:v2", note="b") for kind in NAMES]
 
 @pytest.fixture(scope="session")
 def kubectl(cluster):
-    """Provide a function that runs a kubectl command as the administrator."""
     program = binaries.provide(["kubectl"])["kubectl"]
 
     def run(command):
@@ -61,7 +59,7 @@ def controllers(kustomization):
 
 
 def command_of_warning(controllers, kind, **task):
-    """Run a task in check mode, and return the command in its warning about Flux."""
+    """Return the command in a task's warning about Flux."""
     result = controllers.namespace.check(name=NAMES[kind], kind=kind, **task)
     (warning,) = (text for text in result["warnings"] if text.startswith("Flux"))
     name = f"{controllers.namespace.name}/apps"
@@ -113,9 +111,7 @@ def test_running_update_of_a_deployment_fails_or_resumes_after_a_reconciliation(
 
 
 def test_reconciliation_undoes_a_complete_update(kustomization, controllers):
-    """Flux resets all templates. A ReplicationController keeps its new pods, as the warning says.
-    The pods of the other controllers are replaced.
-    """
+    """A ReplicationController keeps its new pods, as the warning says."""
     controllers.roll_all(image="myimage:v2")
 
     kustomization.reconcile()
@@ -128,7 +124,7 @@ def test_reconciliation_undoes_a_complete_update(kustomization, controllers):
 
 def test_excluded_controllers_are_updated(kustomization, controllers, kubectl):
     """The commands in the warnings exclude the controllers from Flux, which still applies other
-    objects. Flux does not prune the successor of the ReplicationController.
+    objects.
     """
     for kind in NAMES:
         kubectl(command_of_warning(controllers, kind, image="myimage:v2"))
@@ -160,8 +156,8 @@ def test_excluded_controllers_are_updated(kustomization, controllers, kubectl):
 def test_suspended_controllers_are_updated(kustomization, controllers, is_committed):
     """Flux reconciles during the updates, at their pauses, and after their ends.
 
-    is_committed: whether the new manifests are published at the pauses. Otherwise, Flux resets a
-    controller as soon as its update has ended.
+    is_committed: whether the new manifests are published at the pauses. Otherwise, Flux resets the
+    controllers at the end.
     """
     reconcile_after_first_write = functools.partial(action_after_write, 1, kustomization.reconcile)
     for kind in NAMES:
@@ -244,7 +240,7 @@ def test_suspended_kustomization_does_not_undo_a_migration(kustomization, contro
 
 
 def test_kustomization_undoes_a_migration_unless_it_is_suspended(kustomization, controllers):
-    """Negative control: Flux creates the ReplicationController again."""
+    """Negative control of the suspension."""
     namespace = controllers.namespace
     namespace.allow(role_rules("baton-migration"), "migration")
     namespace.roll(module="migrate_to_deployment", state="migrated", name=NAMES[RC])

@@ -3,8 +3,8 @@
 
 """Update the controllers of a Helm release, and upgrade or roll back the release meanwhile.
 
-A table in docs/how-to/gitops.md has a row for each outcome that is tested here. The annotations
-`note` of the three controllers, such as "abb", show which of them an upgrade has changed.
+A table in docs/how-to/gitops.md has a row for each outcome. The annotations `note` of the three
+controllers, such as "abb", show which of them an upgrade has changed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ IMAGE = '.spec.template.spec.containers[name="web"].image'
 
 @pytest.fixture
 def release(namespace, helm_program, tmp_path):
-    """Provide a release that is not installed yet."""
     namespace.allow(role_rules("baton-stateful-sets"), "stateful-sets")
     return Release(helm_program, namespace, tmp_path)
 
@@ -76,8 +75,8 @@ def test_upgrade_during_an_update_fails_and_changes_no_controller(release, verb,
 
 
 def test_upgrade_with_the_new_image_during_an_update_fails_for_one_controller(release):
-    """The upgrade of the ReplicationController fails, since the update has changed its size. The
-    other controllers already have the new image, so their upgrade succeeds.
+    """The update has changed the size of the ReplicationController. The other controllers already
+    have the new image.
     """
     release.install()
     release.pause()
@@ -144,9 +143,7 @@ def test_upgrade_after_an_update_needs_the_new_image(release):
 @pytest.mark.parametrize("install_options, upgrade_options",
                          [((), (FORCE,)), ((CLIENT_SIDE,), ())], ids=["forced", "client-side"])
 def test_forced_or_client_side_upgrade_undoes_an_update(release, install_options, upgrade_options):
-    """Helm resets all templates. A ReplicationController keeps its new pods, as the warning says.
-    The pods of the other controllers are replaced.
-    """
+    """A ReplicationController keeps its new pods, as the warning says."""
     release.install(*install_options)
     release.roll_all(image="myimage:v2")
 
@@ -175,8 +172,8 @@ def test_release_in_pending_upgrade_can_be_updated(release):
 
 
 def test_client_side_release_in_pending_upgrade_can_be_updated(release):
-    """A rollback would reset the controllers. The test deletes the Secret of the interrupted
-    upgrade instead, so that Helm forgets this upgrade.
+    """A rollback would reset the controllers. Without the Secret of the interrupted upgrade, Helm
+    forgets the upgrade.
     """
     release.install(CLIENT_SIDE)
     make_pending(release)
@@ -194,7 +191,6 @@ def test_client_side_release_in_pending_upgrade_can_be_updated(release):
 
 
 def make_pending(release):
-    """Kill Helm during an upgrade, and wait until all pods have the image of the upgrade."""
     release.interrupt(image="myimage:v2")
     release.wait()
     assert release.history()[-1] == (2, "pending-upgrade")

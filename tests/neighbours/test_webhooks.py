@@ -21,8 +21,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 SHORT_OUTAGE = 8
 #: Seconds of the outages of a webhook for pods.
 OUTAGE, LONG_OUTAGE = 15, 60
-#: Kinds whose update creates a successor, and kinds whose update deletes a pod before it creates
-#: the replacement.
+#: Kinds whose update creates a successor, or deletes a pod before it creates the replacement.
 CLIENT_DRIVEN, IN_PLACE = KINDS[:2], KINDS[3:]
 
 
@@ -81,9 +80,7 @@ def test_update_is_killed_resumed_and_rolled_back_with_a_mirror(namespace, tmp_p
 
 
 class Outage:
-    """An outage of a webhook. It begins at the first progress line that starts with `first_word`,
-    and ends after some seconds.
-    """
+    """An outage of a webhook, from the first progress line that starts with `first_word`."""
 
     def __init__(self, webhook, seconds, is_timeout, first_word):
         self.webhook, self.seconds, self.is_timeout, self.first_word = (
@@ -92,7 +89,6 @@ class Outage:
         self.has_begun = threading.Event()
 
     def on_line(self, line):
-        """Receive a progress line. If it starts the outage, return when the outage has begun."""
         self.lines.append(line)
         if self.thread is None and line.startswith(self.first_word):
             self.thread = threading.Thread(target=self._run, daemon=True)

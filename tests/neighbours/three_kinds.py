@@ -19,10 +19,9 @@ REPLICAS = 4
 
 
 def manifest_of(kind: str, image: str, mode: str = "a", note: str = "a") -> Json:
-    """Return the manifest of the controller of a kind.
+    """Return the manifest of a controller.
 
-    mode: value of the container's environment variable MODE. note: value of the controller's
-    annotation `note`.
+    mode: the container's environment variable MODE. note: the controller's annotation `note`.
     """
     body = manifest(REPLICAS, image, NAMES[kind], annotations={"note": note})
     body["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "MODE", "value": mode}]
@@ -36,7 +35,6 @@ class Controllers:
         self.namespace = namespace
 
     def wait(self) -> None:
-        """Wait until each controller runs its template in all pods."""
         self.namespace.until_available(NAMES[RC], REPLICAS)
         eventually(lambda: self.namespace.is_rolled_out(NAMES[DEPLOYMENT]), "the Deployment")
         eventually(lambda: self.namespace.is_stateful_set_rolled_out(NAMES[STATEFUL_SET]),
@@ -50,7 +48,7 @@ class Controllers:
         return self.namespace.call("GET", self.path(kind))
 
     def notes(self) -> str:
-        """Return the values of the annotation `note` of the three controllers, such as "aab"."""
+        """Return the annotation `note` of the three controllers, such as "aab"."""
         return "".join(self.controller(kind)["metadata"]["annotations"]["note"] for kind in NAMES)
 
     def images(self) -> list[str]:
@@ -66,7 +64,7 @@ class Controllers:
                 if pod["metadata"]["labels"]["app"] == NAMES[kind]]
 
     def pods(self, kind: str) -> str:
-        """Return the sorted tags of the images of a controller's pods, such as "v1 v1 v2 v2"."""
+        """Return the sorted image tags of a controller's pods, such as "v1 v1 v2 v2"."""
         return " ".join(sorted(pod["spec"]["containers"][0]["image"].partition(":")[2]
                                for pod in self.pods_of(kind)))
 
@@ -88,7 +86,6 @@ class Controllers:
             assert result["rollout"]["phase"] == "paused"
 
     def assert_paused(self) -> None:
-        """Assert that the updates are still in the state in which pause() has left them."""
         for kind in NAMES:
             assert self.pods(kind) == "v1 v1 v2 v2", kind
         assert self.images() == ["v1", "v2", "v2"]

@@ -29,13 +29,12 @@ CONTROLLERS = {"apiGroups": ["", "apps"], "apiVersions": ["v1"],
                "resources": ["replicationcontrollers", "replicasets", "deployments",
                              "statefulsets", "daemonsets"], "operations": ["CREATE", "UPDATE"]}
 MIRROR = "mirror.example.com/"
-#: A function that receives an object, and returns the operations of a JSON patch for it.
+#: Returns the operations of a JSON patch for an object.
 Mutation: t.TypeAlias = t.Callable[[Json], list[Json]]
 
 
 def add_sidecar(pod: Json) -> list[Json]:
-    """Return a patch that adds an init container and a container, as the injector of a mesh does.
-    """
+    """Return a patch that adds two containers, as the injector of a mesh does."""
     spec = pod["spec"]
     if any(container["name"] == "proxy" for container in spec["containers"]):
         return []
@@ -49,7 +48,6 @@ def add_sidecar(pod: Json) -> list[Json]:
 
 
 def use_mirror(item: Json) -> list[Json]:
-    """Return a patch that prefixes each image of a controller or a pod with MIRROR."""
     is_pod = item["kind"] == "Pod"
     spec = item["spec"] if is_pod else item["spec"]["template"]["spec"]
     prefix = "/spec" if is_pod else "/spec/template/spec"
@@ -66,7 +64,7 @@ def request_more(pod: Json) -> list[Json]:
 
 
 class Webhook(http.server.ThreadingHTTPServer):
-    """A webhook for the objects of a namespace. It is active in the block of a with statement."""
+    """A webhook for the objects of a namespace, active in the block of a with statement."""
 
     daemon_threads = True
 
@@ -75,10 +73,9 @@ class Webhook(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler, bind_and_activate=False)
         self.namespace, self.mutate, self.rules, self.timeout_seconds = (
             namespace, mutate, rules, timeout)
-        #: The kind, the name and the operation of each request to the webhook.
+        #: (kind, name, operation) of each request.
         self.reviews: list[tuple[str, str, str]] = []
         self.errors: list[BaseException | None] = []
-        #: Set while the webhook does not respond.
         self.is_hanging = threading.Event()
         self.certificate, key = folder / "webhook.crt", folder / "webhook.key"
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
@@ -101,7 +98,7 @@ class Webhook(http.server.ThreadingHTTPServer):
                                          do_handshake_on_connect=False), address
 
     def handle_error(self, request: t.Any, client_address: t.Any) -> None:
-        """Collect an error, unless the reason is that the API server has closed a connection."""
+        """Collect an error, unless the API server has closed a connection."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             self.errors.append(error)
@@ -120,7 +117,7 @@ class Webhook(http.server.ThreadingHTTPServer):
         return self
 
     def _probe(self) -> bool:
-        """Create a pod and a controller in a dry run, and return whether the webhook was called."""
+        """Create objects in a dry run, and return whether the webhook was called."""
         body = manifest(0, name="probe")
         pod = {"metadata": {"name": "probe"}, "spec": body["spec"]["template"]["spec"]}
         for resource, item in (("pods", pod), ("replicationcontrollers", body)):
@@ -137,7 +134,7 @@ class Webhook(http.server.ThreadingHTTPServer):
 
     @contextlib.contextmanager
     def outage(self, is_timeout: bool) -> t.Iterator[None]:
-        """Make all calls of the webhook fail during the block.
+        """Make all calls fail during the block.
 
         is_timeout: whether the webhook accepts connections, but does not respond. Otherwise, it
         refuses connections.

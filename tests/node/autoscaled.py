@@ -29,13 +29,13 @@ RESOLUTION = 10
 """Seconds between two measurements of metrics-server: its minimum."""
 
 MINIMUM, MAXIMUM = 4, 10
-"""minReplicas and maxReplicas of the autoscaler."""
+"""Of the autoscaler."""
 
 REQUEST, UTILIZATION = 40, 50
-"""CPU request of each pod in millicores, and the autoscaler's target in percent of this request."""
+"""CPU request in millicores, and the autoscaler's target in percent of this request."""
 
 RATE, MILLISECONDS = 65, 2
-"""Requests per second under load, and milliseconds of processor time that each answer takes."""
+"""Requests per second, and milliseconds of processor time of each answer."""
 
 NEEDED = 6
 """The smallest size that the autoscaler may select under load. By calculation, the load needs
@@ -48,7 +48,6 @@ CONTAINER: Json = {**WELL_BEHAVED, "resources": {"requests": {"cpu": f"{REQUEST}
 
 @contextlib.contextmanager
 def metrics_server(cluster: Cluster, folder: Path) -> t.Iterator[None]:
-    """Run metrics-server during the block, and register it in the API server."""
     certificate = Path(cluster.kubeconfig).with_name("kubelet-client.crt")
     port = first_free_port()
     namespace = Namespace(cluster.kubeconfig, "metrics-server")
@@ -85,18 +84,13 @@ def metrics_server(cluster: Cluster, folder: Path) -> t.Iterator[None]:
 
 
 class AutoscaledShop(Shop):
-    """A shop whose controller has an autoscaler."""
-
     def __init__(self, cluster: Cluster, namespace: Namespace, kind: Kind) -> None:
         super().__init__(cluster, namespace, kind, CONTAINER)
         self._autoscalers = (
             f"/apis/autoscaling/v2/namespaces/{namespace.name}/horizontalpodautoscalers")
 
     def open_autoscaled(self) -> str:
-        """Create foo and its autoscaler, and wait until the autoscaler has metrics of all pods.
-
-        Return the URL to which a test sends the load.
-        """
+        """Create foo and its autoscaler, and return the URL for the load."""
         url = self.open()
         version = self.manifest("")["apiVersion"]
         self.namespace.call("POST", self._autoscalers, {
@@ -121,7 +115,6 @@ class AutoscaledShop(Shop):
         return {condition["type"]: condition["status"] for condition in conditions}
 
     def size(self) -> int:
-        """Return the desired number of pods of foo."""
         return self.namespace.call("GET", f"{self.path}/foo")["spec"]["replicas"]
 
     def ready(self) -> dict[str, int]:
@@ -129,28 +122,22 @@ class AutoscaledShop(Shop):
         return {image: count for image, count in self.images().items() if image}
 
     def wait_for_scale_out(self) -> int:
-        """Wait until the autoscaler has scaled out for the load and all pods are ready.
-
-        Return the number of pods.
-        """
+        """Wait until the autoscaler has scaled out for the load, and return the number of pods."""
         eventually(lambda: self.size() >= NEEDED, "the size for the load")
         eventually(lambda: sum(self.ready().values()) == self.size(), "the pods of this size")
         return self.size()
 
     def wait_for_canary(self) -> None:
-        """Wait until one of MINIMUM pods is new, all are ready, and no pod is terminating."""
         eventually(lambda: self.images() == {V1: MINIMUM - 1, V2: 1}, "a canary")
 
     def rescales(self) -> list[str]:
-        """Return the messages of the Events about new sizes chosen by the autoscaler."""
+        """Return the messages of the Events about new sizes."""
         events = self.namespace.call("GET", self.namespace.path("events"))["items"]
         return [event["message"] for event in events if event["reason"] == "SuccessfulRescale"]
 
 
 class AutoscalerLog:
-    """A context manager that records when an update freezes and restores an autoscaler, and when
-    the autoscaler scales.
-    """
+    """A context manager that records when an autoscaler is frozen, is restored, and scales."""
 
     def __init__(self, shop: AutoscaledShop) -> None:
         self._shop = shop
@@ -175,10 +162,7 @@ class AutoscalerLog:
                           "a restored autoscaler", 5)
 
     def first_scaling(self, after: float, seconds: float = 90) -> float:
-        """Wait for the first scaling after the time `after`, and return its time.
-
-        seconds: the timeout.
-        """
+        """Wait for the first scaling after a time, and return its time. seconds: the timeout."""
         return eventually(lambda: next((scaled for scaled in self.scaled if scaled > after), 0),
                           "a scaling by the autoscaler", seconds)
 
@@ -193,7 +177,6 @@ class AutoscalerLog:
             was_frozen, previous_scale_time = is_frozen, last_scale_time
 
     def _state(self) -> tuple[bool, str]:
-        """Return whether the autoscaler is frozen, and its lastScaleTime."""
         autoscaler = self._shop.autoscaler()
         rules = autoscaler["spec"].get("behavior", {}).get("scaleUp", {})
         is_frozen = rules.get("selectPolicy") == "Disabled"

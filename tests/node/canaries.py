@@ -49,10 +49,10 @@ CONTAINER: Json = {
 }
 
 INTERVAL = "500ms"
-"""Interval in which Prometheus scrapes the containers."""
+"""Interval of the scrapes."""
 
 FAILING_METRICS = {"errors": "success_rate", "slow": "latency"}
-"""The bad versions, each with the metric of the analysis that must fail for it."""
+"""The metric that must fail, by bad version."""
 
 
 def image(version: str) -> str:
@@ -61,7 +61,7 @@ def image(version: str) -> str:
 
 @contextlib.contextmanager
 def scraped_pods(shop: Shop, targets: Path) -> t.Iterator[Json]:
-    """During the block, keep the addresses of the pods in the file `targets` up to date.
+    """Keep the addresses of the pods in the file `targets` up to date.
 
     Yield the scrape configuration that makes Prometheus read the file.
     """
@@ -111,7 +111,7 @@ class Canary:
     """One run of the role, which updates one pod to a new version."""
 
     version: str
-    #: Start and end of the playbook, in seconds since 1970.
+    #: In seconds since 1970.
     began: float
     ended: float
     output: str
@@ -135,11 +135,10 @@ class Canary:
 
     @property
     def seconds(self) -> float:
-        """Return the seconds between the first and the last answer of the new version."""
         return self.all_answers[-1].sent - self.all_answers[0].sent if self.all_answers else 0
 
     def assign_answers(self, traffic: Traffic) -> None:
-        """Set the fields about requests and answers from the traffic during the playbook.
+        """Set the fields about requests and answers.
 
         After a rollback, the answers of the terminating pod are included.
         """
@@ -159,12 +158,12 @@ class Canary:
 
 
 def max_share(requests: int) -> float:
-    """Return the maximum plausible share of the canary: five standard deviations above SHARE."""
+    """Return the share that is five standard deviations above SHARE."""
     return SHARE + 5 * math.sqrt(SHARE * (1 - SHARE) / requests)
 
 
 class CanaryRunner:
-    """Runs the role image_bump in a playbook with an analysis of metrics in Prometheus."""
+    """Runs the role image_bump with an analysis of metrics in Prometheus."""
 
     def __init__(self, shop: Shop, prometheus: str, folder: Path) -> None:
         self._shop = shop
@@ -172,7 +171,6 @@ class CanaryRunner:
         self._analysis = {**analysis(), "prometheus_url": prometheus}
 
     def update_canary(self, version: str) -> Canary:
-        """Run the role, which updates one pod, and then pauses or rolls back."""
         shop = self._shop
         role = {
             "role": "baton.kubernetes.image_bump",

@@ -39,7 +39,7 @@ def cluster(request):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Print the tables. If WRITE_TRAFFIC is set, write them to the documentation, too."""
+    """Print the tables. With WRITE_TRAFFIC, also write them to the documentation."""
     for page, text in config.stash[TEXTS].items():
         terminalreporter.write_line("")
         terminalreporter.write_line(text)

@@ -23,7 +23,7 @@ HEADING = "## Measured"
 
 
 class Measurement(t.NamedTuple):
-    """The answers during one rollout, and the duration of the rollout in seconds."""
+    """The answers during one rollout, and its duration in seconds."""
 
     case: Case
     answers: list[Answer]
@@ -33,10 +33,10 @@ class Measurement(t.NamedTuple):
 class ScaleOut(t.NamedTuple):
     title: str
     kind: str
-    #: Seconds for which an update had frozen the autoscaler; 0 without an update.
+    #: Of an update in seconds; 0 without an update.
     frozen: float
-    #: Seconds until the autoscaler has scaled for the first time, and until the size is sufficient
-    #: for the load: from the end of the freeze or, without an update, from the start of the load.
+    #: Seconds until the first scaling, and until the size is sufficient: from the end of the freeze
+    #: or, without an update, from the start of the load.
     first: float
     complete: float
 
@@ -50,9 +50,7 @@ the most rollouts.
 
 
 def table(measurements: list[Measurement]) -> list[str]:
-    """Return the lines of a table with a row per rollout, and with totals without the negative
-    controls.
-    """
+    """Return the lines of a table with a row per rollout, and totals without negative controls."""
     header = (
         "| rollout | kind | by | seconds | requests on new connections | failed "
         "| requests on persistent connections | failed |"
@@ -75,7 +73,6 @@ def _title(measurement: Measurement) -> str:
 
 
 def machine(kubeconfig: str) -> str:
-    """Return a line with the date and the machine of the measurement."""
     with kubernetes.config.new_client_from_config(kubeconfig) as client:
         node = kubernetes.client.CoreV1Api(client).list_node().items[0].status.node_info
     today = datetime.datetime.now(datetime.UTC).date()
@@ -87,7 +84,6 @@ def machine(kubeconfig: str) -> str:
 
 
 def settings(measurements: list[Measurement]) -> list[str]:
-    """Return lines with the settings of the measurement, and with the reasons of the failures."""
     lost = reasons(answer for measurement in measurements for answer in measurement.answers)
     failures = ", ".join(f"{reason} ({count:,})" for reason, count in lost.items()) or "none"
     return [
@@ -99,7 +95,6 @@ def settings(measurements: list[Measurement]) -> list[str]:
 
 
 def table_of_canaries(canaries: list[Canary]) -> list[str]:
-    """Return the lines of a table with a row for all good versions and a row per bad version."""
     header = (
         "| version | rollouts | rolled back | requests | answered by the canary "
         "| average share | maximum share "
@@ -128,7 +123,6 @@ def table_of_canaries(canaries: list[Canary]) -> list[str]:
 
 
 def settings_of_canaries(canaries: list[Canary]) -> list[str]:
-    """Return lines with the settings of the measurement, and with the numbers of failures."""
     failed = [answer for canary in canaries for answer in canary.answers if answer.failure]
     lost = sum(canary.lost for canary in canaries)
     return [
@@ -183,11 +177,11 @@ def settings_of_scale_outs(_scale_outs: list[ScaleOut]) -> list[str]:
 class Page(t.NamedTuple):
     """A documentation page whose last section (from HEADING on) is generated."""
 
-    #: Path of the page in docs/.
+    #: In docs/.
     name: str
-    #: Key of the measurements in the stash of the test session.
+    #: In the stash of the test session.
     measurements: pytest.StashKey[t.Any]
-    #: Functions that return lines of Markdown about the measurements.
+    #: Return lines of Markdown about the measurements.
     table: t.Callable[[t.Any], list[str]]
     settings: t.Callable[[t.Any], list[str]]
 

@@ -41,23 +41,21 @@ lose no request: without a ready pod, kube-proxy sends requests to terminating p
 """
 
 DEADLINE = 180
-"""Timeout in seconds of each wait for a state of the cluster."""
+"""Seconds."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of controller."""
-
     name: str
     group: str
     resource: str
     spec: Json = dataclasses.field(default_factory=dict)
-    #: Whether spec.selector is a map of labels. Otherwise, it contains matchLabels.
+    #: Whether spec.selector is a map of labels.
     has_plain_selector: bool = False
     options: Json = dataclasses.field(default_factory=dict)
     #: Number of pods that an update makes unavailable.
     unavailable: int = 0
-    #: Name of an additional Role in docs/reference/permissions.md.
+    #: An additional Role in docs/reference/permissions.md.
     role: str = ""
     pods: int = REPLICAS
 
@@ -101,7 +99,6 @@ class Shop:
         self.namespace = namespace
         self.kind = kind
         self._container = container
-        #: Progress lines of all tasks.
         self.lines: list[str] = []
         #: The pauses of staged updates: start and end in seconds since 1970, and share of new pods.
         self.stages: list[tuple[float, float, float]] = []
@@ -142,10 +139,7 @@ class Shop:
         return self.namespace.roll(on_line=self.lines.append, **self.kind.options, **task)
 
     def roll_until(self, is_reached: t.Callable[[], bool], what: str, **task: t.Any) -> None:
-        """Run a task with the command `ansible`, and kill the command when is_reached() is true.
-
-        what: a description of the condition.
-        """
+        """Run a task with the command `ansible`, and kill it when is_reached() is true."""
         program = clients.Program()
         params = {"name": "foo", "namespace": self.namespace.name, **self.kind.options, **task}
         with (
@@ -175,7 +169,6 @@ class Shop:
         )
 
     def has_pod_of(self, image: str) -> bool:
-        """Return whether a pod with the image exists, ready or not."""
         return any(pod["spec"]["containers"][0]["image"] == image for pod in self.namespace.pods())
 
     def wait_for_pods_of(self, image: str) -> None:
@@ -209,7 +202,7 @@ def kill_at_new_pod_and_resume(shop: Shop) -> None:
 
 
 def kill_at_new_pod_and_roll_back(shop: Shop) -> None:
-    """Kill the task while the new pod starts, and roll back before the new pod is ready."""
+    """Kill the task while the new pod starts, and roll back before it is ready."""
     initial_pods = uids(shop.namespace.pods())
     shop.roll_until(lambda: shop.has_pod_of(V2), "a new pod", image=V2)
     shop.roll(state="rolled_back")
@@ -217,7 +210,7 @@ def kill_at_new_pod_and_roll_back(shop: Shop) -> None:
 
 
 def kill_in_handover_and_resume(shop: Shop) -> None:
-    """Kill the task in the handover, when half of the pods have been reparented to foo."""
+    """Kill the task when half of the pods have been reparented to foo."""
     with pytest.raises(Killed):
         shop.namespace.roll(
             fault=kill_at_write(2, after=True, matches=is_reparenting),
@@ -229,7 +222,6 @@ def kill_in_handover_and_resume(shop: Shop) -> None:
 
 
 def roll_back(shop: Shop) -> None:
-    """Kill an update when half of the pods are new, and roll it back."""
     shop.roll_until(lambda: shop.images()[V2] >= 2, "two new pods", image=V2)
     shop.roll(state="rolled_back")
 
@@ -272,7 +264,7 @@ def update_with_disruption(disrupt: t.Callable[[Shop], None]) -> t.Callable[[Sho
 
 
 def outage_of(component: str) -> t.Callable[[Shop], None]:
-    """Return a disruption that kills a component of the node, and restarts it after 3 s."""
+    """Return a disruption that kills a component for 3 s."""
 
     def outage(shop: Shop) -> None:
         shop.cluster.stop(component, kill=True)
@@ -324,14 +316,13 @@ def kubectl_rolling_update(shop: Shop) -> None:
 
 
 def delete_and_create(shop: Shop) -> None:
-    """Delete all old pods before the first new pod exists, like an incorrect controller."""
+    """Delete all old pods before the first new pod exists."""
     shop.namespace.remove("foo", shop.kind.resource)
     eventually(lambda: V1 not in shop.images(), "the termination of the old pods")
     shop.namespace.call("POST", shop.path, shop.manifest(V2))
 
 
 def delete_pods_without_grace(shop: Shop) -> None:
-    """Delete the pods one after the other without a grace period, so that foo replaces them."""
     for pod in shop.namespace.pods():
         shop.namespace.call(
             "DELETE",
@@ -355,22 +346,19 @@ WITHOUT_READINESS: Json = {"env": WELL_BEHAVED["env"]}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
-    """A rollout under live traffic, for one or more kinds."""
-
     title: str
     rollout: t.Callable[[Shop], None]
     tool: str = "rolling_update"
     kinds: tuple[Kind, ...] = SCALABLE_KINDS
-    #: Image of all pods after the rollout.
     final_image: str = V2
-    #: Whether some of the initial pods may still exist after the rollout.
+    #: Whether some of the initial pods may still exist at the end.
     may_retain_old_pods: bool = False
     container: Json = dataclasses.field(default_factory=lambda: WELL_BEHAVED)
-    #: Whether the number of ready pods must never drop below Kind.pods minus Kind.unavailable.
+    #: Whether all pods except Kind.unavailable must always be ready.
     has_all_pods_ready: bool = True
-    #: Whether the rollout has a deliberate fault, so that requests must fail.
+    #: Whether requests must fail.
     is_negative_control: bool = False
-    #: Whether `make test` runs the row (with the first of its kinds only).
+    #: Whether `make test` runs the row, with its first kind.
     is_sample: bool = False
 
 
@@ -464,8 +452,6 @@ ROWS = [
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
-    """The rollout of a row, for one kind."""
-
     row: Row
     kind: Kind
 

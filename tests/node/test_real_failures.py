@@ -44,7 +44,7 @@ class Row:
     #: Regular expression for the message of this reason, in progress lines and in the error.
     message: str
     is_fatal: bool = True
-    #: Additional fields of the container and of the pod in the new template.
+    #: Of the container and of the pod.
     container: Json = dataclasses.field(default_factory=dict)
     spec: Json = dataclasses.field(default_factory=dict)
     #: The end of the place in the error, which begins with the name of the pod.
@@ -53,7 +53,6 @@ class Row:
     log: str = ""
 
     def template(self) -> Json:
-        """Return the new template, whose readiness probe delays the availability of the pod."""
         container = {
             "name": "web",
             "image": "localhost/web:v2",
@@ -184,8 +183,6 @@ ROWS = [
 
 @dataclasses.dataclass
 class Outcome:
-    """The error and the progress lines of a failed rollout."""
-
     error: RolloutFailed
     lines: list[str]
 
@@ -209,10 +206,7 @@ def fail_rollout(row: Row, kubeconfig: str) -> Outcome:
 
 @pytest.fixture(scope="module")
 def outcomes(cluster, request):
-    """Start the rollouts of all selected tests in parallel.
-
-    Provide a dictionary that maps each row to a Future with its Outcome.
-    """
+    """Start the rollouts of all selected tests in parallel, and provide a Future for each row."""
     rows = [
         item.callspec.params["row"]
         for item in request.session.items

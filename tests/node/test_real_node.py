@@ -36,7 +36,6 @@ def machine_state() -> dict[str, object]:
 
 
 def remnants(number: int, name: str) -> list[str]:
-    """Return a text for each network link, route, control group, mount and process of a cluster."""
     links = [
         line
         for line in output("ip", "-brief", "link").splitlines()
@@ -71,7 +70,7 @@ def output(*argv: str) -> str:
 
 
 def test_real_node_changes_no_settings_of_the_machine_and_is_removed_completely():
-    """The test kills the node while its pods are running. Other clusters may run on the machine."""
+    """Other clusters may run on the machine."""
     name = f"node-test-{os.getpid()}"
     before = machine_state()
     with embedded.up(name, with_real_node=True) as cluster:

@@ -22,7 +22,7 @@ from rollouts import CASES, V1, Shop
 from traffic import Traffic, reasons, versions
 
 MARGIN = 2.0
-"""Seconds of traffic before and after the rollout."""
+"""Seconds."""
 
 
 def share_of_v2(answers):

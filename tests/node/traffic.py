@@ -4,7 +4,7 @@
 """Send HTTP requests with k6, on new and on persistent connections, and record each answer.
 
 k6 sends requests at a constant rate even if answers are slow, retries no request, and logs each
-answer with its time. (wrk and hey print only totals.)
+answer with its time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from objects import eventually
 SCRIPT = Path(__file__).parent / "traffic.js"
 
 RATE = 200
-"""Default number of requests per second on new connections, and again on persistent ones."""
+"""Default number of requests per second, for each of CONNECTIONS."""
 
 TIMEOUT = 3.0
 """Request timeout in seconds. TCP retransmits a lost packet after one second."""
@@ -34,9 +34,7 @@ pod from them.
 """
 
 PRIORITY = ("nice", "-n", "-10")
-"""First words of a command that measures, so that other work on the machine does not make requests
-fail. If the user may not raise priorities, nice uses the normal priority.
-"""
+"""First words of a command that other work on the machine should not delay."""
 
 PHASES = ("blocked", "connecting", "sending", "waiting", "receiving")
 """The phases of a request in k6."""
@@ -46,19 +44,17 @@ RATES = dict.fromkeys(CONNECTIONS, RATE)
 
 
 class Answer(t.NamedTuple):
-    """The answer to a request, or the failure of the request."""
-
     #: In seconds since 1970.
     sent: float
     #: An item of CONNECTIONS.
     connection: str
-    #: The version in the answer; "" without an answer. A failed request may have an answer.
+    #: "" without an answer. A failed request may have an answer.
     version: str
-    #: The reason of a failure; "" if the status is 200.
+    #: The reason; "" if the status is 200.
     failure: str
-    #: The user agent of a failed request; "" for a successful request.
+    #: Of a failed request.
     agent: str = ""
-    #: The PHASES of a failed request, each with its duration in milliseconds.
+    #: Of a failed request: (phase, milliseconds).
     phases: tuple[tuple[str, float], ...] = ()
 
 
@@ -119,7 +115,7 @@ class Traffic:
         return max(0, planned - len(self.answers))
 
     def count(self) -> int:
-        """Return the number of answers that k6 has logged so far. Only works during the block."""
+        """Return the number of answers so far. Only works during the block."""
         return sum(self._log(connection).read_bytes().count(b"\n") for connection in self._rates)
 
     def _start(self, connection: str) -> subprocess.Popen[bytes]:
@@ -176,12 +172,11 @@ def _detail(detail: tuple[str, dict[str, float]] | None) -> tuple[t.Any, ...]:
 
 
 def versions(answers: t.Iterable[Answer]) -> list[str]:
-    """Return the different versions in the answers, sorted."""
     return sorted({answer.version for answer in answers} - {""})
 
 
 def reasons(answers: t.Iterable[Answer]) -> dict[str, int]:
-    """Return the number of failed requests per reason (without addresses), most frequent first."""
+    """Return the number of failed requests per reason, most frequent first."""
     counts = collections.Counter(
         answer.failure.rpartition(": ")[2] for answer in answers if answer.failure
     )

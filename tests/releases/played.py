@@ -40,9 +40,9 @@ V1, V2 = "myimage:v1", "myimage:v2"
 #: An image whose containers crash.
 BROKEN = "myimage:v2-crash"
 UNREACHABLE = "https://127.0.0.1:1"
-#: Maximum number of runs of the playbook; each kill ends a run.
+#: Each kill ends a run.
 MAX_RUNS = 6
-#: Timeout of a run.
+#: Of a run.
 MAX_SECONDS = 300
 
 Json = dict[str, t.Any]
@@ -65,8 +65,6 @@ class Events(CheckServer):
 
 
 class Release:
-    """A random release, determined by its seed."""
-
     def __init__(self, seed: int, kubeconfig: str) -> None:
         self.seed, self.random = seed, random.Random(seed)
         self.counts: collections.Counter[str] = collections.Counter()
@@ -107,7 +105,6 @@ class Release:
                              "verify_tasks": [], "approve_within": ""}
         self.unreachable = (draw.choice(self.hosts) if len(self.hosts) > 1
                             and draw.random() < 0.4 else "")
-        #: Descriptions of violations during the checks.
         self.violations: list[str] = []
         self.has_shares = (self.is_single and self.stages != ["100%"]) and draw.random() < 0.7
         self.keeps_old = (self.is_single and self.kind in KEEPING_KINDS) and draw.random() < 0.5
@@ -256,7 +253,6 @@ class Release:
             self.namespace.call("DELETE", self._path(name), {"propagationPolicy": "Background"})
 
     def _edit_route(self) -> None:
-        """Set a timeout in each rule of the route, like a user who applies another manifest."""
         path = gateway_api.route_path(self.namespace, "edge")
         self.rule["timeouts"] = {"request": f"{self.random.randint(5, 50)}s"}
         rules = self.namespace.call("GET", path)["spec"]["rules"]
@@ -265,11 +261,9 @@ class Release:
             "application/merge-patch+json")
 
     def _finish(self, name: str) -> None:
-        """Complete the update of the controller, like a task of another client."""
         self.namespace.roll(name=name, kind=self.kind, image=V2)
 
     def _undo(self, name: str) -> None:
-        """Roll back the update in progress, like a task of another client."""
         self.namespace.roll(name=name, kind=self.kind, state="rolled_back")
 
     def _scale(self, name: str) -> None:
@@ -280,7 +274,6 @@ class Release:
                                     "application/merge-patch+json")
 
     def _hold(self, name: str) -> None:
-        """Acquire the Lease of the controller, like a task of another client."""
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         lease = {"metadata": {"name": f"baton-kubernetes.{self.kind.lower()}.{name}"}, "spec": {
             "holderIdentity": "ada@elsewhere", "leaseDurationSeconds": 15, "acquireTime": now,
@@ -393,7 +386,7 @@ class Release:
         self.counts["route restored"] += 1
 
     def _assert_regions(self, results: Json) -> None:
-        """Assert that no cluster of the second region is updated if the first region has failed."""
+        """Assert that the second region is updated only if the first region has not failed."""
         first, *rest = self.hosts
         has_failed = (results[first] or {}).get("outcome") not in ("updated", "paused")
         for host in rest:
@@ -403,7 +396,6 @@ class Release:
                            if name not in self.changed_by_others)
 
     def _assert_rerun_and_rollback(self, result: Json) -> None:
-        """Assert that a rerun changes nothing, and that a rollback undoes the release."""
         self._roll(after_tasks=[])  # without the report, since writing it counts as a change
         assert re.search(r"changed=0\b", self.output.rpartition("PLAY RECAP")[2])
         artifacts = {key: value for key, value in result.items() if key not in ("outcome", "msg")}

@@ -90,7 +90,7 @@ def run_tests(row: Row, results: Path, environment: dict[str, str]) -> None:
 
 
 def run_python(command: list[str], environment: dict[str, str]) -> None:
-    """Run a command with the Python of this checkout. Raises RuntimeError if the command fails."""
+    """Run a command with the Python of this checkout. Raises RuntimeError."""
     result = subprocess.run([PROGRAMS / "python", *command], cwd=ROOT, env=environment,
                             capture_output=True, text=True, timeout=TIMEOUT, check=False)
     if result.returncode:

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rows of ansible-core versions.
-
-The collection is installed by the commands of README.md. Integration tests then run with it.
-"""
+"""Rows of ansible-core versions: integration tests after an installation by README.md."""
 
 from __future__ import annotations
 
@@ -50,7 +47,7 @@ TESTS = {
 }
 README = {"README, Use it": ["test_documentation.py::test_documented_command_succeeds",
                              "test_documentation.py::test_documented_playbook_succeeds"]}
-#: Plugins that ansible-doc must show, by their type.
+#: Plugins that ansible-doc must show.
 DOCUMENTED = {"module": ["rolling_update", "rolling_update_info", "rollout_analysis",
                          "traffic_split"],
               "role": ["image_bump", "rollback"],
@@ -65,7 +62,6 @@ def rows(is_sample: bool) -> list[Row]:
 
 
 def run(row: Row, cluster: AnyCluster, versions: tuple[str, str, str], is_sample: bool) -> None:
-    """Run the parts of a row. versions: an item of CORES."""
     folder = core_environment(versions)
     row.other_versions = describe(folder, versions[1], "kubernetes", "urllib3", "Jinja2")
     with installed_collection(folder) as variables:
@@ -80,9 +76,9 @@ def run(row: Row, cluster: AnyCluster, versions: tuple[str, str, str], is_sample
 
 
 def core_environment(versions: tuple[str, str, str]) -> Path:
-    """Return the folder of a virtual environment with these versions (an item of CORES).
+    """Return the folder of a virtual environment with these versions. Raises Unavailable.
 
-    Raises Unavailable.
+    versions: an item of CORES.
     """
     core, python_version, package_version = versions
     # the commands of README require pip
@@ -92,10 +88,9 @@ def core_environment(versions: tuple[str, str, str]) -> Path:
 
 @contextlib.contextmanager
 def installed_collection(folder: Path) -> Iterator[dict[str, str]]:
-    """Install the collection by the commands of README.md.
+    """Install the collection by the commands of README.md, and provide variables to use it.
 
-    Provide environment variables with which the Ansible commands in `folder`, a virtual
-    environment, find the collection.
+    folder: the virtual environment with ansible-core.
     """
     (block,) = re.findall(r"## Install\n.*?\n\n((?:    [^\n]*\n)+)",
                           (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
@@ -128,8 +123,7 @@ def run_tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variab
               *options: str) -> None:
     """Run integration tests, and record the result of each part.
 
-    pytest itself runs in the environment of this checkout, but the tests call the Ansible commands
-    of the row's environment.
+    pytest runs in the environment of this checkout, but the Ansible commands are those of the row.
     """
     with tempfile.TemporaryDirectory(prefix="baton-tests-") as folder:
         # Copy the kubeconfig: the tests ignore the kubeconfig of an embedded cluster in KUBECONFIG.

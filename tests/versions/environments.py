@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Create virtual environments with other versions of Python and packages.
-
-They are in the user's cache. Each set of versions is installed only once.
-"""
+"""Create virtual environments with other versions of Python and packages, in the user's cache."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ import subtask
 from row import Unavailable
 from workspace import ClusterError, cache, locked
 
-#: A Python program that prints a JSON list: the path of the running Python, and its version.
+#: A Python program that prints its own path and version as JSON.
 _PRINT_VERSION = ("import json, platform, sys; "
                   "print(json.dumps([sys.executable, platform.python_version()]))")
 
@@ -48,7 +45,7 @@ def python(python_version: str) -> tuple[str, str]:
 
 
 def environment(python_version: str, *requirements: str) -> Path:
-    """Return the folder of a virtual environment, and create the environment if it is missing.
+    """Return the folder of a virtual environment, after creating it if necessary.
 
     requirements: arguments of `pip install`. Raises Unavailable.
     """
@@ -76,7 +73,6 @@ def environment(python_version: str, *requirements: str) -> Path:
 
 @functools.cache
 def package_versions(folder: Path) -> dict[str, str]:
-    """Return the versions of the packages in an environment, by name."""
     pip_list = subprocess.run([*_pip(folder), "list", "--format=json"], capture_output=True,
                               text=True, timeout=60, check=True)
     return {package["name"]: package["version"] for package in json.loads(pip_list.stdout)}
@@ -89,6 +85,6 @@ def _pip(folder: Path) -> list[str]:
 
 
 def describe(folder: Path, python_version: str, *packages: str) -> str:
-    """Return a text for the column "with": the versions of Python and of these packages."""
+    """Return a text for the column "with"."""
     return ", ".join([f"Python {python(python_version)[1]}",
                       *(f"{name} {package_versions(folder)[name]}" for name in packages)])

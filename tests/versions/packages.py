@@ -26,23 +26,22 @@ from namespace import Namespace
 from objects import manifest
 from row import AnyCluster, Row
 
-#: The last release of each major version of the package, and a Python version that it supports.
+#: The last release of each major version, and a Python version that it supports.
 KUBERNETES = {
     "24.2.0": "3.9", "25.3.0": "3.9", "26.1.0": "3.10", "27.2.0": "3.10", "28.1.0": "3.11",
     "29.0.0": "3.11", "30.1.0": "3.11",
     "31.0.0": "3.11", "32.0.1": "3.11", "33.1.0": "3.12", "34.1.0": "3.12", "35.0.0": "3.12",
     "36.0.3": "3.13", "37.0.2": "3.13",
 }
-#: The tested Python versions, each with the pip requirement that installs the package kubernetes.
+#: The tested Python versions, each with the requirement of the package kubernetes.
 PYTHONS = {"3.9": "kubernetes", "3.10": "kubernetes", "3.11": "kubernetes", "3.12": "kubernetes",
            "3.13": "kubernetes"}
-#: Python versions that the modules refuse.
 TOO_OLD = ("3.6", "3.8")
 #: Text in the first column: of rows about the package, and of rows about Python versions.
 PACKAGE, MODULE_PYTHON = "kubernetes (Python package)", "Python of the module"
 
-#: A credential plugin (a shell script) that prints a token. The token is its first argument or,
-#: from the second call on, its second argument, if there is one.
+#: A credential plugin. Its first call prints its first argument, a token. Later calls print the
+#: second argument, if there is one.
 PLUGIN = """#!/bin/sh
 echo called >> "$0.log"
 token=$1
@@ -65,7 +64,6 @@ def rows(is_sample: bool) -> list[Row]:
 
 
 def run_package(row: Row, cluster: AnyCluster, python_version: str) -> None:
-    """Update a controller with each source of credentials, and run the module with Ansible."""
     folder = environment(python_version, f"kubernetes=={row.version}")
     row.other_versions = describe(folder, python_version, "urllib3")
     with namespace_for(cluster) as namespace:
@@ -80,8 +78,7 @@ def run_package(row: Row, cluster: AnyCluster, python_version: str) -> None:
 
 
 def run_module_python(row: Row, cluster: AnyCluster, requirement: str) -> None:
-    """Update a controller, and assert that the modules report if the package kubernetes is missing.
-    """
+    """Update a controller, and assert that the modules report a missing package kubernetes."""
     folder = environment(row.version, requirement)
     row.other_versions = describe(folder, row.version, "kubernetes")
     with namespace_for(cluster) as namespace:
@@ -101,9 +98,7 @@ def run_too_old_python(row: Row, _cluster: AnyCluster) -> None:
 
 
 def update_by_module(row: Row, namespace: Namespace, folder: Path) -> None:
-    """Update a controller by this checkout's ansible-core, whose module runs with the Python in
-    `folder`, a virtual environment.
-    """
+    """Update a controller by this checkout's ansible-core, but with the Python in `folder`."""
     with (row.part("module"),
           ansible_environment(K8S_AUTH_KUBECONFIG=namespace.kubeconfig) as variables):
         namespace.make_primary(1, name="module")
@@ -113,7 +108,6 @@ def update_by_module(row: Row, namespace: Namespace, folder: Path) -> None:
 
 
 def assert_refused(interpreter: str, message: str, programs: Path = PROGRAMS) -> None:
-    """Assert that the modules fail with the message, and without a traceback."""
     with ansible_environment(programs) as variables:
         for name, arguments in (("rolling_update", "name=foo image=myimage:v2"),
                                 ("rolling_update_info", "name=foo")):
@@ -152,7 +146,6 @@ def sources_of_credentials(namespace: Namespace) -> dict[str, dict[str, Any]]:
 
 
 def client_certificate(namespace: Namespace, cluster: Cluster) -> dict[str, Any]:
-    """Return the option `kubeconfig` with a user who has a client certificate."""
     user = f"system:serviceaccount:{namespace.name}:baton"
     certificate, key = (base64.b64encode(content).decode()
                         for content in authority.new_client_certificate(cluster, user))
@@ -160,7 +153,7 @@ def client_certificate(namespace: Namespace, cluster: Cluster) -> dict[str, Any]
 
 
 def kubeconfig(namespace: Namespace, user: dict[str, Any]) -> dict[str, Any]:
-    """Return the option `kubeconfig`, whose value is the content of a kubeconfig with this user."""
+    """Return the option `kubeconfig`: the content of a kubeconfig with this user."""
     content = namespace.kubeconfig_of(user)
     cluster = content["clusters"][0]["cluster"]
     if path := cluster.pop("certificate-authority", None):
@@ -179,10 +172,7 @@ def revoked_token(namespace: Namespace) -> str:
 
 def update_by_each_source(row: Row, namespace: Namespace, folder: Path,
                           sources: dict[str, dict[str, Any]]) -> None:
-    """Create a controller for each source of credentials, and update it with these credentials.
-
-    All updates run in one process (probe.py).
-    """
+    """Update a controller for each source of credentials, all in one process (probe.py)."""
     for name in sources:
         namespace.create("replicationcontrollers", manifest(1, "myimage:v1", name))
     configuration = namespace.client.configuration

@@ -17,7 +17,6 @@ from workspace import say
 
 #: Name of a pseudo-part: an error outside of all parts is assigned to it.
 WHOLE = "all"
-#: Type of the cluster that the rows share.
 AnyCluster = Cluster | ExternalCluster
 
 
@@ -27,19 +26,16 @@ class Unavailable(Exception):
 
 @dataclasses.dataclass
 class Row:
-    """A version, and the results of the parts of its test."""
-
     #: First column of the table, such as a package. Rows with the same value are consecutive.
     what: str
     version: str
     #: Runs the test: each part in a `with row.part("..."):` block. Also sets `other_versions`.
     work: Callable[[Row, AnyCluster], None]
-    #: Versions of the other programs and packages in the test.
     other_versions: str = ""
     passed: list[str] = dataclasses.field(default_factory=list)
-    #: The parts that failed, each with the reason.
+    #: The reason by part.
     failed: dict[str, str] = dataclasses.field(default_factory=dict)
-    #: The parts that could not run, each with the reason.
+    #: The reason by part that could not run.
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)
     date: str = dataclasses.field(
         default_factory=lambda: str(datetime.datetime.now(datetime.UTC).date()))
@@ -56,7 +52,6 @@ class Row:
         return "; ".join(phrases) or "passed"
 
     def run(self, cluster: AnyCluster) -> None:
-        """Run the row, and record an error as its result."""
         began = time.monotonic()
         with self.part(WHOLE):
             self.work(self, cluster)
@@ -68,8 +63,7 @@ class Row:
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Run a part in the block, and record whether it passed, failed, or (Unavailable) was
-        skipped.
+        """Run a part in the block, and record its result: passed, failed, or skipped (Unavailable).
         """
         try:
             yield

@@ -14,7 +14,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "version
 HEADING = "## Measured"
 _COLUMNS = ("what", "version", "with", "what ran and passed", "result", "date")
 
-#: The cells of a table row, in the order of _COLUMNS.
+#: In the order of _COLUMNS.
 Cells = tuple[str, ...]
 
 
@@ -31,8 +31,7 @@ def text(lines: Iterable[Cells]) -> str:
 def record(rows: list[Row], is_all: bool) -> None:
     """Write the table to the document.
 
-    is_all: whether `rows` are all rows of the new table. Otherwise, the recorded results of other
-    rows are retained.
+    is_all: whether `rows` are all rows. Otherwise, the recorded results of other rows are retained.
     """
     head, _heading, recorded_table = DOCUMENT.read_text("utf-8").partition(HEADING)
     recorded = [] if is_all else [tuple(cell.strip() for cell in line.strip("| ").split(" | "))
@@ -48,6 +47,6 @@ def record(rows: list[Row], is_all: bool) -> None:
 
 
 def version_numbers(version: str) -> list[int]:
-    """Return the sort key of a version: its numbers, such as [1, 24, 0]."""
+    """Return the numbers of a version as a sort key, such as [1, 24, 0]."""
     return [int(part)
             for part in version.split(" ")[0].removeprefix("v").split(".") if part.isdigit()]

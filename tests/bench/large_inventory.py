@@ -37,7 +37,7 @@ def large_inventory(bench: Bench) -> list[Row]:
 def _controllers(bench: Bench, crowded: Playground, alone: Playground, names: list[str],
                  idle_names: list[str]) -> list[Row]:
     versions = new_versions()
-    among, without, converged = measure_alternately(
+    crowded_runs, alone_runs, converged_runs = measure_alternately(
         bench.with_fewer_runs(), f"{COUNT} controllers",
         lambda: crowded.roll_many(names=names, concurrency=SELECTED, image=next(versions)),
         lambda: alone.roll_many(names=names, concurrency=SELECTED, image=next(versions)),
@@ -48,12 +48,12 @@ def _controllers(bench: Bench, crowded: Playground, alone: Playground, names: li
     all_converged = f"{len(idle_names)} converged ReplicationControllers in one task"
     peer = "in a namespace without others"
     return [
-        Row(what, [run.seconds for run in among], peer, [run.seconds for run in without]),
-        Row(f"{what}: peak memory", [run.memory for run in among], peer,
-            [run.memory for run in without], unit="MiB"),
-        Row(all_converged, [run.seconds for run in converged]),
-        Row(f"{all_converged}: peak memory", [run.memory for run in converged], unit="MiB"),
-        Row(f"{all_converged}: requests", [run.requests for run in converged], unit=""),
+        Row(what, [run.seconds for run in crowded_runs], peer, [run.seconds for run in alone_runs]),
+        Row(f"{what}: peak memory", [run.memory for run in crowded_runs], peer,
+            [run.memory for run in alone_runs], unit="MiB"),
+        Row(all_converged, [run.seconds for run in converged_runs]),
+        Row(f"{all_converged}: peak memory", [run.memory for run in converged_runs], unit="MiB"),
+        Row(f"{all_converged}: requests", [run.requests for run in converged_runs], unit=""),
     ]
 
 

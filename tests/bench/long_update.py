@@ -36,7 +36,7 @@ from table import Row, progress
 #: Hours of the update by its own clock, seconds of this clock per real second, and pods.
 HOURS, SPEED, PODS = 8, 160.0, 3
 
-#: Minutes of each hour.
+#: Minutes of each hour at which the tokens and the API server change.
 REVOKED, RESTARTED, ISSUED = 15, 40, 55
 #: A token expires at this minute of the next hour. The client renews it five minutes earlier.
 EXPIRY = 5

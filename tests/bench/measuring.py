@@ -29,7 +29,8 @@ def measure_alternately(bench: Bench, what: str, *actions: Callable[[], object],
                         is_warm: bool = False) -> list[list]:
     """Call all actions in turn, bench.runs times, and return a list of results for each action.
 
-    is_warm: whether no additional first run, whose results are dropped, is needed.
+    is_warm: whether there is nothing to warm up. Otherwise, the results of an additional first run
+    are dropped.
     """
     results = []
     for number in range(1 if is_warm else 0, bench.runs + 1):

@@ -69,7 +69,7 @@ def _converged_rows(bench: Bench, playground: Playground, peer: str, definition:
         lambda: playground.look(**task),
     )
 
-    def above(runs: list[Timed], field: str) -> list[float]:
+    def above_ping(runs: list[Timed], field: str) -> list[float]:
         base = median(getattr(run, field) for run in ping)
         return [getattr(run, field) - base for run in runs]
 
@@ -77,8 +77,9 @@ def _converged_rows(bench: Bench, playground: Playground, peer: str, definition:
             f"`ansible -m ping`")
     name = f"`k8s` of {peer}"
     return [
-        Row(f"{what}: wall time", above(ours, "wall"), name, above(theirs, "wall"), ratio_goal=0.4),
-        Row(f"{what}: processor time", above(ours, "cpu"), name, above(theirs, "cpu")),
+        Row(f"{what}: wall time", above_ping(ours, "wall"), name, above_ping(theirs, "wall"),
+            ratio_goal=0.4),
+        Row(f"{what}: processor time", above_ping(ours, "cpu"), name, above_ping(theirs, "cpu")),
         Row("of that, reading the kubeconfig", [look.connection for look in looks]),
         Row("of that, the requests", [look.request for look in looks]),
         Row("of that, deciding", [look.decision for look in looks]),

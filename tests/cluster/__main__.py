@@ -79,10 +79,10 @@ def _down(options: argparse.Namespace) -> None:
 
 
 def _status(options: argparse.Namespace) -> int:
-    is_one_cluster = options.name or external_kubeconfig()
+    name_or_kubeconfig = options.name or external_kubeconfig()
     clusters = (
         [embedded.find(options.name)]
-        if is_one_cluster
+        if name_or_kubeconfig
         else [*map(embedded.Cluster, embedded.names())]
     )
     are_healthy = bool(clusters)

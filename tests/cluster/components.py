@@ -80,7 +80,9 @@ class Settings:
 
     @property
     def kubelet_client(self) -> Path:
-        """Return the path, without suffix, of the API server's client certificate."""
+        """Return the path, without suffix, of the API server's client certificate for the kubelet
+        and for aggregated API servers.
+        """
         return self.folder / "kubelet-client"
 
 
@@ -266,7 +268,7 @@ def _kwok_arguments(settings: Settings) -> list[str]:
 
 
 # The components in the order in which they start. The components of an inner tuple start in
-# parallel.
+# parallel. They stop in the reverse order.
 CONTROL_PLANE = (
     (Component("etcd", _etcd_arguments, 0, "/health", "http", has_no_authentication=True),),
     (Component("kube-apiserver", _kube_apiserver_arguments, 2, "/readyz"),),

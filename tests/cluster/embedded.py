@@ -3,6 +3,9 @@
 
 """Start and stop Kubernetes control planes on this machine, with fake nodes or a real node.
 
+    with up("mine") as cluster:
+        use(cluster.kubeconfig)
+
 A cluster is a folder in the user's cache, and the processes in its state.json. Fake nodes require
 neither root nor containers nor a network.
 """
@@ -39,7 +42,7 @@ COMPONENTS = {
     for group in (*CONTROL_PLANE, *FAKE_KUBELETS, *real_node.COMPONENTS)
     for component in group
 }
-"""With fake nodes, and with a real node."""
+"""Components of clusters with fake nodes and with a real node."""
 
 VERSION_VARIABLE = "BATON_KUBERNETES"
 
@@ -106,7 +109,7 @@ class Cluster:
     def kubeconfig(self) -> str:
         """Return the path of the administrator's kubeconfig.
 
-        All methods raise ClusterError if the cluster does not exist.
+        All properties raise ClusterError if the cluster does not exist.
         """
         return str(self._state().settings.kubeconfig)
 

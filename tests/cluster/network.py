@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The network of a real node: a bridge on this machine, and a veth pair to the node."""
+"""The network of a real node: a bridge on this machine, and a veth pair to the node.
+
+Requires root.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ class Network:
         return f"{self.bridge}-node"
 
     def up(self) -> None:
-        """Create the missing bridge, address and routes."""
+        """Create the missing bridge, address and routes. The machine does not forward packets."""
         if not _exists(self.bridge):
             run("ip", "link", "add", self.bridge, "type", "bridge")
         run("ip", "address", "replace", f"{self.host}/24", "dev", self.bridge)

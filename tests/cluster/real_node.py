@@ -5,7 +5,8 @@
 
 The component `node` is process 1 of these namespaces. When it is killed, the kernel kills the
 containers and removes mounts and network, like a power failure. Subfolders of the cluster's cache
-folder are mounted over /var/lib, /var/log and /run. Requires root.
+folder are mounted over /var/lib, /var/log and /run, so that the node does not write to those of the
+machine. Requires root.
 """
 
 from __future__ import annotations
@@ -193,7 +194,7 @@ class KubeProxy(OnNode):
 
 
 def create_identity(settings: Settings) -> None:
-    """Create the API server's client certificate. Raises ClusterError."""
+    """Create the API server's self-signed client certificate. Raises ClusterError."""
     key, certificate = (
         str(settings.kubelet_client.with_suffix(suffix)) for suffix in (".key", ".crt")
     )

@@ -253,8 +253,7 @@ def _event(event_type: str, item: Json) -> bytes:
 # Filters of requests
 
 
-def any_request(exchange: Exchange) -> bool:
-    """Return whether the request is not a watch."""
+def any_request_except_watches(exchange: Exchange) -> bool:
     return not exchange.is_watch
 
 
@@ -284,7 +283,7 @@ def any_watch(exchange: Exchange) -> bool:
 class FaultKind:
     name: str
     fault: Fault
-    applies: Applies = any_request
+    applies: Applies = any_request_except_watches
 
 
 FAULTS = [

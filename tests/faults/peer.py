@@ -48,7 +48,7 @@ def series_of_kills(path: Path) -> Series:
         """Kill kubectl at a place, as in kills()."""
         if not reference:
             reference["violations"] = violations_without_a_kill(world, client)
-            reference["end"] = end_of(world)
+            reference["end"] = end_state_when_idle(world)
         killed = killed_at(world, FLOW, place, client)
         if killed is None:
             return None
@@ -56,7 +56,7 @@ def series_of_kills(path: Path) -> Series:
         violations = ([] if rerun.has_succeeded
                       else ["the same command fails: "
                             f"{without_hashes(rerun.errors.strip().splitlines()[-1])}"])
-        end = end_of(world)
+        end = end_state_when_idle(world)
         if world.namespace.rc("foo") is None:
             violations.append("foo is deleted")
         else:
@@ -89,8 +89,7 @@ def violations_without_a_kill(world: World, client: Client) -> list[str]:
     return violation_kinds(world.judge.violations())
 
 
-def end_of(world: World) -> Any:
-    """Wait until the cluster is idle, and return the end state."""
+def end_state_when_idle(world: World) -> Any:
     with contextlib.suppress(AssertionError):  # use the current state after the timeout
         world.wait_until_idle()
     return json.loads(without_hashes(json.dumps(world.end_state())))

@@ -29,7 +29,7 @@ MAX_SECONDS = 60.0
 """Maximum duration of a task with a fault, in seconds."""
 
 SAMPLE_PLACES = 16
-"""Number of places from which a sample selects one. It differs in consecutive series."""
+"""Number of places from which a sample selects one, a different one in the next series."""
 
 
 @dataclass

@@ -39,7 +39,7 @@ class Stalls:
         self._thread.join()
 
     def between(self, begin: float, end: float) -> list[float]:
-        """Return the durations of the stalls that overlap the time from begin to end."""
+        """Return the durations in seconds of the stalls that overlap the time from begin to end."""
         return [round(delay, 2) for stall_end, delay in self.delays
                 if stall_end >= begin and stall_end - delay <= end]
 

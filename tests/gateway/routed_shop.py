@@ -58,7 +58,8 @@ class Kill(t.NamedTuple):
 class WriteCounter:
     """A script of the proxy that counts the writes of a task.
 
-    `route_changes` are the times at which writes of the rules of the route were answered.
+    `route_changes` are the times at which writes of the rules of the route were answered, in
+    seconds since 1970.
     """
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ import typing as t
 
 from history import KINDS, SERVER_DRIVEN, History, Json, World
 
-#: Of the controller, and of a task.
+#: Replicas of the controller, and maximum writes of a task.
 REPLICAS, MAX_WRITES = 3, 60
 V2: Json = {"image": "myimage:v2"}
 PAUSE: Json = {**V2, "pause_at": 1}
@@ -118,7 +118,7 @@ class HistoryWithKill(History):
         return True
 
 
-def play(kind: str, row: Row, actions: t.Sequence[str], world: t.Callable[[], World],
+def play(kind: str, row: Row, actions: t.Sequence[str], create_world: t.Callable[[], World],
          first: int = 0, step: int = 1) -> int:
     """Play a row once for each moment of a kill, and return the number of kills.
 
@@ -131,7 +131,7 @@ def play(kind: str, row: Row, actions: t.Sequence[str], world: t.Callable[[], Wo
         moment = index // 2 + 1, index % 2 == 1
         action = actions[(index + 1) // 2 % len(actions)]
         history = HistoryWithKill()
-        history.world = world()
+        history.world = create_world()
         try:
             is_killed = history.play(kind, row, moment, action)
         except Exception as error:

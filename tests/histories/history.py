@@ -717,9 +717,9 @@ def steps(result: Json) -> list[tuple[t.Any, ...]]:
     """Return the steps of a result in a form that is equal for check mode and for the real run.
 
     A step is a tuple (action, kind, name). Consecutive changes of sizes are merged: each controller
-    has one tuple ("scale", name, last size). The name of a ControllerRevision depends on a uid that
-    check mode does not know, and the sizes of a Deployment's ReplicaSets are observed at random
-    moments.
+    has one tuple ("scale", name, last size). The name of a ControllerRevision is left out, since it
+    depends on a uid that check mode does not know, and so are the sizes of a Deployment's
+    ReplicaSets, which are observed at random moments.
     """
     reported: list[tuple[t.Any, ...]] = []
     sizes: dict[str, t.Any] = {}

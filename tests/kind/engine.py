@@ -37,7 +37,7 @@ NEEDED = {
 """Debian packages by program."""
 
 MEMORY = 4
-"""GiB, since the engine stores images and containers in a tmpfs."""
+"""GiB. The engine stores images and containers in a tmpfs."""
 
 CAP_SYS_RESOURCE = 24
 

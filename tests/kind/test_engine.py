@@ -34,7 +34,7 @@ FOLDERS = [
 CONTAINER = f"docker run --rm --entrypoint /bin/sh {node_image.NAME} -c 'echo up; exec sleep 600'"
 
 
-def running(mark: str) -> list[str]:
+def process_names(mark: str) -> list[str]:
     """Return the names of the processes that have the mark in their environment."""
     names = []
     for process in Path("/proc").glob("[0-9]*"):
@@ -45,9 +45,9 @@ def running(mark: str) -> list[str]:
 
 
 def wait_for_end(mark: str) -> None:
-    end = time.monotonic() + 20
-    while remaining := running(mark):
-        assert time.monotonic() < end, f"still running: {remaining}"
+    deadline = time.monotonic() + 20
+    while remaining := process_names(mark):
+        assert time.monotonic() < deadline, f"still running: {remaining}"
         time.sleep(0.1)
 
 
@@ -69,7 +69,7 @@ def test_killed_engine_leaves_no_processes_or_files(signal_number):
         text=True,
     )
     assert process.stdout and process.stdout.readline() == "up\n"
-    assert {"dockerd", "containerd"} <= set(running(mark))
+    assert {"dockerd", "containerd"} <= set(process_names(mark))
 
     process.send_signal(signal_number)
     if signal_number == signal.SIGTERM:

@@ -38,7 +38,7 @@ RUNTIME_CLASSES = ("baton-test-sandbox",)
 ACCOUNT = "runner"
 #: Lists whose order a strategic merge patch may change.
 UNORDERED = ("env", "ports", "hostAliases", "imagePullSecrets", "topologySpreadConstraints")
-#: Seconds.
+#: The option progress_deadline, in seconds.
 DEADLINE = 40
 
 
@@ -106,13 +106,13 @@ class Trip:
         template_v3 = self._template_with_image("v3")
         self._update("template, until the pause", template=template_v3, pause_at="1")
         self._update("template, resumed from the pause", template=template_v3)
-        stored = self._stored_template()
-        self._assert_equal("template", _normalized(stored),
+        stored_template = self._stored_template()
+        self._assert_equal("template", _normalized(stored_template),
                            _normalized(self._as_created(self._definition(template_v3))))
 
         self._assert_rollout("image, until the pause", **self._image_options("v4"), pause_at="1")
         self._assert_rollout("rollback at the pause", state="rolled_back")
-        self._assert_equal("rollback at the pause", self._stored_template(), stored)
+        self._assert_equal("rollback at the pause", self._stored_template(), stored_template)
         self._assert_no_change("rollback at the pause, again", state="rolled_back")
 
         definition = self._definition(self._template_with_image("v5"))
@@ -146,12 +146,12 @@ class Trip:
     def _assert_rollout(self, what: str, **params: Any) -> None:
         """Assert that a task changes the controller, and that check mode predicts its steps."""
         self._action = what
-        planned, done = self._run_in_check_mode(**params), self._run_task(**params)
-        if not done["changed"]:
-            raise Violation(f"{what}: nothing has changed: {done['msg']}")
+        planned, result = self._run_in_check_mode(**params), self._run_task(**params)
+        if not result["changed"]:
+            raise Violation(f"{what}: nothing has changed: {result['msg']}")
         normalize = self._with_merged_sizes if self.kind == "Deployment" else _without_times
         self._assert_equal(f"{what}: check mode's steps", normalize(planned["steps"]),
-                           normalize(done["steps"]))
+                           normalize(result["steps"]))
 
     def _assert_no_change(self, what: str, **params: Any) -> None:
         """Assert that neither check mode nor a task reports steps or writes anything."""
@@ -311,7 +311,7 @@ class Trip:
 
 
 class Rejection(Trip):
-    """The test that an update to a manifest that the API server rejects fails and writes nothing.
+    """A trip whose update must fail and write nothing, since the API server rejects the manifest.
     """
 
     def __init__(self, namespace: Namespace, kind: str, manifest: Manifest, number: int) -> None:

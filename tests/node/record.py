@@ -33,7 +33,7 @@ class Measurement(t.NamedTuple):
 class ScaleOut(t.NamedTuple):
     title: str
     kind: str
-    #: Of an update in seconds; 0 without an update.
+    #: Duration of a freeze in seconds; 0 without an update.
     frozen: float
     #: Seconds until the first scaling, and until the size is sufficient: from the end of the freeze
     #: or, without an update, from the start of the load.

@@ -34,7 +34,7 @@ EVENTS = ("passes", "passes", "passes", "fails", "kill", "delete", "scale", "hol
           "undo")
 #: The kinds that accept the option keep_old.
 KEEPING_KINDS = ("ReplicationController", "ReplicaSet", "Deployment")
-#: Of the requests that a stage gives to the new pods.
+#: Shares of the requests that a stage gives to the new pods.
 SHARES = ("0%", "1%", "10%", "50%")
 V1, V2 = "myimage:v1", "myimage:v2"
 #: An image whose containers crash.
@@ -42,7 +42,7 @@ BROKEN = "myimage:v2-crash"
 UNREACHABLE = "https://127.0.0.1:1"
 #: Each kill ends a run.
 MAX_RUNS = 6
-#: Of a run.
+#: Timeout of a run in seconds.
 MAX_SECONDS = 300
 
 Json = dict[str, t.Any]
@@ -94,7 +94,7 @@ class Release:
                        for _check in range(draw.randint(0, 6))]
         self.all_events = list(self.events)
         self.kubeconfig, self.output, self.process = kubeconfig, "", None
-        #: Names of controllers.
+        #: Names of the controllers.
         self.changed_by_others: set[str] = set()
         self.hash_seed = str(draw.randrange(1, 2**32))
         self.request["image"] = draw.choice((V2, V2, V2, V2, V2, BROKEN))

@@ -111,8 +111,8 @@ def test_command_of_the_error_updates_the_pods(namespace, rollout, plugin, has_w
         rollout.wait_until("Healthy")
     old_pods = {pod["metadata"]["name"] for pod in namespace.pods()}
     replica_sets = [item["metadata"]["name"] for item in namespace.replica_sets()
-             if item["metadata"]["ownerReferences"][0]["kind"] == "Rollout"
-             and item["spec"]["replicas"]]
+                    if item["metadata"]["ownerReferences"][0]["kind"] == "Rollout"
+                    and item["spec"]["replicas"]]
     kind, name = ("Deployment", "foo") if has_workload_ref else ("ReplicaSet", replica_sets[0])
 
     error = refusal(namespace, kind=kind, name=name, **options)

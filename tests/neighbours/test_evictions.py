@@ -79,7 +79,7 @@ def test_update_and_pause_succeed_beside_a_vertical_autoscaler(namespace, tmp_pa
 
 @pytest.mark.parametrize("kind", SCALABLE)
 def test_pause_and_update_succeed_while_nodes_are_drained(namespace, kind):
-    """One of three nodes is drained in the pause, and another one during the update."""
+    """The first of three nodes is drained in the pause, and the second during the update."""
     kubectl = programs.provide("kubectl")
     nodes = namespace.add_nodes(3)
     make(namespace, kind, SIZE, nodeSelector={"test": namespace.name},

@@ -104,11 +104,13 @@ def test_process_ends_after_an_interrupted_wait(install_task, tmp_path):
     install_task(work)
     process = in_process.Process("update", {}, str(tmp_path), {}, diff=False)
     previous_handler = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    # again after 5 s: Python drops an exception of a signal handler that runs during a finalizer
+    signal.setitimer(signal.ITIMER_REAL, 0.2, 5)
     try:
         with pytest.raises(TimeoutError):
             process.result()
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous_handler)
     deadline = time.monotonic() + 10
     while os.waitpid(process._pid, os.WNOHANG) == (0, 0):

@@ -109,6 +109,8 @@ VERIFIED = ROOT / "tests" / "verified.json"
 #: PRINTING is held while the output of a tier is printed; STOPPED is set when no further command
 #: may start.
 PRINTING, STOPPED = threading.Lock(), threading.Event()
+#: ast.parse() fails if two threads call it (python/cpython#106905).
+PARSING = threading.Lock()
 
 #: Fails unless CHANGELOG.rst is what antsibull-changelog generates.
 CHANGELOG = ("antsibull-changelog generate --output .venv/CHANGELOG.rst --output-format rst && "
@@ -330,7 +332,8 @@ def without_comments(path: Path) -> bytes:
 @functools.cache  # a run asks for the same files once per tier
 def syntax(content: bytes) -> bytes:
     """Return the syntax tree of a Python module without docstrings, as text."""
-    tree = ast.parse(content)
+    with PARSING:
+        tree = ast.parse(content)
     for node in ast.walk(tree):
         if (isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
                 and ast.get_docstring(node, clean=False) is not None):

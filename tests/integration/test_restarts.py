@@ -131,8 +131,8 @@ def test_long_outage_is_reported_in_the_error_and_a_rerun_completes(
         finally:
             outage.end()
         assert error_text in error.value.what
-        assert error.value.next_command.startswith(("run the same task again",
-                                                    namespace.command(image="myimage:v2")))
+        assert error.value.next_command.startswith(
+            ("run the same task again", namespace.command(image="myimage:v2", progress_deadline=4)))
         assert (error.value.progress["steps"]
                 and error.value.progress["rollout"]["phase"] in ("progressing", "taking_over"))
         eventually(lambda: namespace.is_allowed(role_rules()),

@@ -36,8 +36,8 @@ from table import Row, progress
 #: Hours of the update by its own clock, seconds of this clock per real second, and pods.
 HOURS, SPEED, PODS = 8, 160.0, 3
 
-#: Minutes of each hour at which the tokens and the API server change.
-REVOKED, RESTARTED, ISSUED = 15, 40, 55
+#: Minutes of each hour: a token is revoked, the API server restarts, and a token is issued.
+REVOKE_MINUTE, RESTART_MINUTE, ISSUE_MINUTE = 15, 40, 55
 #: A token expires at this minute of the next hour. The client renews it five minutes earlier.
 EXPIRY = 5
 
@@ -59,7 +59,7 @@ class Sample(NamedTuple):
     memory: float
     threads: int
     descriptors: int
-    #: In seconds since the start of the process.
+    #: CPU seconds used since the start of the process.
     processor: float
 
 
@@ -188,22 +188,22 @@ class _Update:
 
     def pass_hour(self, number: int) -> Hour:
         """Wait until hour `number` (from 0) of the update has passed, and cause its events."""
-        began, requests = self._sample(), self._total_requests()
+        first_sample, requests = self._sample(), self._total_requests()
         self._samples.clear()
         end = number + 1
-        self._pass_until(number, REVOKED)
+        self._pass_until(number, REVOKE_MINUTE)
         self._issue(expiry=end * 60 + EXPIRY)
         self._credential.revoke_all_but_last()
-        self._pass_until(number, RESTARTED)
+        self._pass_until(number, RESTART_MINUTE)
         self._restart()
-        self._pass_until(number, ISSUED)
+        self._pass_until(number, ISSUE_MINUTE)
         self._issue(expiry=(end + 1) * 60 + EXPIRY)
         self._pass_until(end, 0)
         hour = Hour(median(sample.memory for sample in self._samples),
                     median(sample.threads for sample in self._samples),
                     median(sample.descriptors for sample in self._samples),
                     self._total_requests() - requests,
-                    self._sample().processor - began.processor)
+                    self._sample().processor - first_sample.processor)
         progress(f"long update: hour {end} of {HOURS}: {hour.memory:.1f} MiB, {hour.threads:g} "
                  f"threads, {hour.descriptors:g} descriptors, {hour.requests} requests, "
                  f"{hour.processor:.1f} s of processor time")

@@ -43,8 +43,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
 
-#: Keys of labels: of all controllers of the fleet, and of a controller and its pods, with the value
-#: Member.label.
+#: The key of a label of all controllers of the fleet, and the key of a label of one controller and
+#: its pods, with the value Member.label.
 FLEET_LABEL, MEMBER_LABEL = "tier", "member"
 #: Seconds between two renewals of a Lease, so that even a short task renews its Lease.
 RENEW_INTERVAL = 0.3
@@ -131,7 +131,7 @@ class FleetWorld(RealWorld):
 
     @contextlib.contextmanager
     def _writes_of_another_client(self) -> t.Iterator[None]:
-        """Annotate all controllers and ready pods as another client, again and again in the block.
+        """While the block runs, annotate all controllers and ready pods again and again.
 
         A write to an unready pod would restart the delay after which KWOK makes it ready.
         """

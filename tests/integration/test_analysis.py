@@ -117,8 +117,8 @@ def query(text, **thresholds):
 
 
 NO_DATA = {"type": "success_rate", "requests_metric": "nothing_total", "min": 0.99}
-#: For each case: the metrics, the outcome, and a part of the message. Without a number, there is no
-#: measurement and no outcome.
+#: For each case: the metrics, the outcome, and a part of the message. If a query does not
+#: return exactly one number, the task fails without an outcome.
 QUERIES = {
     "no data": ([NO_DATA], "inconclusive", "success_rate: no data for the new pods"),
     "no data with on_empty=fail": (
@@ -194,7 +194,7 @@ QUERIES = {
 
 @pytest.mark.full
 def test_outcome_of_each_query(namespace, export_pods, run_analysis):
-    """The dot in the name is special in a regular expression."""
+    """The name foo.bar has a dot, which a query must escape in a regular expression."""
     namespace.make_primary(4, name="foo.bar")
     namespace.roll(name="foo.bar", image="myimage:v2", pause_at=2)
     export_pods()

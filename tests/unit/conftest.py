@@ -24,13 +24,13 @@ settings.load_profile("busy machine")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark the parameters that only `make test-unit` and `make test-all` run."""
+    """Mark the parametrized cases that only `make test-unit` and `make test-all` run."""
     sampling.mark(items)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _commands_are_accepted():
-    """Fail a test whose error has a command that the module would refuse."""
+    """Fail a test if an error suggests a command that the module would refuse."""
     with next_commands.checked_commands():
         yield
 

@@ -22,7 +22,7 @@ from ..model.options import ARGUMENT_SPEC as ROLLOUT_OPTIONS
 from ..model.options import duration
 from . import queries
 
-#: Maximum number of metrics, and of measurements of all metrics together, in the result of a task.
+#: Limits of one task: the number of metrics, and of the measurements of all metrics together.
 MAX_METRICS, MAX_MEASUREMENTS = 20, 2000
 #: Absolute thresholds, and thresholds relative to the value of the old pods.
 ABSOLUTE = ("min", "max")
@@ -39,7 +39,7 @@ class MetricType(StrEnum):
 
 
 class Per(StrEnum):
-    """The unit of the number of lines with errors: per minute and pod, or per line of the logs."""
+    """The divisor of the number of error lines: minutes and pods, or all lines of the logs."""
 
     MINUTE = "minute"
     LINE = "line"
@@ -154,7 +154,7 @@ class Analysis:
     count: int
     #: Seconds between the starts of two measurements.
     interval: float
-    #: Maximum numbers of failed and of inconclusive measurements of a metric that passes.
+    #: A metric fails if more measurements fail, or are inconclusive, than these limits allow.
     failure_limit: int
     inconclusive_limit: int
     passes_inconclusive: bool

@@ -29,18 +29,18 @@ from .refused import RETRIED, Refused
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 35.0
 #: Seconds between two attempts. Each pause is shortened at random, by up to a half.
 BACKOFF = (0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 8.0)
-#: The pauses as long as the server has never responded: the address is probably wrong.
+#: Used instead of BACKOFF until the server has responded once: its address may be wrong.
 FIRST_BACKOFF = BACKOFF[:3]
 #: Seconds after which no further attempt begins.
 MAX_RETRY_SECONDS = 60.0
-#: Seconds after an outage in which status 401 or 403 may be temporary: a restarted API server
+#: For so many seconds after an outage, status 401 or 403 may be temporary: a restarted API server
 #: accepts requests before it has loaded the Roles and the ServiceAccounts.
 WARM_UP_SECONDS = 30.0
 #: In seconds. A longer Retry-After is reduced to this value.
 MAX_RETRY_AFTER = 30.0
 #: In seconds, for the whole body of a response.
 BODY_TIMEOUT = 120.0
-#: About ten pages of large controllers.
+#: About ten times the size of a page (PAGE_SIZE) of large controllers.
 MAX_RESPONSE_BYTES = 64 * 2**20
 #: The network counts as slow if even the fastest response took longer than this number of seconds.
 #: Background requests then save more time than the TLS handshakes of additional connections cost.
@@ -121,7 +121,8 @@ class Http:
              is_write: bool | None = None, accept: str = JSON) -> Json:
         """Send a request, retry it if a retry is safe, and return the object in the response.
 
-        is_write: whether a retry could repeat a change. None means any method but GET.
+        is_write: whether a retry could repeat a change. By default, any method but GET
+        is a write.
 
         Raises Refused, OutcomeUnknown, or RolloutError if the server cannot be reached.
         """
@@ -228,7 +229,7 @@ class Http:
         return response.status, response.headers, data
 
     def page(self, path: str, query: Json, accept: str = JSON, continue_token: str = "") -> Json:
-        """Return the first page of a list, or the page of a continue token. Raises as send()."""
+        """Return the first page of a list, or the page of a token. Raises the errors of send()."""
         def send(limit: int) -> Json:
             continuation = {"continue": continue_token} if continue_token else {}
             parameters = {**query, "limit": limit, **continuation}
@@ -240,7 +241,7 @@ class Http:
             return send(SMALL_PAGE_SIZE)
 
     def pages(self, path: str, query: Json, accept: str = JSON) -> tuple[list[Json], str]:
-        """Return all objects of a list, and its resourceVersion. Raises as send()."""
+        """Return all objects of a list, and its resourceVersion. Raises the errors of send()."""
         items: list[Json] = []
         continue_token, is_repeated = "", False
         while len(items) <= MAX_OBJECTS:
@@ -374,7 +375,7 @@ def _retry_after(headers: t.Any) -> float:
 
 
 def innermost_reason(error: BaseException) -> str:
-    """Return the innermost message of a urllib3 error, without the Python objects before it."""
+    """Return the innermost message of a urllib3 error, without the repr of its Python object."""
     while isinstance(reason := getattr(error, "reason", None), BaseException):
         error = reason
     message = display_text(" ".join(str(error).split()))

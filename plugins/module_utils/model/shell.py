@@ -26,7 +26,7 @@ _PROGRAMS = ("ansible localhost -m ", "ansible-playbook ", "kubectl ", "oc ", "h
              f"{shlex.quote(sys.executable)} -m pip ")
 #: The beginnings of instructions for a user of AWX, who has no shell for commands.
 _LAUNCHES = ("launch ", "relaunch ")
-#: Placeholders in a command, or their ends. The user has to replace the whole word.
+#: Placeholders in a command, or the suffix of some. The user has to replace the whole word.
 PLACEHOLDERS = ("THE-EARLIER-IMAGE", "ANOTHER-IMAGE", "-OF-THE-TASK")
 #: The first characters of an expression ("{{") and of a header ("#jinja2:"), which Jinja evaluates.
 _EVALUATED = set("{#")
@@ -37,9 +37,10 @@ _FLAGS = {"kubectl": {"context": "--context", "kubeconfig": "--kubeconfig", "hos
 
 
 def is_command(line: str) -> bool:
-    """Return whether a user can follow a line of an error as it is.
+    """Return whether a user can use this line of an error message verbatim.
 
-    The line is a command, or in AWX the instruction to launch a job. No hint begins like these.
+    The line is a command, or in AWX the instruction to launch a job. No other line of an error
+    begins with one of these words.
     """
     has_placeholder = any(word in line for word in PLACEHOLDERS)
     return line.startswith((*_PROGRAMS, *_LAUNCHES)) and not has_placeholder
@@ -72,7 +73,7 @@ def playbook(name: str, variables: Json) -> str | None:
     """
     if not _is_safe(variables):
         return None
-    # In key=value, a text may have commas: the names of controllers and the stages are such texts.
+    # A text with commas (several names or stages) still fits key=value.
     # A list with several entries, such as files, needs JSON.
     are_plain = all(is_plain(text.replace(",", "")) for text in _texts(variables)) and not any(
         isinstance(value, dict) or (isinstance(value, list) and len(value) > 1)

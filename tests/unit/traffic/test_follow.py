@@ -51,14 +51,14 @@ ROLLBACK = dataclasses.replace(UPDATE, state=State.ROLLED_BACK)
 PAUSE = dataclasses.replace(UPDATE, pause_at=Size(2))
 KEEP_OLD = dataclasses.replace(UPDATE, pause_at=Size(100, percent=True), keeps_old=True)
 STEP = scale(Controller.from_api(rc("foo")), 2)
-#: LAST_STEP is the last step of a task, for example at a pause. END_STEP completes the update.
-LAST_STEP = dataclasses.replace(STEP, is_last=True)
-END_STEP = dataclasses.replace(STEP, is_end=True)
+#: PAUSE_STEP is the last step of a task that pauses. FINAL_STEP completes the update.
+PAUSE_STEP = dataclasses.replace(STEP, is_last=True)
+FINAL_STEP = dataclasses.replace(STEP, is_end=True)
 WAIT = Wait("foo")
 
 
 def status(phase="paused", new=1, **fields):
-    """Return the status of an update that needs 4 pods; `new` pods are new."""
+    """Return the status of an update that needs 4 pods; `new` is the number of new pods."""
     side = Side("foo-2", "uid", new, new, {})
     return RolloutStatus(None, phase=phase, goal=4, new=side, **fields)
 
@@ -78,21 +78,21 @@ def status(phase="paused", new=1, **fields):
     (ROLLBACK, status(), WAIT, Goal.OLD_ONLY),
     (ROLLBACK, status("progressing"), Done(""), Goal.OLD_ONLY),
     (ROLLBACK, status(), None, Goal.OLD_ONLY),
-    (ROLLBACK, status(), END_STEP, Goal.RESTORED),
-    (ROLLBACK, status(), LAST_STEP, Goal.RESTORED),
+    (ROLLBACK, status(), FINAL_STEP, Goal.RESTORED),
+    (ROLLBACK, status(), PAUSE_STEP, Goal.RESTORED),
     (PAUSE, status(), STEP, Goal.ANY),
-    (PAUSE, status(), LAST_STEP, Goal.ANY),
+    (PAUSE, status(), PAUSE_STEP, Goal.ANY),
     (PAUSE, status(new=3), STEP, Goal.ANY),
     (PAUSE, status(new=4), STEP, Goal.SWITCHED),
     (dataclasses.replace(UPDATE, pause_at=Size(100, percent=True)), status(), STEP,
      Goal.SWITCHED),
     (KEEP_OLD, status(new=4), STEP, Goal.ANY),
-    (KEEP_OLD, status(new=4), LAST_STEP, Goal.ANY),
+    (KEEP_OLD, status(new=4), PAUSE_STEP, Goal.ANY),
     (dataclasses.replace(KEEP_OLD, state=State.ROLLED_BACK), status(new=4), STEP, Goal.OLD_ONLY),
     (UPDATE, status(), STEP, Goal.SWITCHED),
     (UPDATE, status("progressing"), WAIT, Goal.SWITCHED),
-    (UPDATE, status(), LAST_STEP, Goal.RESTORED),
-    (UPDATE, status(), END_STEP, Goal.RESTORED),
+    (UPDATE, status(), PAUSE_STEP, Goal.RESTORED),
+    (UPDATE, status(), FINAL_STEP, Goal.RESTORED),
 ])
 def test_goal_of_a_decision(request_, status_, decision, goal):
     assert goal_of(request_, status_, decision) is goal
@@ -119,7 +119,7 @@ def test_rollback_sets_weight_0_and_removes_the_matches(request_):
     world.observe_route()
     assert plan_for(world, Goal.OLD_ONLY) == Done("no requests of edge go to the new pods of foo")
     run(world, RESTORE)
-    assert world.rules == World().rules, "the record must keep the weights"
+    assert world.rules == World().rules, "the record must keep the original weights"
 
 
 @pytest.mark.parametrize("versions", [VERSIONS, BEFORE_UPDATE], ids=["new pods", "no new pods"])
@@ -141,7 +141,7 @@ def test_rollback_does_not_wait_for_the_new_pods():
 
 @pytest.mark.parametrize("broken", ["old Service not ready", "versions unknown", "restoring",
                                     "another new version", "old Service deleted"])
-def test_rollback_restores_the_route_if_the_old_pods_may_not_get_the_requests(broken):
+def test_rollback_restores_the_route_if_the_old_pods_cannot_serve_the_requests(broken):
     world = split_world()
     old = world.rules[0]["backendRefs"][1]["name"]
     if broken == "old Service not ready":
@@ -192,14 +192,14 @@ def test_split_of_another_controller_is_not_changed():
         assert isinstance(plan_for(world, goal), Done)
 
 
-def test_split_without_its_services_is_recognized_by_the_service_of_the_record():
+def test_split_with_deleted_services_is_recognized_by_the_recorded_service():
     world = split_world()
     world.services = {name: item for name, item in world.services.items() if name in ("foo", "bar")}
     assert is_of_controller(world.observed(SPLIT))
     assert "foo 1" in plan_for(world, Goal.RESTORED).after
 
 
-def test_update_to_the_end_keeps_a_switched_route():
+def test_update_without_a_pause_keeps_a_switched_route():
     world = split_world(dataclasses.replace(SPLIT, share=Share(100, 100)))
     assert plan_for(world, Goal.SWITCHED) == Done("all requests of edge go to the new pods of foo")
     assert "foo 1" in plan_for(world, Goal.RESTORED).after

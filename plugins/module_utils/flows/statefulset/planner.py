@@ -70,7 +70,7 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
         pause, primary = self.request.pause_at, self.primary
         if not self.pauses or pause is None:
             return 0
-        # Before the update sets the template, status.updatedReplicas does not count new pods.
+        # Until the update has set its template, status.updatedReplicas counts pods of the old one.
         updated = min(primary.updated, primary.replicas - primary.partition) if has_template else 0
         new_at_pause = pause.resolve(primary.replicas, round_up=True)
         return max(0, primary.replicas - max(new_at_pause, updated))
@@ -106,11 +106,11 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
             return observed.stuck_pods[0].revision
         if is_rolling_back or not observed.is_rolling:
             return primary.update_revision
-        is_target = any(
+        is_desired = any(
             revision.name == primary.current_revision
             and provenance.match(self.request, revision.template, desired) is Match.EXACT
             for revision in observed.history)
-        return primary.update_revision if is_target else primary.current_revision
+        return primary.update_revision if is_desired else primary.current_revision
 
     def preparation(self, desired: Json, fingerprint: str) -> Step | None:
         """Return the step that sets RollingUpdate before an update with a pause, or None.

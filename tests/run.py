@@ -247,7 +247,7 @@ TIERS = {
                  files=("tests/demo", DEMO, "Makefile", "playbooks",
                         "plugins/module_utils/explain/report.py")),
     "faults-sample": Tier([BUILD, "python tests/faults --sample"], waits=True),
-    "faults": Tier([BUILD, "python tests/faults", f"{LONG} -m long tests/integration",
+    "faults": Tier([BUILD, "python tests/faults", f"{LONG} {WORKERS} -m long tests/integration",
                     f"{LONG} -m long tests/neighbours",
                     f"env FORGERIES=3000 {LONG} tests/unit/test_forgery.py"], minutes=120),
     "manifests-sample": Tier([BUILD, "python tests/manifests --sample"], waits=True),

@@ -113,7 +113,7 @@ def test_failed_report_does_not_change_the_outcome():
     cluster = Cluster(a=Controller())
     run = Run(variables(report="r.html"), cluster)
     act = run._do
-    run._do = lambda turn: ({}, "no such folder") if turn.do == "report" else act(turn)
+    run._do = lambda turn: ({}, "no such folder") if turn.do == "write_report" else act(turn)
     run.run()
 
     assert (run.turns[-2:] == ["Write the report", "Warn about the missing report"]
@@ -611,5 +611,5 @@ def test_each_turn_has_a_task_file_that_records_a_failure_and_decides_the_next_t
     for name in names - {"succeed", "fail"}:
         block, following = tasks[name]
         assert block["rescue"] == [{"name": "Record the failure",
-                                    "ansible.builtin.import_tasks": "record_failure.yml"}]
-        assert following["ansible.builtin.import_tasks"] == "decide.yml"
+                                    "ansible.builtin.include_tasks": "record_failure.yml"}]
+        assert following["ansible.builtin.include_tasks"] == "decide.yml"

@@ -30,7 +30,7 @@ MEASURED = ("name", "kind", "metrics", "measurements")
 class Turn:
     """One step of a release: a task file of the role, with its parameters."""
 
-    #: The task file of the role: update, split, look, analyze, run, show, ask, write_report,
+    #: The task file of the role: update, split, look, analyze, run, show, ask, report,
     #: pass_artifacts, succeed or fail.
     do: str
     #: The name of the Ansible task.

@@ -21,6 +21,8 @@ from .request import Request
 from .summary import Summary
 from .table import next_turn
 
+#: The task files of the last step, by Turn.do. turn.yml takes any other step.
+LAST_FILES = {"succeed": "succeed.yml", "fail": "fail.yml"}
 #: Seconds between two checks for an approval.
 APPROVAL_POLL_INTERVAL = 5
 #: Purposes of the turns that follow once the outcome is known.
@@ -47,7 +49,7 @@ def decide(request: Request, state: Json, done: Json, failure: Json, now: str,
     began = text(state, "began") or now
     new_state = {"turn": dataclasses.asdict(turn), "at": now, "began": began,
                  "events": history.as_text(),
-                 "file": f"{turn.do}.yml",
+                 "file": LAST_FILES.get(turn.do, "turn.yml"),
                  "message": release.ending.error or release.ending.message}
     return {"state": new_state, "facts": _facts(release, turn, began, caller)}
 

@@ -186,7 +186,7 @@ FAILED = [
 END = [
     Row("the run has ended, and a report is requested", "write the report",
         lambda release: not release.has_report and release.request.role == "image_bump",
-        lambda _release: Turn("write_report", "Write the report", "report")),
+        lambda _release: Turn("report", "Write the report", "report")),
     Row("the report could not be written", "warn; the outcome is the same",
         lambda release: release.needs_report_warning, _warn_of_missing_report),
     ARTIFACTS,

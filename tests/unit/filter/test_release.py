@@ -47,7 +47,7 @@ def test_release_turn_by_turn():
     request = variables(stages=["10%"], analyses=[{"count": 3}], approve_within="1h")
     first_turn = release.next_turn(request, {}, now=NOW)
     assert (first_turn["state"]["turn"]["title"] == "Update a to 10%"
-            and first_turn["state"]["file"] == "update.yml")
+            and first_turn["state"]["file"] == "turn.yml")
     assert release.turn_options(request, first_turn["state"])["pause_at"] == "10%"
 
     result = single(

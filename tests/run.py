@@ -15,8 +15,9 @@ and prints NOT RUN otherwise. VERIFIED stores the digest of the files; a passing
 digest, which is then committed.
 
 `make test-all` takes hours, and resumes: a tier that has passed with the same files on this machine
-is not run again, and printed as PASSED BEFORE. FRESH=1 runs each tier. Most tiers also count as
-passed if only comments and docstrings have changed since.
+is not run again, and printed as PASSED BEFORE. FRESH=1 runs each tier.
+
+A change of comments and docstrings counts only for the tiers that read them (`reads_comments`).
 
 Each run draws the seed of Python's hashes, which decides the order of sets, or takes
 PYTHONHASHSEED. The summary shows a command with the seed to repeat a failing tier.
@@ -24,10 +25,10 @@ PYTHONHASHSEED. The summary shows a command with the seed to repeat a failing ti
 
 from __future__ import annotations
 
-import ast
 import concurrent.futures
 import functools
 import hashlib
+import io
 import json
 import os
 import random
@@ -39,7 +40,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+import tokenize
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -109,8 +111,9 @@ VERIFIED = ROOT / "tests" / "verified.json"
 #: PRINTING is held while the output of a tier is printed; STOPPED is set when no further command
 #: may start.
 PRINTING, STOPPED = threading.Lock(), threading.Event()
-#: ast.parse() fails if two threads call it (python/cpython#106905).
-PARSING = threading.Lock()
+
+#: A line of a file, from 1, and a column, from 0.
+Position = tuple[int, int]
 
 #: Fails unless CHANGELOG.rst is what antsibull-changelog generates.
 CHANGELOG = ("antsibull-changelog generate --output .venv/CHANGELOG.rst --output-format rst && "
@@ -251,7 +254,7 @@ TIERS = {
                     f"{LONG} -m long tests/neighbours",
                     f"env FORGERIES=3000 {LONG} tests/unit/test_forgery.py"], minutes=120),
     "manifests-sample": Tier([BUILD, "python tests/manifests --sample"], waits=True),
-    "manifests": Tier([BUILD, "python tests/manifests"], minutes=60),
+    "manifests": Tier([BUILD, "python tests/manifests"], minutes=60, waits=True),
     # Every fourth seed runs a fleet. The sample has no fleet, since a failure with seed 4 is not
     # explained yet (docs/internals/faults.md).
     "histories-sample": Tier([BUILD, "python tests/histories --seeds 1-3"], waits=True),
@@ -261,14 +264,14 @@ TIERS = {
                        "--seeds 1-32",
                        "python tests/histories --kinds Fleet --seeds 1-10",
                        "python tests/histories --acts 1"],
-                      minutes=120),
+                      minutes=120, waits=True),
     "releases-sample": Tier([BUILD, "python tests/releases --seeds 1-4"], waits=True),
     "releases": Tier([BUILD, "python tests/releases --seeds 1-160",
                       f"env RELEASES=334 {LONG} -o timeout=3600 tests/unit/release"],
-                     minutes=120),
+                     minutes=120, waits=True),
     "versions-sample": Tier([BUILD, "python tests/versions --sample"],
                             takes_one_processor=True),
-    "versions": Tier([BUILD, "python tests/versions"], minutes=60),
+    "versions": Tier([BUILD, "python tests/versions"], minutes=60, takes_one_processor=True),
     "events": Tier([BUILD, f"{PYTEST} -s tests/events"], hindrance=rulebook_hindrance,
                    files=EVENT_FILES),
     "environments": Tier([BUILD, "python tests/packaging build", f"{LONG} tests/environments"],
@@ -308,7 +311,7 @@ CHANGE = ("sanity-sample", "versions-sample", "lint", "workflows", "docs", "pack
 ALL = (*(name.removesuffix("-sample") for name in CHANGE), "gateway", "mutation")
 
 
-def digest(files: Sequence[str], content: Callable[[Path], bytes] = Path.read_bytes) -> str:
+def digest(files: Sequence[str], content: Callable[[Path], bytes]) -> str:
     """Return the SHA-256 of files: paths and contents, tracked or untracked but not ignored.
 
     content: returns the bytes of a file that count.
@@ -323,22 +326,46 @@ def digest(files: Sequence[str], content: Callable[[Path], bytes] = Path.read_by
     return contents.hexdigest()
 
 
+def tier_digest(name: str, files: Sequence[str]) -> str:
+    """Return the digest of the part of the files that a tier depends on."""
+    return digest(files, Path.read_bytes if TIERS[name].reads_comments else without_comments)
+
+
 def without_comments(path: Path) -> bytes:
-    """Return the bytes of a file; of a Python file, the syntax tree without docstrings."""
+    """Return the bytes of a file; of a Python file, the lines without comments and docstrings."""
     content = path.read_bytes()
-    return syntax(content) if path.suffix == ".py" else content
+    return source(content) if path.suffix == ".py" else content
 
 
 @functools.cache  # a run asks for the same files once per tier
-def syntax(content: bytes) -> bytes:
-    """Return the syntax tree of a Python module without docstrings, as text."""
-    with PARSING:
-        tree = ast.parse(content)
-    for node in ast.walk(tree):
-        if (isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
-                and ast.get_docstring(node, clean=False) is not None):
-            del node.body[0]
-    return ast.dump(tree).encode()
+def source(content: bytes) -> bytes:
+    """Return the lines of a Python module without comments, docstrings and empty lines.
+
+    Each version of Python returns the same: tests/verified.json is committed.
+    """
+    lines = content.decode().split("\n")
+    empty = set()
+    for (first, start), (last, end) in prose(content):
+        rest = f"{lines[first - 1][:start]}{lines[last - 1][end:]}".rstrip()
+        lines[first - 1:last] = [rest, *[""] * (last - first)]
+        empty |= {*range(first if rest else first - 1, last)}
+    return "\n".join(line for row, line in enumerate(lines) if row not in empty).encode()
+
+
+def prose(content: bytes) -> Iterator[tuple[Position, Position]]:
+    """Return the start and the end of each comment, of each statement that is only a string, and of
+    each empty line outside of strings.
+    """
+    statement = []
+    for token in tokenize.tokenize(io.BytesIO(content).readline):
+        if token.type in (tokenize.COMMENT, tokenize.NL):
+            yield token.start, token.end
+        elif token.type == tokenize.NEWLINE:
+            if [part.type for part in statement] == [tokenize.STRING]:
+                yield statement[0].start, statement[0].end
+            statement = []
+        elif token.type not in (tokenize.ENCODING, tokenize.INDENT, tokenize.DEDENT):
+            statement.append(token)
 
 
 def verified() -> dict[str, str]:
@@ -349,7 +376,8 @@ def verified() -> dict[str, str]:
 def is_unchanged(name: str) -> bool:
     """Return whether a tier has files, and they have not changed since the tier last passed."""
     return (bool(TIERS[name].files)
-            and verified().get(name.removesuffix("-sample")) == digest(TIERS[name].files))
+            and verified().get(name.removesuffix("-sample"))
+            == tier_digest(name, TIERS[name].files))
 
 
 def passed_file(name: str) -> Path:
@@ -357,14 +385,14 @@ def passed_file(name: str) -> Path:
     repository, except Markdown and, for most tiers, comments and docstrings.
     """
     everything = (".", ":!*.md", ":!changelogs", f":!{VERIFIED.relative_to(ROOT)}")
-    content = Path.read_bytes if TIERS[name].reads_comments else without_comments
-    return workspace.cache() / "passed" / digest(everything, content) / name
+    return workspace.cache() / "passed" / tier_digest(name, everything) / name
 
 
 def record(name: str) -> None:
     """Write the digest of a tier that has passed; the file is committed with the change."""
     if TIERS[name].files and not is_unchanged(name):
-        digests = {**verified(), name.removesuffix("-sample"): digest(TIERS[name].files)}
+        digests = {**verified(),
+                   name.removesuffix("-sample"): tier_digest(name, TIERS[name].files)}
         VERIFIED.write_text(json.dumps(digests, indent=2, sort_keys=True) + "\n", "utf-8")
         print(f"== {name}: passed with changed files; commit {VERIFIED.relative_to(ROOT)}",
               flush=True)

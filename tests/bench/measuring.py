@@ -42,3 +42,8 @@ def measure_alternately(bench: Bench, what: str, *actions: Callable[[], object],
 def new_versions() -> Iterator[str]:
     """Yield images that no update has used."""
     return (f"myimage:v{number}" for number in itertools.count(2))
+
+
+def differences(values: list[float], others: list[float]) -> list[float]:
+    """Return the difference of each two values from the same run."""
+    return [value - other for value, other in zip(values, others, strict=True)]

@@ -80,8 +80,9 @@ class HandoverTimes(NamedTuple):
     #: As in Rollout.
     closed: float
     until_reparented: float
-    #: Seconds that equal patches take without a handover.
-    bare: float
+    #: Seconds that equal patches take without a handover, and all requests of a handover.
+    bare_patches: float
+    bare_requests: float
     #: Number of pods that had no controller at some time, and number of pods that were created in
     #: addition to the new pods. A separate process observes both.
     without_controller: int
@@ -334,25 +335,42 @@ class Playground:
             rollout = self.roll(**task)
         if not rollout.closed:
             raise SystemExit("nothing was handed over")
-        return HandoverTimes(rollout.closed, rollout.until_reparented, self._bare_patches(pods),
-                             watch.without_controller,
-                             watch.created - pods)
+        return HandoverTimes(rollout.closed, rollout.until_reparented, *self._bare_requests(pods),
+                             watch.without_controller, watch.created - pods)
 
-    def _bare_patches(self, pods: int) -> float:
-        """Patch a field in the owner references of all pods, and return the duration in seconds."""
+    def _bare_requests(self, pods: int) -> tuple[float, float]:
+        """Send the requests of a handover, without a change of an owner.
+
+        Return the duration of the patches of all pods, and of all requests, in seconds. A field of
+        each owner reference differs. Two patches replace a deletion and a patch.
+        """
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), self.namespace)
-        primary = gateway.find("ReplicationController", "foo")["metadata"]
+        path = f"/api/v1/namespaces/{self.namespace}/replicationcontrollers/foo"
+        selector = {"app": "foo"}
+
+        def annotate(value: str, **spec: Any) -> Json:
+            body = {"metadata": {"annotations": {"baton.test/bare": value}}, "spec": spec}
+            return gateway.http.send("PATCH", path, body, "application/merge-patch+json")
+
+        living = gateway.live_pods(selector)
+        primary = annotate("closed", minReadySeconds=1)["metadata"]
         reference = {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo",
-                     "uid": primary["uid"], "controller": True}
-        write = Handover(gateway.live_pods({"app": "foo"}), primary["uid"],
-                         {**reference, "blockOwnerDeletion": False}, {})
+                     "uid": primary["uid"], "controller": True, "blockOwnerDeletion": False}
         began = time.perf_counter()
-        patched = gateway.hand_over(write, lambda: True)
-        seconds = time.perf_counter() - began
+        while (gateway.http.send("GET", path)["status"].get("observedGeneration", 0)
+               < primary["generation"]):
+            pass
+        observed = time.perf_counter()
+        patched = gateway.hand_over(Handover(living, primary["uid"], reference, {}), lambda: True)
+        patched_at = time.perf_counter()
+        gateway.live_pods(selector)
+        annotate("deleted", minReadySeconds=0)
+        annotate("open")
+        ended = time.perf_counter()
         gateway.close()
         if patched != pods:
             raise SystemExit(f"{patched} of {pods} pods were patched")
-        return seconds
+        return patched_at - observed, ended - began
 
     def all_clients(self, roll: Callable[[], Rollout]) -> tuple[Rollout, float]:
         """Return the measurements of a rollout, and the number of requests of all clients."""

@@ -24,7 +24,7 @@ from ansible_runs import Timed
 from external import external_kubeconfig
 from large_inventory import large_inventory
 from long_update import long_update
-from measuring import Bench, measure_alternately, new_versions
+from measuring import Bench, differences, measure_alternately, new_versions
 from peers import add_kubernetes_core
 from playground import FleetRollout, HandoverTimes, Json, Playground, Rollout, playgrounds
 from proxy import Proxy
@@ -34,6 +34,9 @@ from table import Row, progress
 KUBECTL = "kubectl-1.17"
 #: A cluster whose controller manager has the default limit of 20 requests per second.
 THROTTLED = embedded.checkout_cluster_name("bench-throttled")
+
+#: Steps that the role takes for three stages with a check each.
+ROLE_TURNS = 11
 
 #: Seconds by which a request to another region takes longer.
 LATENCY = 0.1
@@ -443,8 +446,10 @@ def _handover(bench: Bench, kubeconfig: str, pods: int, what: str,
 def _handover_rows(what: str, runs: list[HandoverTimes], max_seconds: float | None) -> list[Row]:
     return [
         Row(f"{what}: from closed to open", [run.closed for run in runs], "the same patches alone",
-            [run.bare for run in runs],
+            [run.bare_patches for run in runs],
             ratio_goal=1.5 if max_seconds else None, max_value=max_seconds),
+        Row(f"{what}: from closed to open", [run.closed for run in runs], "the same requests alone",
+            [run.bare_requests for run in runs], ratio_goal=1.1),
         Row("of that, until every pod is reparented",
             [run.until_reparented for run in runs]),
         Row(f"{what}: pods without a controller", [run.without_controller for run in runs],
@@ -614,7 +619,10 @@ def _fleet(bench: Bench, kind: str, count: int, pods: int,
 
 
 def role(bench: Bench) -> list[Row]:
-    """Compare the role image_bump with a playbook that contains the same updates and checks."""
+    """Compare the role image_bump with a playbook that contains the same updates and checks.
+
+    The limit is the same number of tasks and included files, without content.
+    """
     stages = "10%", "50%", "100%"
     check = [{"name": "Check the new pods", "ansible.builtin.debug": {"msg": "ready"}}]
     with Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as theirs:
@@ -628,7 +636,7 @@ def role(bench: Bench) -> list[Row]:
             plays = [{"hosts": "localhost", "connection": "local", "gather_facts": False,
                       "module_defaults": {"group/baton.kubernetes.kubernetes": connection},
                       **keywords}]
-            return bench.ansible.play(plays, check=check).wall
+            return bench.ansible.play(plays, check=check, turn=_empty_turn(ROLE_TURNS)).wall
 
         def by_role() -> float:
             return play(ours, roles=[{
@@ -638,20 +646,35 @@ def role(bench: Bench) -> list[Row]:
 
         def by_tasks() -> float:
             image = next(versions)
-            updates = [{"name": "foo", "image": image, "pause_at": stage} for stage in stages]
-            return play(theirs, tasks=[
-                *(step for update in updates for step in (
-                    {"baton.kubernetes.rolling_update": update},
-                    {"ansible.builtin.include_tasks": "check.yml"})),
-                {"baton.kubernetes.rolling_update": {"name": "foo", "image": image}}])
+            return with_updates([{"baton.kubernetes.rolling_update": {
+                "name": "foo", "image": image, **({"pause_at": stage} if stage else {})}}
+                for stage in (*stages, "")])
 
-        releases, updates = measure_alternately(bench.with_fewer_runs(), "the role", by_role,
-                                                by_tasks)
+        def with_updates(updates: list[Json]) -> float:
+            *staged, last = updates
+            return play(theirs, tasks=[*(step for update in staged for step in (
+                update, {"ansible.builtin.include_tasks": "check.yml"})), last])
+
+        releases, updates, turns, tasks = measure_alternately(
+            bench.with_fewer_runs(), "the role", by_role, by_tasks,
+            lambda: play(ours, vars={"turn": 0},
+                         tasks=[{"ansible.builtin.include_tasks": "turn.yml"}]),
+            lambda: with_updates([check[0] for _stage in (*stages, "")]))
     what = "a release by image_bump, three stages with a check each, 10 pods"
     return [Row(what, releases, "the updates and checks in a playbook", updates),
-            Row("of that, beyond the updates and checks", [
-                release - update for release, update in zip(releases, updates, strict=True)],
-                max_value=1.5)]
+            Row("of that, beyond the updates and checks", differences(releases, updates),
+                "as many tasks without content", differences(turns, tasks), max_value=1.5)]
+
+
+def _empty_turn(turns: int) -> list[Json]:
+    """Return a task file with the tasks of one turn of the role, which includes itself."""
+    return [
+        {"block": [{"ansible.builtin.include_tasks": "check.yml"}],
+         "rescue": [{"ansible.builtin.set_fact": {"failure": True}}]},
+        {"ansible.builtin.set_fact": {"turn": "{{ next | int }}"},
+         "loop": ["{{ turn | int + 1 }}"], "loop_control": {"loop_var": "next"}},
+        {"ansible.builtin.include_tasks": "turn.yml", "when": f"turn | int < {turns}"},
+    ]
 
 
 def region(bench: Bench, count: int) -> list[Row]:

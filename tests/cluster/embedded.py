@@ -191,7 +191,15 @@ class Cluster:
                     supervision.start(state, unhealthy, programs)
                 if not with_real_node:
                     create_nodes(_api(state))
-                wait_for("the nodes and the default ServiceAccount", lambda: _can_run_pods(state))
+                wait_for(
+                    "the nodes and the default ServiceAccount",
+                    lambda: _can_run_pods(state),
+                    *(
+                        supervision.log_path(state, component)
+                        for group in _groups(state)
+                        for component in group
+                    ),
+                )
             except BaseException:
                 with uninterrupted():
                     self._remove()

@@ -34,12 +34,17 @@ def start(state: State, components: list[Component], programs: dict[str, Path]) 
         argv = component.command(state.settings, programs, state.processes)
         with uninterrupted():
             state.processes[component.name] = Process.spawn(
-                argv, environment, _log(state, component), component.is_child
+                argv, environment, log_path(state, component), component.is_child
             )
             state.save()
     for component in components:
         _await_health(state, component)
         component.complete_start(state.settings, state.processes[component.name])
+
+
+def log_path(state: State, component: Component) -> Path:
+    """Return the path of a component's log."""
+    return state.folder / "logs" / f"{component.name}.log"
 
 
 def end(state: State, name: str, with_signal: signal.Signals = signal.SIGTERM) -> None:
@@ -51,7 +56,7 @@ def end(state: State, name: str, with_signal: signal.Signals = signal.SIGTERM) -
 
 
 def _await_health(state: State, component: Component) -> None:
-    log = _log(state, component)
+    log = log_path(state, component)
 
     def is_healthy() -> bool:
         component_health = health(state, component)
@@ -62,7 +67,3 @@ def _await_health(state: State, component: Component) -> None:
         return component_health == "healthy"
 
     wait_for(component.name, is_healthy, log)
-
-
-def _log(state: State, component: Component) -> Path:
-    return state.folder / "logs" / f"{component.name}.log"

@@ -65,14 +65,15 @@ def last_lines(path: Path, count: int = 12) -> str:
         return "(no log)"
 
 
-def wait_for(what: str, done: Callable[[], bool], log: Path | None = None) -> None:
-    """Wait until `done` returns True. Raises ClusterError after TIMEOUT."""
+def wait_for(what: str, done: Callable[[], bool], *logs: Path) -> None:
+    """Wait until `done` returns True. Raises ClusterError after TIMEOUT, with the end of each log.
+    """
     began = reported = time.monotonic()
     while not done():
         now = time.monotonic()
         if now > began + TIMEOUT:
-            end = f"; the end of the log:\n{last_lines(log)}" if log else ""
-            raise ClusterError(f"timed out after {TIMEOUT} s waiting for {what}{end}")
+            ends = "".join(f"\nThe end of {log.name}:\n{last_lines(log)}" for log in logs)
+            raise ClusterError(f"timed out after {TIMEOUT} s waiting for {what}{ends}")
         if now > reported + PROGRESS_INTERVAL:
             reported = now
             say(f"waiting for {what}: {now - began:.0f} s")

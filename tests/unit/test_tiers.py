@@ -112,6 +112,20 @@ def test_a_tier_runs_again_only_when_its_own_files_have_changed(two_tier_runner,
     assert tiers_run() == [("unit", "passed"), ("node-sample", "NOT RUN")]
     (tmp_path / "node.py").write_text("2\n", encoding="utf-8")
     assert tiers_run() == [("unit", "passed"), ("node-sample", "passed")]
+    (tmp_path / "node.py").write_text('"""A node."""\n\n# two\n2  # nodes\n', encoding="utf-8")
+    assert tiers_run() == [("unit", "passed"), ("node-sample", "NOT RUN")]
+
+
+@pytest.mark.parametrize("content, rest", [
+    ('"""Nodes."""\n\nNODES = 1  # fake\n"""Of a cluster."""\n\n\nX = 2', "NODES = 1\nX = 2"),
+    ('def node():  # a node\n    """Return\n\n    a node.\n    """\n    return 1\n',
+     "def node():\n    return 1"),
+    ('class Node: """A node."""\n', 'class Node: """A node."""'),
+    ('TEXT = """\n\n# no comment\n"""\n', 'TEXT = """\n\n# no comment\n"""'),
+    ('TEXTS = [\n    # one\n    "1",\n\n    "é #"]  # zwölf\n', 'TEXTS = [\n    "1",\n    "é #"]'),
+])
+def test_the_source_of_a_module_has_no_prose(runner, content, rest):
+    assert runner.source(content.encode()).decode() == rest
 
 
 def test_make_test_all_resumes_while_only_prose_changes(two_tier_runner, tmp_path, monkeypatch,

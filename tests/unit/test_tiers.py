@@ -119,10 +119,10 @@ def test_a_tier_runs_again_only_when_its_own_files_have_changed(two_tier_runner,
 @pytest.mark.parametrize("content, rest", [
     ('"""Nodes."""\n\nNODES = 1  # fake\n"""Of a cluster."""\n\n\nX = 2', "NODES = 1\nX = 2"),
     ('def node():  # a node\n    """Return\n\n    a node.\n    """\n    return 1\n',
-     "def node():\n    return 1"),
-    ('class Node: """A node."""\n', 'class Node: """A node."""'),
-    ('TEXT = """\n\n# no comment\n"""\n', 'TEXT = """\n\n# no comment\n"""'),
-    ('TEXTS = [\n    # one\n    "1",\n\n    "é #"]  # zwölf\n', 'TEXTS = [\n    "1",\n    "é #"]'),
+     "def node():\n    return 1\n"),
+    ('class Node: """A node."""', 'class Node: """A node."""'),
+    ('TEXT = """\n\n# no comment\n"""\n', 'TEXT = """\n\n# no comment\n"""\n'),
+    ('TEXTS = [\n    # one\n    "1",\n\n    "é #"]  # zwölf', 'TEXTS = [\n    "1",\n    "é #"]'),
 ])
 def test_the_source_of_a_module_has_no_prose(runner, content, rest):
     assert runner.source(content.encode()).decode() == rest

@@ -65,8 +65,6 @@ import pathlib
 import jinja2
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baton.kubernetes.plugins.plugin_utils.report import page
-
 TEMPLATE = (pathlib.Path(__file__).parents[2]
             / "roles" / "image_bump" / "templates" / "report.html.j2")
 
@@ -74,6 +72,8 @@ TEMPLATE = (pathlib.Path(__file__).parents[2]
 def rollout_report(data: dict, template: str | pathlib.Path = TEMPLATE) -> str:
     if not isinstance(data, dict):
         raise AnsibleFilterError(f"rollout_report needs a dictionary, not a {type(data).__name__}")
+    # Ansible loads this file to find any filter of the collection: without drawsvg, 60 ms faster.
+    from ansible_collections.baton.kubernetes.plugins.plugin_utils.report import page
     try:
         return page.render(data, pathlib.Path(template))
     except jinja2.TemplateError as error:

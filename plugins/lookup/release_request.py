@@ -18,6 +18,7 @@ from ansible import context
 from ansible.errors import AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.common.validation import check_type_dict
+from ansible.module_utils.common.yaml import yaml_load
 from ansible.plugins.lookup import LookupBase
 from ansible.utils.vars import load_extra_vars
 
@@ -273,7 +274,7 @@ def documented_options(role: str) -> dict[str, Json]:
     """Return the argument specs of all variables of the role."""
     try:
         path = ROLES / role / "meta" / "argument_specs.yml"
-        documented = yaml.safe_load(path.read_text(encoding="utf-8"))
+        documented = yaml_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise AnsibleError(f"{role} is not a role of this collection: {error}") from error
     options: dict[str, Json] = documented["argument_specs"]["main"]["options"]

@@ -2,12 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Refuse to update a controller that belongs to a Rollout of Argo Rollouts. No I/O.
+"""Refuse to update a controller that belongs to a Rollout of Argo Rollouts.
 
-A Rollout may own a ReplicaSet. Argo Rollouts then undoes every change of the ReplicaSet's size.
-
-A Rollout may also use the template of a Deployment or ReplicaSet (spec.workloadRef). After each
-change of this template, Argo Rollouts updates the pods of the Rollout.
+If a Rollout owns a ReplicaSet, Argo Rollouts undoes every change of the ReplicaSet's size. If a
+Rollout uses the template of a Deployment or ReplicaSet (spec.workloadRef), Argo Rollouts updates
+the Rollout's pods after each change of this template.
 """
 
 from __future__ import annotations
@@ -25,10 +24,9 @@ from ..model.template import images_of
 from .flow import Rule
 
 GROUP = "argoproj.io"
-#: Permission to find the Rollouts that use a template.
 RULE: Rule = (GROUP, "rollouts", ("list",))
-#: The kinds that this collection can update and that spec.workloadRef can name. Source:
-#: infoByGroupKind of Argo Rollouts (rollout/templateref.go).
+#: The kinds that spec.workloadRef can name. Source: infoByGroupKind of Argo Rollouts
+#: (rollout/templateref.go).
 _WORKLOAD_REF_KINDS = (Kind.DEPLOYMENT, Kind.REPLICA_SET)
 
 
@@ -38,29 +36,28 @@ class _Update(t.NamedTuple):
     request: Request
     #: The name of the Rollout.
     rollout: str
-    #: The requested images that differ from the current images, by container.
+    #: The changed images, by container.
     images: t.Mapping[str, str]
     #: The object with the Rollout's template: "rollouts.argoproj.io NAME" or "deployment NAME".
     template_object: str
 
     @property
     def kubectl_argo(self) -> str:
-        """The beginning of a command of the plugin kubectl-argo-rollouts."""
+        """The beginning of a command of the plugin."""
         return f"kubectl argo rollouts{self.request.kubectl.removeprefix('kubectl')}"
 
 
 class Row(t.NamedTuple):
-    """A row of the table: the next command after a refusal."""
+    """The next commands after a refusal, as a row of the table in the documentation."""
 
-    #: The condition, for the documentation.
+    #: The condition and a command, for the documentation.
     condition: str
-    #: The command, for the documentation.
     example: str
     applies: t.Callable[[_Update], bool]
     commands: t.Callable[[_Update], list[str]]
 
 
-#: The first row that applies to the update gives the next commands.
+#: Only the first row that applies is used.
 ROWS = (
     Row("`state: restarted`", "`kubectl argo rollouts restart ROLLOUT`",
         lambda update: update.request.state.restarts,
@@ -82,7 +79,7 @@ ROWS = (
 
 
 def owner_commands(request: Request, primary: Controller, desired: Json | None) -> tuple[str, ...]:
-    """Return the next commands for a controller that a Rollout owns; () for another owner."""
+    """Return the next commands for a controller that a Rollout owns."""
     kind, _slash, name = primary.owner.partition("/")
     if primary.owner_group != GROUP or kind != "Rollout" or not is_name(name):
         return ()
@@ -90,7 +87,7 @@ def owner_commands(request: Request, primary: Controller, desired: Json | None) 
 
 
 def may_be_referenced(request: Request) -> bool:
-    """Return whether a Rollout can use the template of this kind."""
+    """Return whether a Rollout can use the template of a controller of this kind."""
     return request.kind in _WORKLOAD_REF_KINDS
 
 
@@ -98,7 +95,7 @@ def refuse_referenced(request: Request, observed: Observed,
                       rollouts: t.Iterable[Json] | None) -> None:
     """Raise RolloutError if a Rollout uses the template of the primary.
 
-    An update in progress is not refused. rollouts: None if they were not listed.
+    An update in progress is not refused.
     """
     primary = observed.primary
     if primary is None or observed.in_progress:

@@ -2,15 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Freeze the HorizontalPodAutoscaler of the primary during an update, and restore it. No I/O.
+"""Freeze the HorizontalPodAutoscaler of the primary during an update, and restore it.
 
-While the update scales down the primary, the autoscaler would scale it up again. The update
-therefore freezes the autoscaler, and stores its settings in an annotation. Before the step that
-ends the update, a step restores the settings.
+Otherwise, the autoscaler would scale up the primary while the update scales it down.
 
 selectPolicy: Disabled stops scaling by metrics, but minReplicas still applies (reconcileAutoscaler
-in pkg/controller/podautoscaler/horizontal.go). A frozen autoscaler therefore has minReplicas: 1, so
-that the primary can shrink to 1 replica. At 0 replicas, an autoscaler does nothing anyway.
+in pkg/controller/podautoscaler/horizontal.go). A frozen autoscaler therefore has minReplicas: 1. At
+0 replicas, an autoscaler does nothing.
 """
 
 from __future__ import annotations
@@ -27,36 +25,33 @@ from ..model.request import Request
 from ..model.steps import AUTOSCALER, Action, Decision, Done, Patch, Step, annotation, put, test
 
 #: spec.behavior of a frozen autoscaler.
-_DISABLED = {"scaleUp": {"selectPolicy": "Disabled"}, "scaleDown": {"selectPolicy": "Disabled"}}
-#: The actions that scale a controller, or let the controller manager scale one (for example, a
-#: ReplicaSet of a Deployment).
+_FROZEN_BEHAVIOR = {"scaleUp": {"selectPolicy": "Disabled"},
+                    "scaleDown": {"selectPolicy": "Disabled"}}
+#: The actions that scale a controller, or that make the controller manager scale one.
 _SCALING = (Action.SCALE, Action.RENAME, Action.UPDATE, Action.PACE)
 
 
 def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision]) -> Decision:
     """Return the planned decision, or a step for the autoscaler that must come first.
 
-    Raises RolloutError as plan() does. With autoscaler=refuse, raises RolloutError instead of
-    returning a step of the update.
+    Raises RolloutError.
     """
     scaler = observed.autoscaler
     if scaler is None:
         return plan()
     restore_step = restore(scaler)
-    # If no update is in progress or planned, the task restores the autoscaler and then ends.
-    restore_as_last_step = None
+    last_restore_step = None
     if restore_step and observed.primary is not None and not observed.in_progress:
-        restore_as_last_step = dataclasses.replace(restore_step, is_last=True)
+        last_restore_step = dataclasses.replace(restore_step, is_last=True)
     try:
         decision = plan()
     except RolloutError:
-        # An earlier task may have been killed right after the freeze. The autoscaler is then
-        # frozen, but there is no update to roll back.
-        if restore_as_last_step and request.undoes and request.to_revision is None:
-            return restore_as_last_step
+        # A task was killed right after the freeze, so there is no update to roll back.
+        if last_restore_step and request.undoes and request.to_revision is None:
+            return last_restore_step
         raise
     if not isinstance(decision, Step):
-        return (restore_as_last_step if restore_as_last_step and isinstance(decision, Done)
+        return (last_restore_step if last_restore_step and isinstance(decision, Done)
                 else decision)
     if is_frozen(scaler):
         return _restore_before_end(request, scaler, decision, restore_step)
@@ -69,16 +64,15 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
             where=request.where,
             next_command="remove autoscaler=refuse from the task: the autoscaler is then frozen "
                          "during the update")
-    # With `wait: false`, the task ends before the update, so it could not restore the autoscaler.
+    # With `wait: false`, the task ends before the update, and cannot restore the autoscaler.
     return freeze(scaler) if decision.action in _SCALING and request.waits else decision
 
 
 def _restore_before_end(request: Request, scaler: Json, step: Step,
                         restore_step: Step | None) -> Step:
-    """Return the next step while the autoscaler is frozen.
+    """Return the planned step or, before the end of the update, the restore step.
 
-    If restore_step is None, the settings in the annotation cannot be restored. The planned step
-    `step` then gets a warning.
+    Without a restore step, the planned step gets a warning.
     """
     if not step.is_end:
         return step
@@ -89,44 +83,42 @@ def _restore_before_end(request: Request, scaler: Json, step: Step,
 
 
 def autoscaler_of(request: Request, autoscalers: t.Iterable[Json] | None) -> Json | None:
-    """Return the first HorizontalPodAutoscaler that scales the primary, or None."""
+    """Return the first HorizontalPodAutoscaler that scales the primary."""
     return next(iter(autoscalers_of(request, autoscalers)), None)
 
 
 def autoscalers_of(request: Request, autoscalers: t.Iterable[Json] | None) -> list[Json]:
-    """Return all autoscalers whose scaleTargetRef is the primary.
+    """Return the autoscalers with the primary as their scaleTargetRef.
 
     If there are several, Kubernetes lets none of them scale the primary.
     """
-    pairs = [(scaler, mapping(scaler, "spec", "scaleTargetRef")) for scaler in autoscalers or ()]
-    return [scaler for scaler, target in pairs
+    targets = [(scaler, mapping(scaler, "spec", "scaleTargetRef")) for scaler in autoscalers or ()]
+    return [scaler for scaler, target in targets
             if target.get("kind") == request.kind and target.get("name") == request.name
             and text(target, "apiVersion").rpartition("/")[0] == request.kind.group]
 
 
 def is_frozen(scaler: Json) -> bool:
-    """Return whether the autoscaler is disabled, and has the annotation with its settings.
-
-    The annotation alone is no proof, since another client may have written it.
-    """
+    """Return whether the autoscaler is disabled and has the annotation with its settings."""
     behavior = mapping(scaler, "spec", "behavior")
-    policies = [text(mapping(behavior, direction), "selectPolicy") for direction in _DISABLED]
+    policies = [text(mapping(behavior, direction), "selectPolicy")
+                for direction in _FROZEN_BEHAVIOR]
     return (object_meta.is_frozen(scaler["metadata"].get("annotations") or {})
             and all(policy == "Disabled" for policy in policies))
 
 
 def freeze(scaler: Json) -> Step:
-    """Return the step that disables the autoscaler, and stores its settings in the annotation."""
+    """Return the step that disables the autoscaler and stores its settings in the annotation."""
     metadata, spec = scaler["metadata"], scaler["spec"]
-    original: object_meta.Frozen = {
+    settings: object_meta.Frozen = {
         "behavior": spec.get("behavior"), "minReplicas": spec.get("minReplicas")}
     creation_operations = () if metadata.get("annotations") else (put("/metadata/annotations", {}),)
     write = Patch(metadata["name"], (
         test("/metadata/uid", metadata["uid"]),
-        *(test(f"/spec/{field}", value) for field, value in original.items()),
+        *(test(f"/spec/{field}", value) for field, value in settings.items()),
         *creation_operations,
-        put(annotation(object_meta.FROZEN), canonical(original)),
-        put("/spec/behavior", _DISABLED),
+        put(annotation(object_meta.FROZEN), canonical(settings)),
+        put("/spec/behavior", _FROZEN_BEHAVIOR),
         put("/spec/minReplicas", 1),
     ), AUTOSCALER)
     return Step(Action.FREEZE, metadata["name"], write,
@@ -134,13 +126,10 @@ def freeze(scaler: Json) -> Step:
 
 
 def restore(scaler: Json) -> Step | None:
-    """Return the step that restores the settings from the annotation.
-
-    Returns None if the autoscaler is not frozen, or if the annotation has no valid settings.
-    """
+    """Return the step that restores a frozen autoscaler; None without valid settings."""
     metadata = scaler["metadata"]
-    original = object_meta.frozen(metadata.get("annotations") or {}) if is_frozen(scaler) else None
-    if original is None or not _is_valid(scaler, original):
+    settings = object_meta.frozen(metadata.get("annotations") or {}) if is_frozen(scaler) else None
+    if settings is None or not _has_valid_settings(scaler, settings):
         return None
     write = Patch(metadata["name"], (
         test("/metadata/uid", metadata["uid"]),
@@ -148,7 +137,7 @@ def restore(scaler: Json) -> Step | None:
         {"op": "remove", "path": annotation(object_meta.FROZEN)},
         *(put(f"/spec/{field}", value) if value is not None
           else {"op": "remove", "path": f"/spec/{field}"}
-          for field, value in sorted(original.items(), key=lambda item: item[1] is None)),
+          for field, value in sorted(settings.items(), key=lambda item: item[1] is None)),
     ), AUTOSCALER)
     return Step(Action.RESTORE, metadata["name"], write, before="does nothing", after="at work")
 
@@ -160,27 +149,28 @@ def _not_restored_warning(request: Request, scaler: Json) -> str:
             f"hand, and remove the annotation: {request.kubectl} edit hpa {name}")
 
 
-def _is_valid(scaler: Json, original: object_meta.Frozen) -> bool:
-    """Return whether the API server would accept the settings that the annotation stores.
+def _has_valid_settings(scaler: Json, settings: object_meta.Frozen) -> bool:
+    """Return whether the API server would accept the settings in the annotation.
 
-    The task repeats a rejected write, so invalid settings would cause an endless loop.
+    The task would repeat a rejected write endlessly.
     """
-    minimum, behavior = original["minReplicas"], original["behavior"]
+    minimum, behavior = settings["minReplicas"], settings["behavior"]
     if minimum is not None and minimum > number(scaler.get("spec"), "maxReplicas"):
         return False
     return behavior is None or (
-        behavior.keys() <= _DISABLED.keys() and all(map(_are_scaling_rules, behavior.values())))
+        behavior.keys() <= _FROZEN_BEHAVIOR.keys()
+        and all(map(_are_scaling_rules, behavior.values())))
 
 
 def _are_scaling_rules(rules: t.Any) -> bool:
-    """Return whether a value is valid for the field scaleUp or scaleDown (HPAScalingRules).
+    """Return whether a value is a valid HPAScalingRules.
 
     Source: validateScalingRules (pkg/apis/autoscaling/validation).
     """
     fields = {"policies", "selectPolicy", "stabilizationWindowSeconds", "tolerance"}
     if not isinstance(rules, dict) or not rules.keys() <= fields:
         return False
-    # objects() leaves out invalid items, so the comparison below detects them.
+    # objects() leaves out invalid items.
     policies = objects(rules, "policies")
     return (rules.get("selectPolicy", "Max") in ("Max", "Min", "Disabled")
             and _is_int_between(rules.get("stabilizationWindowSeconds", 0), 0, 3600)
@@ -190,7 +180,7 @@ def _are_scaling_rules(rules: t.Any) -> bool:
 
 
 def _is_policy(policy: Json) -> bool:
-    """Return whether an item of `policies` is valid (HPAScalingPolicy)."""
+    """Return whether an item of `policies` is a valid HPAScalingPolicy."""
     return (policy.keys() == {"type", "value", "periodSeconds"}
             and policy["type"] in ("Pods", "Percent")
             and _is_int_between(policy["value"], 1, 2**31 - 1)

@@ -4,8 +4,7 @@
 
 """Choose the flow for the kind and the state of a request.
 
-A flow is imported only if it is chosen, since Ansible compiles every imported file again for each
-task.
+Only the chosen flow is imported, since Ansible compiles every imported file again for each task.
 """
 
 from __future__ import annotations
@@ -45,10 +44,7 @@ def choose(request: Request) -> Flow:
 
 
 def migrations(revisions: t.Iterable[Json], request: Request) -> list[MigrationInProgress]:
-    """Return the migrations in progress, parsed from the ControllerRevisions that store them.
-
-    The commands in the result use the namespace and the connection of the request.
-    """
+    """Return the migrations in progress that the ControllerRevisions store."""
     from .migration.in_progress import parse_migration
 
     return list(filter(None, (parse_migration(item, request) for item in revisions)))

@@ -2,11 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The commands with which a user resumes or rolls back an update that another task began. No I/O.
+"""The commands for an update that another task began.
 
-The cluster does not store the options pause_at, soak and on_failure of that task. To resume the
-update, the user is therefore advised to run the task again. A rollback does not need these options,
-so there is a command for it.
+The cluster does not store the options pause_at, soak and on_failure of that task. The user is
+therefore advised to run that task again. A rollback does not need these options.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from ..model.kinds import State
 from ..model.object_meta import Rollout
 from ..model.request import Request
 
-#: The advice that replaces a command.
 RERUN = "run the task that began it"
 
 
@@ -30,7 +28,7 @@ def resume_and_rollback(request: Request, *, is_paused: bool,
                         is_rolling_back: bool) -> tuple[str, str]:
     """Return how to resume the update in progress, and the command that rolls it back.
 
-    A rollback in progress is resumed by the rollback command, so both values are then equal.
+    During a rollback, both are equal.
     """
     rollback = request.command(State.ROLLED_BACK)
     return rollback if is_rolling_back else advise_rerun(is_paused), rollback
@@ -38,12 +36,9 @@ def resume_and_rollback(request: Request, *, is_paused: bool,
 
 def finish(request: Request, record: Rollout, has_task_template: bool,
            images: t.Mapping[str, str]) -> list[str]:
-    """Return the advice or the command to finish a server-driven update that another task began.
+    """Return the advice or the command to finish a server-driven update; [] during a rollback.
 
-    The list has one item, or none during a rollback.
-
-    has_task_template: whether that task has set the current template; False if another client has
-    changed the template since. images: the current images, by container.
+    has_task_template: whether the task has set the current template. images: by container.
     """
     if record.is_rolling_back:
         return []

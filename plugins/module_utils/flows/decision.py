@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The next decision of an update: the plan of the flow, or a step that must come first. No I/O.
-
-A soak, a step for the HorizontalPodAutoscaler, or a step for Flux may come first.
-"""
+"""The next decision: the plan of the flow, or a step for a soak, an autoscaler or Flux."""
 
 from __future__ import annotations
 
@@ -17,10 +14,10 @@ from .flow import Flow
 
 
 def decide(flow: Flow, request: Request, observed: Observed) -> Decision:
-    """Return the next decision of an update.
+    """Return the next decision of an update. Raises RolloutError.
 
-    If nothing is left to do, but some pods are unavailable, the decision is to wait for them, as
-    `kubectl rollout status` does. Raises RolloutError as Flow.plan() does.
+    If nothing is left to do, the decision is to wait for unavailable pods, as `kubectl rollout
+    status` does.
     """
     decision = compose(flow, request, observed)
     if not request.waits:
@@ -29,17 +26,16 @@ def decide(flow: Flow, request: Request, observed: Observed) -> Decision:
     if not isinstance(decision, Done):
         return decision
     status = flow.status(request, observed)
-    growing = status.grows
-    if growing is None or status.phase != "complete" or growing.available >= growing.replicas:
+    controller = status.grows
+    if (controller is None or status.phase != "complete"
+            or controller.available >= controller.replicas):
         return decision
-    return Wait(f"{growing.name} {growing.available}/{growing.replicas} available", is_idle=True)
+    return Wait(f"{controller.name} {controller.available}/{controller.replicas} available",
+                is_idle=True)
 
 
 def compose(flow: Flow, request: Request, observed: Observed) -> Decision:
-    """Return the decision that the flow plans, or the soak or step that must come first.
-
-    Raises RolloutError as Flow.plan() does.
-    """
+    """Return the decision of the flow, or the step that must come first. Raises RolloutError."""
     def plan() -> Decision:
         return flow.plan(request, observed)
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The desired template as the API server would store it. I/O only through Cluster."""
+"""The desired template as the API server would store it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ def merge_write(request: Request, base: Controller) -> Merge:
 
 
 def in_place_write(request: Request, base: Controller) -> Merge | Patch:
-    """Return a patch of the controller `base`, to be sent as a dry run.
-
-    The response of the API server has the desired template.
-    """
+    """Return a patch for a dry run, whose response has the desired template."""
     if request.definition is None:
         return merge_write(request, base)
     template = request.definition["spec"]["template"]
@@ -38,8 +35,7 @@ def desired_template(request: Request, base: Controller, cluster: Cluster, memor
                      dry_run_of: t.Callable[[Request, Controller], Patch | Merge | Create]) -> Json:
     """Return the desired template. Raises RolloutError.
 
-    A partial template in the request needs a dry run, since only the API server merges it
-    correctly.
+    Only the API server merges a partial template correctly, so it needs a dry run.
     """
     if not request.needs_dry_run:
         return request.apply_to(base.template)

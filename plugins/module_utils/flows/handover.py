@@ -2,20 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The handover: the last phase of a client-driven update without next_name. No I/O.
+"""The handover: the primary gets the template and the pods of the successor.
 
-The primary gets the template of the successor, and the pods of the successor are reparented to the
-primary. A single patch per pod replaces the owner reference. Every pod therefore has exactly one
-controller at any time, and no other controller can adopt the pod.
+A single patch per pod replaces the owner reference, so no other controller can adopt the pod.
 
-The controller manager learns about controllers and about pods from separate informers, so either
-informer may lag behind the other. The controller manager could then replace pods that the successor
-has lost, or miss pods that the primary has gained. To prevent both, the two templates are *closed*
-first: they name a nonexistent priority class, so the API server rejects their pods.
+The controller manager watches controllers and pods with separate informers, and one informer may
+lag behind the other. The controller manager could then replace pods that the successor has lost, or
+miss pods that the primary has gained. To prevent both, the two templates are *closed* first: they
+name a nonexistent priority class, so the API server rejects their pods.
 
-To resume after a kill, a task decides from the two controllers, the takeover annotation, and the
-owners of the pods. Comments of the form `| ... |` are the rows of the table in
-docs/concepts/handover.md: primary, successor, condition, step.
+Comments of the form `| ... |` are the rows of the table in docs/concepts/handover.md.
 """
 
 from __future__ import annotations
@@ -54,11 +50,10 @@ from ..model.steps import (
 from ..model.template import image_names, images_of
 from . import provenance
 
-#: The priority class of a closed template. No cluster has this class.
+#: No cluster has this priority class.
 CLOSED = "baton-kubernetes-takeover-in-progress"
-#: The permissions for a handover.
 NEEDS = (("", "pods", ("list", "patch")),)
-#: The JSON pointer to the priority class of a template.
+#: A JSON pointer.
 PRIORITY = "/spec/template/spec/priorityClassName"
 
 
@@ -66,10 +61,9 @@ PRIORITY = "/spec/template/spec/priorityClassName"
 
 
 def is_under_way(observed: Observed) -> bool:
-    """Return whether the handover has begun. From then on, a rollback is impossible.
+    """Return whether the handover has begun, so that a rollback is impossible.
 
-    If another client has replaced the primary, only the closed successor has the takeover
-    annotation.
+    If another client has replaced the primary, only the successor has the takeover annotation.
     """
     primary, successor = observed.primary, observed.successor
     return bool(primary and (primary.has_takeover
@@ -89,7 +83,7 @@ def needs_pods(observed: Observed) -> bool:
 
 
 def is_closed(controller: Controller) -> bool:
-    """Return whether the template is closed."""
+    """Return whether the API server rejects the pods of the controller."""
     return controller.template["spec"].get("priorityClassName") == CLOSED
 
 
@@ -97,11 +91,7 @@ def is_closed(controller: Controller) -> bool:
 
 
 def rename(request: Request, primary: Controller, successor: Controller, desired: int) -> Step:
-    """Return the step that gives the primary a closed copy of the successor's template.
-
-    The effect is as if the successor were renamed. The step overwrites the old template, so a
-    rollback is impossible afterwards.
-    """
+    """Return the step that gives the primary a closed copy of the successor's template."""
     # | 0 pods | all pods | no `next_name` | rename: the successor's template, closed |
     label = deployment_label(request, successor)
     label_operations = [put(f"/metadata/labels/{pointer(request.label_key)}", label)]
@@ -124,7 +114,7 @@ def rename(request: Request, primary: Controller, successor: Controller, desired
 
 
 def recreate(request: Request, successor: Controller, desired: int) -> Step:
-    """Return the step that creates the deleted primary again, in the state after rename()."""
+    """Return the step that creates a deleted primary in the state after rename()."""
     # | deleted | all pods | another client deleted the primary | create: as after the rename |
     label = deployment_label(request, successor) or ""
     annotations = {key: text
@@ -152,9 +142,9 @@ def recreate(request: Request, successor: Controller, desired: int) -> Step:
 
 
 def finish(request: Request, observed: Observed, primary: Controller) -> Decision:
-    """Return the next decision of a handover, from the takeover annotation.
+    """Return the next decision of a handover.
 
-    Raises RolloutError if the annotation is invalid, or does not name the successor.
+    Raises RolloutError if the takeover annotation is invalid, or does not name the successor.
     """
     successor = observed.successor
     takeover = (primary.takeover
@@ -165,14 +155,14 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
             where=request.where,
             next_command=f"{request.kubectl} get {request.kind.short} {primary.name} -o yaml",
         )
-    # A handover closes the primary first, so another client has written this annotation.
+    # A handover closes the primary first, so another client has annotated it.
     # | open | open | the primary has the takeover annotation | annotate: remove the annotation |
     if successor and primary.has_takeover and not is_closed(primary) and not is_closed(successor):
         return Step(Action.ANNOTATE, primary.name,
                     patch(primary, *annotate(primary, {TAKEOVER: None})), before="taking over",
                     after="updating")
     if successor is None or successor.uid != takeover["uid"]:
-        return _end(request, observed, primary, takeover)
+        return _finish_without_successor(request, observed, primary, takeover)
     _refuse_unproven(request, primary, successor)
     is_nearly_deleted = successor.is_deleting and successor.is_observed and not successor.current
     # | open | being deleted, no pods | finalizers delay the deletion | wait |
@@ -180,12 +170,12 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
         return wait_for_deletion(successor)
     # | open | any | another client replaced the primary | undo the handover, as below |
     if not is_closed(primary):
-        return _undo(request, observed, primary, successor, takeover)
+        return _return_pods(request, observed, primary, successor, takeover)
     # | closed | any | the annotation was removed, or another image was applied | restore |
     if not primary.has_takeover or primary.images != successor.images:
-        return _restore(primary, successor)
+        return _restore_template(primary, successor)
     # | closed | any | another client scaled the primary down | restore the size |
-    # The size is at most the number of existing pods, since a closed primary cannot create pods.
+    # A closed primary cannot create pods.
     size = min(takeover["replicas"], primary.current + max(successor.replicas, successor.current))
     if primary.replicas < size and not (successor.is_deleting and successor.current == 0):
         return scale(primary, size, Action.RESTORE)
@@ -193,11 +183,10 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
     if not is_closed(successor):
         return close(successor, {TAKEOVER: primary.annotations[TAKEOVER]})
     # | closed | closed | the controller manager has not observed both | wait |
-    # Once the controller manager has observed both, it creates and deletes no pods of either.
     if decision := reparent(observed.pods, successor, primary):
         return decision
     # | closed | being deleted, no pods | the primary has all living pods | restore: open it |
-    # A terminating successor neither creates nor adopts pods, so its finalizers cause no wait.
+    # A terminating successor neither creates nor adopts pods.
     if is_nearly_deleted and may_open(primary, successor.uid, observed.pods):
         return Step(Action.RESTORE, primary.name,
                     patch(primary, *opening_operations(takeover["priorityClassName"])),
@@ -207,10 +196,9 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
 
 def reparent(pods: tuple[Pod, ...] | None, source: Controller, target: Controller,
              labels: t.Mapping[str, str | None] | None = None) -> Decision | None:
-    """Return the step that reparents all pods of the source to the target.
+    """Return the step that reparents the pods of the source, or None if it has no pods.
 
-    Returns a Wait while a status is outdated or `pods` is None, and None if the source has no pods.
-    The patch of a pod also sets `labels`, or removes labels with the value None.
+    Returns a Wait while a status is outdated or `pods` is None.
     """
     # | closed | closed | the successor has pods | hand over: reparent each pod by one patch |
     if not (source.is_observed and target.is_observed):
@@ -223,17 +211,20 @@ def reparent(pods: tuple[Pod, ...] | None, source: Controller, target: Controlle
 
 def reparent_step(pods: tuple[Pod, ...], source_uid: str, source_name: str, target: Controller,
                   labels: t.Mapping[str, str | None] | None = None) -> Step | None:
-    """Return the step that reparents the pods of the source; None if the source has no pods."""
-    owned = tuple(pod for pod in pods if pod.owner == source_uid)
-    if not owned:
+    """Return the step that reparents the pods of the source, or None if it has no pods.
+
+    Each patch also sets `labels`, and removes labels with the value None.
+    """
+    owned_pods = tuple(pod for pod in pods if pod.owner == source_uid)
+    if not owned_pods:
         return None
-    write = Handover(owned, source_uid, {**target.reference, "blockOwnerDeletion": True},
+    write = Handover(owned_pods, source_uid, {**target.reference, "blockOwnerDeletion": True},
                      labels or {})
-    return Step(Action.HAND_OVER, source_name, write, before=len(owned), after=target.name)
+    return Step(Action.HAND_OVER, source_name, write, before=len(owned_pods), after=target.name)
 
 
 def delete_empty(controller: Controller) -> Decision:
-    """Return the step that deletes a controller, or a wait while its status still counts pods."""
+    """Return the step that deletes a controller, or a Wait while its status counts pods."""
     # | closed | closed | the successor has no pods, also by its status | delete it |
     if controller.is_deleting:
         return wait_for_deletion(controller)
@@ -245,23 +236,23 @@ def delete_empty(controller: Controller) -> Decision:
 
 
 def close(controller: Controller, annotations: t.Mapping[str, str | None]) -> Step:
-    """Return the step that closes the template and sets the annotations, both in a single patch."""
+    """Return the step that closes the template and sets annotations."""
     return Step(Action.ANNOTATE, controller.name,
                 patch(controller, *annotate(controller, annotations), put(PRIORITY, CLOSED)),
                 after="no more pods are created for it")
 
 
-def opening_operations(original: str | None) -> tuple[Json, ...]:
-    """Return the patch operations to open a template by restoring the original priority class."""
+def opening_operations(priority_class: str | None) -> tuple[Json, ...]:
+    """Return the patch operations that open a template by restoring its priority class."""
     return (test(PRIORITY, CLOSED),
-            put(PRIORITY, original) if original else {"op": "remove", "path": PRIORITY})
+            put(PRIORITY, priority_class) if priority_class
+            else {"op": "remove", "path": PRIORITY})
 
 
 def may_open(controller: Controller, source_uid: str, pods: tuple[Pod, ...] | None) -> bool:
-    """Return whether the controller can be opened: its status must count every reparented pod.
+    """Return whether the controller may be opened: its status counts every reparented pod.
 
-    With a lower count, the controller manager would create replacements for existing pods. Failed
-    and unready pods are no reason to wait, since only an open template can replace them.
+    With a lower count, the controller manager would create replacements for existing pods.
     """
     if not controller.is_observed:
         return False
@@ -273,20 +264,20 @@ def may_open(controller: Controller, source_uid: str, pods: tuple[Pod, ...] | No
 
 
 def wait(sizes: str, observed: Observed) -> Wait:
-    """Return a Wait with the text `sizes` and the terminating pods that delay the next step."""
+    """Return a Wait with the terminating pods."""
     return Wait(", ".join(filter(None, (sizes, observed.terminating.text))),
                 terminating=observed.terminating)
 
 
 def _exceeds_surge(request: Request, observed: Observed, controller: Controller) -> bool:
-    """Return whether an opened controller would create pods beyond the surge."""
+    """Return whether the controller, once opened, would create pods beyond the surge."""
     surge, _unavailable = budgets.surge_and_unavailable(
         request, observed.budgets, controller.replicas)
     return controller.current < controller.replicas and observed.terminating.count > surge
 
 
-def _restore(primary: Controller, successor: Controller) -> Step:
-    """Return the step that restores a closed primary after another client applied a manifest."""
+def _restore_template(primary: Controller, successor: Controller) -> Step:
+    """Return the step that restores a closed primary after a change by another client."""
     takeover = successor.annotations.get(TAKEOVER) or primary.annotations[TAKEOVER]
     operations = (*annotate(primary, {TAKEOVER: takeover, PARTNER: successor.name}),
                   test(PRIORITY, CLOSED),
@@ -301,17 +292,17 @@ def _restore(primary: Controller, successor: Controller) -> Step:
                 after=successor.images, warning=warning)
 
 
-def _undo(request: Request, observed: Observed, primary: Controller, successor: Controller,
-          takeover: Takeover) -> Decision:
-    """Return the next decision that undoes a handover after another client opened the primary.
+def _return_pods(request: Request, observed: Observed, primary: Controller,
+                 successor: Controller, takeover: Takeover) -> Decision:
+    """Return the next decision that gives the successor its pods back.
 
-    An open primary creates pods of its own. If the primary also kept the successor's pods, the
-    controller manager would delete some. The successor therefore gets its pods back.
+    Another client has opened the primary, so the primary creates pods of its own. If the primary
+    kept the successor's pods too, the controller manager would delete some pods.
     """
     if not successor.is_observed or observed.pods is None:
         return Wait(f"the controller manager observes {successor.name}", is_condition=True)
     # | open | closed | the successor's status counts more pods than exist | wait |
-    # Wait now: once the pods have returned, an outdated count would look like a correct count.
+    # After the pods have returned, an outdated count would look correct.
     if sum(pod.owner == successor.uid for pod in observed.pods) < successor.current:
         return Wait(f"pods of {successor.name}: {successor.current}")
     # | open | closed | the primary has pods of the successor's template | hand over: back |
@@ -332,12 +323,11 @@ def _undo(request: Request, observed: Observed, primary: Controller, successor: 
                         "update continues with the successor")
 
 
-def _end(request: Request, observed: Observed, primary: Controller, takeover: Takeover) -> Decision:
+def _finish_without_successor(request: Request, observed: Observed, primary: Controller,
+                              takeover: Takeover) -> Decision:
     """Return the next step after the deletion of the successor.
 
-    One step opens the primary. When all pods are available, another step removes the annotations:
-    until then, a task that resumes after a kill also waits for the pods. If all pods are available
-    already, a single patch does both.
+    The annotations remain until all pods are available, so that a resumed task waits for them too.
     """
     is_open = not is_closed(primary)
     operations = () if is_open else opening_operations(takeover["priorityClassName"])
@@ -359,14 +349,14 @@ def _end(request: Request, observed: Observed, primary: Controller, takeover: Ta
     # | any | deleted | all pods are available | annotate: open it, remove the annotations |
     images = images_of(primary.template)
     record = {"outcome": "updated", "from": takeover["from"], "to": images, **observed.stamp}
-    # The template differs after an edit by another client during the handover.
+    # Another client may have edited the template during the handover.
     has_successor_template = (
         takeover["template"] == provenance.digest(primary.template, takeover["label"]))
     if has_successor_template:
         record["request"] = provenance.record_entry(takeover["request"], primary, takeover["label"])
     changes = {**dict.fromkeys(UPDATE_ANNOTATIONS), LAST_ROLLOUT: identity.canonical(record)}
     changes = {key: value for key, value in changes.items() if value or key in primary.annotations}
-    # No observation follows the last write, so the write itself must detect a concurrent change.
+    # No observation follows, so the write must detect a concurrent change.
     version_test = test("/metadata/resourceVersion", primary.resource_version)
     spec = provenance.without_priority(primary.template)["spec"]
     if takeover["priorityClassName"]:
@@ -389,25 +379,18 @@ def _end(request: Request, observed: Observed, primary: Controller, takeover: Ta
 
 def takeover_annotation(request: Request, successor: Controller, desired: int,
                         old_images: Json) -> Takeover:
-    """Return the value of the takeover annotation.
-
-    The annotation alone suffices to finish the handover, even after the deletion of the successor.
-    desired: the final size.
-    """
+    """Return the value of the takeover annotation."""
     return {"next": successor.name, "uid": successor.uid, "label": request.label_key,
             "replicas": desired, "from": old_images,
             "request": request.fingerprint,
             "template": provenance.digest(successor.template, request.label_key),
-            # A closed successor has the original class only in its takeover annotation.
+            # A closed template no longer has its original class.
             "priorityClassName": (successor.takeover
                                   or successor.template["spec"]).get("priorityClassName")}
 
 
 def stored_template_hash(template: Json) -> str:
-    """Return the hash of a template in the form stored by the API server.
-
-    A different hash later means that another client has changed the template.
-    """
+    """Return the hash of a template in the form stored by the API server."""
     return identity.digest({**template, "metadata": template.get("metadata") or {}})
 
 
@@ -419,15 +402,14 @@ def closed_template(template: Json) -> Json:
 def _refuse_unproven(request: Request, primary: Controller, successor: Controller) -> None:
     """Raise RolloutError unless the successor confirms the primary's takeover annotation.
 
-    A user with annotate permission can write the name of any controller into this annotation.
+    A user with annotate permission can write any name into this annotation.
     """
     has_same_template = (is_closed(primary)
                          and primary.selector.items() <= successor.selector.items()
                          and provenance.digest(primary.template, "")
                          == provenance.digest(successor.template, ""))
-    # A user may create a closed controller whose annotations name an open primary without the
-    # takeover annotation. If both have the same deployment label, _undo() would mistake the pods of
-    # the primary for pods of a successor.
+    # A user may create a closed controller that names a primary outside of a handover. If both have
+    # the same deployment label, _return_pods() would take the pods of the primary.
     takes_foreign_pods = (not is_closed(primary) and not primary.has_takeover
                           and (deployment_label(request, primary)
                                == deployment_label(request, successor)))

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`to_revision: previous`: roll back to the template before the last update. No I/O.
+"""`to_revision: previous`: roll back to the template before the last update.
 
 A task that runs twice must not roll back twice. What `previous` means therefore depends on the
-record of the last update (object_meta.LAST_ROLLOUT). The field `request` of the record begins with
-PREVIOUS if the update was a rollback to `previous`, and with a hash for any other request.
+record of the last update (object_meta.LAST_ROLLOUT). Its field `request` begins with PREVIOUS after
+a rollback to `previous`.
 
 | update in progress | last update | decision |
 |---|---|---|
@@ -16,9 +16,7 @@ PREVIOUS if the update was a rollback to `previous`, and with a hash for any oth
 | no | rolled back, and the previous template is unchanged since | done, unchanged |
 | no | any other, or by the same request and rolled back | roll back to the newest other template |
 
-The record also stores the revision number at the end of the update. If the current number differs,
-another client has updated the controller since (even back to the same template), and the record no
-longer counts.
+If the revision number has changed since, the record no longer counts.
 """
 
 from __future__ import annotations
@@ -39,8 +37,7 @@ def requested_revision(request: Request, controller: Controller,
     """Return the revision to roll back to if no update is in progress.
 
     Returns the current revision if this request has led to it already, and None if the last update
-    has been rolled back already. Raises RolloutError if there is no other revision. history: newest
-    first.
+    has been rolled back already. Raises RolloutError. history: newest first.
     """
     current = _current_revision(request, controller, history)
     recorded_number = controller.last_rollout.get("revision")
@@ -60,24 +57,21 @@ def requested_number(request: Request, controller: Controller, history: t.Sequen
     """Return the number of the revision to roll back to, for a server-driven controller.
 
     Returns None if the update in progress must be rolled back, or if the last update has been
-    rolled back already. Raises RolloutError.
-
-    record: the record of the update in progress or, without one, of the last update; None if there
-    is no record. former_numbers: the earlier revision numbers of the current template.
+    rolled back already. Raises RolloutError. former_numbers: the earlier revision numbers of the
+    current template.
     """
     current = _current_revision(request, controller, history)
-    # The recorded update has given the current template the number record.revision + 1.
+    # The recorded update has given its template the number record.revision + 1.
     is_renumbered = bool(record and record.revision and current
                          and current.number > record.revision + 1)
     if record and not in_progress and (record.after != controller.images or is_renumbered):
-        # The task was killed, and another client has begun a further update since.
+        # Another client has updated the controller since the task was killed.
         record = None
     if record and record.request == PREVIOUS:
-        # If no revision has the recorded number any more, use the newest other revision.
-        is_lost = record.to_revision not in (None, *former_numbers,
+        is_missing = record.to_revision not in (None, *former_numbers,
                                              *(revision.number for revision in history))
         return (newest_other(request, controller, history).number if record.is_rolling_back
-                or is_lost else record.to_revision)
+                or is_missing else record.to_revision)
     if record or in_progress:
         return None
     revision = requested_revision(request, controller, history)
@@ -86,10 +80,7 @@ def requested_number(request: Request, controller: Controller, history: t.Sequen
 
 def newest_other(request: Request, controller: Controller,
                  history: t.Sequence[Revision]) -> Revision:
-    """Return the newest revision with a template other than the current one.
-
-    Raises RolloutError if none exists.
-    """
+    """Return the newest revision with another template. Raises RolloutError if none exists."""
     for revision in history:
         if not same_template(revision.template, controller.template, request.label_key):
             return revision
@@ -105,15 +96,15 @@ def _current_revision(request: Request, controller: Controller,
 
 def _is_last_update_undone(controller: Controller) -> bool:
     """Return whether the last update was rolled back, and the template is unchanged since."""
-    last = controller.last_rollout
+    record = controller.last_rollout
     template_hash = identity.digest(
         without_label(controller.template, controller.kind.server_label))
-    return (last.get("outcome") == "rolled_back" and "to_revision" not in last
-            and last.get("request") != PREVIOUS
-            and last.get("template", template_hash) == template_hash)
+    return (record.get("outcome") == "rolled_back" and "to_revision" not in record
+            and record.get("request") != PREVIOUS
+            and record.get("template", template_hash) == template_hash)
 
 
 def _recorded_to_revision(controller: Controller) -> int:
-    """Return the number of the revision to which the last update rolled back; 0 if unknown."""
+    """Return the to_revision of the last update; 0 if unknown."""
     number = controller.last_rollout.get("to_revision")
     return number if isinstance(number, int) else 0

@@ -2,12 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide whether a pod template is the result of a request. No I/O, except in is_confirmed().
+"""Decide whether a pod template is the result of a request.
 
-Admission may change the desired template before the API server stores it, for instance the registry
-of an image. A rerun recognizes the stored template by the annotation last-rollout, which records
-the request. Since any user with annotate permission can write the annotation, is_confirmed() checks
-it by a dry run on the API server.
+Admission may change the desired template, for instance the registry of an image. A rerun recognizes
+the stored template by the annotation last-rollout. Any user with annotate permission can write this
+annotation, so is_confirmed() checks it by a dry run.
 """
 
 from __future__ import annotations
@@ -30,10 +29,9 @@ class Match(enum.Enum):
 
     #: The templates are equal, except for the deployment label.
     EXACT = "exact"
-    #: The record says that the template is the result of the request, and other evidence (such as a
-    #: dry run) confirms this. Admission has changed the desired template.
+    #: Admission has changed the desired template, as a record and other evidence show.
     ADMITTED = "admitted"
-    #: The record says so, but nothing confirms this.
+    #: Only a record says that the template is the result of the request.
     RECORDED = "recorded"
     NO = "no"
 
@@ -47,10 +45,7 @@ def match(request: Request, template: Json, desired: Json, *, is_recorded: bool 
           is_confirmed: bool = False) -> Match:
     """Return how a pod template matches the desired template of a request.
 
-    The flows collect the evidence (client_driven/evidence.py, and Rules.match() in
-    server_driven/rules.py).
-
-    is_recorded: annotations or labels name the request; another client may have written them.
+    is_recorded: annotations or labels, which any client may have written, name the request.
     is_confirmed: a dry run confirms the record, or this task has written it.
 
     The comments are the rows of a table in docs/internals/forged-annotations.md.
@@ -73,14 +68,14 @@ def has_begun(request: Request, controller: Controller) -> bool:
 
 
 def has_ended(request: Request, controller: Controller) -> bool:
-    """Return whether the record says that the request's update has ended with this template."""
+    """Return whether the record says that the requested update ended with the present template."""
     is_update = request.state is State.UPDATED or request.revision is not None
     return (is_update and controller.last_rollout.get("outcome") == "updated"
             and records_result(request, controller))
 
 
 def records_result(request: Request, controller: Controller) -> bool:
-    """Return whether the record says that the request led to the present template."""
+    """Return whether the record has the request and the present template."""
     entry = record_entry(request.fingerprint, controller, request.label_key)
     return controller.last_rollout.get("request") == entry
 
@@ -96,7 +91,7 @@ def digest(template: Json, label_key: str) -> str:
 
 
 def without_priority(template: Json) -> Json:
-    """Return the template without priorityClassName, which a handover sets to prevent new pods."""
+    """Return the template without priorityClassName, which a handover changes."""
     spec = {field: value for field, value in template["spec"].items()
             if field != "priorityClassName"}
     return {**template, "spec": spec}
@@ -104,10 +99,9 @@ def without_priority(template: Json) -> Json:
 
 def is_confirmed(request: Request, base: Controller, desired: Json, cluster: Cluster,
                  memory: Memory, *trials: t.Callable[[Json], Patch | Create]) -> bool:
-    """Return whether the API server turns the desired template into the present template.
+    """Return whether a dry run turns the desired template into the present template.
 
-    trials: functions that return a write of a template. It is enough if the dry run of one write
-    returns the present template. Raises RolloutError.
+    Raises RolloutError. trials: functions that return the write of a template.
     """
     key = base.uid + identity.digest([base.template, desired])
     if memory.confirmed is None or memory.confirmed[0] != key:
@@ -121,8 +115,7 @@ def _leads_to(request: Request, present: Json, desired: Json, cluster: Cluster,
               trial: t.Callable[[Json], Patch | Create]) -> bool:
     """Return whether admission turns the desired template into the present template.
 
-    Admission may change a field at every write, for example a timestamp. Fields that the dry run of
-    the present template changes as well are therefore ignored.
+    Fields that admission changes at every write, for example a timestamp, are ignored.
     """
 
     def differences_when_stored(template: Json) -> set[tuple[t.Any, ...]]:
@@ -130,5 +123,5 @@ def _leads_to(request: Request, present: Json, desired: Json, cluster: Cluster,
         return differences(without_label(present, request.label_key),
                            without_label(stored, request.label_key))
 
-    changed = differences_when_stored(desired)
-    return not changed or changed <= differences_when_stored(present)
+    desired_differences = differences_when_stored(desired)
+    return not desired_differences or desired_differences <= differences_when_stored(present)

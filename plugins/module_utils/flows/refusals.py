@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The errors that several flows have in common. No I/O."""
+"""The errors that several flows have in common."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ..model.template import image_names, images_of
 from . import argo_rollouts
 from .commands import advise_rerun
 
-#: The finalizers that `kubectl delete` adds with --cascade=foreground or --cascade=orphan
-#: (metav1.FinalizerDeleteDependents and metav1.FinalizerOrphanDependents).
+#: metav1.FinalizerDeleteDependents and metav1.FinalizerOrphanDependents, which a user must not
+#: remove.
 GARBAGE_COLLECTOR = {"foregroundDeletion", "orphan"}
 
 
@@ -36,7 +36,7 @@ def refuse_owned(request: Request, primary: Controller, desired: Json | None) ->
 def refuse_deleting(request: Request, controller: Controller, then: str = "") -> None:
     """Raise RolloutError if the controller is being deleted.
 
-    then: the command to run after the deletion, or "".
+    then: the command to run after the deletion.
     """
     if controller.is_deleting:
         subject = ("it" if (controller.kind, controller.name) == (request.kind, request.name)
@@ -72,10 +72,7 @@ def _finalizer_reason(controller: Controller) -> str:
 
 
 def _unblock_commands(request: Request, controller: Controller) -> tuple[str, ...]:
-    """Return the commands to continue a deletion that finalizers block.
-
-    The finalizers in GARBAGE_COLLECTOR must not be removed by hand.
-    """
+    """Return the commands to continue a deletion that finalizers block."""
     if not controller.finalizers:
         return ()
     if set(controller.finalizers) <= GARBAGE_COLLECTOR:
@@ -92,7 +89,7 @@ def refuse_without_room(request: Request, primary: Controller, annotations: t.Ma
                         reserve: int = 0, why: str = "") -> None:
     """Raise RolloutError if the annotations exceed the limit of the API server.
 
-    reserve: the number of bytes for annotations that the update adds later.
+    reserve: bytes for annotations that the update adds later.
     """
     size = reserve + sum(len(text.encode()) for pair in annotations.items() for text in pair)
     if size > MAX_ANNOTATIONS_SIZE:
@@ -109,9 +106,8 @@ def nothing_to_roll_back(request: Request, before: Revision | None,
                          finish: t.Sequence[str] = ()) -> RolloutError:
     """Return the error for a rollback if no update is in progress, or the old template is unknown.
 
-    before: the newest revision with another template, or None. Without it, the error suggests an
-    update to an earlier image, which is possible only after `finish`. finish: the commands that
-    finish the update in progress, if any.
+    before: the newest revision with another template. finish: the commands that finish an update
+    in progress.
     """
     previous = (f"; the previous revision is {before.number} "
                 f"({image_names(images_of(before.template))})" if before else "")
@@ -123,7 +119,7 @@ def nothing_to_roll_back(request: Request, before: Revision | None,
 
 def template_lost(request: Request, is_paused: bool,
                   newest_other: Revision | None) -> RolloutError:
-    """Return the error for the rollback of an update whose old template no longer exists."""
+    """Return the error for a rollback if the old template no longer exists."""
     return RolloutError("the update in progress cannot be rolled back: the previous template no "
                         "longer exists",
                         where=request.where,
@@ -134,10 +130,9 @@ def template_lost(request: Request, is_paused: bool,
 
 
 def way_back(request: Request, before: Revision | None) -> str:
-    """Return the command that rolls back to the revision `before`.
+    """Return the command that rolls back to a revision, or that updates to an earlier image.
 
-    If `before` is None, the command updates to an earlier image, which the user has to fill in: any
-    user with annotate permission can write the images in the record.
+    The user has to fill in the image, since anyone with annotate permission can write the record.
     """
     if before is None:
         return request.command(State.UPDATED, images={"": "THE-EARLIER-IMAGE"}, next_name=None)
@@ -145,10 +140,7 @@ def way_back(request: Request, before: Revision | None) -> str:
 
 
 def refuse_contested(request: Request, revisions: t.Sequence[Revision]) -> None:
-    """Raise RolloutError if the revisions have different templates.
-
-    revisions: all revisions with the number to_revision.
-    """
+    """Raise RolloutError if revisions with the same number have different templates."""
     if any(revision.template != revisions[0].template for revision in revisions):
         names = [revision.name for revision in revisions]
         raise RolloutError(f"revision {request.to_revision} is ambiguous: {', '.join(names)} have "

@@ -4,9 +4,8 @@
 
 """Write checksums of ConfigMaps and Secrets into the pod template (option roll_on).
 
-I/O only through Cluster. A run reads the objects before its first observation, and again after it
-has acquired the Lease. The checksums are constant for the rest of the run, so that all new pods
-have the same template.
+After a run has acquired the Lease, its checksums are constant, so that all new pods have the same
+template.
 """
 
 from __future__ import annotations
@@ -31,10 +30,7 @@ def needs(request: Request) -> tuple[Rule, ...]:
 
 
 def resolved(flow: Flow, request: Request, cluster: Cluster, memory: Memory) -> Request:
-    """Return the request with the checksums of the objects in roll_on. Raises RolloutError.
-
-    A rollback and a handover have no desired template, so the request is returned unchanged.
-    """
+    """Return the request with the checksums of the objects in roll_on. Raises RolloutError."""
     if not request.roll_on or request.checksums is not None:
         return request
     template = flow.desired_template(request, cluster, memory)
@@ -42,23 +38,20 @@ def resolved(flow: Flow, request: Request, cluster: Cluster, memory: Memory) -> 
         return request
     references = _references(request, template)
     checksums = _read_checksums(request, references, cluster)
-    stored = _stored_checksums(flow, request, references, cluster)
-    if changed := [name for name in stored if stored[name] != checksums.get(name)]:
-        warning = (f"the data of {', '.join(changed)} has changed since the update in progress "
+    stored_checksums = _stored_checksums(flow, request, references, cluster)
+    if names := [name for name in stored_checksums
+                 if stored_checksums[name] != checksums.get(name)]:
+        warning = (f"the data of {', '.join(names)} has changed since the update in progress "
                    "began: this task finishes the update, and the next task with roll_on replaces "
                    "the pods again")
         if warning not in memory.warnings:
             memory.warnings.append(warning)
-    return dataclasses.replace(request, checksums=stored or checksums)
+    return dataclasses.replace(request, checksums=stored_checksums or checksums)
 
 
 def _read_checksums(request: Request, references: t.Mapping[Reference, bool],
                     cluster: Cluster) -> dict[str, str]:
-    """Return the checksums by object, such as {"configmap/foo": "7d9c..."}.
-
-    references: the objects; each value says whether the object is required. Raises RolloutError if
-    such an object is missing.
-    """
+    """Return the checksums by object, such as {"configmap/foo": "7d9c..."}. Raises RolloutError."""
     checksums = {}
     for reference, is_required in references.items():
         item = cluster.config_object(reference.kind, reference.name)
@@ -71,28 +64,26 @@ def _read_checksums(request: Request, references: t.Mapping[Reference, bool],
 
 def _stored_checksums(flow: Flow, request: Request, references: t.Mapping[Reference, bool],
                       cluster: Cluster) -> dict[str, str]:
-    """Return the checksums that an update in progress has stored in its template.
+    """Return the checksums of an update in progress; {} if they are for other objects.
 
-    Returns {} if no update is in progress, or if its checksums are for other objects.
-
-    If a Secret has changed since, a template with its new checksum would differ from the template
-    of the update, and the task could not finish the update.
+    With the new checksum of a changed Secret, the template would differ from the template of the
+    update, and the task could not finish the update.
     """
     observed = flow.find(request, cluster)
     controller = flow.controller_of_new_pods(observed)
     direction = flow.status(request, observed).direction
-    # A rollback restores the old template, except that a successor keeps the new one until its
-    # deletion.
+    # During a rollback, only a successor still has the new template.
     if controller is None or direction not in ("forward", flow.creates_successor and "back"):
         return {}
-    stored = object_meta.checksums(controller.template)
-    required = {str(reference) for reference, is_required in references.items() if is_required}
-    covers_references = required <= stored.keys() <= set(map(str, references))
-    return stored if covers_references else {}
+    stored_checksums = object_meta.checksums(controller.template)
+    required_names = {str(reference) for reference, is_required in references.items()
+                      if is_required}
+    covers_references = required_names <= stored_checksums.keys() <= set(map(str, references))
+    return stored_checksums if covers_references else {}
 
 
 def _references(request: Request, template: Json) -> dict[Reference, bool]:
-    """Return the objects of roll_on; each value says whether the object is required."""
+    """Return the objects of roll_on. Each value says whether the object is required."""
     references = references_of(template) if AUTO in request.roll_on else {}
     references |= {reference: True for reference in request.roll_on
                    if isinstance(reference, Reference)}

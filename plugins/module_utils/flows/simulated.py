@@ -4,8 +4,7 @@
 
 """Simulated ReplicationControllers and ReplicaSets, for check mode.
 
-Objects are never changed in place, so that a copy of the cluster can share them.
-tests/unit/cluster_models.py extends the simulation for tests.
+Objects are never changed in place, since copies of the cluster share them.
 """
 
 from __future__ import annotations
@@ -26,9 +25,7 @@ from .flow import Model
 
 #: Maximum number of pods of a simulated controller.
 MAX_PODS = 20_000
-
-
-#: Takes the uids of controllers, and returns their ControllerRevisions; None if not permitted.
+#: Takes the uids of controllers, and returns their ControllerRevisions.
 LookUpRevisions: t.TypeAlias = "t.Callable[[t.Sequence[str]], list[Json] | None]"
 
 
@@ -71,19 +68,19 @@ class SimulatedCluster(Model):
                      if selector.items() <= dict(pod.labels).items())
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        """Return all ControllerRevisions. The first call reads them from the real cluster."""
+        """Return all ControllerRevisions, which the first call reads from the real cluster."""
         if self._look_up_revisions:
             real_uids = [uid for uid in self._initial_uids if uid in uids]
-            stored = self._look_up_revisions(real_uids) if real_uids else []
-            if stored is None:
+            items = self._look_up_revisions(real_uids) if real_uids else []
+            if items is None:
                 return None
-            from_cluster = {item["metadata"]["name"]: item for item in stored}
-            self.stored_revisions = from_cluster | self.stored_revisions
+            real_revisions = {item["metadata"]["name"]: item for item in items}
+            self.stored_revisions = real_revisions | self.stored_revisions
             self._look_up_revisions = None
         return list(self.stored_revisions.values())
 
     def write(self, write: Write) -> bool:
-        """Apply a write; return False if a precondition fails (404, 409 or 422 of the API)."""
+        """Apply a write; return False for the status 404, 409 or 422 of the API."""
         if write.kind == REVISION:
             return self._write_revision(write)
         if isinstance(write, Handover):
@@ -101,7 +98,6 @@ class SimulatedCluster(Model):
         return self._delete(item, write) if isinstance(write, Delete) else self._patch(item, write)
 
     def _write_revision(self, write: Write) -> bool:
-        # A creation is rejected if the name exists, and a deletion if the name does not exist.
         is_accepted = (write.name in self.stored_revisions) != isinstance(write, Create)
         if is_accepted and isinstance(write, Create):
             self.stored_revisions[write.name] = write.manifest
@@ -112,30 +108,32 @@ class SimulatedCluster(Model):
     def _hand_over(self, write: Handover) -> bool:
         """Reparent pods; return whether any has a new owner.
 
-        Pods with the same owner and labels are interchangeable, so only their number matters.
+        Pods with the same owner and labels are interchangeable.
         """
-        pending = collections.Counter(tuple(sorted(pod.labels.items())) for pod in write.pods)
-        before, after = self.pods, []
-        for pod in before:
-            if is_moving := pod.owner == write.source_uid and pending[pod.labels] > 0:
-                pending[pod.labels] -= 1
-            after.append(pod._replace(owner=write.target_reference["uid"]) if is_moving else pod)
-        self.pods = sorted(after)
-        return after != before
+        pending_counts = collections.Counter(tuple(sorted(pod.labels.items()))
+                                             for pod in write.pods)
+        pods_before, pods_after = self.pods, []
+        for pod in pods_before:
+            if is_moving := pod.owner == write.source_uid and pending_counts[pod.labels] > 0:
+                pending_counts[pod.labels] -= 1
+            pods_after.append(
+                pod._replace(owner=write.target_reference["uid"]) if is_moving else pod)
+        self.pods = sorted(pods_after)
+        return pods_after != pods_before
 
     def _new_uid(self, name: str) -> str:
-        used = self._used_uids()
+        used_uids = self._used_uids()
         return next(uid for uid in (f"uid {number} of {name}" for number in itertools.count())
-                    if uid not in used)
+                    if uid not in used_uids)
 
     def _used_uids(self) -> set[str]:
         return {pod.owner for pod in self.pods} | set(map(_uid, self.items.values()))
 
     def _patch(self, item: Json, write: Patch) -> bool:
-        changed = after_patch(write, item)
-        if changed is not None:
-            self._store(write.name, changed)
-        return changed is not None
+        changed_item = after_patch(write, item)
+        if changed_item is not None:
+            self._store(write.name, changed_item)
+        return changed_item is not None
 
     def _delete(self, item: Json, write: Delete) -> bool:
         metadata = item["metadata"]
@@ -157,24 +155,20 @@ class SimulatedCluster(Model):
     # The controller manager, the garbage collector and the nodes
 
     def settle(self) -> bool:
-        """Act as the controller manager until nothing changes; return whether anything changed."""
         has_changed = False
         while self._sync_next() or self._finalize() or self._collect_garbage() or self._run_pods():
             has_changed = True
         return has_changed
 
     def _sync_next(self) -> bool:
-        """Sync the first controller whose pods or status are outdated, as syncReplicaSet does.
-
-        Returns False if all controllers are up to date.
-        """
+        """Sync the first outdated controller, as syncReplicaSet does; return False if none is."""
         for name, item in sorted(self.items.items()):
             if _size(item) > MAX_PODS:
                 continue
             controller = Controller.from_api(item, self.kind)
-            claimed, other_pods = _claim_pods(controller, self.pods)
-            claimed, _surplus, status = self._pods_after_sync(controller, claimed)
-            pods = sorted(other_pods + claimed)
+            claimed_pods, other_pods = _claim_pods(controller, self.pods)
+            claimed_pods, _surplus, status = self._pods_after_sync(controller, claimed_pods)
+            pods = sorted(other_pods + claimed_pods)
             if pods != sorted(self.pods) or not has_counts(item, status):
                 self.pods, self.items[name] = pods, {**item, "status": status}
                 return True
@@ -182,40 +176,37 @@ class SimulatedCluster(Model):
 
     def _pods_after_sync(self, controller: Controller, pods: t.Sequence[t.Any],
                          ) -> tuple[list[t.Any], list[t.Any], Json]:
-        """Return three values: the pods after one sync, the deleted pods, and the new status.
-
-        pods: the pods before the sync, which the new status counts. Unready pods are deleted first.
-        """
-        ready = sum(pod.ready for pod in pods)
+        """Return the pods after one sync, the deleted pods, and a status that counts `pods`."""
+        ready_count = sum(pod.ready for pod in pods)
         status = {"observedGeneration": controller.generation or 1, "replicas": len(pods),
-                  "readyReplicas": ready,
+                  "readyReplicas": ready_count,
                   "availableReplicas": 0 if controller.min_ready_seconds == NEVER_AVAILABLE
-                  else ready}
+                  else ready_count}
         if controller.is_deleting:
             return list(pods), [], status
         replicas = controller.replicas
-        ordered = sorted(pods, key=lambda pod: not pod.ready)
-        missing = 0 if handover.is_closed(controller) else replicas - len(pods)
-        created = [self._new_pod(controller, ready=False) for _number in range(missing)]
-        return ordered[:replicas] + created, ordered[replicas:], status
+        ordered_pods = sorted(pods, key=lambda pod: not pod.ready)
+        missing_count = 0 if handover.is_closed(controller) else replicas - len(pods)
+        created_pods = [self._new_pod(controller, ready=False) for _number in range(missing_count)]
+        return ordered_pods[:replicas] + created_pods, ordered_pods[replicas:], status
 
     def _finalize(self) -> bool:
-        """Delete the terminating objects, as if all finalizers had been removed."""
-        terminating = [name for name, item in self.items.items() if is_terminating(item)]
-        for name in terminating:
+        """Delete the terminating objects, as if their finalizers were removed."""
+        terminating_names = [name for name, item in self.items.items() if is_terminating(item)]
+        for name in terminating_names:
             self._store(name, None)
-        return bool(terminating)
+        return bool(terminating_names)
 
     def _collect_garbage(self) -> bool:
         """Delete the pods whose owner no longer exists."""
         uids = {"", *map(_uid, self.items.values())}
-        before, self.pods = self.pods, [pod for pod in self.pods if pod.owner in uids]
-        return len(self.pods) < len(before)
+        pods_before, self.pods = self.pods, [pod for pod in self.pods if pod.owner in uids]
+        return len(self.pods) < len(pods_before)
 
     def _run_pods(self) -> bool:
         """Make all pods ready; return whether any was unready."""
-        before, self.pods = self.pods, [pod._replace(ready=True) for pod in self.pods]
-        return self.pods != before
+        pods_before, self.pods = self.pods, [pod._replace(ready=True) for pod in self.pods]
+        return self.pods != pods_before
 
     def _new_pod(self, controller: Controller, ready: bool) -> t.Any:
         labels = controller.template.get("metadata", {}).get("labels") or {}
@@ -223,25 +214,25 @@ class SimulatedCluster(Model):
 
 
 def _claim_pods(controller: Controller, pods: t.Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
-    """Adopt and release pods. Return the pods of the controller, and all other pods."""
-    claimed, other_pods = [], []
+    """Adopt and release pods. Return the pods of the controller, and the other pods."""
+    claimed_pods, other_pods = [], []
     for pod in pods:
         matches = controller.selector.items() <= dict(pod.labels).items()
         if pod.owner == controller.uid and (matches or controller.is_deleting):
-            claimed.append(pod)
+            claimed_pods.append(pod)
         elif pod.owner == controller.uid:
             other_pods.append(pod._replace(owner=""))
         elif pod.owner == "" and matches and not controller.is_deleting:
-            claimed.append(pod._replace(owner=controller.uid))
+            claimed_pods.append(pod._replace(owner=controller.uid))
         else:
             other_pods.append(pod)
-    return claimed, other_pods
+    return claimed_pods, other_pods
 
 
 def has_counts(item: Json, status: Json) -> bool:
-    """Return whether the status of an object has the counts in `status`; a missing count is 0."""
-    before = item.get("status") or {}
-    return all(before.get(field, 0) == value for field, value in status.items())
+    """Return whether an object has the counts in `status`; a missing count is 0."""
+    present_status = item.get("status") or {}
+    return all(present_status.get(field, 0) == value for field, value in status.items())
 
 
 def _spec(item: Json) -> t.Any:
@@ -250,23 +241,23 @@ def _spec(item: Json) -> t.Any:
 
 def after_patch(write: Write, item: Json | None,
                 generation_fields: t.Callable[[Json], t.Any] = _spec) -> Json | None:
-    """Return the object after a patch, or None if the object is missing or a precondition fails.
+    """Return the object after a patch, or None if a precondition fails.
 
-    generation_fields: returns the part of an object whose change increments metadata.generation.
+    generation_fields: returns the fields that increment metadata.generation.
     """
     if item is None or not isinstance(write, Patch):
         return None
     try:
-        changed = apply_patch(item, write)
+        changed_item = apply_patch(item, write)
     except PreconditionFailed:
         return None
-    if generation_fields(changed) == generation_fields(item):
-        return changed
-    return _with_metadata(changed, generation=item["metadata"].get("generation", 1) + 1)
+    if generation_fields(changed_item) == generation_fields(item):
+        return changed_item
+    return _with_metadata(changed_item, generation=item["metadata"].get("generation", 1) + 1)
 
 
 def after_deletion(item: Json) -> Json | None:
-    """Return the object after a deletion: None or, if it has finalizers, a terminating object."""
+    """Return the object after a deletion; None if it has no finalizers."""
     metadata = item["metadata"]
     if not metadata.get("finalizers"):
         return None

@@ -2,10 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Insert a soak before a pause, and before the first step that cannot be undone. No I/O.
+"""Insert a soak before a pause, and before the first step that cannot be undone.
 
-During a soak, the task watches the new pods for some time. explain/pod_health decides whether a pod
-is healthy, and run/soaking measures the duration.
+During a soak, the task watches the new pods for some time.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ def decide(flow: Flow, request: Request, observed: Observed,
            plan: t.Callable[[], Decision]) -> Decision:
     """Return the planned decision, or a WatchPods if a soak comes first.
 
-    The step that pauses the update after a soak also writes the annotation of the soak, and the
-    step that ends the update removes it.
+    The step of a pause also writes the annotation of the soak. The step that ends the update
+    removes it.
     """
     decision, primary = plan(), observed.primary
     if primary is None:
@@ -55,7 +54,7 @@ def decide(flow: Flow, request: Request, observed: Observed,
         is_paused = isinstance(decision, Done)
         if observed.passed_soak is None:
             return WatchPods(is_paused)
-        # If the update is paused already, no planned step can write the annotation.
+        # If the update is paused already, no step is planned.
         if is_paused and primary.annotations.get(object_meta.SOAK) != observed.passed_soak:
             step = annotate_soak(primary, observed.passed_soak, "its new pods were watched")
             return dataclasses.replace(step, is_last=True)
@@ -66,8 +65,8 @@ def decide(flow: Flow, request: Request, observed: Observed,
     if decision.is_end:
         return _add_operations(decision, decision.write, _removal_operations(primary))
     if decision.is_last and observed.passed_soak:
-        annotate_passed = [put(annotation(object_meta.SOAK), observed.passed_soak)]
-        return _add_operations(decision, decision.write, annotate_passed)
+        annotation_operations = [put(annotation(object_meta.SOAK), observed.passed_soak)]
+        return _add_operations(decision, decision.write, annotation_operations)
     return decision
 
 

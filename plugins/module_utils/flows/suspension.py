@@ -2,14 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Exclude the controller from Flux during an update (suspend_gitops), and include it again. No I/O.
+"""Exclude the controller from Flux during an update (suspend_gitops), and include it again.
 
-Flux ignores an object with one of the annotations in TOOLS. The first patch of the primary in an
-update sets the annotation, and the last patch removes it. This needs no additional requests, and
-the annotation never outlives the update, even if a task is killed.
+The first patch of the primary in an update sets the annotations in TOOLS, and the last patch
+removes them, so the annotations never outlive the update.
 
-The annotation object_meta.SUSPENDED_GITOPS lists the annotations that the update has set, so that
-those of the user are not removed.
+The annotation object_meta.SUSPENDED_GITOPS lists the annotations that the update has set. Only
+these annotations are removed.
 """
 
 from __future__ import annotations
@@ -38,21 +37,21 @@ DISABLED = "disabled"
 
 
 class Tool(t.NamedTuple):
-    """A controller of Flux. The fields are about the objects that this controller applies."""
+    """A controller of Flux."""
 
-    #: With this annotation, the tool ignores an object.
+    #: The tool ignores an object with this annotation.
     annotation: str
-    #: The label with the name of the Kustomization or the HelmRelease.
+    #: The label of an applied object, with the name of the Kustomization or HelmRelease.
     label: str
-    #: The field manager in metadata.managedFields.
+    #: The field manager in metadata.managedFields of an applied object.
     manager: str
 
 
 #: With this annotation, kustomize-controller neither applies nor deletes the object.
 KUSTOMIZATION = Tool("kustomize.toolkit.fluxcd.io/reconcile", "kustomize.toolkit.fluxcd.io/name",
                      "kustomize-controller")
-#: With this annotation, helm-controller does not correct the drift of the object; an upgrade of the
-#: release still applies the object.
+#: With this annotation, helm-controller does not correct drift, but an upgrade of the release still
+#: applies the object.
 RELEASE = Tool("helm.toolkit.fluxcd.io/driftDetection", "helm.toolkit.fluxcd.io/name",
                "helm-controller")
 TOOLS = (KUSTOMIZATION, RELEASE)
@@ -69,11 +68,10 @@ def is_suspended(tool: Tool, controller: Controller) -> bool:
 
 
 def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision]) -> Decision:
-    """Return the planned decision, with a patch that also changes the annotations for Flux.
+    """Return the planned decision, or a step for Flux that must come first. Raises RolloutError.
 
-    If the planned decision has no such patch, another step may have to come first. This step sets
-    the annotations if the update began without suspend_gitops. After the update, it removes the
-    annotations if another client has restored them. Raises RolloutError as plan() does.
+    A planned patch also changes the annotations. A separate step sets them if the update began
+    without suspend_gitops, and removes them if another client has restored them.
     """
     decision, primary = plan(), observed.primary
     if request.migrates:
@@ -94,7 +92,7 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
 
 
 def _patched_controller(step: Step, observed: Observed) -> Controller | None:
-    """Return the primary or the successor if the step patches it, otherwise None."""
+    """Return the controller that the step patches."""
     if not isinstance(step.write, Patch):
         return None
     return next((controller for controller in (observed.primary, observed.successor)
@@ -103,11 +101,7 @@ def _patched_controller(step: Step, observed: Observed) -> Controller | None:
 
 
 def _suspension_operations(request: Request, primary: Controller) -> tuple[t.Any, ...]:
-    """Return the operations that exclude the primary from the tools that apply it.
-
-    Leaves out an annotation that the user has set, or that another client has removed during the
-    update.
-    """
+    """Return the operations that exclude the primary from the tools that apply it."""
     if not request.suspends_gitops or SUSPENDED_GITOPS in primary.annotations:
         return ()
     keys = [tool.annotation for tool in TOOLS
@@ -141,7 +135,7 @@ def _with_operations(step: Step, operations: tuple[t.Any, ...]) -> Step:
 
 def _annotation_step(primary: Controller, operations: tuple[t.Any, ...], after: str,
                      is_end: bool = False) -> Step | None:
-    """Return the step that changes only the annotations for Flux; None without operations."""
+    """Return the step that changes only the annotations for Flux."""
     if not operations:
         return None
     write = patch(primary, *annotate(primary, {}), *operations)

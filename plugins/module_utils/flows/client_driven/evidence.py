@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Collect the evidence that a template is the result of a request. No I/O.
+"""Collect the evidence that a template is the result of a request.
 
-docs/internals/forged-annotations.md lists the evidence for each controller.
+Source of the rules: docs/internals/forged-annotations.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .observed import ClientDrivenObserved, expected_successor
 
 
 def match(request: Request, observed: ClientDrivenObserved) -> Match:
-    """Return how a template matches the request: the successor's or, without one, the primary's."""
+    """Return how the template of the successor, or else of the primary, matches the request."""
     primary, successor = observed.primary, observed.successor
     if successor is None:
         return Match.NO if primary is None else provenance.match(
@@ -31,39 +31,34 @@ def match(request: Request, observed: ClientDrivenObserved) -> Match:
 
 def _match_with_primary(request: Request, observed: ClientDrivenObserved, primary: Controller,
                         successor: Controller) -> Match:
-    """Return how the template of a successor matches the request while the primary exists.
+    """Return how the successor's template matches the request while the primary exists.
 
-    The deployment label of the successor records a hash of the request. Since a user who can create
-    controllers can compute this hash, or edit the template afterwards, one of these facts must
-    confirm the template:
-
-    - The successor has pods, and the primary records the hash of the successor's template.
-    - This task has created the successor.
-    - A dry run returns the template.
+    The deployment label of the successor contains a hash of the request. A user who can create
+    controllers can compute this hash, so another fact must confirm the template.
     """
-    is_named = (successor.name == request.next_name if request.next_name
-                else successor.is_named_for(primary.name))
-    if not is_named:
+    has_expected_name = (successor.name == request.next_name if request.next_name
+                         else successor.is_named_for(primary.name))
+    if not has_expected_name:
         return Match.NO
     present_hash = handover.stored_template_hash(successor.template)
     recorded_hash = primary.successor_spec if primary.partner_uid == successor.uid else None
-    has_pods_as_recorded = recorded_hash == present_hash and bool(successor.current)
-    is_created_as_recorded = recorded_hash in (None, present_hash) and observed.is_created_here
+    is_confirmed_by_primary = recorded_hash == present_hash and bool(successor.current)
+    is_confirmed_by_task = recorded_hash in (None, present_hash) and observed.is_created_here
     dry_run_hash = (observed.dry_run_template
                     and handover.stored_template_hash(observed.dry_run_template))
     return provenance.match(
         request, successor.template, observed.desired or {},
         is_recorded=deployment_label(request, successor) == expected_successor(request, primary)[1],
-        is_confirmed=(has_pods_as_recorded or is_created_as_recorded
+        is_confirmed=(is_confirmed_by_primary or is_confirmed_by_task
                       or dry_run_hash == present_hash))
 
 
 def _match_without_primary(request: Request, observed: ClientDrivenObserved,
                            successor: Controller) -> Match:
-    """Return how the template of a successor matches the request after the primary's deletion.
+    """Return how the successor's template matches the request after the primary's deletion.
 
-    A closed template confirms the record, and the annotation RESTART shows a restart. A user who
-    may only annotate the controller can change neither, since both are in the template.
+    A closed template confirms the record. The annotation RESTART shows a restart. A user who may
+    only annotate the controller can change neither.
     """
     has_begun, restarts = provenance.has_begun(request, successor), request.state.restarts
     is_restarted = RESTART in (successor.template["metadata"].get("annotations") or {})

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The flow of ReplicationControllers and ReplicaSets: observation and status.
-
-I/O only through Cluster.
-"""
+"""The flow of ReplicationControllers and ReplicaSets: observation and status."""
 
 from __future__ import annotations
 
@@ -58,8 +55,7 @@ from .planner import UNKNOWN_TERMINATING, depends_on_terminating, plan
 from .status import goal_of, phase_of, status_of_pods
 
 COUNT_NEEDS: Rule = ("", "pods", ("list",))
-#: Minimum seconds between two counts of terminating pods, with up to 100 pods; with more pods, the
-#: minimum is proportionally longer.
+#: Minimum seconds between two counts of terminating pods; longer with more than 100 pods.
 COUNT_INTERVAL = 0.5
 
 
@@ -67,19 +63,19 @@ COUNT_INTERVAL = 0.5
 class Caches:
     """The caches of a run."""
 
-    #: (cache key, template that a dry run returned for a new successor).
+    #: (cache key, template).
     dry_run_template: tuple[str, Json] | None = None
-    #: The name of the successor that this run has created, or "".
+    #: The name of the successor that this run has created.
     created: str = ""
+    #: The last step.
     step: Step | None = None
-    #: The size before the update, which the annotations of a deleted controller no longer show.
+    #: The size before the update.
     size: int | None = None
-    #: Whether the run has read the successor of a handover from the API server.
     is_successor_looked_up: bool = False
     terminating: Terminating = NONE_TERMINATING
-    #: The earliest time of the next count, by the monotonic clock.
+    #: The earliest time, by the monotonic clock.
     next_terminating_count: float = 0.0
-    #: The first list of pods for a handover, requested before the controllers are closed.
+    #: The first list of pods for a handover.
     prefetched_pods: concurrent.futures.Future[tuple[Pod, ...]] | None = None
 
 
@@ -113,8 +109,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         revisions = _history(request, cluster, memory, observed)
         if request.is_previous:
             return history.resolved_previous(request, observed, revisions)
-        # The garbage collector deletes the history of a deleted primary. If the revision is
-        # missing, the planner reports the update in progress.
+        # The garbage collector deletes the history of a deleted primary.
         if not observed.primary and revisions is not None and not any(
                 revision.number == request.to_revision for revision in revisions):
             return request
@@ -141,7 +136,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         base = observed.primary or observed.successor
         desired = _desired_template(request, observed, cluster, memory)
         caches = memory.caches(Caches)
-        caches.size = _size(observed) or caches.size
+        caches.size = _size_before_update(observed) or caches.size
         observed = dataclasses.replace(
             observed, desired=desired, size=caches.size, now=memory.now, who=memory.who,
             pods=_pods_to_reparent(request, observed, cluster, memory),
@@ -177,7 +172,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         if not isinstance(decision, Step) or decision.is_last:
             return super().is_soak_due(observed, decision)
         discards_template = decision.action is Action.RENAME or isinstance(decision.write, Delete)
-        # The steps that store the template come right before the step that discards it.
+        # The template is stored right before the step that discards it.
         return (decision.write.kind == REVISION
                 or (decision.name == primary.name and discards_template))
 
@@ -213,16 +208,16 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         if phase == "taking_over":
             if (takeover := primary.takeover) is None:
                 return RERUN, None
-            changed = {container: image for container, image in primary.images.items()
-                       if takeover["from"].get(container) != image}
+            changed_images = {container: image for container, image in primary.images.items()
+                              if takeover["from"].get(container) != image}
             request = dataclasses.replace(request, name=primary.name, label_key=takeover["label"])
-            return request.command(State.UPDATED, otherwise=RERUN, images=changed), None
+            return request.command(State.UPDATED, otherwise=RERUN, images=changed_images), None
         label_key, next_name = DEPLOYMENT_LABEL, None
         if successor:
-            differing = [label for label, value in successor.selector.items()
-                         if primary.selector.get(label) != value]
-            # The task of the update may have used another deployment_label_key.
-            label_key = label_key if label_key in differing or not differing else differing[0]
+            differing_labels = [label for label, value in successor.selector.items()
+                                if primary.selector.get(label) != value]
+            label_key = (label_key if label_key in differing_labels or not differing_labels
+                         else differing_labels[0])
             next_name = None if successor.is_named_for(primary.name) else successor.name
         request = dataclasses.replace(request, name=primary.name, next_name=next_name,
                                       label_key=label_key)
@@ -273,7 +268,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
 
 def _desired_template(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
                       memory: Memory) -> Json | None:
-    """Return the desired template; None for a rollback and during a handover."""
+    """Return the desired template, or None during a rollback or a handover."""
     base = observed.primary or observed.successor
     if base is None or request.undoes or base.has_takeover:
         return None
@@ -284,8 +279,8 @@ def _hands_over(request: Request) -> bool:
     return request.next_name is None and not request.undoes
 
 
-def _size(observed: Observed) -> int | None:
-    """Return spec.replicas before the update; None if the controllers do not show the number."""
+def _size_before_update(observed: Observed) -> int | None:
+    """Return spec.replicas before the update, or None if unknown."""
     primary, successor = observed.primary, observed.successor
     if primary and successor and primary.original == successor.original:
         return primary.original
@@ -294,10 +289,7 @@ def _size(observed: Observed) -> int | None:
 
 def _with_dry_run_template(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
                            caches: Caches) -> ClientDrivenObserved:
-    """Return the observation with the template that a dry run returns for a new successor.
-
-    The dry run is sent only without other evidence.
-    """
+    """Return the observation, with dry_run_template if there is no other evidence."""
     primary, successor = observed.primary, observed.successor
     if not primary or not successor or observed.desired is None or handover.is_under_way(observed):
         return observed
@@ -315,7 +307,7 @@ def _with_dry_run_template(request: Request, observed: ClientDrivenObserved, clu
 
 def _trial_of_successor(request: Request, observed: ClientDrivenObserved,
                         primary: Controller) -> Create:
-    """Return a write for a dry run: the creation of the successor under a generated name."""
+    """Return a write for a dry run that creates the successor under a generated name."""
     manifest = successor_manifest(request, observed, primary, 0)
     metadata = {**manifest["metadata"], "name": None,
                 "generateName": f"{primary.name[:MAX_PREFIX]}-"}
@@ -324,7 +316,7 @@ def _trial_of_successor(request: Request, observed: ClientDrivenObserved,
 
 def _is_confirmed(request: Request, observed: ClientDrivenObserved, base: Controller,
                   cluster: Cluster, memory: Memory) -> bool:
-    """Return whether a dry run confirms that the template is the result of the request."""
+    """Return whether a dry run confirms a recorded template."""
     if observed.desired is None or evidence.match(request, observed) is not Match.RECORDED:
         return False
     # Try a patch and a creation, since some webhooks apply only to creations.
@@ -337,10 +329,10 @@ def _is_confirmed(request: Request, observed: ClientDrivenObserved, base: Contro
 
 def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
                       memory: Memory) -> tuple[Pod, ...] | None:
-    """Return the pods that may be reparented; None if they are not needed, or not listed now.
+    """Return the pods that may be reparented, or None if they are not needed or not listed yet.
 
-    The first list is requested early, before the controllers are closed. A list waits until the API
-    server's cache of pods is up to date, and this may take longer than all patches of a handover.
+    The first list is requested early. It waits for the API server's cache of pods, which may take
+    longer than all patches of a handover.
     """
     successor, caches = observed.successor, memory.caches(Caches)
     if (memory.has_begun and successor and caches.prefetched_pods is None
@@ -349,11 +341,10 @@ def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster:
             cluster, functools.partial(cluster.live_pods, successor.selector))
     if not handover.needs_pods(observed):
         return None
-    prefetched, caches.prefetched_pods = caches.prefetched_pods, None
-    if prefetched and successor and any(pod.owner == successor.uid for pod in prefetched.result()):
+    future, caches.prefetched_pods = caches.prefetched_pods, None
+    if future and successor and any(pod.owner == successor.uid for pod in future.result()):
         # If this list is outdated, the patch of a changed pod fails, and the pods are listed again.
-        # A list without any pod of the successor is useless.
-        return prefetched.result()
+        return future.result()
     is_successor_empty = successor is not None and successor.current == 0
     controller = successor or observed.primary
     if controller is None or (memory.seconds < memory.next_pod_list and not is_successor_empty):
@@ -365,7 +356,7 @@ def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster:
 
 def _start_list(cluster: Cluster, list_pods: t.Callable[[], tuple[Pod, ...]],
                 ) -> concurrent.futures.Future[tuple[Pod, ...]]:
-    """Call list_pods(), in the background if the connection is slow."""
+    """List the pods, in the background if the connection is slow."""
     if future := cluster.start_in_background(list_pods):
         return future
     future = concurrent.futures.Future()
@@ -377,8 +368,7 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
                       memory: Memory) -> ClientDrivenObserved:
     """Return the observation with the terminating pods, if the next step depends on them.
 
-    They are read after the status, so a pod that the status no longer counts is among them, or
-    already deleted.
+    They are listed after the status was read, so that no pod is missing from both.
     """
     if not request.waits_for_termination or not depends_on_terminating(request, observed):
         return observed
@@ -389,7 +379,7 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
     controllers = observed.controllers
     labels = dict(set.intersection(*(set(controller.selector.items())
                                      for controller in controllers)))
-    labels.pop(request.label_key, None)  # Count the pods of a deleted successor as well.
+    labels.pop(request.label_key, None)  # Count the pods of a deleted successor too.
     other_uids = ({controller.uid for controller in cluster.controllers().values()}
                   - {controller.uid for controller in controllers})
     caches.terminating = Terminating.from_pods(
@@ -401,29 +391,28 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
 
 
 def _unreported_successor(observed: ClientDrivenObserved, memory: Memory) -> str | None:
-    """Return the name of a successor that the watch may not have reported yet, or None."""
+    """Return the name of a successor that the watch may not have reported yet."""
     primary, successor = observed.primary, observed.successor
     if not primary or not primary.partner or (successor and successor.name == primary.partner):
         return None
     caches = memory.caches(Caches)
     if memory.observed.successor and memory.observed.successor.uid == primary.partner_uid:
         caches.is_successor_looked_up = True
-        return None  # The last observation had the successor, so the watch has reported a deletion.
-    if primary.takeover:  # No successor is created any more, so one look-up is enough.
+        return None  # The watch has reported the successor, and then its deletion.
+    if primary.takeover:  # No successor is created any more.
         is_looked_up, caches.is_successor_looked_up = caches.is_successor_looked_up, True
         return None if is_looked_up else primary.partner
     has_just_annotated = caches.step and (
         (caches.step.action, caches.step.name) == (Action.ANNOTATE, primary.name))
-    # This task has just written the name. The creation of the successor fails if the name is in
-    # use, so no look-up is necessary.
+    # This task has just written the name. If the name is in use, the creation fails.
     return primary.partner if primary.partner_uid or not has_just_annotated else None
 
 
 def _history(request: Request, cluster: Cluster, memory: Memory,
              observed: ClientDrivenObserved) -> tuple[Revision, ...] | None:
-    """Return the revisions, beginning with the current template; None if not permitted.
+    """Return the revisions, newest first; None if not permitted.
 
-    Without a primary, the template of the successor is left out, since the update is incomplete.
+    Without a primary, the successor's template is left out.
     """
     controllers = observed.controllers
     if memory.revisions is None:
@@ -437,7 +426,7 @@ def _history(request: Request, cluster: Cluster, memory: Memory,
 
 
 def quota_names(kind: Kind) -> tuple[str, ...]:
-    """Return the names by which a ResourceQuota counts a kind."""
+    """Return the names under which a ResourceQuota counts a kind."""
     if kind.group:
         return (f"count/{kind.resource}.{kind.group}",)
     return kind.resource, f"count/{kind.resource}"

@@ -2,19 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The history of a client-driven controller: a ControllerRevision for each old template. No I/O.
+"""The history of a client-driven controller: a ControllerRevision for each old template.
 
-As in the history of a DaemonSet (pkg/controller/daemon/update.go), equal templates share a
-single ControllerRevision, with the highest number. Unlike there, a ControllerRevision is never
-changed.
+As in the history of a DaemonSet (pkg/controller/daemon/update.go), equal templates share a single
+ControllerRevision with the highest number. The current template is not stored.
 
 The data of a ControllerRevision is a single string, since the API server compares the immutable
 data byte by byte. Another version of the API server might serialize a structured template
-differently, and then reject every patch. A deletion of the controller with --cascade=orphan would
-then never end, since the garbage collector patches the owner reference of the ControllerRevision.
-
-The update stores the old template before the step that discards it. The current template is not
-stored. Its revision number is the highest stored number plus 1.
+differently, and then reject every patch. A deletion with --cascade=orphan would then never end,
+since the garbage collector patches the owner reference of the ControllerRevision.
 """
 
 from __future__ import annotations
@@ -32,35 +28,33 @@ from ...model.template import image_names, images_of, without_label
 from .. import previous, refusals
 from .observed import ClientDrivenObserved, expected_successor
 
-#: The maximum number of stored templates: the default of a Deployment (spec.revisionHistoryLimit).
+#: The default of a Deployment's spec.revisionHistoryLimit.
 LIMIT = 10
 NEEDS = (("apps", "controllerrevisions", ("list", "create", "delete")),)
 
 
 def revisions(controller: Controller, stored: t.Iterable[Json], label_key: str,
               *other_controllers: Controller) -> tuple[Revision, ...]:
-    """Return the revisions of a controller: the current template, then the previous templates.
+    """Return the revisions of the controllers, the current template first.
 
-    Leaves out contested revisions. Includes the revisions that belong to other_controllers.
+    Leaves out contested revisions.
     """
     all_revisions = proven_revisions(stored, controller, *other_controllers)
     contested = contested_revisions(all_revisions)
-    certain = [revision for revision in all_revisions if revision not in contested]
+    certain_revisions = [revision for revision in all_revisions if revision not in contested]
     template = without_label(controller.template, label_key)
-    if certain and certain[0].template == template:
-        return tuple(certain)
-    last = controller.last_rollout
-    if last.get("to") != controller.images:  # Another client has changed the template since.
-        last = {"time": controller.created}
+    if certain_revisions and certain_revisions[0].template == template:
+        return tuple(certain_revisions)
+    record = controller.last_rollout
+    if record.get("to") != controller.images:  # Another client has changed the template since.
+        record = {"time": controller.created}
     number = all_revisions[0].number + 1 if all_revisions else 1
-    return Revision(number, template, fields.text(last, "time"), fields.text(last, "who")), *certain
+    return (Revision(number, template, fields.text(record, "time"), fields.text(record, "who")),
+            *certain_revisions)
 
 
 def proven_revisions(stored: t.Iterable[Json], *controllers: Controller) -> list[Revision]:
-    """Return the ControllerRevisions that the collection has certainly created, newest first.
-
-    The proof is the name, which ends with a hash of owner, number and template.
-    """
+    """Return the revisions whose names prove that the collection has stored them, newest first."""
     uids = {controller.uid for controller in controllers}
     return sorted((revision for revision in map(object_meta.stored_revision, stored)
                    if revision and revision.owner_uid in uids
@@ -69,10 +63,7 @@ def proven_revisions(stored: t.Iterable[Json], *controllers: Controller) -> list
 
 
 def contested_revisions(stored: t.Sequence[Revision]) -> list[Revision]:
-    """Return the revisions that share their number with a revision of a different template.
-
-    At most one of them is genuine, and nothing shows which.
-    """
+    """Return the revisions that share their number but not their template with another."""
     return [revision for revision in stored
             if any(revision.number == duplicate.number and revision.template != duplicate.template
                    for duplicate in stored)]
@@ -82,9 +73,7 @@ def resolved(request: Request, history: t.Sequence[Revision] | None,
              stored: t.Sequence[Revision]) -> Request:
     """Return the request with the template of the revision named by to_revision.
 
-    Raises RolloutError if no revision has the number, or if several revisions with different
-    templates share the number. history: None if not permitted. stored: the proven revisions,
-    including contested ones.
+    Raises RolloutError. history: None if not permitted. stored: includes contested revisions.
     """
     refusals.refuse_contested(request, [revision for revision in stored
                                         if revision.number == request.to_revision])
@@ -101,15 +90,15 @@ def resolved_previous(request: Request, observed: ClientDrivenObserved,
                       history: t.Sequence[Revision] | None) -> Request:
     """Return the request with the number and the template of the revision that `previous` means.
 
-    Returns the request unchanged if the update in progress must be rolled back, or if nothing is
-    left to roll back. Raises RolloutError. history: None if not permitted.
+    Returns the request unchanged if an update in progress must be rolled back, or if nothing is
+    left to do. Raises RolloutError.
     """
     primary, successor = observed.primary, observed.successor
     controller = primary or successor
-    is_begun_by_another = (
+    is_other_update = (
         successor is not None and successor.last_rollout.get("request") != PREVIOUS)
     in_progress = controller is not None and (observed.in_progress or controller.is_updating)
-    if controller is None or (in_progress and (primary is None or is_begun_by_another)):
+    if controller is None or (in_progress and (primary is None or is_other_update)):
         return request
     if history is None:
         raise refusals.unreadable_history(request)
@@ -117,28 +106,27 @@ def resolved_previous(request: Request, observed: ClientDrivenObserved,
         dataclasses.replace(request, to_revision=revision.number, revision=revision.template)
         for revision in history]
     if primary and in_progress:
-        # Admission may have changed the successor's template, so compare the deployment label or
-        # the name: both contain a hash of the request.
+        # Admission may have changed the template, but neither the name nor the deployment label.
         if successor:
-            matching = [
+            matching_candidates = [
                 candidate for candidate in candidates
                 if expected_successor(candidate, primary)[1] == deployment_label(
                     request, successor)]
         else:  # The task was killed before creating the successor.
-            matching = [candidate for candidate in candidates
-                        if expected_successor(candidate, primary)[0] == primary.partner]
-        return matching[0] if matching else request
-    target = previous.requested_revision(request, controller, history)
-    return (request if target is None
-            else dataclasses.replace(request, to_revision=target.number, revision=target.template))
+            matching_candidates = [candidate for candidate in candidates
+                                   if expected_successor(candidate, primary)[0] == primary.partner]
+        return matching_candidates[0] if matching_candidates else request
+    chosen_revision = previous.requested_revision(request, controller, history)
+    return (request if chosen_revision is None else dataclasses.replace(
+        request, to_revision=chosen_revision.number, revision=chosen_revision.template))
 
 
 def stored_after(stored: list[Json] | None, write: Write) -> list[Json] | None:
-    """Return the ControllerRevisions stored after a write of this task; None if unknown."""
+    """Return the ControllerRevisions after a write of this task; None if unknown."""
     if stored is None or write.kind != REVISION:
         return stored
-    remaining = [item for item in stored if item["metadata"]["name"] != write.name]
-    return [*remaining, write.manifest] if isinstance(write, Create) else remaining
+    other_items = [item for item in stored if item["metadata"]["name"] != write.name]
+    return [*other_items, write.manifest] if isinstance(write, Create) else other_items
 
 
 def not_stored_warning(why: str) -> str:
@@ -156,11 +144,10 @@ def is_due(observed: ClientDrivenObserved) -> bool:
 
 def store_step(request: Request, observed: ClientDrivenObserved, primary: Controller,
                successor: Controller) -> Step | None:
-    """Return the next step that changes the history; None if no change is left."""
+    """Return the next step that changes the history, or None."""
     if not observed.keeps_history:
         return None
-    # With next_name, the primary is deleted together with the history that it owns. The revisions
-    # are therefore copied to the successor.
+    # With next_name, the primary and its history are deleted.
     survivor = successor if request.next_name else primary
     successor_template = without_label(successor.template, request.label_key)
     newest_by_template: dict[str, Revision] = {}
@@ -168,28 +155,26 @@ def store_step(request: Request, observed: ClientDrivenObserved, primary: Contro
             observed.history, reverse=True,
             key=lambda revision: (revision.number, revision.owner_uid == survivor.uid)):
         newest_by_template.setdefault(identity.canonical(revision.template), revision)
-    earlier = [revision for revision in newest_by_template.values()
-               if revision.template != successor_template][:LIMIT]
-    # If this update returns to an old revision, a task resuming after a kill has to read it again.
-    retained = [*earlier, *(revision for revision in newest_by_template.values()
+    earlier_revisions = [revision for revision in newest_by_template.values()
+                         if revision.template != successor_template][:LIMIT]
+    # A resumed update to an old revision has to read that revision again.
+    retained_revisions = [*earlier_revisions,
+                          *(revision for revision in newest_by_template.values()
                             if revision.template == successor_template)]
-    for revision in retained:
+    for revision in retained_revisions:
         if revision.owner_uid != survivor.uid:
             write = Create(_manifest(request, survivor, revision))
             return Step(Action.KEEP, write.name, write,
                         after=f"{_images(revision)} as revision {revision.number}")
     for revision in observed.history:
-        if revision.owner_uid == survivor.uid and revision not in retained:
+        if revision.owner_uid == survivor.uid and revision not in retained_revisions:
             return Step(Action.DELETE, revision.name, Delete(revision.name, {}, REVISION),
                         after=f"revision {revision.number}")
     return None
 
 
 def _manifest(request: Request, survivor: Controller, revision: Revision) -> Json:
-    """Return the ControllerRevision that stores a revision for the surviving controller.
-
-    A task that resumes after a kill would use the same name, so it cannot create a second copy.
-    """
+    """Return the ControllerRevision that stores a revision for the surviving controller."""
     name = identity.successor_name(request.name,
                                    _hash(dataclasses.replace(revision, owner_uid=survivor.uid)))
     metadata, data = object_meta.serialize_revision(revision, survivor.uid)
@@ -202,7 +187,7 @@ def _manifest(request: Request, survivor: Controller, revision: Revision) -> Jso
 
 
 def _hash(revision: Revision) -> str:
-    """Return the hash with which the name of the stored revision ends."""
+    """Return the hash at the end of the name of a stored revision."""
     return identity.digest([revision.owner_uid, revision.number, revision.template])
 
 

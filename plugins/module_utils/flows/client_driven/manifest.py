@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The manifest of a successor, the write for a dry run, and the record of an update. No I/O."""
+"""The manifest of a successor, the write for a dry run, and the record of an update."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from ...model.template import labels_of, with_label
 from ..desired import merge_write
 from .observed import ClientDrivenObserved, expected_successor
 
-#: The maximum length of a controller's name at the beginning of a generated name, which may have at
-#: most 253 characters.
+#: Characters of the controller's name in a generated name, which has at most 253 characters.
 MAX_PREFIX = 200
 
 
 def successor_manifest(request: Request, observed: ClientDrivenObserved, primary: Controller,
                        desired: int) -> Json:
-    """Return the manifest of the successor, with the desired template and 0 replicas.
+    """Return the manifest of the successor, with 0 replicas.
 
     desired: the size at the end of the update.
     """
@@ -49,7 +48,7 @@ def successor_manifest(request: Request, observed: ClientDrivenObserved, primary
             {"metadata": {"name": name}, "spec": {"template": template}}), observed.now,
             request=request.fingerprint),
     }
-    copied = {key: text for key, text in annotations.items() if key not in NOT_COPIED}
+    copied_annotations = {key: text for key, text in annotations.items() if key not in NOT_COPIED}
     return {
         "apiVersion": request.kind.api_version,
         "kind": str(request.kind),
@@ -57,7 +56,7 @@ def successor_manifest(request: Request, observed: ClientDrivenObserved, primary
             "name": name,
             "namespace": request.namespace,
             "labels": {**labels, request.label_key: label_value},
-            "annotations": {**copied, **update_annotations},
+            "annotations": {**copied_annotations, **update_annotations},
         },
         "spec": {
             "replicas": 0,
@@ -69,26 +68,20 @@ def successor_manifest(request: Request, observed: ClientDrivenObserved, primary
 
 
 def defined_selector(request: Request) -> Json | None:
-    """Return the labels of the selector in the definition, or None."""
+    """Return the labels of the selector in the definition."""
     selector = request.definition["spec"].get("selector") if request.definition else None
     return selector and request.kind.labels(selector)
 
 
 def rollout_record(outcome: str, before: Controller, after: Controller, now: str,
                    **more_fields: str) -> str:
-    """Return the value of the annotation last-rollout.
-
-    before, after: controllers with the old and with the new images.
-    """
+    """Return the value of the annotation last-rollout."""
     return identity.canonical({"outcome": outcome, "from": before.images, "to": after.images,
                                "time": now, **more_fields})
 
 
 def dry_run_of(request: Request, base: Controller) -> Merge | Create:
-    """Return the write for a dry run that returns the desired template.
-
-    With a definition, the write creates a controller with a generated name.
-    """
+    """Return the write for a dry run that returns the desired template."""
     if request.definition is None:
         return merge_write(request, base)
     spec = request.definition["spec"]

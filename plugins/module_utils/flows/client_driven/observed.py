@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find the primary and its successor among the controllers of the namespace. No I/O."""
+"""Find the primary and its successor among the controllers of the namespace."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from ...model.request import Request
 class ClientDrivenObserved(Observed):
     """The observation of a client-driven update."""
 
-    #: Successors without pods, created in vain since another update began concurrently.
+    #: Successors without pods, created while another update began.
     displaced: tuple[Controller, ...] = ()
     #: The other controllers of an interrupted `kubectl rolling-update` of the primary.
     kubectl_controllers: tuple[Controller, ...] = ()
     #: Whether the update has to store the template of the primary.
     keeps_history: bool = False
-    #: The name of another primary, if the primary is itself the successor of that one.
-    other_primary: str | None = None
+    #: The name of another primary whose successor is this primary.
+    other_primary_name: str | None = None
     #: Whether this task has created the successor.
     is_created_here: bool = False
-    #: The template that a dry run returned for a new successor; None if no decision depends on it.
+    #: The template that a dry run returned for a new successor.
     dry_run_template: Json | None = None
 
     @property
     def controllers(self) -> list[Controller]:
-        """The existing controllers: the primary, then the successor."""
+        """The primary and the successor, if they exist."""
         return [controller for controller in (self.primary, self.successor) if controller]
 
 
 def find(controllers: t.Mapping[str, Controller], request: Request) -> ClientDrivenObserved:
-    """Find the primary and the successor among the controllers of the namespace."""
+    """Find the primary and the successor of a request."""
     primary = controllers.get(request.name)
-    # Any user with annotate permission can name a partner, so the controller's name must match too.
+    # Any user with annotate permission can name a partner, so the name must match too.
     partners = sorted((controller for controller in partners_of(controllers, request.name)
                        if not controller.owner and controller.is_named_for(request.name)),
                       key=lambda controller: controller.name)
@@ -51,12 +51,12 @@ def find(controllers: t.Mapping[str, Controller], request: Request) -> ClientDri
         primary=primary, successor=successor, displaced=_displaced(primary, partners),
         kubectl_controllers=(_kubectl_controllers(controllers, request.name)
                              if primary or not successor else ()),
-        other_primary=primary.primary(controllers) if primary else None)
+        other_primary_name=primary.primary(controllers) if primary else None)
 
 
 @cache_last_call
 def expected_successor(request: Request, primary: Controller) -> tuple[str, str]:
-    """Return the name of the successor for a request, and the value of its deployment label."""
+    """Return the name of the successor, and the value of its deployment label."""
     content = request.content(primary.template, primary.selector)
     value = identity.label_value(content, deployment_label(request, primary))
     return request.next_name or identity.successor_name(primary.name, value), value
@@ -65,13 +65,12 @@ def expected_successor(request: Request, primary: Controller) -> tuple[str, str]
 def mismatch(request: Request, primary: Controller, controller: Controller) -> str:
     """Return why a controller is not the successor of the primary, or "".
 
-    At least one of the two controllers must have the name and the uid of the other in its
-    annotations, and no annotation of either may contradict this. Since any user with annotate
-    permission can write annotations, the name and the selector must be those of a successor, too.
+    Any user with annotate permission can write annotations, so the name and the selector must match
+    too.
     """
     pairs = ((controller.partner, primary.name), (controller.partner_uid, primary.uid),
              (primary.partner, controller.name), (primary.partner_uid, controller.uid))
-    is_contradicted = any(annotation not in (None, fact) for annotation, fact in pairs)
+    is_contradicted = any(recorded not in (None, actual) for recorded, actual in pairs)
     is_confirmed = ((controller.partner and controller.partner_uid)
                     or (primary.partner and primary.partner_uid))
     if controller.owner:
@@ -112,11 +111,7 @@ def _names_of_successor(request: Request, primary: Controller | None,
 
 
 def _displaced(primary: Controller | None, partners: list[Controller]) -> tuple[Controller, ...]:
-    """Return the successors that were created in vain, and never had pods.
-
-    If several clients begin an update at the same time, each may create a successor. A successor
-    with generation 1 was never scaled up.
-    """
+    """Return the successors that never had pods and that the primary does not name."""
     if primary is None or primary.partner is None:
         return ()
     return tuple(partner for partner in partners
@@ -127,10 +122,7 @@ def _displaced(primary: Controller | None, partners: list[Controller]) -> tuple[
 
 def _kubectl_controllers(controllers: t.Mapping[str, Controller],
                          primary_name: str) -> tuple[Controller, ...]:
-    """Return the other controllers of an interrupted `kubectl rolling-update` of the primary.
-
-    If the primary exists, it must also have annotations of kubectl.
-    """
+    """Return the other controllers of an interrupted `kubectl rolling-update` of the primary."""
     primary = controllers.get(primary_name)
     if primary is None:
         return tuple(sorted(

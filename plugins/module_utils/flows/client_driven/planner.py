@@ -2,13 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state table of a client-driven update: the next step for an observation. No I/O.
+"""The state table of a client-driven update: the next step for an observation.
 
-The functions keep no state between two calls, so a task that resumes after a kill plans the same
-steps.
-
-Comments of the form `| ... |` are the rows of the table in docs/concepts/how-it-works.md, in the
-same order.
+Comments of the form `| ... |` are the rows of the table in docs/concepts/how-it-works.md.
 """
 
 from __future__ import annotations
@@ -50,7 +46,7 @@ from . import evidence, history, refusals, size
 from .manifest import rollout_record, successor_manifest
 from .observed import ClientDrivenObserved, expected_successor
 
-#: An unknown number of terminating pods: so high that no surge allows another pod.
+#: Stands for an unknown number: no surge allows this many terminating pods.
 UNKNOWN_TERMINATING = Terminating(2**31)
 
 
@@ -62,15 +58,14 @@ def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
         if primary.is_deleting and successor and successor.partner_uid == primary.uid:
             if request.undoes:
                 refuse_deleting(request, primary, refusals.finish_command(request, successor))
-            # After the deletion, the rows without a primary apply. With next_name, the update
-            # itself deletes the empty primary.
+            # With next_name, the update itself deletes the empty primary.
             is_planned = not primary.replicas and not successor.is_named_for(request.name)
             return wait_for_deletion(primary, "" if is_planned else "another client deletes it")
         refusals.refuse_deleting_or_closed(request, primary, successor)
-        refusals.refuse_successor(request, observed.other_primary)
+        refusals.refuse_successor(request, observed.other_primary_name)
     if observed.kubectl_controllers:
         raise refusals.interrupted_kubectl(request, observed)
-    # If two clients begin an update at once, one of them creates a successor in vain.
+    # If two clients begin an update at once, each may create a successor.
     if observed.displaced:
         return _delete(observed.displaced[0])
     if request.undoes or _needs_rollback(request, observed):
@@ -81,11 +76,11 @@ def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
 def depends_on_terminating(request: Request, observed: ClientDrivenObserved) -> bool:
     """Return whether the next step depends on the number of terminating pods."""
     try:
-        plans = [plan(request, dataclasses.replace(observed, terminating=terminating))
-                 for terminating in (NONE_TERMINATING, UNKNOWN_TERMINATING)]
+        decisions = [plan(request, dataclasses.replace(observed, terminating=terminating))
+                     for terminating in (NONE_TERMINATING, UNKNOWN_TERMINATING)]
     except RolloutError:
         return False
-    return plans[0] != plans[1]
+    return decisions[0] != decisions[1]
 
 
 def _forward(request: Request, observed: ClientDrivenObserved) -> Decision:
@@ -150,17 +145,16 @@ def _with_both(request: Request, observed: ClientDrivenObserved, primary: Contro
     if not evidence.match(request, observed).is_result:
         raise refusals.another_update(request, successor, primary)
     desired = size.final_size(request, observed, primary, successor)
-    # pause_at limits the number of new pods, but never removes existing new pods.
     target = max(pause_at(request, desired), successor.replicas)
-    # The annotation of a pause at another number of pods is removed.
+    # An annotation of a pause at another number of pods is removed.
     paused = primary.paused if primary.paused == target else None
     # | yes | yes | annotations are missing | annotate the primary, then the successor |
-    if step := _annotate(observed, primary, successor, desired, forward=True, paused=paused):
+    if step := _annotate(observed, primary, successor, desired, is_forward=True, paused=paused):
         return step
     # | yes | yes | the sizes are not reached | scale one of them, or wait |
     minimum = desired if request.keeps_old else desired - target
-    if decision := _roll(request, observed, grows=successor, shrinks=primary, desired=desired,
-                         target=target, minimum=minimum):
+    if decision := _scale(request, observed, grows=successor, shrinks=primary, desired=desired,
+                          target=target, minimum=minimum):
         return decision
     # | yes | yes | `pause_at` is reached | annotate the primary: paused; done |
     if request.pause_at and desired:
@@ -197,14 +191,14 @@ def _roll_back(request: Request, observed: ClientDrivenObserved) -> Decision:
     if successor.is_deleting:
         return wait_for_deletion(successor)
     desired = size.final_size(request, observed, primary, successor)
-    return (_annotate(observed, primary, successor, desired, forward=False, paused=None)
-            or _roll(request, observed, grows=primary, shrinks=successor, desired=desired,
-                     target=desired, minimum=0)
+    return (_annotate(observed, primary, successor, desired, is_forward=False, paused=None)
+            or _scale(request, observed, grows=primary, shrinks=successor, desired=desired,
+                      target=desired, minimum=0)
             or _delete(successor))
 
 
 def pause_at(request: Request, desired: int) -> int:
-    """Return the number of new pods at which the task ends: `desired`, or less with pause_at."""
+    """Return the number of new pods at which the task ends."""
     if request.pause_at is None:
         return desired
     return min(desired, request.pause_at.resolve(desired, round_up=True))
@@ -220,18 +214,14 @@ def _pause(primary: Controller, successor: Controller, target: int, desired: int
 
 
 def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller) -> Step:
-    """Return the step that annotates the primary or, if it is annotated, creates the successor.
-
-    The patch tests that the annotations are unchanged. If two clients begin an update at the same
-    time, the API server therefore rejects one patch.
-    """
+    """Return the step that annotates the primary or, if it is annotated, creates the successor."""
     refusals.refuse_matching_selector(request, primary.selector)
     name, label = expected_successor(request, primary)
     refusals.refuse_label_in_use(request, primary)
     if request.next_name is None:
         template = with_label(observed.desired or {}, request.label_key, label)
         refusals.refuse_selector_mismatch(request, primary, template, name)
-    # If another client has deleted a successor, the primary may be scaled down already.
+    # The primary may be scaled down already, for a successor that another client has deleted.
     desired = max(primary.replicas, size.final_size(request, observed, primary))
     manifest = successor_manifest(request, observed, primary, desired)
     refusals.refuse_without_room(request, primary, Controller.from_api(manifest), desired)
@@ -245,17 +235,14 @@ def _begin(request: Request, observed: ClientDrivenObserved, primary: Controller
 
 
 def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Controller,
-              desired: int, *, forward: bool, paused: int | None) -> Step | None:
-    """Return the step that writes the direction and the sizes into annotations of a controller.
+              desired: int, *, is_forward: bool, paused: int | None) -> Step | None:
+    """Return the step that annotates a controller with the direction and the sizes, or None.
 
-    Returns None if both controllers have these annotations.
-
-    The primary is annotated first, so the successor never has the new direction while the primary
-    still has the old one. Every later write tests these annotations, so of two clients with
-    opposite requests, only one can change sizes.
+    The primary comes first, so the successor never has a newer direction. Every later write tests
+    these annotations, so only one of two clients with opposite requests can change sizes.
     """
-    outcome = "updating" if forward else "rolling back"
-    grows = successor if forward else primary
+    outcome = "updating" if is_forward else "rolling back"
+    grows = successor if is_forward else primary
     for controller, partner in ((primary, successor), (successor, primary)):
         goal = desired if controller is grows else 0
         annotations = {PARTNER: partner.name, PARTNER_UID: partner.uid,
@@ -276,22 +263,20 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
     return None
 
 
-def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller,
-          shrinks: Controller, desired: int, target: int, minimum: int) -> Decision | None:
+def _scale(request: Request, observed: ClientDrivenObserved, *, grows: Controller,
+           shrinks: Controller, desired: int, target: int, minimum: int) -> Decision | None:
     """Return the next scale step, or a wait; None if both controllers have their final size.
 
-    target: the final size of the growing controller. minimum: that of the shrinking controller.
-
-    With pod_replacement_policy=TerminationComplete, terminating pods count towards the ceiling
-    (desired size plus surge), and the update is complete only after their deletion (KEP-5882).
+    target: the final size of `grows`. minimum: the final size of `shrinks`. With
+    pod_replacement_policy=TerminationComplete, terminating pods count as existing (KEP-5882).
     """
     surge, unavailable = budgets.surge_and_unavailable(request, observed.budgets, desired)
     budgets.refuse_blocking_budgets(request, observed.budgets, desired, surge, unavailable)
     pending_deletions = _pending_deletions(request, grows)
 
     def allowed_size(terminating: int) -> int:
-        pods = shrinks.max_pods + pending_deletions + terminating
-        return min(target, grow_to(desired=desired, surge=surge, shrinking_pods=pods))
+        other_pods = shrinks.max_pods + pending_deletions + terminating
+        return min(target, grow_to(desired=desired, surge=surge, shrinking_pods=other_pods))
 
     if grows.replicas > desired:
         return scale(grows, desired)
@@ -318,7 +303,7 @@ def _roll(request: Request, observed: ClientDrivenObserved, *, grows: Controller
 def _pending_deletions(request: Request, controller: Controller) -> int:
     """Return the number of pods that the controller manager has yet to delete after a scale-down.
 
-    They count like terminating pods, whose list may not contain them yet.
+    The list of terminating pods may not contain them yet.
     """
     if not request.waits_for_termination:
         return 0
@@ -326,16 +311,14 @@ def _pending_deletions(request: Request, controller: Controller) -> int:
             else UNKNOWN_TERMINATING.count)
 
 
-def _grow_alone(request: Request, observed: ClientDrivenObserved, controller: Controller,
-                desired: int, action: Action) -> Decision | None:
-    """Return the step that scales up a controller after the deletion of the partner, or a wait.
-
-    Returns None if the controller has the desired size.
-    """
+def _grow_without_partner(request: Request, observed: ClientDrivenObserved,
+                          controller: Controller, desired: int, action: Action) -> Decision | None:
+    """Return the step that scales up a controller, or a wait; None if it has the desired size."""
     surge, _unavailable = budgets.surge_and_unavailable(request, observed.budgets, desired)
-    pods = _pending_deletions(request, controller) + observed.terminating.count
-    if controller.replicas < (limit := grow_to(desired=desired, surge=surge, shrinking_pods=pods)):
-        return scale(controller, limit, action)
+    terminating = _pending_deletions(request, controller) + observed.terminating.count
+    if controller.replicas < (
+            grown_size := grow_to(desired=desired, surge=surge, shrinking_pods=terminating)):
+        return scale(controller, grown_size, action)
     if controller.replicas >= desired:
         return None
     return handover.wait(f"{controller.name} {controller.available}/{desired} available", observed)
@@ -351,7 +334,7 @@ def _finish_successor(request: Request, observed: ClientDrivenObserved,
                       successor: Controller) -> Decision:
     """Return the next step of an update with next_name, after the deletion of the primary."""
     desired = size.final_size(request, observed, successor)
-    if decision := _grow_alone(request, observed, successor, desired, Action.SCALE):
+    if decision := _grow_without_partner(request, observed, successor, desired, Action.SCALE):
         return decision
     if not successor.is_settled:
         return Wait(f"{successor.name} {successor.available}/{successor.replicas} available")
@@ -365,13 +348,12 @@ def _restore_primary(request: Request, observed: ClientDrivenObserved, primary: 
                      outcome: str | None) -> Decision | None:
     """Return the next step that restores the primary after the deletion of the successor.
 
-    Returns None if the primary has no annotations of an update. outcome: the outcome in the new
-    record; with None, no record is written.
+    Without an outcome, no record is written.
     """
     if not primary.is_updating:
         return None
     desired = size.final_size(request, observed, primary)
-    if decision := _grow_alone(request, observed, primary, desired, Action.RESTORE):
+    if decision := _grow_without_partner(request, observed, primary, desired, Action.RESTORE):
         return decision
     if not primary.is_settled:
         return Wait(f"{primary.name} {primary.available}/{primary.replicas} available")
@@ -385,7 +367,7 @@ def _restore_primary(request: Request, observed: ClientDrivenObserved, primary: 
 
 
 def _request_field(controller: Controller) -> dict[str, str]:
-    """Return the field `request` for the record of a rollback to `previous`, else {}."""
+    """Return the field `request` of the record of a rollback to `previous`."""
     return {"request": PREVIOUS} if controller.last_rollout.get("request") == PREVIOUS else {}
 
 
@@ -400,7 +382,7 @@ def _remove_annotations(controller: Controller, record: str | None, after: str,
 
 
 def _needs_rollback(request: Request, observed: ClientDrivenObserved) -> bool:
-    """Return whether a task with to_revision must first roll back the update in progress."""
+    """Return whether a task with to_revision must first roll back another update."""
     primary, successor = observed.primary, observed.successor
     return bool(request.revision and primary and successor and not handover.is_under_way(observed)
                 and not evidence.match(request, observed).is_result)

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The errors of client-driven updates, with the next commands. No I/O.
-
-Each function refuse_...() raises RolloutError if its condition is met.
-"""
+"""The errors of client-driven updates. Each function refuse_...() raises RolloutError."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ from .observed import ClientDrivenObserved, mismatch
 
 def refuse_deleting_or_closed(request: Request, primary: Controller,
                               successor: Controller | None) -> None:
-    """Refuse a primary that is being deleted, or that is closed without the takeover annotation."""
+    """Refuse a primary that is being deleted, or closed without the takeover annotation."""
     refusals.refuse_deleting(request, primary)
     if (handover.is_closed(primary) and not primary.has_takeover
             and not (successor and successor.takeover)):
@@ -62,7 +59,7 @@ def refuse_selector_mismatch(request: Request, primary: Controller, template: Js
                              next_name: str) -> None:
     """Refuse an immutable selector that does not match the new pods.
 
-    After the handover, the controller manager would release these pods.
+    The controller manager would release these pods after the handover.
     """
     labels = template["metadata"].get("labels") or {}
     if (not primary.kind.may_change_selector
@@ -76,7 +73,7 @@ def refuse_selector_mismatch(request: Request, primary: Controller, template: Js
 
 def refuse_another_request(request: Request, observed: ClientDrivenObserved,
                            successor: Controller) -> None:
-    """After the primary's deletion, refuse a request that did not begin the update in progress."""
+    """Refuse a request that did not begin the update in progress, after the primary's deletion."""
     if (not evidence.match(request, observed).is_result
             or request.next_name not in (None, successor.name)):
         raise another_update(request, successor)
@@ -92,22 +89,18 @@ def refuse_without_room(request: Request, primary: Controller, successor: Contro
                         desired: int) -> None:
     """Refuse a primary without room for the annotations of the handover.
 
-    Without this check, the API server would reject these annotations when a rollback is no longer
-    possible.
+    The API server would reject these annotations when a rollback is no longer possible.
     """
     takeover = handover.takeover_annotation(request, successor, desired, primary.images)
-    uid = "x" * 36  # The uid of the successor is not known yet, and no other value is longer.
-    written = {**dict.fromkeys(UPDATE_ANNOTATIONS, uid), PARTNER: successor.name,
-               TAKEOVER: identity.canonical(takeover) + uid}
+    uid = "x" * 36  # The uid of the successor is not known yet. No other value is longer.
+    annotations = {**dict.fromkeys(UPDATE_ANNOTATIONS, uid), PARTNER: successor.name,
+                   TAKEOVER: identity.canonical(takeover) + uid}
     for controller in (primary, successor):
-        refusals.refuse_without_room(request, primary, {**controller.annotations, **written})
+        refusals.refuse_without_room(request, primary, {**controller.annotations, **annotations})
 
 
 def refuse_label_in_use(request: Request, primary: Controller) -> None:
-    """Refuse a deployment_label_key that the pods already have.
-
-    The update would change the value of the label, which a Service may select.
-    """
+    """Refuse a deployment_label_key that the pods already have, since a Service may select it."""
     value = deployment_label(request, primary)
     if (request.label_key != DEPLOYMENT_LABEL and value is not None
             and not identity.is_label_value(value)):
@@ -117,7 +110,7 @@ def refuse_label_in_use(request: Request, primary: Controller) -> None:
 
 
 def refuse_successor(request: Request, primary_name: str | None) -> None:
-    """Refuse a controller that is itself the successor of another controller, `primary_name`."""
+    """Refuse a controller that is the successor of another controller."""
     if primary_name:
         raise RolloutError(
             f"it is the temporary successor of {primary_name}: use name={primary_name}",
@@ -139,7 +132,7 @@ def refuse_matching_selector(request: Request, primary_selector: Json) -> None:
 
 
 def refuse_mismatch(request: Request, primary: Controller, successor: Controller) -> None:
-    """Refuse the controller found as the successor if mismatch() returns a reason."""
+    """Refuse a successor that does not belong to this update."""
     reason = mismatch(request, primary, successor)
     if not reason:
         return
@@ -147,8 +140,9 @@ def refuse_mismatch(request: Request, primary: Controller, successor: Controller
     advice: tuple[str, ...] = (
         "inspect it:", f"{get_command} {successor.name} -o yaml",
         "delete it only if its pods are not needed, or set another next_name")
-    is_named = successor.name == request.next_name or successor.is_named_for(primary.name)
-    if primary.partner == successor.name and not is_named:  # Only annotations name the successor.
+    has_expected_name = successor.name == request.next_name or successor.is_named_for(primary.name)
+    # Only annotations name the successor.
+    if primary.partner == successor.name and not has_expected_name:
         advice = ("inspect both:", f"{get_command} {primary.name} {successor.name} -o yaml",
                   "if it was the next_name of this update:",
                   request.command(next_name=successor.name),
@@ -163,7 +157,7 @@ def refuse_mismatch(request: Request, primary: Controller, successor: Controller
 
 def another_update(request: Request, successor: Controller,
                    primary: Controller | None = None) -> RolloutError:
-    """Return the error for a request while the update of another request is in progress."""
+    """Return the error for a request during the update of another request."""
     message = (f"another update is in progress: to {image_names(successor.images)} "
                f"({successor.name}, {successor.available} of {successor.replicas} available); "
                "finish it")
@@ -184,17 +178,16 @@ def finish_command(request: Request, successor: Controller) -> str:
 
 
 def _next_name(request: Request, successor: Controller) -> str | None:
-    """Return the name of the successor; None for a generated name."""
     return None if successor.is_named_for(request.name) else successor.name
 
 
 def nothing_to_roll_back(request: Request, observed: ClientDrivenObserved,
                          primary: Controller) -> RolloutError:
-    """Return the error for a rollback if no update is in progress."""
-    current = without_label(primary.template, request.label_key)
-    before = next((revision for revision in observed.history if revision.template != current),
-                  None)
-    return refusals.nothing_to_roll_back(request, before)
+    """Return the error for a rollback without an update in progress."""
+    current_template = without_label(primary.template, request.label_key)
+    previous_revision = next((revision for revision in observed.history
+                              if revision.template != current_template), None)
+    return refusals.nothing_to_roll_back(request, previous_revision)
 
 
 def interrupted_kubectl(request: Request, observed: ClientDrivenObserved) -> RolloutError:
@@ -209,8 +202,8 @@ def interrupted_kubectl(request: Request, observed: ClientDrivenObserved) -> Rol
             where=request.where,
             next_command=(f"{request.kubectl} annotate rc {arguments} {KUBECTL_SOURCE}-",
                           f"then update {names}"))
-    size = object_meta.kubectl_original(primary.annotations)
-    # Suggest the deletion only if both controllers name each other.
+    original_size = object_meta.kubectl_original(primary.annotations)
+    # Suggest a deletion only if both controllers name each other.
     is_proven = (names == object_meta.kubectl_next(primary.annotations)
                  and all(object_meta.kubectl_source(controller.annotations)
                          == (request.name, primary.uid) for controller in controllers))
@@ -219,7 +212,7 @@ def interrupted_kubectl(request: Request, observed: ClientDrivenObserved) -> Rol
         "same kubectl command, or roll back by hand",
         where=request.where,
         next_command=(f"{request.kubectl} scale rc {request.name} "
-                      f"--replicas={primary.replicas if size is None else size}",
+                      f"--replicas={primary.replicas if original_size is None else original_size}",
                       f"{request.kubectl} {'delete' if is_proven else 'get'} rc {arguments}",
                       f"{request.kubectl} annotate rc {request.name} {KUBECTL_NEXT}- "
                       f"{KUBECTL_ORIGINAL}-"),

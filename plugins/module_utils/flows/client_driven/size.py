@@ -2,14 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The number of replicas at the end of an update, from the annotations of its first step. No I/O.
+"""The number of replicas at the end of an update, from the annotations of its first step.
 
-A user with annotate permission on one of the controllers can write any number into its annotations.
-A number is therefore trusted only in three cases:
-
-- Both controllers record the number.
-- This task has observed the number before the update.
-- The number is at most the sum of the controllers' replicas, surge and unavailable pods.
+A user with annotate permission can write any number. A number is therefore trusted only if both
+controllers record it, if this task has observed it before the update, or if it is at most the sum
+of the controllers' replicas, surge and unavailable pods.
 """
 
 from __future__ import annotations
@@ -22,22 +19,19 @@ from ...model.request import Request
 
 
 def final_size(request: Request, observed: Observed, *controllers: Controller) -> int:
-    """Return the size at the end of the update. Raises RolloutError if the size is uncertain.
-
-    Without annotations, the size is the sum of the controllers' replicas.
-    """
-    requested = sum(controller.replicas for controller in controllers)
-    recorded = _recorded_sizes(*controllers)
+    """Return the size at the end of the update. Raises RolloutError if it is uncertain."""
+    replicas = sum(controller.replicas for controller in controllers)
+    recorded_sizes = _recorded_sizes(*controllers)
     size = final_size_or_none(request, observed, *controllers)
     if size is None:
-        controller, number = recorded[0]
+        controller, number = recorded_sizes[0]
         raise RolloutError(
             f"its size at the start of the update is uncertain: an annotation of {controller.name} "
-            f"records {number}, and the controllers now request {requested} pods",
+            f"records {number}, and the controllers now request {replicas} pods",
             where=request.where,
             next_command=(f"if {number} is right:",
                           f"{request.kubectl} scale {request.kind.short} {controllers[0].name} "
-                          f"--replicas={controllers[0].replicas + number - requested}",
+                          f"--replicas={controllers[0].replicas + number - replicas}",
                           "if not:",
                           f"{request.kubectl} annotate {request.kind.short} {controller.name} "
                           f"{ORIGINAL}- {DESIRED}-",
@@ -48,22 +42,18 @@ def final_size(request: Request, observed: Observed, *controllers: Controller) -
 def final_size_or_none(request: Request, observed: Observed,
                        *controllers: Controller) -> int | None:
     """Return the size at the end of the update, or None if it is uncertain."""
-    requested = sum(controller.replicas for controller in controllers)
-    numbers = [number for _controller, number in _recorded_sizes(*controllers)]
-    if len(numbers) == 2 and numbers[0] == numbers[1]:
-        return numbers[0]
-    # If the controllers do not agree, the greatest trusted number is the size.
-    maximum = requested + sum(budgets.surge_and_unavailable(request, observed.budgets, requested))
-    return max((number for number in numbers if number <= maximum or number == observed.size),
-               default=None) if numbers else requested
+    replicas = sum(controller.replicas for controller in controllers)
+    sizes = [size for _controller, size in _recorded_sizes(*controllers)]
+    if len(sizes) == 2 and sizes[0] == sizes[1]:
+        return sizes[0]
+    maximum = replicas + sum(budgets.surge_and_unavailable(request, observed.budgets, replicas))
+    return max((size for size in sizes if size <= maximum or size == observed.size),
+               default=None) if sizes else replicas
 
 
 def _recorded_sizes(*controllers: Controller) -> list[tuple[Controller, int]]:
-    """Return pairs (controller, size in its annotations).
-
-    These are the original sizes or, if no controller records one, the desired sizes except 0.
-    """
-    recorded = [(controller, controller.original) for controller in controllers
-                if controller.original is not None]
-    return recorded or [(controller, controller.desired) for controller in controllers
-                        if controller.desired]
+    """Return the original sizes or, without any, the desired sizes except 0."""
+    original_sizes = [(controller, controller.original) for controller in controllers
+                      if controller.original is not None]
+    return original_sizes or [(controller, controller.desired) for controller in controllers
+                              if controller.desired]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The status of a client-driven update. No I/O."""
+"""The status of a client-driven update."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .observed import ClientDrivenObserved
 
 def phase_of(primary: Controller | None,
              successor: Controller | None) -> tuple[str, str | None]:
-    """Return the phase and the direction of the update (see RolloutStatus)."""
+    """Return the phase and the direction in RolloutStatus."""
     if primary and primary.has_takeover:
         return "taking_over", "forward"
     if primary and (primary.is_updating or (successor and successor.partner == primary.name)):
@@ -30,8 +30,10 @@ def phase_of(primary: Controller | None,
 def status_of_pods(observed: ClientDrivenObserved, phase: str) -> RolloutStatus:
     """Return a status with only the fields about pods."""
     primary, successor, controllers = observed.primary, observed.successor, observed.controllers
-    growing = next((controller for controller in reversed(controllers) if controller.desired), None)
-    grows = primary if handover.is_under_way(observed) else growing or primary or successor
+    growing_controller = next(
+        (controller for controller in reversed(controllers) if controller.desired), None)
+    grows = (primary if handover.is_under_way(observed)
+             else growing_controller or primary or successor)
     return RolloutStatus(
         survivor=None, old=Side.of(primary) if primary else None,
         new=Side.of(successor) if successor else None, grows=grows,
@@ -43,7 +45,7 @@ def status_of_pods(observed: ClientDrivenObserved, phase: str) -> RolloutStatus:
 
 
 def goal_of(request: Request, observed: ClientDrivenObserved) -> int:
-    """Return the size at the end of the update. At least one controller must exist."""
+    """Return the size at the end of the update."""
     controllers = observed.controllers
     is_recorded = any(controller.original is not None for controller in controllers)
     goal = size.final_size_or_none(request, observed, *controllers) if is_recorded else None

@@ -4,14 +4,12 @@
 
 """End a module with an error if its Python is too old to parse the other files.
 
-The modules import this file first. Use only the syntax of Python 3.6 here, which an old Python can
-parse.
+Use only the syntax of Python 3.6 here.
 """
 
 import json
 import sys
 
-#: The oldest supported version of Python.
 OLDEST = (3, 9)
 
 if sys.version_info < OLDEST:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the rollouts of controllers, for the modules that do not change a controller."""
+"""Read the rollouts of controllers."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if t.TYPE_CHECKING:
 
 def read_status(flow: Flow, request: Request,
                 gateway: KubernetesGateway) -> tuple[Request, Observed, RolloutStatus]:
-    """Return the request, the observation of its controller, and the status of the rollout.
+    """Return the request for the primary, its observation, and the status of the rollout.
 
-    If the request names a successor, the returned request names its primary. Raises RolloutError.
+    Raises RolloutError.
     """
     request = dataclasses.replace(request, name=primary_name(gateway.controllers(), request.name))
     controller = gateway.controllers().get(request.name)
@@ -43,7 +43,7 @@ def read_status(flow: Flow, request: Request,
 
 
 class Overview:
-    """The rollouts of the controllers of one kind, for the module rolling_update_info."""
+    """The rollouts of the controllers of one kind."""
 
     def __init__(self, flow: Flow, request: Request, gateway: KubernetesGateway,
                  params: Json) -> None:
@@ -53,7 +53,7 @@ class Overview:
         self._migrations = _migrations(flow, request, gateway)
 
     def rollouts(self) -> list[Json]:
-        """Return the entries of the result key rollouts, in the order of the names."""
+        """Return the entries of the result key rollouts."""
         names = sorted({primary_name(self._controllers, name) for name in self._names()})
         controller = self._controllers.get(names[0]) if self._params["name"] and names else None
         revisions = _revisions(self._flow, self._request, self._gateway, controller)
@@ -66,9 +66,9 @@ class Overview:
         if names:
             return names
         label_selectors, field_selectors = (params.get(option) or () for option in fleet.SELECTORS)
-        selected = (self._gateway.names(label_selectors, field_selectors)
-                    if label_selectors or field_selectors else controllers)
-        names = [name for name, controller in controllers.items() if name in selected
+        selected_names = (self._gateway.names(label_selectors, field_selectors)
+                          if label_selectors or field_selectors else controllers)
+        names = [name for name, controller in controllers.items() if name in selected_names
                  and not controller.is_part_of_owner]
         return names + [name for name, migration in self._migrations.items()
                         if name not in controllers
@@ -84,45 +84,42 @@ class Overview:
         if not (observed.primary or observed.successor or migration):
             return None
         status = flow.status(request, observed)
-        resume, rollback = flow.commands(request, observed)
+        resume_command, rollback_command = flow.commands(request, observed)
         kind = request.kind
         if migration:
             status = migration.status(status, self._gateway)
-            resume, rollback = migration.commands(observed.primary)
+            resume_command, rollback_command = migration.commands(observed.primary)
             kind = kind if controller else migration.request.kind
         pods = {"pods": _pods(self._gateway, status)} if self._params.get("pods") else {}
         return {"namespace": request.namespace, "name": name, "kind": str(kind),
                 **report.rollout(status),
-                "resume_command": resume, "rollback_command": rollback,
+                "resume_command": resume_command, "rollback_command": rollback_command,
                 "history": report.history(observed.history), **pods}
 
 
 def _migrations(flow: Flow, request: Request,
                 gateway: KubernetesGateway) -> dict[str, MigrationInProgress]:
-    """Return the migrations in progress by the name of the controller that is migrated.
+    """Return the migrations in progress, by the name of the migrated controller.
 
-    A controller of the requested kind that takes part in a migration has an entry, too.
+    Their controllers of the requested kind are also keys.
     """
     kind = request.kind
     if not flow.takes_part_in_migrations:
         return {}
-    in_progress = migrations(gateway.migrations() or (), request)
-    return ({migration.request.name: migration for migration in in_progress}
-            | {migration.names[kind]: migration for migration in in_progress
+    current_migrations = migrations(gateway.migrations() or (), request)
+    return ({migration.request.name: migration for migration in current_migrations}
+            | {migration.names[kind]: migration for migration in current_migrations
                if kind in migration.names})
 
 
 def primary_name(controllers: t.Mapping[str, Controller], name: str) -> str:
-    """Return the name of the primary if `name` belongs to a successor, else `name` itself."""
+    """Return the name of the primary of a successor, or any other name unchanged."""
     return (name in controllers and controllers[name].primary(controllers)) or name
 
 
 def _revisions(flow: Flow, request: Request, gateway: KubernetesGateway,
                controller: Controller | None) -> dict[str, list[Json]]:
-    """Return the ControllerRevisions, by the uid of the controller that owns them.
-
-    If `controller` is None, the result is for all controllers.
-    """
+    """Return the ControllerRevisions of one controller or of all, by uid of the owner."""
     revisions: dict[str, list[Json]] = {}
     if flow.optional_permissions(request):
         for item in gateway.revisions([controller.uid] if controller else []) or []:

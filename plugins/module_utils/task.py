@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The functions that the modules and the action plugins run: options in, result out.
-
-All of module_utils is private to this collection and may change in any release.
-"""
+"""Run the modules. All of module_utils is private to this collection."""
 
 from __future__ import annotations
 
@@ -56,20 +53,17 @@ INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
 INFO_EXCLUSIVE = [("name", "names", selectors) for selectors in fleet.SELECTORS]
 ANALYSIS_OPTIONS: Json = (connection.ARGUMENT_SPEC | prometheus.ARGUMENT_SPEC
                           | analyses.ARGUMENT_SPEC)
-#: The environment variable that passes Request.job_template from an action plugin to its module.
+#: An environment variable. An action plugin sets it to Request.job_template.
 JOB_TEMPLATE = "BATON_JOB_TEMPLATE"
 TRAFFIC_OPTIONS: Json = connection.ARGUMENT_SPEC | traffic_request.ARGUMENT_SPEC
-#: The argument spec of each function of this file that runs a module.
+#: Argument specs by function of this file.
 OPTIONS = {"update": UPDATE_OPTIONS, "migrate": MIGRATION_OPTIONS, "info": INFO_OPTIONS,
            "analysis": ANALYSIS_OPTIONS, "traffic": TRAFFIC_OPTIONS}
 
 
 def result_or_error(entry_point: t.Callable[[Json], Json | None], params: Json,
                     warn: t.Callable[[str], None]) -> Json | None:
-    """Return the result of a function such as update(), or its error as a failed result.
-
-    Secrets are removed. warn: called with each warning.
-    """
+    """Return the result or the error of a function like update(), without secrets."""
     try:
         result = entry_point(params)
     except RolloutError as error:
@@ -80,10 +74,9 @@ def result_or_error(entry_point: t.Callable[[Json], Json | None], params: Json,
         result = InternalError.from_exception(exception).as_result() | {"failed": True}
     if result is None:
         return None
-    # remove_values() also replaces booleans, so restore them, as AnsibleModule does.
+    # remove_values() also replaces booleans.
     booleans = {key: value for key, value in result.items() if isinstance(value, bool)}
-    # Texts from the cluster are already escaped, except in data such as templates. Ansible warns of
-    # types such as Kind in a registered result, hence str().
+    # Templates are not escaped yet. Ansible warns of a subclass of str, for example Kind.
     visible_result: Json = map_texts(
         remove_values(result, _secrets(params)),
         lambda text: escape_unprintable(str(text), allowed="\n\t")) | booleans
@@ -93,25 +86,24 @@ def result_or_error(entry_point: t.Callable[[Json], Json | None], params: Json,
 
 
 def invocation(params: Json) -> Json:
-    """Return the value of the result key invocation: the options of the task, without secrets."""
+    """Return the value of the result key invocation, without secrets."""
     arguments = {"module_args": secrets.visible_params(params)}
     visible_arguments: Json = remove_values(arguments, _secrets(params))
     return visible_arguments
 
 
-def _not_installed(missing: ImportError) -> RolloutError:
-    """Return the error for a missing Python package, in the words of Ansible's modules."""
+def _not_installed(error: ImportError) -> RolloutError:
     from ansible.module_utils.basic import missing_required_lib
 
-    name = (missing.name or "kubernetes").partition(".")[0]
-    install = f"{shlex.quote(sys.executable)} -m pip install kubernetes PyYAML"
+    name = (error.name or "kubernetes").partition(".")[0]
+    install_command = f"{shlex.quote(sys.executable)} -m pip install kubernetes PyYAML"
     return RolloutError(missing_required_lib({"yaml": "PyYAML"}.get(name, name)),
-                        why=str(missing), next_command=install, page="connection")
+                        why=str(error), next_command=install_command, page="connection")
 
 
 def run_module(module: t.Any, entry_point: t.Callable[[Json], Json | None]) -> None:
-    """Run a function such as update(), and exit the module (an AnsibleModule) with its result."""
-    # Ansible would hide every string in a kubeconfig, because the option has no_log.
+    """Run a function like update(), and exit the module (an AnsibleModule) with its result."""
+    # By default, Ansible hides every string in a kubeconfig.
     module.no_log_values = _secrets(module.params)
     result = result_or_error(entry_point, module.params, module.warn) or {}
     exit_module = module.fail_json if result.get("failed") else module.exit_json
@@ -127,7 +119,7 @@ def update(params: Json, check_mode: bool = False, diff: bool = False,
            is_read_only: bool = False) -> Json | None:
     """Run the module rolling_update. Raises RolloutError.
 
-    is_read_only: change nothing, and return None if the task would have to write or to wait.
+    is_read_only: return None if the task would have to write or to wait.
     """
     params = _with_namespace(params)
     try:
@@ -142,12 +134,11 @@ def update(params: Json, check_mode: bool = False, diff: bool = False,
 
 def migrate(params: Json, check_mode: bool = False, diff: bool = False,
             is_read_only: bool = False) -> Json | None:
-    """Run the module migrate_to_deployment, as update() does."""
+    """Run the module migrate_to_deployment; see update()."""
     return update({**params, "module": str(Module.MIGRATION)}, check_mode, diff, is_read_only)
 
 
 def _with_namespace(params: Json) -> Json:
-    """Return the parameters with namespace (never empty) and default_namespace."""
     places.refuse_namespaces(params)
     default_namespace = connection.default_namespace(params, os.environ)
     return {**params, "namespace": params.get("namespace") or default_namespace,
@@ -156,17 +147,13 @@ def _with_namespace(params: Json) -> Json:
 
 def _entry(params: Json, result: Json) -> Json:
     outcome = {key: value for key, value in result.items() if key not in ("diff", "warnings")}
-    kind = params.get("kind") or ""  # A list, if the error is about the option.
+    kind = params.get("kind") or ""  # a list if the option is invalid
     return entry(params.get("namespace") or "", params["name"],
                  kind if isinstance(kind, str) else ",".join(kind), outcome)
 
 
 def _update_of_kind(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> Json | None:
-    """Update one or several controllers.
-
-    Without the option kind, a ReplicationController takes precedence. If there is none, update the
-    only controller with the name.
-    """
+    # Without the option kind, a ReplicationController takes precedence.
     try:
         return _update(params, check_mode, diff, is_read_only)
     except NoSuchController as error:
@@ -180,12 +167,12 @@ def _update_of_kind(params: Json, check_mode: bool, diff: bool, is_read_only: bo
 
 def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> Json | None:
     params = {**params, "connection": connection.command_options(params, os.environ),
-              # The action plugin sets BATON_SIZES if the task is in a role with a report.
+              # An action plugin sets BATON_SIZES in a role with a report.
               "return_sizes": "BATON_SIZES" in os.environ,
               "job_template": os.environ.get(JOB_TEMPLATE)}
     selected_fleet = fleet.Fleet.from_params(params)
     kinds = selected_fleet.kinds if selected_fleet else [params.get("kind")]
-    # Reject invalid options before the first request to the API server.
+    # Reject invalid options before the first request.
     requests = places.placeholder_requests(params, kinds)
     shared_connection, requests = places.expand(params, requests)
     watches_pods = selected_fleet is None and not is_read_only
@@ -207,7 +194,7 @@ def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> J
 
 def _update_one(request: Request, group: fleet.Group, check_mode: bool,
                 is_read_only: bool) -> Json | None:
-    flow, gateway, splits = group  # splits(False) simulates the traffic splits, for check mode.
+    flow, gateway, splits = group  # splits(False) simulates the traffic splits
     if is_read_only:
         return driver.look(flow, request, gateway, Clock(), splits(True))
     if check_mode:
@@ -232,7 +219,7 @@ def _update_fleet(selected_fleet: fleet.Fleet, groups: fleet.Groups, params: Jso
 
 def _group(params: Json, request: Request, stack: contextlib.ExitStack, watches_pods: bool,
            shared_connection: connection.Connection | None) -> fleet.Group:
-    """Return the group for the kind and namespace of a request. The stack closes its gateway."""
+    """Return the group of a request. The stack closes its gateway."""
     flow = choose(request)
     gateway = _gateway(params, request, flow, watches_pods, shared_connection)
     return fleet.Group(flow, stack.enter_context(contextlib.closing(gateway)),
@@ -243,9 +230,10 @@ def info(params: Json) -> Json:
     """Run the module rolling_update_info. Raises RolloutError."""
     params = _with_namespace(options.with_kinds(params))
     kinds = params.get("kinds") or [params.get("kind")]
-    conflicts = [option for option in ("name", "names") if params.get(option)]
-    if params.get("kinds") and conflicts:
-        raise RolloutError(f"several kinds cannot be combined with {conflicts[0]}: give one kind")
+    conflicting_options = [option for option in ("name", "names") if params.get(option)]
+    if params.get("kinds") and conflicting_options:
+        raise RolloutError(f"several kinds cannot be combined with {conflicting_options[0]}: give "
+                           "one kind")
     rollouts = [rollout for kind in dict.fromkeys(kinds)
                 for rollout in _info({**params, "kind": kind})]
     if not rollouts and (kind := _only_kind(params)):
@@ -274,16 +262,16 @@ def analysis(params: Json) -> Json:
 def _analysis(params: Json) -> Json:
     # Reject invalid options before the first request.
     spec, request = analyses.parse_analysis(params), _read_only_request(params)
-    query = _query_source(spec, params)
+    send_query = _query_source(spec, params)
     flow = choose(request)
-    closing = contextlib.closing(_gateway(params, request, flow))
-    with closing as gateway, ParentProcess() as parent:
+    open_gateway = contextlib.closing(_gateway(params, request, flow))
+    with open_gateway as gateway, ParentProcess() as parent:
         if any(metric.lines for metric in spec.metrics):
             _refuse_missing_permissions([permissions.LOG_RULE], request, gateway)
         stop = parent.reason_to_stop
         logs = Logs(gateway.http, request.namespace, queries.seconds(spec.window),
                     gateway.server_time, stop)
-        sources = analysis_run.Sources(lambda text: query(text, stop), logs.read)
+        sources = analysis_run.Sources(lambda text: send_query(text, stop), logs.read)
         return analysis_run.run(request.name, request.namespace, spec,
                                 lambda: _subject(flow, request, gateway), sources, Clock(),
                                 lambda line: parent.print_line(f"{request.namespace} | {line}"),
@@ -292,10 +280,6 @@ def _analysis(params: Json) -> Json:
 
 def _query_source(spec: analyses.Analysis,
                   params: Json) -> t.Callable[[str, t.Callable[[], str]], Reading]:
-    """Return the function that sends a query to Prometheus (see Prometheus.query).
-
-    Raises RolloutError if a metric has a query, and prometheus_url is not set.
-    """
     metric_names = [metric.name for metric in spec.metrics if not metric.lines]
     if not metric_names:
         return lambda query, stop: Reading(None, "no metric has a query", is_answer=False)
@@ -305,10 +289,6 @@ def _query_source(spec: analyses.Analysis,
 
 
 def _subject(flow: Flow, request: Request, gateway: KubernetesGateway) -> Subject:
-    """Return the controller with its new and old pods. Without an update, all pods are new.
-
-    Raises RolloutError.
-    """
     request, observed, status = read_status(flow, request, gateway)
     new_pods: list[str] = []
     old_pods: list[str] = []
@@ -335,8 +315,8 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
     request = _read_only_request(params)
     split = traffic_request.parse_traffic(params, request.connection, request.label_key)
     flow, is_updated = choose(request), _is_updated(params)
-    closing = contextlib.closing(_gateway(params, request, flow))
-    with closing as gateway, ParentProcess() as parent:
+    open_gateway = contextlib.closing(_gateway(params, request, flow))
+    with open_gateway as gateway, ParentProcess() as parent:
         _refuse_missing_permissions(split_run.needs(split, request.kind), request, gateway)
 
         def subject() -> split_run.Subject:
@@ -357,7 +337,7 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
 
 
 def _is_updated(params: Json) -> bool:
-    """Return whether a task with the options in `update` is valid and has nothing left to do."""
+    """Return whether the task in the option `update` is valid, and has nothing left to do."""
     from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
     if not params.get("update"):
@@ -372,9 +352,9 @@ def _is_updated(params: Json) -> bool:
 
 
 def _kind_to_restore(params: Json) -> Json:
-    """Return the parameters with the kind of the controller whose split ends.
+    """Return the parameters with the kind of the controller.
 
-    The kind stays unset for a ReplicationController (the default), and if there is no controller.
+    The kind stays unset for a ReplicationController, and if there is no controller.
     """
     request = _read_only_request(params)
     traffic_request.parse_traffic(params, request.connection)
@@ -391,12 +371,7 @@ def _primary(request: Request, gateway: KubernetesGateway) -> Controller | None:
 
 
 def _call_with_kind(work: t.Callable[[Json], Json], params: Json) -> Json:
-    """Return the result of `work` for the parameters.
-
-    Without the option kind, `work` looks for a ReplicationController. If there is none, call `work`
-    again with the kind of the only controller with the name.
-    """
-    try:
+    try:  # without the option kind, try a ReplicationController first
         return work(params)
     except NoSuchController:
         if (kind := _only_kind(params)) is None:
@@ -406,14 +381,14 @@ def _call_with_kind(work: t.Callable[[Json], Json], params: Json) -> Json:
 
 def _refuse_missing_permissions(needs: t.Sequence[Rule], request: Request,
                                 gateway: KubernetesGateway) -> None:
-    """Raise RolloutError if the user lacks a permission other than those for Leases."""
+    """Raise RolloutError for a missing permission, except for Leases."""
     rules = gateway.rules()
     if rules is not None:
         permissions.refuse_missing(rules, needs, dataclasses.replace(request, lock=False))
 
 
 def _read_only_request(params: Json) -> Request:
-    """Return a request for reading only, with the state rolled_back, which needs no template."""
+    """Return a request with the state rolled_back, which needs no template."""
     return parse_request({"name": params.get("name") or "any",
                           "module": module_of_kind(params.get("kind") or Request.kind),
                           "namespace": params.get("namespace"), "kind": params.get("kind"),
@@ -424,10 +399,9 @@ def _read_only_request(params: Json) -> Request:
 
 
 def _only_kind(params: Json) -> str | None:
-    """Return the kind of the only controller with the name in the option name.
+    """Return the kind of the only controller with this name.
 
-    Returns None if no controller or several controllers have the name, or if the task has the
-    option kind. Raises RolloutError.
+    Returns None if there is no or more than one controller, or if the task has the option kind.
     """
     if params.get("kind") or not params.get("name"):
         return None

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run an analysis: observe the pods, measure each metric, decide, and wait."""
+"""Run an analysis: measure each metric until the outcome is known."""
 
 from __future__ import annotations
 
@@ -25,31 +25,27 @@ from .outcome import (
 from .report import Subject
 from .spec import Analysis, ErrorLines, Metric
 
-#: Maximum number of new or of old pods in a query, and of those whose logs are read. If there are
-#: more, an evenly spaced sample is measured.
+#: Maximum numbers of new and of old pods: in a query, and with logs to read.
 MAX_PODS, MAX_PODS_FOR_LOGS = 500, 20
 MAX_WARNINGS = 10
-#: Seconds between two checks for a reason to stop.
+#: Seconds.
 POLL_INTERVAL = 0.2
 
 
 class Sources(t.NamedTuple):
-    """The functions that measure. They raise RolloutError for an error that a retry cannot fix."""
+    """The functions that measure. They raise RolloutError."""
 
     query: t.Callable[[str], Reading]
-    #: Returns the numbers of error lines and of all lines in the logs of the named pods.
+    #: Returns the numbers of error lines and of all lines in the logs of some pods.
     read_logs: t.Callable[[ErrorLines, t.Sequence[str]], tuple[Reading, Reading]]
 
 
 def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], Subject],
         sources: Sources,
         clock: Clock, print_line: t.Callable[[str], None], stop: t.Callable[[], str]) -> Json:
-    """Measure until the outcome is decided, and return the task's result.
+    """Measure until the outcome is known, and return the result of the task.
 
-    observe: returns the pods to measure now. stop: returns a reason to end the task, or "".
-
-    Raises RolloutError. If the analysis has failed or is inconclusive, its attribute `progress` has
-    the measurements.
+    stop: returns a reason to end the task, or "". Raises RolloutError.
     """
     measurements: list[Measurement] = []
     subject = observe()
@@ -61,8 +57,7 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
         _wait(next_start, subject, clock, stop)
         next_start = clock.monotonic() + analysis.interval
         subject = observe()
-        # Once the update has ended, all pods count as new, so old and new pods can no longer be
-        # compared.
+        # After the end of an update, all pods count as new.
         if was_in_progress and not subject.in_progress:
             raise RolloutError("the update ended during the analysis", where=subject.where,
                                next_command="check whether another client rolled it back or "
@@ -100,8 +95,7 @@ def _measure(metric: Metric, placeholder_values: dict[str, dict[str, str]], subj
              sources: Sources, stop: t.Callable[[], str]) -> Readings:
     """Return the readings of a metric for the new and the old pods.
 
-    placeholder_values: by group of pods ("new" and "old") and by name of the placeholder. Raises
-    RolloutError if stop() returns a reason, or for an error that a retry cannot fix.
+    placeholder_values: by "new" or "old", and by name of the placeholder. Raises RolloutError.
     """
     if metric.needs_old_pods and not subject.old:
         return Readings(None)
@@ -111,7 +105,7 @@ def _measure(metric: Metric, placeholder_values: dict[str, dict[str, str]], subj
     def send(query: str, group: str) -> Reading:
         _raise_if_stopped(stop, subject)
         reading = sources.query(queries.render(query, placeholder_values[group]))
-        _raise_if_stopped(stop, subject)  # a stop ends the retries, so the reading may be missing
+        _raise_if_stopped(stop, subject)  # a stop ends the retries
         return reading
 
     measures_old = bool(subject.old) and metric.applies_to_old_pods
@@ -125,24 +119,24 @@ def _measure(metric: Metric, placeholder_values: dict[str, dict[str, str]], subj
 
 def _measure_logs(error_lines: ErrorLines, subject: Subject, sources: Sources,
                   stop: t.Callable[[], str]) -> Readings:
-    """Return the readings of a metric on logs. Raises RolloutError as _measure does."""
     readings = []
     for names in (subject.new, subject.old):
         _raise_if_stopped(stop, subject)
         readings.append(sources.read_logs(error_lines, _sample(names, MAX_PODS_FOR_LOGS)) if names
                         else (None, None))
-        _raise_if_stopped(stop, subject)  # a stop ends the retries, so the reading may be missing
+        _raise_if_stopped(stop, subject)  # a stop ends the retries
     (new, new_lines), (old, old_lines) = readings
     return Readings(new, old, new_lines, old_lines)
 
 
 def _placeholder_values(namespace: str, analysis: Analysis,
                         subject: Subject) -> dict[str, dict[str, str]]:
-    """Return the values of the placeholders by name, for each group of pods ("new", "old")."""
-    new, old = (queries.pod_name_pattern(_sample(names, MAX_PODS))
-                for names in (subject.new, subject.old))
-    common = {"new_pods": new, "old_pods": old, "namespace": namespace, "window": analysis.window}
-    return {"new": {**common, "pods": new}, "old": {**common, "pods": old}}
+    new_pattern, old_pattern = (queries.pod_name_pattern(_sample(names, MAX_PODS))
+                                for names in (subject.new, subject.old))
+    common_values = {"new_pods": new_pattern, "old_pods": old_pattern, "namespace": namespace,
+                     "window": analysis.window}
+    return {"new": {**common_values, "pods": new_pattern},
+            "old": {**common_values, "pods": old_pattern}}
 
 
 def _sample(names: t.Sequence[str], limit: int) -> list[str]:
@@ -151,7 +145,6 @@ def _sample(names: t.Sequence[str], limit: int) -> list[str]:
 
 
 def _sampling_warnings(analysis: Analysis, subject: Subject) -> list[str]:
-    # Each entry has a maximum number of pods, and two parts of the warning.
     limits = {(MAX_PODS_FOR_LOGS, "the logs of ", "read") if metric.lines
               else (MAX_PODS, "", "measured") for metric in analysis.metrics}
     return [f"{prefix}only {limit} of the {len(names)} {group} pods are {action}, an evenly "
@@ -161,7 +154,6 @@ def _sampling_warnings(analysis: Analysis, subject: Subject) -> list[str]:
 
 
 def _wait(until: float, subject: Subject, clock: Clock, stop: t.Callable[[], str]) -> None:
-    """Sleep until a monotonic time. Raises RolloutError if stop() returns a reason."""
     while True:
         _raise_if_stopped(stop, subject)
         if (remaining := until - clock.monotonic()) <= 0:

@@ -2,11 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evaluate the outcomes of measurements, of metrics, and of an analysis. No I/O.
-
-A violated threshold fails a measurement, even if other values are unknown. A measurement with an
-unknown value is inconclusive.
-"""
+"""Evaluate the outcomes of measurements, of metrics, and of an analysis."""
 
 from __future__ import annotations
 
@@ -26,25 +22,23 @@ class Outcome(StrEnum):
 
 
 class Reading(t.NamedTuple):
-    """A number from Prometheus or from logs, or the reason for a missing number."""
+    """A number from Prometheus or from logs, or the reason why there is none."""
 
     value: float | None
-    #: The reason for a missing number: "no data", "NaN", or the error of the source.
+    #: "no data", "NaN", or the error of the source.
     why: str = ""
-    #: Whether the source responded: on_empty applies only to a response.
+    #: Whether the source responded.
     is_answer: bool = True
-    #: Warnings of the source, for example about partial data.
     warnings: tuple[str, ...] = ()
-    #: Details that explain a failure.
+    #: Explains a failure.
     note: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class Readings:
-    """The readings of one measurement of a metric.
+    """The readings of one measurement: values, and numbers of samples.
 
-    new and old are values of the metric, new_samples and old_samples are numbers of samples. A
-    reading is None if the metric does not need the number, or if there are no old pods.
+    A field is None if the metric does not need it, or if there are no old pods.
     """
 
     new: Reading | None
@@ -59,12 +53,13 @@ class Readings:
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """A measurement of a metric, and the outcome."""
+    """A measurement of a metric, and its outcome."""
 
     #: Name of the metric.
     metric: str
-    #: Ordinal number of the measurement, from 1, and its time in RFC 3339.
+    #: From 1.
     number: int
+    #: In RFC 3339.
     at: str
     outcome: Outcome
     reason: str
@@ -74,13 +69,13 @@ class Measurement:
         readings = self.readings
         return {"metric": self.metric, "number": self.number, "at": self.at,
                 "outcome": str(self.outcome), "reason": self.reason,
-                "new": _json(readings.new), "old": _json(readings.old),
-                "samples": _json(readings.new_samples)}
+                "new": _json_value(readings.new), "old": _json_value(readings.old),
+                "samples": _json_value(readings.new_samples)}
 
 
 def evaluate(metric: Metric, readings: Readings,
              passes_without_old_pods: bool) -> tuple[Outcome, str]:
-    """Return the outcome of a measurement, and its reason ("" after a success).
+    """Return the outcome of a measurement, and its reason ("" for Outcome.PASSED).
 
     >>> metric = Metric("errors", "$pods", "", {"max": 0.05}, 0, OnEmpty.INCONCLUSIVE)
     >>> evaluate(metric, Readings(Reading(0.06)), False)
@@ -90,8 +85,8 @@ def evaluate(metric: Metric, readings: Readings,
         return _outcome_without_old_pods(passes_without_old_pods)
     outcome_if_empty = {OnEmpty.PASS: Outcome.PASSED, OnEmpty.FAIL: Outcome.FAILED}.get(
         metric.on_empty, Outcome.INCONCLUSIVE)
-    value, outcome, reason = _value(metric, readings.new, readings.new_samples, "new",
-                                    outcome_if_empty)
+    value, outcome, reason = _value_to_compare(metric, readings.new, readings.new_samples, "new",
+                                               outcome_if_empty)
     if value is None:
         return outcome, reason
     if violation := _absolute_violation(value, metric.thresholds):
@@ -115,33 +110,32 @@ def _compare_with_old_pods(metric: Metric, value: float, readings: Readings,
                            passes_without_old_pods: bool) -> tuple[Outcome, str]:
     if readings.old is None:
         return _outcome_without_old_pods(passes_without_old_pods)
-    old, outcome, reason = _value(metric, readings.old, readings.old_samples, "old",
-                                  Outcome.INCONCLUSIVE)
-    if old is None:
+    old_value, outcome, reason = _value_to_compare(metric, readings.old, readings.old_samples,
+                                                   "old", Outcome.INCONCLUSIVE)
+    if old_value is None:
         return outcome, reason
     ratio_options = {"min_ratio_to_old", "max_ratio_to_old"} & metric.thresholds.keys()
-    if math.isinf(old) or (ratio_options and old < 0):
+    if math.isinf(old_value) or (ratio_options and old_value < 0):
         return (Outcome.INCONCLUSIVE,
-                f"the old pods have {number(old)}, which is not comparable")
+                f"the old pods have {number(old_value)}, which is not comparable")
     for option, threshold in ((option, metric.thresholds[option]) for option in RELATIVE
                               if option in metric.thresholds):
         is_lower_bound = option in ("min_ratio_to_old", "max_decrease")
-        bound = (threshold * old if "ratio" in option
-                 else old + threshold * (-1 if is_lower_bound else 1))
+        bound = (threshold * old_value if "ratio" in option
+                 else old_value + threshold * (-1 if is_lower_bound else 1))
         if value < bound if is_lower_bound else value > bound:
             word = "less" if is_lower_bound else "more"
             return (Outcome.FAILED,
                     f"{number(value)} is {word} than {number(bound)} ({option} "
-                    f"{number(threshold)}, old {number(old)})")
+                    f"{number(threshold)}, old {number(old_value)})")
     return Outcome.PASSED, ""
 
 
-def _value(metric: Metric, reading: Reading, samples: Reading | None, group: str,
-           outcome_if_empty: Outcome) -> tuple[float | None, Outcome, str]:
-    """Return the number to compare, an outcome, and the reason for this outcome.
+def _value_to_compare(metric: Metric, reading: Reading, samples: Reading | None, group: str,
+                      outcome_if_empty: Outcome) -> tuple[float | None, Outcome, str]:
+    """Return the value, or None with the outcome of the measurement and its reason.
 
-    Without a number to compare, the first element is None, and the outcome is that of the
-    measurement. group: "new" or "old". outcome_if_empty: the outcome if a response has no number.
+    group: "new" or "old". outcome_if_empty: the outcome if the response has no number.
     """
     if not reading.is_answer:
         return None, Outcome.INCONCLUSIVE, reading.why
@@ -152,53 +146,50 @@ def _value(metric: Metric, reading: Reading, samples: Reading | None, group: str
     return 0.0 if reading.value is None else reading.value, Outcome.PASSED, ""
 
 
-def _outcome_without_old_pods(passes: bool) -> tuple[Outcome, str]:
-    return (Outcome.PASSED if passes
+def _outcome_without_old_pods(passes_without_old_pods: bool) -> tuple[Outcome, str]:
+    return (Outcome.PASSED if passes_without_old_pods
             else Outcome.INCONCLUSIVE), "there are no old pods to compare with"
 
 
 def _sample_shortage(samples: Reading | None, minimum: float, group: str) -> str:
-    """Return a sentence about too few samples, or "".
-
-    A missing number of samples counts as 0: a counter may have no series yet.
-    """
     if not minimum or samples is None:
         return ""
     if not samples.is_answer:
         return samples.why
-    count = samples.value or 0.0
+    count = samples.value or 0.0  # a counter may have no series yet
     return (f"{number(count)} samples of the {group} pods, fewer than {number(minimum)} "
             "(min_samples)" if count < minimum else "")
 
 
 def metric_outcome(outcomes: t.Sequence[Outcome], analysis: Analysis) -> Outcome:
     """Return the outcome of a metric after some of its measurements."""
-    failed, inconclusive = outcomes.count(Outcome.FAILED), outcomes.count(Outcome.INCONCLUSIVE)
+    failed_count, inconclusive_count = (outcomes.count(Outcome.FAILED),
+                                        outcomes.count(Outcome.INCONCLUSIVE))
     has_passed = Outcome.PASSED in outcomes
-    if (failed > analysis.failure_limit
-            or (failed and not has_passed and len(outcomes) >= analysis.count)):
+    if (failed_count > analysis.failure_limit
+            or (failed_count and not has_passed and len(outcomes) >= analysis.count)):
         return Outcome.FAILED
-    if inconclusive > analysis.inconclusive_limit or not has_passed:
+    if inconclusive_count > analysis.inconclusive_limit or not has_passed:
         return Outcome.INCONCLUSIVE
     return Outcome.PASSED
 
 
 def is_decided(outcomes: t.Sequence[Outcome], analysis: Analysis) -> bool:
-    """Return whether the outcomes of one metric mean that the analysis can no longer pass."""
+    """Return whether the analysis can no longer pass after these outcomes of one metric."""
     is_inconclusive = outcomes.count(Outcome.INCONCLUSIVE) > analysis.inconclusive_limit
     return (metric_outcome(outcomes, analysis) is Outcome.FAILED
             or (is_inconclusive and not analysis.passes_inconclusive))
 
 
 def overall_outcome(outcomes: t.Iterable[Outcome]) -> Outcome:
-    """Return the outcome of an analysis: the worst outcome of a metric."""
-    distinct = set(outcomes)
+    """Return the worst outcome of the metrics."""
+    distinct_outcomes = set(outcomes)
     return next(outcome for outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE, Outcome.PASSED)
-                if outcome in distinct)
+                if outcome in distinct_outcomes)
 
 
 def number(value: float) -> str:
-    """Return a number as a text with six digits, with NaN and infinity in Prometheus' notation.
+    """Return a number with six digits, and infinity in the notation of Prometheus.
 
     >>> number(0.951234567), number(5.0), number(float("inf"))
     ('0.951235', '5', '+Inf')
@@ -207,8 +198,8 @@ def number(value: float) -> str:
             else "+Inf" if value > 0 else "-Inf")
 
 
-def _json(reading: Reading | None) -> float | str | None:
-    """Return the value of a reading for JSON: infinity as a text, since JSON has no such number."""
+def _json_value(reading: Reading | None) -> float | str | None:
+    """Return the value of a reading for JSON, which has no number for infinity."""
     if reading is None or reading.value is None:
         return None
     return reading.value if math.isfinite(reading.value) else number(reading.value)

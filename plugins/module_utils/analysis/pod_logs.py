@@ -2,11 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the logs of pods, and count the lines that match a pattern.
-
-A transient error, for example a kubelet that does not respond, yields a reading without a value. A
-permanent error, for example a missing permission, raises RolloutError.
-"""
+"""Read the logs of pods, and count the lines that match a pattern."""
 
 from __future__ import annotations
 
@@ -27,15 +23,14 @@ from .log_lines import Log, LogLines, log_readings, parse_lines, readable_logs
 from .outcome import Reading
 from .spec import ErrorLines
 
-#: Maximum size in bytes of one log, and of all logs of a reading.
+#: Bytes of one log, and of all logs of a reading.
 MAX_LOG_BYTES, MAX_TOTAL_BYTES = 2**18, 2**22
-#: Maximum number of logs of a reading, and of concurrent requests.
+#: Limits of a reading.
 MAX_LOGS, MAX_CONNECTIONS = 200, 8
-#: In seconds: timeout of a request, pauses before retries, and timeout of the pattern matching.
+#: Seconds. BACKOFF: the pauses before retries.
 REQUEST_TIMEOUT, BACKOFF, MATCH_TIMEOUT = 10.0, (0.2, 1.0), 10.0
-#: The program that applies the pattern; its output is "1" or "0" for each line. Python cannot
-#: interrupt a regular expression that backtracks exponentially, so the search runs in a process of
-#: its own. SIGALRM ends that process even if the task was killed.
+#: Prints "1" or "0" for each line. This is a program because Python cannot interrupt a regular
+#: expression that backtracks exponentially. SIGALRM ends the process if the task was killed.
 _MATCH_PROGRAM = """
 import json, re, signal, sys
 signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -49,7 +44,7 @@ _MATCH_FAILED = "matching the log lines with the pattern failed"
 
 
 class _TransientError(Exception):
-    """A log could not be read, but may be readable later."""
+    """A log may be readable later."""
 
 
 class Logs:
@@ -57,18 +52,19 @@ class Logs:
 
     def __init__(self, http: Http, namespace: str, window: float, now: t.Callable[[], float],
                  stop: t.Callable[[], str]) -> None:
-        """Initialize the reader of the logs of the last `window` seconds.
+        """Initialize the reader. window: the length of each log in seconds.
 
-        now: returns the time of the API server in seconds since 1970. stop: returns a reason to
-        stop the task, or "".
+        now: returns the time of the API server in seconds since 1970.
+        stop: returns a reason to stop the task, or "".
         """
         self._http, self._window, self._now, self._stop = http, max(1, math.ceil(window)), now, stop
         self._path, self._where = f"/api/v1/namespaces/{namespace}/pods", f"namespace {namespace}"
 
     def read(self, error_lines: ErrorLines, pods: t.Sequence[str]) -> tuple[Reading, Reading]:
-        """Return the value of a metric for these pods, and the number of lines in their logs.
+        """Return the value of a metric, and the number of lines in the logs.
 
-        Raises RolloutError for an error that a retry cannot fix.
+        After a transient error, the readings have no value. Raises RolloutError for a permanent
+        error.
         """
         try:
             with concurrent.futures.ThreadPoolExecutor(MAX_CONNECTIONS) as pool:
@@ -84,12 +80,8 @@ class Logs:
         return log_readings(error_lines, self._count_matches(error_lines.pattern, parsed_logs))
 
     def _logs(self, pod: str, containers: t.Sequence[str]) -> list[Log]:
-        """Return the readable logs of a pod; an empty list if the pod was deleted.
-
-        Raises _TransientError and RolloutError.
-        """
-        # A list with a field selector requires only the permission to list pods, which the task
-        # needs anyway.
+        """Return the readable logs of a pod, or [] if the pod was deleted."""
+        # A list with a field selector requires only the permission to list pods.
         query = {"fieldSelector": f"metadata.name={pod}"}
         try:
             items: list[Json] = self._http.page(self._path, query).get("items") or []
@@ -101,10 +93,7 @@ class Logs:
             raise _TransientError(str(error)) from error
 
     def _lines(self, log: Log, limit: int) -> LogLines | None:
-        """Read a log, and return its lines; None if the log does not exist.
-
-        Raises _TransientError and RolloutError.
-        """
+        """Return the lines of a log, or None if the log does not exist."""
         query = urlencode({"container": log.container, "previous": str(log.is_previous).lower(),
                            "sinceSeconds": self._window, "limitBytes": limit,
                            "timestamps": "true"})
@@ -120,20 +109,19 @@ class Logs:
             except Unreachable as error:
                 why = str(error)
                 if time.monotonic() - start > REQUEST_TIMEOUT / 2 or self._stop():
-                    break  # after a timeout, a retry would probably time out again
+                    break  # after a timeout, a retry is useless
                 time.sleep(pause)
                 continue
             if status == 200:
                 return parse_lines(log, data, limit)
             refused = Refused(self._http.connection.server, "GET", path, status, data)
-            # The kubelet responds with status 400 if a container has not started, or if the log of
-            # the previous instance has been removed.
+            # Status 400: the container has not started, or the previous log was removed.
             has_no_log = log.is_previous or "is waiting to start" in refused.reason
             if status == 404 or (status == 400 and has_no_log):
                 return None
             if status == 403:
                 raise refused.as_error(self._where)
-            # A body that is not a Status may be part of the log, and must not appear in a message.
+            # Any other body than a Status may be part of the log, which may contain secrets.
             why = refused.reason if refused.details else f"status {status}"
             if status == 401:
                 self._http.connection.renew(generation)
@@ -146,13 +134,13 @@ class Logs:
 
     def _count_matches(self, pattern: str,
                        parsed_logs: t.Sequence[LogLines]) -> list[tuple[LogLines, int]]:
-        """Return each log with the number of matching lines. Raises RolloutError."""
+        """Return each log with the number of its matching lines."""
         texts = [text for log_lines in parsed_logs for text in log_lines.texts]
         content = "\n".join([json.dumps(pattern), *texts]).encode()
-        # The alarm is only needed if the task is killed, so it comes later than the timeout below.
+        # The alarm comes later than the timeout below.
         program = [sys.executable, "-I", "-S", "-c", _MATCH_PROGRAM, str(2 * MATCH_TIMEOUT)]
         try:
-            # In a new session, Ctrl-C reaches only the task, which prints its own message.
+            # In a new session, Ctrl-C reaches only the task.
             process = subprocess.run(program, input=content, capture_output=True,
                                      timeout=MATCH_TIMEOUT, check=False, start_new_session=True)
         except subprocess.TimeoutExpired as error:
@@ -178,10 +166,7 @@ Result = t.TypeVar("Result")
 
 def _map_concurrently(pool: concurrent.futures.Executor, function: t.Callable[[Item], Result],
                       items: t.Iterable[Item]) -> list[Result]:
-    """Return the results of concurrent calls, in the order of the items.
-
-    After an error, no further calls are started.
-    """
+    """Return the results of concurrent calls. After an error, start no further calls."""
     futures = [pool.submit(function, item) for item in items]
     try:
         return [future.result() for future in futures]

@@ -3,9 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """Send instant queries to Prometheus, or to a server with its API (Thanos, Mimir, VictoriaMetrics).
-
-After a transient error, for example during a restart of the server, the reading has no number. A
-permanent error, for example in the query or the credentials, raises RolloutError.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from ..model.fields import Json, display_text, mapping, pairs, text, values
 from ..model.options import duration
 from .outcome import Reading
 
-#: Each option that may contain a secret has no_log. The URL may contain a password.
+#: Each option that may contain a secret has no_log.
 ARGUMENT_SPEC: Json = dict(
     prometheus_url=dict(type="str", no_log=True),
     prometheus_token=dict(type="str", no_log=True),
@@ -50,10 +47,10 @@ _URL_HINT = ("it must look like http://prometheus.example.com:9090, maybe with a
 
 
 class Prometheus:
-    """A client for the query API of a Prometheus server."""
+    """A client of a Prometheus server."""
 
     def __init__(self, params: Json) -> None:
-        """Validate the options, without a request. Raises RolloutError for invalid options."""
+        """Validate the options, without a request. Raises RolloutError."""
         import urllib3
 
         options = _provided_options(params)
@@ -72,15 +69,13 @@ class Prometheus:
                                         "format, not its content")
         if not options["validate_certs"]:
             urllib3.disable_warnings()
-        # The type is Any because urllib3 annotates the keyword arguments of request_encode_url as
-        # str.
         self._pool: t.Any = urllib3.PoolManager(
             cert_reqs="CERT_REQUIRED" if options["validate_certs"] else "CERT_NONE",
             ca_certs=options.get("ca_cert"),
             cert_file=options.get("client_cert"), key_file=options.get("client_key"))
 
     def query(self, query: str, stop: t.Callable[[], str] = str) -> Reading:
-        """Return the current value of a query, after up to two retries.
+        """Return the value of a query, or a reading without a number after a transient error.
 
         stop: returns a reason to send no further request, or "". Raises RolloutError for a
         permanent error.
@@ -99,11 +94,10 @@ class Prometheus:
         return Reading(None, why, is_answer=False)
 
     def _send(self, query: str) -> tuple[int, bytes, str]:
-        """Send one request; return (status, body, "") or, without a response, (0, b"", error)."""
+        """Return (status, body, ""), or (0, b"", error) without a response."""
         import urllib3
 
-        # The query is in the body of a POST: with many pod names, it is too long for a URL. The
-        # timeout is in milliseconds, because Prometheus does not accept a duration like 2.5s.
+        # The query may be too long for a URL. Prometheus does not accept the timeout 2.5s.
         body = urlencode({"query": query,
                           "timeout": f"{max(1, math.ceil(self._timeout * 1000))}ms"},
                          errors="replace")
@@ -134,7 +128,6 @@ class Prometheus:
         return response.status, data, ""
 
     def _parse_response(self, query: str, status: int, data: bytes) -> Reading:
-        """Return the reading in a response. Raises RolloutError for a permanent error."""
         response = _parse_json(data)
         if status in (401, 403):
             raise RolloutError(f"Prometheus does not accept the credentials ({status})",
@@ -157,10 +150,7 @@ class Prometheus:
                                         "/api/v1/query")
 
     def _parse_sample(self, query: str, data: Json) -> Reading:
-        """Return the value of the only sample in the data of a response.
-
-        Raises ValueError for malformed data, and RolloutError for several samples.
-        """
+        """Return the value of the only sample. Raises ValueError for malformed data."""
         samples = values(data, "result")
         if text(data, "resultType") == "scalar":
             samples = [{"value": samples}]
@@ -194,29 +184,26 @@ def secrets(params: t.Mapping[str, t.Any]) -> set[str]:
 
 
 def check_address(params: t.Mapping[str, t.Any]) -> None:
-    """Raise RolloutError for an invalid URL or invalid credentials, without reading a file."""
+    """Raise RolloutError for an invalid URL or invalid credentials."""
     _parse_url(_provided_options(params))
 
 
 def _provided_options(params: t.Mapping[str, t.Any]) -> Json:
-    """Return the options that have a value, by their names without the prefix prometheus_."""
-    provided = {option[len(_PREFIX):]: params.get(option) for option in ARGUMENT_SPEC}
+    """Return the options with a value, by their names without the prefix prometheus_."""
+    provided_values = {option[len(_PREFIX):]: params.get(option) for option in ARGUMENT_SPEC}
     return {option: value
-            for option, value in provided.items() if value is not None and value != ""}
+            for option, value in provided_values.items() if value is not None and value != ""}
 
 
 def _parse_url(options: Json) -> tuple[str, Json]:
-    """Return the URL without its credentials, and the headers with the credentials.
-
-    Raises RolloutError.
-    """
+    """Return the URL without credentials, and the headers with the credentials."""
     import urllib3
 
     url = masking.without_password(options.get("url", ""))
     try:
         parts = urlsplit(options.get("url", "").rstrip("/"))
         _port = parts.port  # raises ValueError for an invalid port
-    except ValueError:  # the message may contain a part of an unescaped password
+    except ValueError:  # its message may contain a part of the password
         raise _invalid_url(url, _URL_HINT) from None
     if (parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment
             or "@" in parts.path):
@@ -234,7 +221,7 @@ def _parse_url(options: Json) -> tuple[str, Json]:
                            "characters")
     url_without_credentials = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
     if user is not None:
-        # make_headers encodes as latin-1; the server expects UTF-8.
+        # make_headers encodes in latin-1, but the server expects UTF-8.
         credentials = f"{user}:{password}".encode(errors="replace").decode("latin-1")
         return url_without_credentials, urllib3.util.make_headers(basic_auth=credentials)
     return url_without_credentials, {"Authorization": f"Bearer {token}"} if token else {}
@@ -245,7 +232,6 @@ def _invalid_url(url: str, why: str) -> RolloutError:
 
 
 def _error_message(data: bytes) -> str:
-    """Return the error message of Prometheus, or the beginning of any other response body."""
     response = _parse_json(data)
     if message := text(response, "error"):
         return display_text(f"{text(response, 'errorType')}: {message}")

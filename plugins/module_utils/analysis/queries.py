@@ -2,13 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build PromQL queries: the user's queries with placeholders, and the built-in queries. No I/O.
-
-The placeholders of pods stand inside a string literal, and are replaced by a regular expression
-that matches the names of the pods. The user may write the literal in double quotes, single quotes
-or backticks, which treat a backslash differently. Pod names are therefore escaped without
-backslashes.
-"""
+"""Build PromQL queries from the queries of the user, and from built-in queries."""
 
 from __future__ import annotations
 
@@ -19,24 +13,25 @@ import typing as t
 from ..model.errors import RolloutError
 from ..model.identity import is_name
 
-#: Placeholders of a query, written $pods, ${pods} or {{pods}}. Ansible itself evaluates {{pods}},
-#: unless the user tags the query with !unsafe.
+#: Written $pods, ${pods} or, if the user tags the query with !unsafe, {{pods}}.
 PLACEHOLDERS = ("pods", "new_pods", "old_pods", "namespace", "window")
-#: Maximum number of characters of a query, before the placeholders are replaced.
+#: Characters of a query with placeholders.
 MAX_LENGTH = 10_000
 
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}|\$([A-Za-z_]\w*)|\{\{\s*(\w+)\s*\}\}")
-_METRIC = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
-_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_METRIC_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
+_LABEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DURATION = re.compile(r"(?!$)"
                        + "".join(f"([0-9]{{1,12}}{unit})?"
                                  for unit in ("y", "w", "d", "h", "m", "s", "ms")))
-#: Seconds per unit, in the order of the units in _DURATION.
-_SECONDS = (31_536_000, 604_800, 86_400, 3600, 60, 1, 0.001)
+#: In the order of the units in _DURATION.
+_SECONDS_PER_UNIT = (31_536_000, 604_800, 86_400, 3600, 60, 1, 0.001)
 
 
 def pod_name_pattern(names: t.Iterable[str]) -> str:
-    """Return a regular expression that matches exactly these pods, valid in any kind of quotes.
+    """Return a regular expression for these pods.
+
+    It contains no backslash, because the user may put it in any quotes.
 
     >>> pod_name_pattern(["foo-x", "foo.a-y"])
     '(?:foo-x|foo[.]a-y)'
@@ -45,7 +40,7 @@ def pod_name_pattern(names: t.Iterable[str]) -> str:
 
 
 def placeholders(query: str) -> set[str]:
-    """Return the names of the placeholders. Raises RolloutError for an unknown placeholder."""
+    """Return the names of the placeholders in a query. Raises RolloutError for an unknown name."""
     names = {next(filter(None, match.groups())) for match in _PLACEHOLDER.finditer(query)}
     if unknown := sorted(names - set(PLACEHOLDERS)):
         raise RolloutError(f"the query has the unknown placeholder ${unknown[0]}: use one of "
@@ -59,15 +54,15 @@ def render(query: str, values: t.Mapping[str, str]) -> str:
 
 
 def is_metric_name(name: str) -> bool:
-    return bool(_METRIC.fullmatch(name))
+    return bool(_METRIC_NAME.fullmatch(name))
 
 
 def is_label_name(name: str) -> bool:
-    return bool(_LABEL.fullmatch(name))
+    return bool(_LABEL_NAME.fullmatch(name))
 
 
 def is_duration(text: str) -> bool:
-    """Return whether Prometheus accepts a duration, such as 90s or 1h30m, of at most 292 years.
+    """Return whether Prometheus accepts a duration. The maximum is 292 years.
 
     >>> [text for text in ("90s", "1h30m", "", "1.5m", "30", "1m1h", "293y") if is_duration(text)]
     ['90s', '1h30m']
@@ -83,23 +78,20 @@ def seconds(duration: str) -> float:
     """
     match = _DURATION.fullmatch(duration)
     parts = match.groups() if match else ()
-    return sum(int(part.rstrip("ywdhms")) * unit for part, unit in zip(parts, _SECONDS) if part)
+    return sum(int(part.rstrip("ywdhms")) * unit
+               for part, unit in zip(parts, _SECONDS_PER_UNIT) if part)
 
 
 class Matchers(t.NamedTuple):
-    """Label matchers that select the series of the pods.
+    """Label matchers for the series of the pods."""
 
-    They contain the placeholders $pods and, if there is a namespace label, $namespace.
-    """
-
-    #: Names of the labels that hold the pod's name and namespace; namespace may be "".
+    #: The labels with the name of a pod and with its namespace. namespace may be "".
     pod: str
     namespace: str
-    #: Required values of additional labels.
     labels: t.Mapping[str, str]
 
     def selector(self, metric: str, *extra_matchers: str) -> str:
-        """Return a selector such as http_requests_total{namespace="shop",pod=~"$pods"}."""
+        """Return a selector, for example http_requests_total{namespace="shop",pod=~"$pods"}."""
         matchers = [f'{self.namespace}="$namespace"'] if self.namespace else []
         matchers += [f'{self.pod}=~"$pods"',
                      *(f"{name}={_string_literal(value)}" for name, value in self.labels.items()),
@@ -111,9 +103,9 @@ def success_rate(matchers: Matchers, requests_metric: str, status_label: str,
                  error_pattern: str) -> str:
     """Return the query for the share of requests without an error, between 0 and 1.
 
-    error_pattern: a regular expression for the statuses of failed requests. Before the first
-    failure, there is often no series of failed requests: vector(0) turns it into 0.
+    error_pattern: a regular expression for the statuses of failed requests.
     """
+    # Before the first failure, there may be no series of failed requests: hence vector(0).
     failed_requests = matchers.selector(requests_metric,
                                         f"{status_label}=~{_string_literal(error_pattern)}")
     return (f"1 - (sum(rate({failed_requests}[$window])) or vector(0)) / "
@@ -132,10 +124,9 @@ def increase(matchers: Matchers, counter: str) -> str:
 
 
 def _string_literal(text: str) -> str:
-    """Return a text as a string literal in double quotes, in which render() replaces nothing.
+    """Return a string literal without placeholders for render().
 
-    The text may contain $ as the anchor of a regular expression, which must not be taken for a
-    placeholder. PromQL has the escapes of Go, a superset of JSON's escapes.
+    PromQL has all escapes of JSON.
     """
-    quoted = json.dumps(text, ensure_ascii=False)
-    return quoted.replace("$", "\\x24").replace("{{", "\\x7b\\x7b")
+    literal = json.dumps(text, ensure_ascii=False)
+    return literal.replace("$", "\\x24").replace("{{", "\\x7b\\x7b")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compose the progress lines, the result and the error of an analysis. No I/O."""
+"""Compose the progress lines, the result and the error of an analysis."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ..model.fields import Json
 from .outcome import Measurement, Outcome, Reading, metric_outcome, number, overall_outcome
 from .spec import Analysis, Metric
 
-#: Maximum number of measurements that an error lists for each metric.
+#: Maximum number of measurements of a metric in an error.
 MAX_REASONS = 5
 
 
 class Subject(t.NamedTuple):
-    """The pods to measure: the pods of an update in progress, or else all pods of a controller."""
+    """The pods to measure. Without an update in progress, all pods of the controller are new."""
 
-    #: Kind, namespace and name of the controller, for messages.
+    #: Kind, namespace and name of the controller.
     where: str
-    #: Sorted names of the pods. Without an update in progress, all pods are new.
+    #: Sorted names of the pods.
     new: tuple[str, ...]
     old: tuple[str, ...]
-    #: The command that rolls back; None without an update in progress.
+    #: None without an update in progress.
     rollback_command: str | None
     in_progress: bool
     kind: str = ""
@@ -66,22 +66,21 @@ def result(name: str, analysis: Analysis, measurements: t.Sequence[Measurement],
 
 
 def message(name: str, analysis: Analysis, measurements: t.Sequence[Measurement]) -> str:
-    """Return the message of a task that succeeds.
-
-    An inconclusive analysis succeeds with on_inconclusive=pass.
-    """
+    """Return the message of a task that succeeds, maybe with on_inconclusive=pass."""
     outcomes = [metric_outcome(_outcomes(metric, measurements), analysis)
                 for metric in analysis.metrics]
-    last = [next(measurement for measurement in reversed(measurements)
-                 if measurement.metric == metric.name)
-            for metric in analysis.metrics]
-    values = ", ".join(map(_values, last))
+    last_measurements = [next(measurement for measurement in reversed(measurements)
+                              if measurement.metric == metric.name)
+                         for metric in analysis.metrics]
+    values = ", ".join(map(_values, last_measurements))
     if overall_outcome(outcomes) is Outcome.PASSED:
         return f"{name} has passed the analysis: {values}"
-    inconclusive = [measurement for outcome, measurement in zip(outcomes, last)
-                    if outcome is Outcome.INCONCLUSIVE]
+    inconclusive_measurements = [
+        measurement for outcome, measurement in zip(outcomes, last_measurements)
+        if outcome is Outcome.INCONCLUSIVE]
     return (f"the analysis of {name} is inconclusive, which counts as passed (on_inconclusive): "
-            + "; ".join(_sentence(measurement, analysis) for measurement in inconclusive))
+            + "; ".join(_sentence(measurement, analysis)
+                        for measurement in inconclusive_measurements))
 
 
 def error(analysis: Analysis, measurements: t.Sequence[Measurement],
@@ -96,37 +95,33 @@ def error(analysis: Analysis, measurements: t.Sequence[Measurement],
                      for name, explanation in explanations.items())
     why = "\n".join(_sentence(measurement, analysis) for explanation in explanations.values()
                     for measurement in explanation) if analysis.count > 1 else ""
-    rollback = subject.rollback_command.splitlines() if subject.rollback_command else []
+    rollback_lines = subject.rollback_command.splitlines() if subject.rollback_command else []
     if outcome is Outcome.FAILED:
         return RolloutError(f"the analysis has failed: {what}", where=subject.where, why=why,
-                            next_command=[*rollback,
-                                          *(["or, to measure again:"] if rollback else []),
+                            next_command=[*rollback_lines,
+                                          *(["or, to measure again:"] if rollback_lines else []),
                                           "run the same task again"])
     return RolloutError(f"the analysis is inconclusive: {what}", where=subject.where, why=why,
                         next_command=[
                             f"check that the new pods get requests{_further_checks(analysis)}, and "
                             "run the same task again",
-                            *(["or:", *rollback] if rollback else [])])
+                            *(["or:", *rollback_lines] if rollback_lines else [])])
 
 
 def _further_checks(analysis: Analysis) -> str:
-    """Return the rest of the advice "check that the new pods get requests"."""
     checks = {False: ", that Prometheus scrapes them", True: ", that they write logs"}
-    uses_logs = {bool(metric.lines) for metric in analysis.metrics}
-    return "".join(checks[is_log_metric] for is_log_metric in sorted(uses_logs))
+    log_flags = {bool(metric.lines) for metric in analysis.metrics}
+    return "".join(checks[is_log_metric] for is_log_metric in sorted(log_flags))
 
 
 def _explanatory_measurements(name: str, outcome: Outcome,
                               measurements: t.Sequence[Measurement]) -> list[Measurement]:
-    """Return the last measurements that explain the outcome of a metric.
-
-    A metric can be inconclusive because no measurement passed, although all of them failed. Its
-    failed measurements are then the explanation.
-    """
-    not_passed = [measurement for measurement in measurements
-                  if measurement.metric == name and measurement.outcome is not Outcome.PASSED]
-    return ([measurement for measurement in not_passed if measurement.outcome is outcome]
-            or not_passed)[-MAX_REASONS:]
+    # A metric may be inconclusive although all of its measurements failed.
+    unsuccessful_measurements = [
+        measurement for measurement in measurements
+        if measurement.metric == name and measurement.outcome is not Outcome.PASSED]
+    return ([measurement for measurement in unsuccessful_measurements
+             if measurement.outcome is outcome] or unsuccessful_measurements)[-MAX_REASONS:]
 
 
 def _sentence(measurement: Measurement, analysis: Analysis) -> str:
@@ -136,7 +131,6 @@ def _sentence(measurement: Measurement, analysis: Analysis) -> str:
 
 
 def _values(measurement: Measurement) -> str:
-    """Return the values of a measurement, for example "success_rate 0.95, old 0.999"."""
     old = (f", old {_value(measurement.readings.old)}" if measurement.readings.old
            and measurement.readings.old.is_answer else "")
     return f"{measurement.metric} {_value(measurement.readings.new)}{old}"
@@ -150,7 +144,7 @@ def _value(reading: Reading | None) -> str:
 
 def outcomes_by_metric(
         analysis: Analysis, measurements: t.Sequence[Measurement]) -> dict[str, list[Outcome]]:
-    """Return the outcomes of the measurements so far, by the name of the metric."""
+    """Return the outcomes of the measurements by the name of the metric."""
     return {metric.name: _outcomes(metric, measurements) for metric in analysis.metrics}
 
 

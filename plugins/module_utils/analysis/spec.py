@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Validate the options of the module rollout_analysis. No I/O.
+"""Validate the options of the module rollout_analysis.
 
-The terms are those of Argo Rollouts' AnalysisTemplate.
+The terms come from the AnalysisTemplate of Argo Rollouts.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ..model.options import ARGUMENT_SPEC as ROLLOUT_OPTIONS
 from ..model.options import duration
 from . import queries
 
-#: Limits of one task: the number of metrics, and of the measurements of all metrics together.
+#: Limits of one task.
 MAX_METRICS, MAX_MEASUREMENTS = 20, 2000
-#: Absolute thresholds, and thresholds relative to the value of the old pods.
+#: Options for thresholds. RELATIVE: relative to the value of the old pods.
 ABSOLUTE = ("min", "max")
 RELATIVE = ("min_ratio_to_old", "max_ratio_to_old", "max_decrease", "max_increase")
 MAX_PATTERN_LENGTH, MAX_CONTAINERS = 1000, 10
@@ -39,17 +39,14 @@ class MetricType(StrEnum):
 
 
 class Per(StrEnum):
-    """The divisor of the number of error lines: minutes and pods, or all lines of the logs."""
+    """The divisor of the number of error lines: minutes and pods, or all lines."""
 
     MINUTE = "minute"
     LINE = "line"
 
 
 class OnEmpty(StrEnum):
-    """The effect of a missing number on a measurement, for example if a query finds no data.
-
-    ZERO: the number counts as 0. Any other value is the outcome of the measurement.
-    """
+    """The outcome of a measurement without a number. ZERO: use the number 0."""
 
     INCONCLUSIVE = "inconclusive"
     PASS = "pass"
@@ -57,7 +54,6 @@ class OnEmpty(StrEnum):
     ZERO = "zero"
 
 
-#: The options of the analysis itself, documented in plugins/modules/rollout_analysis.py.
 ARGUMENT_SPEC: Json = dict(
     name=dict(type="str", required=True),
     namespace=ROLLOUT_OPTIONS["namespace"],
@@ -97,33 +93,33 @@ ARGUMENT_SPEC: Json = dict(
 
 @dataclasses.dataclass(frozen=True)
 class ErrorLines:
-    """The definition of the log lines that a metric counts."""
+    """The log lines that a metric counts."""
 
     pattern: str
     per: Per
-    #: Names of containers; empty for all containers except init containers.
+    #: Names, or () for all containers except init containers.
     containers: tuple[str, ...]
 
     def __str__(self) -> str:
-        share = "of all lines" if self.per is Per.LINE else "a minute and pod"
+        unit = "of all lines" if self.per is Per.LINE else "a minute and pod"
         where = f", in {', '.join(self.containers)}" if self.containers else ""
-        return f"lines that match {self.pattern}, {share}{where}"
+        return f"lines that match {self.pattern}, {unit}{where}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A metric of the new pods, and optionally of the old pods, with thresholds."""
+    """A metric of the new pods, and maybe of the old pods, with thresholds."""
 
     name: str
-    #: A query with placeholders; for a metric on logs, a description.
+    #: A query with placeholders or, for a metric on logs, a description.
     query: str
-    #: The query for the number of samples; "" without min_samples.
+    #: "" without min_samples.
     samples_query: str
-    #: Thresholds by the names of their options (ABSOLUTE and RELATIVE).
+    #: By option (ABSOLUTE, RELATIVE).
     thresholds: t.Mapping[str, float]
     min_samples: float
     on_empty: OnEmpty
-    #: The lines to count, instead of a query.
+    #: None for a metric with a query.
     lines: ErrorLines | None = None
 
     @property
@@ -132,47 +128,46 @@ class Metric:
 
     @property
     def applies_to_old_pods(self) -> bool:
-        """Return whether the metric can be measured for the old pods alone."""
+        """Whether the metric can be measured for the old pods alone."""
         return bool(self.lines) or "pods" in queries.placeholders(self.query)
 
     @property
     def needs_old_pods(self) -> bool:
-        """Return whether the query is meaningless without old pods."""
+        """Whether the query is meaningless without old pods."""
         return not self.lines and "old_pods" in queries.placeholders(self.query)
 
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-    """The metrics of an analysis, the times of their measurements, and the limits for outcomes."""
+    """The metrics of an analysis, and the number and times of their measurements."""
 
     metrics: tuple[Metric, ...]
-    #: The time that a measurement looks back, as a Prometheus duration such as 5m.
+    #: A duration of Prometheus before each measurement, for example 5m.
     window: str
-    #: Seconds before the first measurement.
+    #: Seconds.
     initial_delay: float
-    #: The number of measurements of each metric.
+    #: Number of measurements of each metric.
     count: int
     #: Seconds between the starts of two measurements.
     interval: float
-    #: A metric fails if more measurements fail, or are inconclusive, than these limits allow.
+    #: Numbers of failed and of inconclusive measurements that each metric may have.
     failure_limit: int
     inconclusive_limit: int
+    #: Whether an inconclusive analysis counts as passed.
     passes_inconclusive: bool
     passes_without_old_pods: bool
 
 
 def parse_analysis(params: Json) -> Analysis:
-    """Return the analysis that the parameters of the module describe.
-
-    Raises RolloutError.
-    """
-    metrics = tuple(map(_metric, params["metrics"] or ()))
+    """Return the analysis in the parameters of the module. Raises RolloutError."""
+    metrics = tuple(map(_parse_metric, params["metrics"] or ()))
     if not 1 <= len(metrics) <= MAX_METRICS:
         raise RolloutError(f"metrics must have between 1 and {MAX_METRICS} entries, not "
                            f"{len(metrics)}")
     names = [metric.name for metric in metrics]
-    if duplicate := next((name for name in names if names.count(name) > 1), ""):
-        raise RolloutError(f"two metrics have the name {duplicate}: give each metric its own name")
+    if duplicate_name := next((name for name in names if names.count(name) > 1), ""):
+        raise RolloutError(f"two metrics have the name {duplicate_name}: give each metric its own "
+                           "name")
     if not queries.is_duration(params["window"]):
         raise RolloutError(f"window {params['window']!r} is not a duration of Prometheus, such as "
                            "90s or 5m")
@@ -194,10 +189,10 @@ def parse_analysis(params: Json) -> Analysis:
         params["on_no_old_pods"] == "pass")
 
 
-def _metric(options: Json) -> Metric:
-    """Return the metric that an entry of the option `metrics` describes. Raises RolloutError."""
-    kind = MetricType(options.get("type") or ("query" if options.get("query") else "success_rate"))
-    name = options.get("name") or str(kind)
+def _parse_metric(options: Json) -> Metric:
+    metric_type = MetricType(options.get("type")
+                             or ("query" if options.get("query") else "success_rate"))
+    name = options.get("name") or str(metric_type)
     if not (name.isprintable() and len(name) <= 100):
         raise RolloutError(f"{name[:100]!r} is not a valid metric name: use at most 100 printable "
                            "characters")
@@ -206,25 +201,26 @@ def _metric(options: Json) -> Metric:
     if not thresholds:
         raise RolloutError(f"metric {name} has no threshold: give one of "
                            f"{', '.join((*ABSOLUTE, *RELATIVE))}")
-    if infinite := next((option for option, value in thresholds.items()
-                         if not math.isfinite(value)), ""):
-        raise RolloutError(f"metric {name}: {infinite} is not a finite number")
-    if negative := next((option for option in RELATIVE if thresholds.get(option, 0) < 0), ""):
-        raise RolloutError(f"metric {name}: {negative} must not be negative, but is "
-                           f"{thresholds[negative]:g}")
+    if infinite_option := next((option for option, value in thresholds.items()
+                                if not math.isfinite(value)), ""):
+        raise RolloutError(f"metric {name}: {infinite_option} is not a finite number")
+    if negative_option := next((option for option in RELATIVE
+                                if thresholds.get(option, 0) < 0), ""):
+        raise RolloutError(f"metric {name}: {negative_option} must not be negative, but is "
+                           f"{thresholds[negative_option]:g}")
     min_samples = options.get("min_samples") or 0
     if not 0 <= min_samples < math.inf:
         raise RolloutError(f"metric {name}: min_samples must be a number of at least 0, not "
                            f"{min_samples}")
-    if (options.get("query") is not None) is not (kind == "query"):
+    if (options.get("query") is not None) is not (metric_type == "query"):
         raise RolloutError(f"metric {name}: query is required with type=query, and only allowed "
                            "there")
     on_empty = OnEmpty(options["on_empty"])
-    if kind == "error_lines":
-        lines = _error_lines(name, options)
+    if metric_type == "error_lines":
+        lines = _parse_error_lines(name, options)
         return Metric(name, str(lines), "", thresholds, min_samples, on_empty, lines)
-    query, samples_query = (_user_queries(name, options) if kind == "query"
-                            else _built_in_queries(name, kind, options))
+    query, samples_query = (_user_queries(name, options) if metric_type == "query"
+                            else _built_in_queries(name, metric_type, options))
     metric = Metric(name, query, samples_query if min_samples else "", thresholds, min_samples,
                     on_empty)
     if metric.is_relative and not metric.applies_to_old_pods:
@@ -236,7 +232,7 @@ def _metric(options: Json) -> Metric:
     return metric
 
 
-def _error_lines(name: str, options: Json) -> ErrorLines:
+def _parse_error_lines(name: str, options: Json) -> ErrorLines:
     containers = tuple(dict.fromkeys(options.get("containers") or ()))
     if len(containers) > MAX_CONTAINERS or not all(map(is_name, containers)):
         raise RolloutError(f"metric {name}: containers must be a list of at most "
@@ -267,31 +263,30 @@ def _user_queries(name: str, options: Json) -> tuple[str, str]:
     return query, samples_query
 
 
-def _built_in_queries(name: str, kind: MetricType, options: Json) -> tuple[str, str]:
-    """Return the built-in query of a type, and the query for the number of its samples."""
+def _built_in_queries(name: str, metric_type: MetricType, options: Json) -> tuple[str, str]:
     for option in ("requests_metric", "duration_metric"):
         if not queries.is_metric_name(options[option]):
             raise RolloutError(f"metric {name}: {option} {options[option]!r} is not a valid "
                                "metric name")
-    provided = options.get("labels") or {}
-    if invalid := next((label for label, value in provided.items() if value is None
-                        or isinstance(value, (dict, list))), None):
-        raise RolloutError(f"metric {name}: labels {invalid!r} has no value")
-    labels = {str(label): str(value) for label, value in provided.items()}
-    # If namespace_label is empty, the check below gets the valid name "a" instead.
+    given_labels = options.get("labels") or {}
+    if invalid_label := next((label for label, value in given_labels.items() if value is None
+                              or isinstance(value, (dict, list))), None):
+        raise RolloutError(f"metric {name}: labels {invalid_label!r} has no value")
+    labels = {str(label): str(value) for label, value in given_labels.items()}
+    # namespace_label may be empty: check a valid name instead.
     label_options = {"status_label": options["status_label"], "pod_label": options["pod_label"],
                      "namespace_label": options["namespace_label"] or "a"}
     for option, label in (*label_options.items(), *(("labels", label) for label in labels)):
         if not queries.is_label_name(label):
             raise RolloutError(f"metric {name}: {option} {label!r} is not a valid label name")
     matchers = queries.Matchers(options["pod_label"], options["namespace_label"], labels)
-    if kind == "latency":
+    if metric_type == "latency":
         if not 0 < options["quantile"] < 1:
             raise RolloutError(f"metric {name}: quantile must be between 0 and 1, not "
                                f"{options['quantile']:g}")
         histogram = options["duration_metric"]
         return (queries.latency(matchers, histogram, options["quantile"]),
                 queries.increase(matchers, f"{histogram}_count"))
-    requests = options["requests_metric"]
-    return (queries.success_rate(matchers, requests, options["status_label"], options["errors"]),
-            queries.increase(matchers, requests))
+    counter = options["requests_metric"]
+    return (queries.success_rate(matchers, counter, options["status_label"], options["errors"]),
+            queries.increase(matchers, counter))

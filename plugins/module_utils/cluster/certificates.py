@@ -4,9 +4,7 @@
 
 """Use the inline certificates and keys of a kubeconfig without leaving files behind.
 
-Python's ssl module loads a client certificate only from a file. The kubernetes package therefore
-writes inline certificates to files. A killed process and a worker process of Ansible leave these
-files behind.
+Python's ssl module loads a client certificate only from a file.
 """
 
 from __future__ import annotations
@@ -20,10 +18,7 @@ from ..model.fields import Json
 
 
 class Certificates(t.NamedTuple):
-    """The inline certificates and the inline key of a kubeconfig, in PEM.
-
-    A field is b"" if it is missing, or if the kubeconfig names a file instead.
-    """
+    """The inline certificates and the inline key of a kubeconfig, in PEM, or b""."""
 
     authority: bytes = b""
     certificate: bytes = b""
@@ -31,18 +26,14 @@ class Certificates(t.NamedTuple):
 
 
 def use(certificates: Certificates, options: Json) -> None:
-    """Add an SSL context with the certificates to the options of a connection pool.
-
-    The context replaces the options ca_certs, cert_file and key_file. Inline certificates take
-    precedence over the files.
-    """
+    """Replace the certificate files in the options of a connection pool by an SSL context."""
     from urllib3.util import ssl_
 
     context = ssl_.create_urllib3_context(cert_reqs=options["cert_reqs"])
     authority_file, certificate_file, key_file = (
         options.pop(option, None) for option in ("ca_certs", "cert_file", "key_file"))
     if certificates.authority:
-        # cadata must be ASCII, but comments in a PEM document may have other characters.
+        # cadata must be ASCII, but a comment in PEM may have other characters.
         data = certificates.authority.decode("ascii", errors="ignore")
         context.load_verify_locations(cadata=data)
     elif authority_file:
@@ -61,7 +52,7 @@ def use(certificates: Certificates, options: Json) -> None:
 
 @contextlib.contextmanager
 def _temporary_file(content: bytes) -> t.Iterator[str]:
-    """Yield the path of a temporary file that only this user can read."""
+    """Yield the path of a file that only this user can read."""
     try:
         descriptor = os.memfd_create("kubeconfig")
         path = f"/proc/self/fd/{descriptor}"

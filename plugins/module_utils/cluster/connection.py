@@ -4,9 +4,8 @@
 
 """Connect to an API server: address, certificates and credentials.
 
-Options and environment variables have the names and the precedence of kubernetes.core. The
-kubernetes package is used only for its configuration and connection pool: importing its clients and
-models would double the time of a short task.
+Options and environment variables have the names and the precedence of kubernetes.core. An import of
+the clients of the kubernetes package would double the time of a short task.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ from . import secrets as masking
 from .certificates import Certificates
 from .kubeconfig import HINT, Kubeconfig, content_of, documents, not_yaml, unknown_context_errors
 
-#: Each option that may contain a secret has no_log. task.py adds the parts that are not secret to
-#: the result.
+#: Each option that may contain a secret has no_log.
 ARGUMENT_SPEC: Json = dict(
     kubeconfig=dict(type="raw", no_log=True),
     context=dict(type="str"),
@@ -50,47 +48,40 @@ ARGUMENT_SPEC: Json = dict(
     impersonate_groups=dict(type="list", elements="str"),
 )
 
-#: The API server writes the part before the slash to managedFields. The version is the one in
-#: galaxy.yml.
+#: The API server writes the part before the slash to managedFields.
 USER_AGENT = "baton.kubernetes/0.1.0"
-#: Only a task for several controllers needs more than two connections.
 MAX_CONNECTIONS = 32
-#: Seconds for which the headers of a request are reused, because the kubernetes package reads the
-#: whole configuration again for a token.
+#: Seconds. For a token, the kubernetes package reads all files again.
 HEADER_LIFETIME = 1.0
-#: Options that have another name in the kubernetes package. As in kubernetes.core, each name has an
-#: environment variable: K8S_AUTH_VALIDATE_CERTS, and then K8S_AUTH_VERIFY_SSL.
+#: Second names of options, used by the kubernetes package and by environment variables.
 _PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert",
                   "client_cert": "cert_file", "client_key": "key_file"}
-_FALSE = ("0", "false", "no", "off", "n", "f")
-#: A file in a pod.
+_FALSE_TEXTS = ("0", "false", "no", "off", "n", "f")
 _POD_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 _MAX_REASON_LENGTH = 500
 
 
 class Connection:
-    """A connection to an API server: its address, a connection pool, and the credentials."""
+    """The address of an API server, a connection pool, and the credentials."""
 
     def __init__(self, params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> None:
         """Load the configuration, without a request. Raises RolloutError."""
         self._options, self._environment = _options(params, environment), environment
         timeout = params.get("timeout") or exec_plugin.TIMEOUT
-        #: Timeout of an exec plugin in seconds.
-        self._timeout = min(exec_plugin.TIMEOUT, duration("timeout", timeout))
+        #: Seconds.
+        self._plugin_timeout = min(exec_plugin.TIMEOUT, duration("timeout", timeout))
         self._lock = threading.RLock()
-        #: Number of groups of controllers that share the connection.
-        self._groups = 1
+        self._group_count = 1
         self._headers: t.Any = None
         self._headers_expiry = 0.0
-        #: How often the configuration was read.
+        #: Number of times that the configuration was read.
         self.generation = 0
         self.renew(0)
 
     def renew(self, generation: int) -> None:
-        """Read the configuration again, for a new token from a file or an exec plugin.
+        """Read the configuration again, unless another thread did so after `generation`.
 
-        Do nothing if another thread has renewed the connection since `generation`, the value of
-        self.generation when the rejected token was read.
+        generation: self.generation when the rejected token was read.
         """
         with self._lock:
             if generation == self.generation:
@@ -99,17 +90,15 @@ class Connection:
                 self.generation += 1
 
     def _read_configuration(self) -> None:
-        """Read the configuration, and create a connection pool. Raises RolloutError."""
         with self._errors("the connection to Kubernetes cannot be set up", HINT):
             from kubernetes.client import rest
 
-            self._configuration, self._kubeconfig = _configuration(self._options, self._timeout)
-            #: URL of the API server. `configuration.host` is not reliable: a renewal of the token
-            #: resets it to the host of the kubeconfig, even if the option host is given.
+            self._configuration, self._kubeconfig = _configuration(
+                self._options, self._plugin_timeout)
+            # A renewal of the token resets `configuration.host` to the host of the kubeconfig.
             self.server: str = masking.without_password(self._configuration.host.rstrip("/"))
-            # Any, because urllib3 annotates the keyword arguments of request_encode_url as str.
             self.pool: t.Any = rest.RESTClientObject(self._configuration).pool_manager
-            self.pool.connection_pool_kw["block"] = True  # wait for a free connection
+            self.pool.connection_pool_kw["block"] = True
             self._set_pool_size()
             inline = _inline_certificates(self._options, self._kubeconfig)
             if any(inline):
@@ -119,8 +108,7 @@ class Connection:
     def _errors(self, what: str, next_command: str = "") -> t.Iterator[None]:
         """Turn each error into a RolloutError, without the secrets of options and files."""
         try:
-            # Import kubernetes first: if both packages are missing, the error then names
-            # kubernetes, whose installation includes PyYAML.
+            # Import kubernetes first: its installation includes PyYAML.
             import kubernetes.config  # noqa: F401
             import yaml
 
@@ -130,37 +118,31 @@ class Connection:
             error = failure
         except ImportError:
             raise  # task.py names the missing package
-        except yaml.YAMLError as invalid:
-            error = not_yaml("the kubeconfig", invalid)
-        except Exception as failure:  # an invalid file raises KeyError, TypeError, binascii.Error
+        except yaml.YAMLError as yaml_error:
+            error = not_yaml("the kubeconfig", yaml_error)
+        except Exception as failure:
             why = str(failure) or type(failure).__name__
             error = RolloutError(what, why=why, next_command=next_command)
         secrets = masking.option_secrets(self._options, self._environment)
         for document in documents(self._options.get("kubeconfig")):
             secrets |= masking.kubeconfig_secrets(document) | masking.plugin_secrets(document)
-        # Mask first, then shorten: the mask would not match a truncated secret.
+        # The mask does not match a truncated secret.
         why = " ".join(masking.mask(error.why, secrets).split())[:_MAX_REASON_LENGTH]
         raise RolloutError(masking.mask(error.what, secrets), where=error.where, why=why,
                            next_command=error.next_command.splitlines()) from None
 
-    def reserve(self, groups: int) -> None:
-        """Enlarge the pool for several groups of controllers.
-
-        Each watch of a group keeps a connection of the pool open.
-        """
+    def reserve(self, group_count: int) -> None:
+        """Enlarge the pool for several groups of controllers: each watch needs a connection."""
         with self._lock:
-            self._groups = groups
+            self._group_count = group_count
             self._set_pool_size()
 
     def _set_pool_size(self) -> None:
         size = self._configuration.connection_pool_maxsize or 1
-        self.pool.connection_pool_kw["maxsize"] = size * self._groups
+        self.pool.connection_pool_kw["maxsize"] = size * self._group_count
 
     def headers(self) -> t.Any:
-        """Return the headers of a request: user agent, bearer token, impersonation.
-
-        Renew a token that expires soon. Raises RolloutError if an exec plugin fails.
-        """
+        """Return the headers of a request. Raises RolloutError if an exec plugin fails."""
         with self._lock:
             if self._headers is None or time.monotonic() > self._headers_expiry:
                 self._headers = self._read_headers()
@@ -174,7 +156,7 @@ class Connection:
         with self._errors("the credentials cannot be renewed"):
             token = self._token().strip()  # the file of a token ends with a newline
         if not (token.isascii() and token.isprintable()):
-            # The message of the HTTP library would contain the token.
+            # The HTTP library would print the token.
             raise RolloutError(
                 "the token is not valid: it contains line breaks or non-ASCII characters",
                 next_command=HINT)
@@ -189,10 +171,7 @@ class Connection:
         return headers
 
     def _token(self) -> str:
-        """Return the token, or "" if there is none. A token that expires soon is renewed first.
-
-        The function for this purpose in the kubernetes package differs between versions.
-        """
+        """Return the token or "". Renews a token that expires soon."""
         if self._kubeconfig and "api_key" not in self._options:
             self._kubeconfig.refresh(self._configuration)
         if self._configuration.refresh_api_key_hook:
@@ -212,47 +191,44 @@ def secrets(params: t.Mapping[str, t.Any],
 
 def command_options(params: t.Mapping[str, t.Any],
                     environment: t.Mapping[str, str]) -> dict[str, str | None]:
-    """Return the connection options for the commands that a message suggests, without secrets.
+    """Return the connection options for commands in messages, without secrets.
 
-    An option is None if a command cannot contain its value: a kubeconfig that is not the path of a
-    file, or a host that is not a valid URL.
+    None: a command cannot contain the value.
     """
     options = _options(params, environment)
-    repeated: dict[str, str | None] = {}
+    visible_options: dict[str, str | None] = {}
     if "context" in options:
-        repeated["context"] = options["context"]
+        visible_options["context"] = options["context"]
     if "kubeconfig" in options:
         kubeconfig = options["kubeconfig"]
         names = kubeconfig.split(os.pathsep) if isinstance(kubeconfig, str) else []
         paths = [os.path.abspath(os.path.expanduser(name)) for name in names]
         are_files = paths and all(map(os.path.isfile, paths))
-        repeated["kubeconfig"] = os.pathsep.join(paths) if are_files else None
+        visible_options["kubeconfig"] = os.pathsep.join(paths) if are_files else None
     if "host" in options:
-        repeated["host"] = None
-        with contextlib.suppress(ValueError):  # not a URL
+        visible_options["host"] = None
+        with contextlib.suppress(ValueError):
             url = urlsplit(options["host"])
             if url.scheme in ("http", "https"):
                 netloc = url.netloc.rpartition("@")[2]
-                repeated["host"] = url._replace(netloc=netloc, query="", fragment="").geturl()
-    return repeated
+                visible_options["host"] = url._replace(
+                    netloc=netloc, query="", fragment="").geturl()
+    return visible_options
 
 
 def default_namespace(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> str:
-    """Return the default namespace, by the rules of kubectl.
-
-    Connection reports an invalid kubeconfig, not this function.
-    """
+    """Return the default namespace, by the rules of kubectl."""
     options = _options(params, environment)
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # Connection reports an invalid kubeconfig
         from kubernetes.client.configuration import Configuration
 
-        namespace = "" if _is_complete(options) else _namespace(options, Configuration())
+        namespace = "" if _needs_no_kubeconfig(options) else _namespace(options, Configuration())
         return namespace or Request.namespace
     return Request.namespace
 
 
 def _namespace(options: Json, configuration: t.Any) -> str:
-    """Return the namespace of the context or of the pod, or ""."""
+    """Return the namespace of the context, or else of the pod, or else ""."""
     from kubernetes.config import kube_config
 
     content, context = content_of(options.get("kubeconfig")), options.get("context")
@@ -264,7 +240,7 @@ def _namespace(options: Json, configuration: t.Any) -> str:
 
 
 def _load_service_account(configuration: t.Any) -> bool:
-    """Load the ServiceAccount of the pod; return False outside of a pod."""
+    """Load the ServiceAccount of the pod. Returns False outside of a pod."""
     from kubernetes.config import incluster_config
     from kubernetes.config.config_exception import ConfigException
 
@@ -276,7 +252,7 @@ def _load_service_account(configuration: t.Any) -> bool:
 
 
 def _options(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> Json:
-    """Return the options that have a value in the parameters or, if not there, the environment."""
+    """Return the options from the parameters, or else from the environment."""
     options: Json = {}
     for option in ARGUMENT_SPEC:
         value = params.get(option)
@@ -288,7 +264,7 @@ def _options(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) ->
         if value in (None, "", [], {}):
             continue
         if isinstance(value, str) and ARGUMENT_SPEC[option]["type"] == "bool":
-            value = value.lower() not in _FALSE
+            value = value.lower() not in _FALSE_TEXTS
         if isinstance(value, str) and option == "impersonate_groups":
             value = [group.strip() for group in value.split(",") if group.strip()]
         options[option] = value
@@ -296,7 +272,6 @@ def _options(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) ->
 
 
 def _proxy_headers_option(option: t.Any, environment: t.Mapping[str, str]) -> Json:
-    """Return the parts of the option, or of its environment variables if the option is not set."""
     parts = ARGUMENT_SPEC["proxy_headers"]["options"]
     values = {part: mapping(option).get(part) for part in parts}
     if not any(values.values()):
@@ -306,15 +281,12 @@ def _proxy_headers_option(option: t.Any, environment: t.Mapping[str, str]) -> Js
 
 
 def _configuration(options: Json, timeout: float) -> tuple[t.Any, Kubeconfig | None]:
-    """Return a Configuration of the kubernetes package, and the loaded kubeconfig, if any.
-
-    Options take precedence over the kubeconfig, as in kubernetes.core.
-    """
+    """Return a Configuration of the kubernetes package, and the loaded kubeconfig, if any."""
     from kubernetes.client.configuration import Configuration
 
     configuration, kubeconfig = Configuration(), None
-    if not _is_complete(options):
-        kubeconfig = _load(options, configuration, timeout)
+    if not _needs_no_kubeconfig(options):
+        kubeconfig = _load_kubeconfig(options, configuration, timeout)
     configuration.host = options.get("host", configuration.host)
     configuration.username = options.get("username", configuration.username)
     configuration.password = options.get("password", configuration.password)
@@ -338,8 +310,7 @@ def _configuration(options: Json, timeout: float) -> tuple[t.Any, Kubeconfig | N
     return configuration, kubeconfig
 
 
-def _is_complete(options: Json) -> bool:
-    """Return whether the options make a kubeconfig unnecessary."""
+def _needs_no_kubeconfig(options: Json) -> bool:
     return "host" in options and ("api_key" in options
                                   or {"username", "password"} <= options.keys()
                                   or {"client_cert", "client_key"} <= options.keys())
@@ -354,7 +325,6 @@ def _refuse_missing_files(options: Json) -> None:
 
 
 def _inline_certificates(options: Json, kubeconfig: Kubeconfig | None) -> Certificates:
-    """Return the inline certificates of the kubeconfig, unless options replace them."""
     if kubeconfig is None:
         return Certificates()
     inline = kubeconfig.certificates()
@@ -364,7 +334,7 @@ def _inline_certificates(options: Json, kubeconfig: Kubeconfig | None) -> Certif
 
 
 def _headers_for_proxy(proxy: str | None, headers: Json) -> t.Any:
-    """Return the headers for a proxy, with the credentials in its URL, which urllib3 ignores."""
+    """Return the headers for a proxy. urllib3 ignores the credentials in its URL."""
     from urllib3.util import make_headers
 
     address = urlsplit(proxy or "")
@@ -375,12 +345,8 @@ def _headers_for_proxy(proxy: str | None, headers: Json) -> t.Any:
     return make_headers(**{"user_agent": USER_AGENT, **headers})
 
 
-def _load(options: Json, configuration: t.Any, timeout: float) -> Kubeconfig | None:
-    """Load the kubeconfig and return it, or load the ServiceAccount of the pod and return None.
-
-    The ServiceAccount is loaded if the task runs in a pod without the options kubeconfig and
-    context. Raises RolloutError.
-    """
+def _load_kubeconfig(options: Json, configuration: t.Any, timeout: float) -> Kubeconfig | None:
+    """Load the kubeconfig and return it, or load the ServiceAccount of the pod and return None."""
     from kubernetes.config import kube_config
 
     content, context = content_of(options.get("kubeconfig")), options.get("context")

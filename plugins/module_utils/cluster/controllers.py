@@ -19,18 +19,18 @@ from .informer import Informer
 from .refused import Refused
 
 
-class _Stored(t.NamedTuple):
-    """A controller as the API server returned it, and in parsed form."""
+class _StoredController(t.NamedTuple):
+    """A controller in the form of the API, and in parsed form."""
 
     item: Json
     controller: Controller
 
 
 class _ControllersByName(IndexedControllers):
-    """A view of the stored controllers, by name. It copies none, for speed."""
+    """A view of the stored controllers by name, without a copy."""
 
-    def __init__(self, stored: t.Mapping[str, _Stored],
-                 by_index: t.Callable[[str], list[_Stored]]) -> None:
+    def __init__(self, stored: t.Mapping[str, _StoredController],
+                 by_index: t.Callable[[str], list[_StoredController]]) -> None:
         self._stored, self._by_index = stored, by_index
 
     def __getitem__(self, name: str) -> Controller:
@@ -47,17 +47,17 @@ class _ControllersByName(IndexedControllers):
 
 
 class Controllers:
-    """The controllers of a kind. All methods are thread-safe, except for update()."""
+    """The controllers of a kind. All methods except update() are thread-safe."""
 
     def __init__(self, http: Http, kind: Kind, namespace: str) -> None:
         self.path = kind.collection(namespace)
         self._http, self._kind, self._namespace = http, kind, namespace
         self._informer = Informer(http, self.path, {},
-                                  lambda item: _Stored(item, parse(kind, item)),
+                                  lambda item: _StoredController(item, parse(kind, item)),
                                   index=lambda stored: stored.controller.partner)
 
     def fill(self) -> None:
-        """List the controllers at the first call; later calls do nothing. Raises RolloutError."""
+        """List the controllers at the first call. Raises RolloutError."""
         with self._errors():
             self._informer.fill()
 
@@ -70,11 +70,11 @@ class Controllers:
         return _ControllersByName(store.objects(), store.by_index)
 
     def items(self) -> dict[str, Json]:
-        """Return the controllers as returned by the API server."""
+        """Return the controllers in the form of the API, by name."""
         return {name: stored.item for name, stored in self._informer.store.objects().items()}
 
     def where(self, name: str = "") -> str:
-        """Return the location for an error: the controller or, without a name, the namespace."""
+        """Return the location for an error."""
         return f"{self._kind} {self._namespace}/{name}" if name else f"namespace {self._namespace}"
 
     def look_up(self, name: str) -> Json | None:
@@ -86,7 +86,7 @@ class Controllers:
             raise refused.as_error(self.where(name)) from refused
         if item:
             self._informer.store.put(item)
-        elif before:  # keep a new controller of this name, which another thread may have stored
+        elif before:  # another thread may have stored a new controller of this name
             self._informer.store.delete(name, before.controller.uid)
         stored = self._informer.store.objects().get(name)
         return stored.item if stored else None
@@ -96,20 +96,19 @@ class Controllers:
         self._informer.store.put(item)
 
     def delete(self, name: str, uid: str) -> None:
-        """Delete the controller with this uid from the store, but no newer one of this name."""
+        """Delete a controller from the store, but no controller of this name with another uid."""
         self._informer.store.delete(name, uid)
 
     def update(self, seconds: float) -> list[Json] | None:
         """Wait up to `seconds` for a change, and return the changed controllers.
 
-        Returns None if it is unknown which controllers have changed. Raises RolloutError.
+        Returns None if any controller may have changed. Raises RolloutError.
         """
         with self._errors():
             return self._informer.update(seconds)
 
     @contextlib.contextmanager
     def _errors(self) -> t.Iterator[None]:
-        """Turn Refused into a RolloutError."""
         try:
             yield
         except Refused as refused:

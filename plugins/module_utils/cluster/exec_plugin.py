@@ -4,9 +4,8 @@
 
 """Run the exec credential plugins of a kubeconfig.
 
-The kubernetes package runs a plugin without a timeout, and only logs a failure. This file therefore
-implements the protocol client.authentication.k8s.io (v1 and v1beta1) itself. Interactive plugins
-are not supported.
+The protocol is client.authentication.k8s.io (v1 and v1beta1), without interactive plugins. The
+kubernetes package runs a plugin without a timeout, and only logs a failure.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import typing as t
 from ..model.errors import RolloutError
 from ..model.fields import Json, mapping, objects, text
 
-#: In seconds.
+#: Seconds.
 TIMEOUT = 60.0
 _CLUSTER_FIELDS = ("server", "tls-server-name", "insecure-skip-tls-verify",
                    "certificate-authority-data", "proxy-url", "disable-compression")
@@ -32,20 +31,18 @@ class Credential(t.NamedTuple):
     """The status of an ExecCredential."""
 
     token: str
-    #: The client certificate and its key in PEM; "" if the plugin returned only a token.
+    #: The client certificate and its key in PEM, or "".
     certificate: str
     key: str
-    #: The time of expiry in RFC 3339, or "".
+    #: A time in RFC 3339, or "".
     expires: str
 
 
 def run(plugin: Json, cluster: Json, folder: str, timeout: float) -> Credential:
     """Run a plugin, and return its credential. Raises RolloutError.
 
-    plugin: the field exec of a user in a kubeconfig.
-    cluster: the field cluster of an entry of `clusters`.
-    folder: the folder of the kubeconfig; "" if the kubeconfig is not a file.
-    timeout: in seconds.
+    plugin, cluster: the fields `exec` and `cluster` in a kubeconfig.
+    folder: the folder of the kubeconfig, or "". timeout: seconds.
     """
     try:
         return _request_credential(plugin, cluster, folder, timeout)
@@ -77,7 +74,6 @@ def _request_credential(plugin: Json, cluster: Json, folder: str, timeout: float
 
 
 def _cluster_info(cluster: Json) -> Json:
-    """Return the cluster in the form that the protocol requires."""
     info = {field: cluster[field] for field in _CLUSTER_FIELDS if field in cluster}
     for extension in objects(cluster, "extensions"):
         if extension.get("name") == _EXTENSION:
@@ -87,15 +83,14 @@ def _cluster_info(cluster: Json) -> Json:
 
 def _run_command(command: list[str], environment: t.Mapping[str, str], folder: str,
                  timeout: float) -> str:
-    """Run the command of a plugin, and return its standard output. Raises OSError, ValueError."""
-    # A new session makes it possible to kill the plugin together with its children.
+    # A new session, to kill the plugin together with its children.
     process = subprocess.Popen(  # pylint: disable=ansible-bad-function
         command, env=environment, cwd=folder or None, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, errors="replace",
         start_new_session=True)
     with process:
         try:
-            output, errors = process.communicate(timeout=timeout)
+            output, error_output = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             raise TimeoutError(f"{os.path.basename(command[0])} did not answer within "
                                f"{timeout:g} s and was killed") from None
@@ -104,7 +99,7 @@ def _run_command(command: list[str], environment: t.Mapping[str, str], folder: s
                 with contextlib.suppress(OSError):
                     os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
-        reason = f". {errors.strip()}" if errors.strip() else ""
+        reason = f". {error_output.strip()}" if error_output.strip() else ""
         raise ValueError(f"exec: process returned {process.returncode}{reason}")
     return output
 

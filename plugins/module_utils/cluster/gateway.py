@@ -4,8 +4,8 @@
 
 """Define the interface between a rollout and a cluster.
 
-kubernetes.py implements it for an API server, simulated.py for check mode, and run/shared.py for
-several controllers of one task.
+kubernetes.py implements it for an API server, simulated.py for check mode, and run/shared.py for a
+task with several controllers.
 """
 
 from __future__ import annotations
@@ -19,104 +19,74 @@ from ..model.steps import Handover, Write
 
 
 class Gateway(RealCluster, t.Protocol):
-    """The requests that a rollout sends to one namespace of a cluster.
-
-    A method raises RolloutError for an error that should end the task.
-    """
-
-    # Reads
+    """The requests of a rollout to one namespace. All methods may raise RolloutError."""
 
     def wait(self, seconds: float) -> t.Any:
-        """Wait at most `seconds` for a sign, possibly a wrong one, that a controller has changed.
-
-        The return value differs between the implementations.
-        """
+        """Wait at most `seconds` for a change, or for a false alarm."""
 
     def refuse_hand_over(self, controller: Controller) -> None:
-        """Raise RolloutError if a dry run shows that the task may not replace the pods' owner."""
+        """Raise RolloutError if a dry run shows that the user may not change the owner of pods."""
 
     def warnings(self) -> list[Json]:
         """Return the Events of type Warning."""
 
     def are_starting(self, controller: Controller) -> bool:
-        """Return whether each pod is ready, starting or terminating, and was never restarted.
-
-        Returns False if the state of the pods is not known.
-        """
+        """Return whether each pod is ready, or is starting or terminating without a problem."""
 
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
-        """Return the last lines of the log of a container, or [] if the log cannot be read.
+        """Return the last lines of a log, or of the log before the last restart (previous).
 
-        previous: read the log of the container before its last restart, not the current log.
+        Returns [] if the log cannot be read.
         """
 
     def watched_pods(self, controller: Controller) -> list[Json] | None:
-        """Return past and current states of the pods of a controller, as objects of the API:
+        """Return the states of the pods of a controller since the previous call.
 
-        - the last state of each pod that was deleted recently,
-        - for the other pods, each state that was reported since the previous call of this method,
-        - the current state of each pod.
-
-        Returns None if the user has no permission to list pods.
+        It includes the current states, and the last states of recently deleted pods. Returns None
+        without the permission to list pods.
         """
 
     def relist_pods(self) -> None:
-        """List again the objects of watched_pods() and warnings(). Raises RolloutError."""
+        """List the objects of watched_pods() and warnings() again."""
 
     def rules(self) -> list[Json] | None:
-        """Return the user's RBAC rules in the namespace, or None if not all are known."""
+        """Return the RBAC rules of the user in the namespace, or None if the list is incomplete."""
 
     def objects(self, resource: str) -> list[Json] | None:
-        """Return the first page of the objects of a resource, such as "pods", in the namespace.
-
-        For "nodes", return nodes of the cluster. Returns None if the user has no permission to list
-        the objects.
-        """
+        """Return the first page of the objects of a resource, or None without permission."""
 
     def absence_reason(self, name: str) -> str:
-        """Return why there is no controller `name` ("there is no namespace prod"), or ""."""
-
-    # Writes
+        """Return the reason why there is no controller `name`, or ""."""
 
     def write(self, write: Write) -> bool:
-        """Send a write; return False if a precondition fails."""
+        """Send a write. Returns False if a precondition fails."""
 
     def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
-        """Replace the owner of pods while may_continue() returns True; return their number."""
+        """Change the owner of pods while may_continue() is True; return the number of pods."""
 
     def record(self, event: Json) -> bool:
-        """Create an Event; return False if the request has failed.
+        """Create an Event. Returns False if the request failed.
 
-        On a slow network, the request is sent in the background, and the result is that of the
-        previous call.
+        On a slow network, the return value is the result of the previous call.
         """
-
-    # Leases
 
     def lease(self, name: str) -> Json | None:
         """Return a Lease, or None if it does not exist."""
 
     def put_lease(self, lease: Json) -> Json | None:
-        """Create a Lease, or replace it if it has a resourceVersion; return the stored Lease.
+        """Create a Lease, or replace it if it has a resourceVersion. Returns the stored Lease.
 
-        Returns None if another client has created, changed or deleted the Lease in the meantime.
+        Returns None if another client has changed the Lease in the meantime.
         """
 
     def delete_lease(self, lease: Json) -> bool:
-        """Delete a Lease; return False if another client has changed the Lease since it was read.
-
-        The request is sent only once. The result of another failure is True, because a Lease
-        expires by itself.
-        """
+        """Delete a Lease without a retry. Returns False if another client has changed it."""
 
     def server_time(self) -> float:
         """Return the time of the API server, in seconds since 1970."""
 
 
 def prefetch(gateway: Gateway, read: t.Callable[[], Anything]) -> t.Callable[[], Anything]:
-    """Call `read` in the background if the network is slow; return a function for the result.
-
-    On a fast network, that function is `read` itself.
-    """
+    """Call `read` in the background if the network is slow. Returns a function for the result."""
     future = gateway.start_in_background(read)
     return future.result if future else read

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Reparent pods: one patch for each pod replaces the reference to the controller of the pod."""
+"""Patch the owner references of pods."""
 
 from __future__ import annotations
 
@@ -27,19 +27,17 @@ from .http import (
 )
 from .refused import RETRIED, Refused
 
-#: For fewer than PODS_PER_CONNECTION pods, a further connection saves less time than its TLS
-#: handshake costs.
+#: For fewer pods, a further connection saves less time than its TLS handshake costs.
 MAX_CONNECTIONS, PODS_PER_CONNECTION = 16, 25
-#: On a slow network, even a connection for a single pod saves time.
+#: Even a connection for a single pod then saves time.
 MAX_CONNECTIONS_ON_HIGH_LATENCY = 20
-#: Seconds between two calls of may_continue().
 CHECK_PERIOD = 0.2
-#: The uid of the new owner in a dry run.
+#: The uid in a dry run: the new owner may not exist yet.
 NO_UID = "00000000-0000-0000-0000-000000000000"
 
 
 class Handovers(Namespaced):
-    """The handovers of pods in a namespace. gateway.py documents the methods."""
+    """The handovers of pods in a namespace; see gateway.py."""
 
     def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
         patches, successes = collections.deque(write.patches()), []
@@ -67,14 +65,11 @@ class Handovers(Namespaced):
         return sum(successes)
 
     def _reparent(self, patch: Patch) -> bool:
-        """Change the owner of a pod by a patch; return True only if the patch surely succeeded.
-
-        After a lost response, the next list of the pods shows who owns the pod.
-        """
+        """Change the owner of a pod; return whether the patch surely succeeded."""
         try:
             self._patch_pod(patch, is_write=True)
         except OutcomeUnknown:
-            return False
+            return False  # the next list of the pods shows the owner
         except Refused as refused:
             if refused.is_stale(patch):
                 return False
@@ -84,14 +79,13 @@ class Handovers(Namespaced):
     def refuse_hand_over(self, controller: Controller) -> None:
         """Raise RolloutError if RBAC or admission denies a dry run with one pod.
 
-        The successor may not exist yet, so the patch names an owner that does not exist. Failures
-        other than a denial are ignored: for example, a webhook may not support dry runs.
+        Ignores other failures: for example, a webhook may not support dry runs.
         """
         query = urlencode({"labelSelector": label_selector(controller.selector), "limit": 1})
         with contextlib.suppress(Refused):
             page = self.http.send("GET", f"{self._pods_path}?{query}", accept=METADATA)
-            matching = (Pod.from_api(item["metadata"]) for item in page.get("items") or [])
-            pods = tuple(pod for pod in matching if pod.owner == controller.uid)
+            matching_pods = (Pod.from_api(item["metadata"]) for item in page.get("items") or [])
+            pods = tuple(pod for pod in matching_pods if pod.owner == controller.uid)
             owner = {**controller.reference, "uid": NO_UID, "blockOwnerDeletion": True}
             for patch in Handover(pods, controller.uid, owner, {}).patches():
                 try:
@@ -108,7 +102,6 @@ class Handovers(Namespaced):
                        accept=OBJECT_METADATA)
 
     def _denial(self, refused: Refused, patch: Patch, consequence: str = "") -> RolloutError:
-        """Return the error for a refused patch, with the consequence in its first sentence."""
         if refused.status == 401 or refused.status in RETRIED:
             return refused.as_error(self._where)
         return RolloutError(

@@ -25,47 +25,44 @@ from ..model.fields import Json, display_text, mapping, objects, text
 from .connection import Connection
 from .refused import RETRIED, Refused
 
-#: In seconds. READ_TIMEOUT applies to each read of a response.
+#: Seconds. READ_TIMEOUT applies to each read of a response.
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 35.0
-#: Seconds between two attempts. Each pause is shortened at random, by up to a half.
+#: Seconds between two attempts.
 BACKOFF = (0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 8.0)
-#: Used instead of BACKOFF until the server has responded once: its address may be wrong.
+#: Used until the first response of the server: its address may be wrong.
 FIRST_BACKOFF = BACKOFF[:3]
-#: Seconds after which no further attempt begins.
 MAX_RETRY_SECONDS = 60.0
-#: For so many seconds after an outage, status 401 or 403 may be temporary: a restarted API server
-#: accepts requests before it has loaded the Roles and the ServiceAccounts.
+#: A restarted API server responds with 401 or 403 until it has loaded all Roles.
 WARM_UP_SECONDS = 30.0
-#: In seconds. A longer Retry-After is reduced to this value.
+#: Seconds.
 MAX_RETRY_AFTER = 30.0
-#: In seconds, for the whole body of a response.
+#: Seconds.
 BODY_TIMEOUT = 120.0
-#: About ten times the size of a page (PAGE_SIZE) of large controllers.
+#: About ten times a page of large controllers.
 MAX_RESPONSE_BYTES = 64 * 2**20
-#: The network counts as slow if even the fastest response took longer than this number of seconds.
-#: Background requests then save more time than the TLS handshakes of additional connections cost.
+#: Seconds. With a higher latency, background requests are worth the additional TLS handshakes.
 HIGH_LATENCY = 0.1
 MAX_BACKGROUND_REQUESTS = 8
-#: Numbers of objects. SMALL_PAGE_SIZE is for very large objects (up to 3 MiB each).
+#: Numbers of objects. An object has up to 3 MiB.
 PAGE_SIZE, SMALL_PAGE_SIZE, MAX_OBJECTS = 500, 20, 200_000
 
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
-#: Media types for only the metadata of the objects in a list, and of a single object.
+#: Only the metadata, in a list or of one object.
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 OBJECT_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-#: Media type for a table with the columns of kubectl get.
+#: The columns of kubectl get.
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 
 Result = t.TypeVar("Result")
 
 
 class OutcomeUnknown(Exception):
-    """The response to a write was lost, so it is unknown whether the object has changed."""
+    """The response to a write was lost. The write may have succeeded."""
 
 
 class ResponseTooLarge(RolloutError):
-    """A response, or a list of several pages, is larger than any legitimate one."""
+    """A response or a list is too large."""
 
 
 class Unreachable(Exception):
@@ -73,7 +70,7 @@ class Unreachable(Exception):
 
     def __init__(self, reason: str, was_sent: bool) -> None:
         super().__init__(reason)
-        #: Whether the API server may have received it.
+        #: Whether the API server may have received the request.
         self.was_sent = was_sent
 
 
@@ -82,17 +79,16 @@ class Http:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        #: Number of requests by method, for benchmarks and tests.
         self.requests: collections.Counter[str] = collections.Counter()
-        #: Seconds by which the clock of the API server is ahead of the local clock.
+        #: Time of the API server minus local time, in seconds.
         self.clock_difference = 0.0
         self._lock = threading.Lock()
         self._has_responded = False
-        #: The last outage, by time.monotonic().
+        #: By time.monotonic().
         self._unreachable_at = -WARM_UP_SECONDS
-        #: In seconds.
+        #: Seconds.
         self._min_latency = float("inf")
-        self._background = concurrent.futures.ThreadPoolExecutor(MAX_BACKGROUND_REQUESTS)
+        self._executor = concurrent.futures.ThreadPoolExecutor(MAX_BACKGROUND_REQUESTS)
 
     def count(self, method: str) -> None:
         """Count a request."""
@@ -106,12 +102,12 @@ class Http:
 
     def start_in_background(
             self, send: t.Callable[[], Result]) -> concurrent.futures.Future[Result] | None:
-        """Call send() in a background thread; do nothing and return None on a fast network."""
-        return self._background.submit(send) if self.is_slow else None
+        """Call send() in a background thread, or return None if the network is not slow."""
+        return self._executor.submit(send) if self.is_slow else None
 
     def close(self) -> None:
         """Wait for the requests in the background."""
-        self._background.shutdown()
+        self._executor.shutdown()
 
     def record_outage(self) -> None:
         """Record an outage of the API server."""
@@ -121,14 +117,11 @@ class Http:
              is_write: bool | None = None, accept: str = JSON) -> Json:
         """Send a request, retry it if a retry is safe, and return the object in the response.
 
-        is_write: whether a retry could repeat a change. By default, any method but GET
-        is a write.
-
+        is_write: by default, True for every method except GET.
         Raises Refused, OutcomeUnknown, or RolloutError if the server cannot be reached.
         """
         is_write = method != "GET" if is_write is None else is_write
         has_renewed_token, start = False, time.monotonic()
-        # No delay follows the last attempt.
         for delay in (*(BACKOFF if self._has_responded else FIRST_BACKOFF), None):
             is_last = delay is None or time.monotonic() - start > MAX_RETRY_SECONDS
             generation, retry_after = self.connection.generation, 0.0
@@ -143,7 +136,7 @@ class Http:
                         return response
                     if is_write:
                         raise OutcomeUnknown
-                    status = 500  # retry after a truncated response as after a server error
+                    status = 500  # the response is truncated: retry
                 if status == 401 and not has_renewed_token:
                     has_renewed_token = True
                     self.connection.renew(generation)
@@ -158,7 +151,6 @@ class Http:
                            f"{len(BACKOFF) + 1} attempts")
 
     def _raise_if_final(self, failure: Unreachable, is_write: bool, is_last: bool) -> None:
-        """Raise an error for an attempt without a response, unless a retry is possible."""
         self.record_outage()
         if failure.was_sent and is_write:
             raise OutcomeUnknown from failure
@@ -172,10 +164,7 @@ class Http:
         return status in RETRIED or (status in (401, 403) and is_warming_up)
 
     def get(self, collection: str, kind: str, namespace: str, name: str) -> Json | None:
-        """Return an object by its name, or None if it does not exist.
-
-        Raises Refused, or RolloutError if the response is another object.
-        """
+        """Return an object, or None if it does not exist. Raises Refused, RolloutError."""
         try:
             item = self.send("GET", f"{collection}/{quoted(name)}")
         except Refused as refused:
@@ -195,13 +184,12 @@ class Http:
                   timeout: float = 0) -> tuple[int, t.Any, bytes]:
         """Send a request without retries; return the status, headers and body of the response.
 
-        max_bytes, timeout (in seconds): limits for the body; 0 stands for the default. Raises
-        Unreachable, or RolloutError if a retry is useless.
+        max_bytes, timeout (seconds): limits for the body. 0 means the default.
+        Raises Unreachable, or RolloutError if a retry is useless.
         """
         import urllib3
 
         headers = self.connection.headers()
-        # The API server compresses responses of more than 128 KiB if the client accepts gzip.
         headers["Accept"], headers["Accept-Encoding"] = accept, "gzip"
         if body is not None:
             headers["Content-Type"] = content_type
@@ -223,13 +211,13 @@ class Http:
                 f"{max_bytes or MAX_RESPONSE_BYTES} bytes", where=self.connection.server)
         self._has_responded = True
         self._min_latency = min(self._min_latency, time.monotonic() - start)
-        with contextlib.suppress(TypeError, ValueError):  # a missing or invalid Date header
+        with contextlib.suppress(TypeError, ValueError):
             date = email.utils.parsedate_to_datetime(response.headers.get("Date", ""))
             self.clock_difference = date.timestamp() - time.time()
         return response.status, response.headers, data
 
     def page(self, path: str, query: Json, accept: str = JSON, continue_token: str = "") -> Json:
-        """Return the first page of a list, or the page of a token. Raises the errors of send()."""
+        """Return one page of a list, by default the first page. Raises Refused, RolloutError."""
         def send(limit: int) -> Json:
             continuation = {"continue": continue_token} if continue_token else {}
             parameters = {**query, "limit": limit, **continuation}
@@ -241,19 +229,19 @@ class Http:
             return send(SMALL_PAGE_SIZE)
 
     def pages(self, path: str, query: Json, accept: str = JSON) -> tuple[list[Json], str]:
-        """Return all objects of a list, and its resourceVersion. Raises the errors of send()."""
+        """Return all objects of a list, and its resourceVersion. Raises Refused, RolloutError."""
         items: list[Json] = []
-        continue_token, is_repeated = "", False
+        continue_token, was_restarted = "", False
         while len(items) <= MAX_OBJECTS:
             try:
                 page = self.page(path, query, accept, continue_token)
             except Refused as refused:
-                if refused.status != 410 or is_repeated:
+                if refused.status != 410 or was_restarted:
                     raise
-                items, continue_token, is_repeated = [], "", True  # the token has expired
+                items, continue_token, was_restarted = [], "", True  # the token has expired
                 continue
-            # An empty PartialObjectMetadataList has null as items.
-            items += map(_without_field_sets, page.get("items") or [])
+            # In an empty PartialObjectMetadataList, items is null.
+            items += map(_drop_field_sets, page.get("items") or [])
             continue_token = page["metadata"].get("continue")
             if not continue_token:
                 return items, page["metadata"]["resourceVersion"]
@@ -261,7 +249,7 @@ class Http:
 
 
 class Namespaced:
-    """Base class for each part of the gateway to a namespace."""
+    """A part of the gateway to a namespace."""
 
     def __init__(self, http: Http, namespace: str) -> None:
         self.http, self._namespace = http, namespace
@@ -269,21 +257,15 @@ class Namespaced:
         self._pods_path = f"/api/v1/namespaces/{namespace}/pods"
 
 
-def _without_field_sets(item: Json) -> Json:
-    """Remove the field sets in managedFields from an object, and return the object.
-
-    For thousands of objects, they would take half of the memory.
-    """
+def _drop_field_sets(item: Json) -> Json:
+    """Remove the field sets in managedFields, which take half of the memory."""
     for entry in objects(mapping(item, "metadata"), "managedFields"):
         entry.pop("fieldsV1", None)
     return item
 
 
 def _parse(data: bytes, server: str) -> Json | None:
-    """Return the object in a response, or None if the response is truncated.
-
-    Raises RolloutError if the server is not a Kubernetes API server.
-    """
+    """Return the object in a response, or None if the response is truncated."""
     try:
         response = json.loads(data)
     except ValueError:
@@ -295,7 +277,6 @@ def _parse(data: bytes, server: str) -> Json | None:
 
 
 def _translate_error(error: Exception, server: str) -> Exception:
-    """Return the Unreachable or RolloutError for an error of urllib3."""
     from urllib3 import exceptions
 
     why = innermost_reason(error)
@@ -305,8 +286,8 @@ def _translate_error(error: Exception, server: str) -> Exception:
     if isinstance(error, (exceptions.NewConnectionError, exceptions.ConnectTimeoutError,
                           exceptions.ProxyError)):
         return Unreachable(why, was_sent=False)
-    is_invalid = isinstance(error, exceptions.LocationValueError)
-    if isinstance(error, (exceptions.HTTPError, OSError)) and not is_invalid:
+    is_invalid_url = isinstance(error, exceptions.LocationValueError)
+    if isinstance(error, (exceptions.HTTPError, OSError)) and not is_invalid_url:
         return Unreachable(why, was_sent=True)
     return RolloutError(f"{server} is not a valid API server address", why=why)
 
@@ -314,9 +295,9 @@ def _translate_error(error: Exception, server: str) -> Exception:
 def read_body(response: t.Any, max_bytes: int, timeout: float = 0) -> bytes | None:
     """Return the body of a response, or None if the body has more than max_bytes.
 
-    Raises the exceptions of urllib3, and TimeoutError.
+    timeout: seconds, or 0 for BODY_TIMEOUT. Raises TimeoutError, and the exceptions of urllib3.
     """
-    # read1 returns the received bytes without waiting for more; urllib3 1 lacks it.
+    # read() waits for more bytes, but urllib3 1 has no read1().
     read = getattr(response, "read1", response.read)
     parts: list[bytes] = []
     timeout = timeout or BODY_TIMEOUT
@@ -336,16 +317,15 @@ def read_body(response: t.Any, max_bytes: int, timeout: float = 0) -> bytes | No
         response.release_conn()
 
 
-def backoff(failures: int) -> float:
-    """Return the seconds to wait after this number of consecutive failures."""
-    return BACKOFF[min(failures, len(BACKOFF)) - 1] * random.uniform(0.5, 1.0)
+def backoff(failure_count: int) -> float:
+    """Return the seconds to wait after some consecutive failures."""
+    return BACKOFF[min(failure_count, len(BACKOFF)) - 1] * random.uniform(0.5, 1.0)
 
 
 def _encode(body: t.Any) -> bytes:
     """Encode JSON exactly as Go's encoding/json does.
 
-    The API server compares bytes, not values, in a "test" operation of a JSON patch, and in the
-    immutable data of a ControllerRevision. A lone surrogate becomes a question mark.
+    The API server compares bytes in a "test" operation of a JSON patch.
     """
     document = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
     for character, escape in _GO_ESCAPES:
@@ -354,28 +334,27 @@ def _encode(body: t.Any) -> bytes:
 
 
 def quoted(name: str) -> str:
-    """Return a name as one segment of a path, in percent-encoding ("." and ".." as well)."""
+    """Return a name in percent-encoding, as one segment of a path."""
     return quote(name, safe="") if name.strip(".") else "%2E" * len(name)
 
 
-#: Characters that Go escapes. In a JSON document, they occur only inside strings.
+#: Characters that Go escapes, and their escapes.
 _GO_ESCAPES = tuple((character.encode(), f"\\u{ord(character):04x}".encode())
                     for character in "&<>\u2028\u2029")
 
 
 def label_selector(labels: Json) -> str:
-    """Return a label selector that requires all of the labels."""
+    """Return a selector that requires all labels."""
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
 def _retry_after(headers: t.Any) -> float:
-    """Return the seconds in the header Retry-After; 0 for a date, or without the header."""
     value = headers.get("Retry-After", "")
     return min(float(value), MAX_RETRY_AFTER) if value.isdigit() else 0.0
 
 
 def innermost_reason(error: BaseException) -> str:
-    """Return the innermost message of a urllib3 error, without the repr of its Python object."""
+    """Return the innermost message of a urllib3 error, without the repr at its start."""
     while isinstance(reason := getattr(error, "reason", None), BaseException):
         error = reason
     message = display_text(" ".join(str(error).split()))

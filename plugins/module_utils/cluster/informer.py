@@ -19,19 +19,18 @@ from .http import PAGE_SIZE, Http
 from .refused import Refused
 from .watch import Watch
 
-#: Seconds without an event after which the objects are listed again, because a connection through a
-#: proxy can be dead without an error.
+#: Seconds without an event until a new list. A connection can be dead without an error.
 MAX_SILENCE = 10
-#: Maximum share of the time that these lists may take.
+#: Maximum share of the time for these lists.
 MAX_RELIST_SHARE = 0.05
 #: Seconds between two lists if the objects are not watched.
 LIST_PERIOD = 5
 
-Stored = t.TypeVar("Stored")
+Value = t.TypeVar("Value")
 
 
 class _Version(t.NamedTuple):
-    """The identity and the version of an object; "" if unknown."""
+    """The version of an object. A field is "" if unknown."""
 
     uid: str
     resource_version: str
@@ -41,68 +40,62 @@ class _Version(t.NamedTuple):
         return cls(item["metadata"].get("uid", ""), item["metadata"].get("resourceVersion", ""))
 
 
-class Store(t.Generic[Stored]):
+class Store(t.Generic[Value]):
     """A thread-safe store of the objects of one resource, by name."""
 
-    def __init__(self, convert: t.Callable[[Json], Stored | None], *, is_bounded: bool,
-                 has_history: bool, index: t.Callable[[Stored], str | None]) -> None:
-        """Initialize an empty store. is_bounded: store at most one page. The rest: see Informer."""
+    def __init__(self, convert: t.Callable[[Json], Value | None], *, is_bounded: bool,
+                 has_history: bool, index: t.Callable[[Value], str | None]) -> None:
+        """Initialize an empty store. is_bounded: store at most PAGE_SIZE objects."""
         self._convert, self._is_bounded, self._has_history = convert, is_bounded, has_history
         self._index = index
         self._lock = threading.Lock()
-        self._objects: dict[str, Stored] = {}
-        #: {index value: {name: object}}.
-        self._indexed: dict[str, dict[str, Stored]] = collections.defaultdict(dict)
-        #: A copy of the objects for readers; None after a change.
-        self._snapshot: t.Mapping[str, Stored] | None = None
-        #: Includes the objects that `convert` filters out.
+        self._objects: dict[str, Value] = {}
+        #: Objects by index value and name.
+        self._by_index: dict[str, dict[str, Value]] = collections.defaultdict(dict)
+        self._snapshot: t.Mapping[str, Value] | None = None
+        #: By name. Contains also the objects that `convert` omits.
         self._versions: dict[str, _Version] = {}
-        #: The last states of recently deleted objects, by uid (None without a history), so that a
-        #: late response or event does not add them again.
-        self._deleted: dict[str, Stored | None] = {}
-        #: The states reported by the watch since the last call of changes().
-        self._history: list[Stored] = []
-        #: resourceVersion of the last list; "" if only the first page was read.
+        #: Last states by uid. A late response or event must not add a deleted object again.
+        self._deleted_states: dict[str, Value | None] = {}
+        self._history: list[Value] = []
+        #: resourceVersion of the last list, or "" if only the first page was read.
         self._list_version = ""
 
-    def objects(self) -> t.Mapping[str, Stored]:
-        """Return the objects by name: the same mapping if nothing has changed."""
+    def objects(self) -> t.Mapping[str, Value]:
+        """Return the objects by name."""
         with self._lock:
             if self._snapshot is None:
                 self._snapshot = dict(self._objects)
             return self._snapshot
 
-    def by_index(self, value: str) -> list[Stored]:
-        """Return the objects with this index value."""
+    def by_index(self, index_value: str) -> list[Value]:
+        """Return the objects with an index value."""
         with self._lock:
-            return list(self._indexed[value].values()) if value in self._indexed else []
+            return (list(self._by_index[index_value].values())
+                    if index_value in self._by_index else [])
 
-    def changes(self) -> list[Stored]:
-        """Return the states that the watch has reported since the last call, oldest first."""
+    def changes(self) -> list[Value]:
+        """Return the states since the last call, oldest first."""
         with self._lock:
             history, self._history = self._history, []
             return history
 
-    def deleted(self) -> list[Stored]:
-        """Return the last state of each object that was deleted recently."""
+    def deleted(self) -> list[Value]:
+        """Return the last states of recently deleted objects."""
         with self._lock:
-            return [stored for stored in self._deleted.values() if stored is not None]
+            return [stored for stored in self._deleted_states.values() if stored is not None]
 
     def put(self, item: Json) -> bool:
         """Store an object unless the stored version is newer; return whether the store changed.
 
-        The response to a write may arrive before or after its event, so the resourceVersions are
-        compared as numbers. The API guarantees their order since Kubernetes 1.35, and etcd has
-        always provided it.
+        Compares resourceVersions as numbers, because a response may arrive before or after the
+        event of its write. The API guarantees their order since Kubernetes 1.35.
         """
         with self._lock:
             return self._put(item)
 
     def delete(self, name: str, uid: str, item: Json | None = None) -> None:
-        """Delete the object with this uid, but no newer object of this name.
-
-        item: the last state, for the history.
-        """
+        """Delete an object, but no object of this name with another uid."""
         with self._lock:
             self._record_deletion(uid, self._convert(item) if item and self._has_history else None)
             if name in self._versions and self._versions[name].uid == uid:
@@ -110,18 +103,15 @@ class Store(t.Generic[Stored]):
                 self._pop(name)
 
     def apply(self, item: Json) -> bool:
-        """Store the object of an event; return whether the stored objects changed.
-
-        An outdated event changes only the history.
-        """
+        """Store the object of an event; return whether the stored objects changed."""
         name, version = item["metadata"]["name"], _Version.from_api(item)
         with self._lock:
-            latest = self._versions.get(name)
-            if ((latest is None or latest.uid != version.uid)
+            stored_version = self._versions.get(name)
+            if ((stored_version is None or stored_version.uid != version.uid)
                     and _is_older(version.resource_version, self._list_version)):
-                return False  # the list is newer, and does not contain the object
+                return False  # the object was deleted before the list
             is_stored = self._put(item)
-            if self._has_history and version.uid not in self._deleted:
+            if self._has_history and version.uid not in self._deleted_states:
                 stored = self._objects.get(name) if is_stored else self._convert(item)
                 self._history += [stored] if stored is not None else []
         return is_stored
@@ -129,102 +119,93 @@ class Store(t.Generic[Stored]):
     def replace(self, items: list[Json], list_version: str, is_partial: bool) -> bool:
         """Replace the stored objects by a list; return whether the list shows a change.
 
-        An object that is missing in the list stays if it is newer than the list: another thread has
-        created it during the request.
-
-        is_partial: whether the list has further pages, so that a missing object may still exist.
+        is_partial: whether the list has further pages.
         """
         names = {item["metadata"]["name"] for item in items}
         with self._lock:
             self._list_version = "" if is_partial else list_version
-            missing = [name for name, latest in self._versions.items() if name not in names
-                       and not _is_older(list_version, latest.resource_version)]
-            for name in missing:
+            # Another thread may have created a newer object during the request.
+            missing_names = [name for name, stored_version in self._versions.items()
+                             if name not in names
+                             and not _is_older(list_version, stored_version.resource_version)]
+            for name in missing_names:
                 self._remove(name, is_deleted=not is_partial)
-            changed = [item for item in items if self._put(item)]
-        return bool(missing or changed)
+            changed_items = [item for item in items if self._put(item)]
+        return bool(missing_names or changed_items)
 
     def _put(self, item: Json) -> bool:
         name, version = item["metadata"]["name"], _Version.from_api(item)
-        latest = self._versions.get(name)
-        if version.uid in self._deleted or version == latest or (
-                latest and _is_older(version.resource_version, latest.resource_version)):
+        stored_version = self._versions.get(name)
+        if version.uid in self._deleted_states or version == stored_version or (
+                stored_version
+                and _is_older(version.resource_version, stored_version.resource_version)):
             return False
-        if latest and latest.uid != version.uid:
+        if stored_version and stored_version.uid != version.uid:
             self._remove(name, is_deleted=True)
-        # Both dicts are ordered by the time of the last change, for _limit().
+        # Keep both dicts in the order of the last changes, for _limit().
         self._versions.pop(name, None)
         self._pop(name)
         self._versions[name] = version
         stored = self._convert(item)
         if stored is not None:
             self._objects[name] = stored
-            if value := self._index(stored):
-                self._indexed[value][name] = stored
+            if index_value := self._index(stored):
+                self._by_index[index_value][name] = stored
         if self._is_bounded:
             _limit(self._versions)
             _limit(self._objects)
         return True
 
     def _remove(self, name: str, is_deleted: bool) -> None:
-        """Remove an object. is_deleted: whether it no longer exists (if False, it may exist)."""
+        """Remove an object. is_deleted: whether the object surely no longer exists."""
         uid, stored = self._versions.pop(name).uid, self._pop(name)
         if is_deleted:
             self._record_deletion(uid, stored)
 
-    def _pop(self, name: str) -> Stored | None:
-        """Remove an object from the stored objects and the index, and return it, if stored."""
+    def _pop(self, name: str) -> Value | None:
         stored, self._snapshot = self._objects.pop(name, None), None
-        if stored is not None and (value := self._index(stored)):
-            del self._indexed[value][name]
-            if not self._indexed[value]:
-                del self._indexed[value]
+        if stored is not None and (index_value := self._index(stored)):
+            del self._by_index[index_value][name]
+            if not self._by_index[index_value]:
+                del self._by_index[index_value]
         return stored
 
-    def _record_deletion(self, uid: str, stored: Stored | None) -> None:
-        self._deleted[uid] = stored if self._has_history else None
-        _limit(self._deleted)
+    def _record_deletion(self, uid: str, stored: Value | None) -> None:
+        self._deleted_states[uid] = stored if self._has_history else None
+        _limit(self._deleted_states)
 
 
-class Informer(t.Generic[Stored]):
-    """A store of the objects of one resource, which lists and a watch keep up to date.
-
-    All methods are thread-safe. Only the thread that holds `_update_lock` lists objects or reads
-    events. Meanwhile, another thread can store the response to its write.
-    """
+class Informer(t.Generic[Value]):
+    """A thread-safe store of the objects of one resource, with lists and a watch."""
 
     def __init__(self, http: Http, path: str, query: Json,
-                 convert: t.Callable[[Json], Stored | None], *, is_watched: bool = True,
+                 convert: t.Callable[[Json], Value | None], *, is_watched: bool = True,
                  has_all_pages: bool = True, has_history: bool = False,
-                 index: t.Callable[[Stored], str | None] = lambda stored: None) -> None:
-        """Initialize an empty informer. No request is sent yet.
+                 index: t.Callable[[Value], str | None] = lambda stored: None) -> None:
+        """Initialize an empty informer, without a request.
 
-        convert: return the value to store for an object, or None to omit it.
-        index: return the index value of a stored value, or None.
-        is_watched: if False, the objects are listed every LIST_PERIOD seconds.
-        has_all_pages: if False, only the first page is listed and stored.
-        has_history: if True, past states and deleted objects are stored, too.
+        convert: returns None for an object that is not stored.
+        is_watched: if False, list the objects every LIST_PERIOD seconds.
+        has_all_pages: if False, store only the first page.
         """
         self._http, self._path, self._query = http, path, query
         self._is_watched, self._has_all_pages = is_watched, has_all_pages
         self.store = Store(convert, is_bounded=not has_all_pages, has_history=has_history,
                            index=index)
+        #: For lists and events, but not for responses to writes.
         self._update_lock = threading.Lock()
         self._watch: Watch | None = None
-        #: The error of the last list, if any.
         self.refused: Refused | None = None
-        #: Whether the objects were ever listed, and whether the last list had further pages.
-        self._is_filled, self._is_partial = False, False
-        #: Times by time.monotonic().
+        self._was_listed, self._is_partial = False, False
+        #: By time.monotonic().
         self._listed_at = self._event_at = float("-inf")
-        #: Duration of the last list.
-        self._list_seconds = 0.0
+        self._list_duration = 0.0
 
     def fill(self) -> None:
-        """List the objects, unless they were ever listed. Raises Refused, RolloutError."""
-        if not self._is_filled:
+        """List the objects at the first call. Raises Refused, RolloutError."""
+        if not self._was_listed:
             with self._update_lock:
-                if not self._is_filled:
+                if not self._was_listed:
                     self._relist()
 
     def stop(self) -> None:
@@ -232,19 +213,19 @@ class Informer(t.Generic[Stored]):
             self._watch.stop()
 
     def update(self, seconds: float = 0) -> list[Json] | None:
-        """Process the events of the watch, and wait up to `seconds` for the first event.
+        """Process the events of the watch; wait up to `seconds` for the first event.
 
-        Returns the changed objects, or None if the objects were listed again, so that it is unknown
-        which have changed. Raises Refused, RolloutError.
+        Returns the changed objects, or None if any object may have changed.
+        Raises Refused, RolloutError.
         """
         with self._update_lock:
-            changed = self._receive(0)
+            changed_items = self._receive(0)
             if self._is_overdue() and self._relist():
-                changed = None
-            if changed:
-                return changed
-            new_changes = self._receive(0 if changed is None else seconds)
-            return None if changed is None else new_changes
+                changed_items = None
+            if changed_items:
+                return changed_items
+            later_items = self._receive(0 if changed_items is None else seconds)
+            return None if changed_items is None else later_items
 
     def relist(self) -> None:
         """List the objects now, even while the watch works. Raises Refused, RolloutError."""
@@ -253,41 +234,38 @@ class Informer(t.Generic[Stored]):
             self._list()
 
     def _receive(self, seconds: float) -> list[Json] | None:
-        """Apply the events of the watch to the store; return the same as update()."""
-        changed: list[Json] = []
+        """Apply the events of the watch to the store. Returns the same as update()."""
+        changed_items: list[Json] = []
         was_relisted = False
         for event in self._watch.events(seconds) if self._watch else ():
             self._event_at = time.monotonic()
             item = event["object"]
             if event["type"] == "ERROR":
-                # After status 410, the watch needs the resourceVersion of a new list. If the error
-                # has another cause, the list reports it.
+                # After status 410, the watch needs the resourceVersion of a new list.
                 version, _is_changed = self._list()
                 if self._watch:
                     self._watch.restart(version)
                 was_relisted = True
             elif event["type"] == "DELETED":
                 self.store.delete(item["metadata"]["name"], item["metadata"]["uid"], item)
-                changed.append(item)
+                changed_items.append(item)
             elif self.store.apply(item):
-                changed.append(item)
-        return None if was_relisted else changed
+                changed_items.append(item)
+        return None if was_relisted else changed_items
 
     def _is_overdue(self) -> bool:
-        """Return whether the objects must be listed again."""
         if self.refused and self.refused.status == 403:
             return False
         now = time.monotonic()
         if not self._is_watched:
             return now - self._listed_at > LIST_PERIOD
-        silence = max(MAX_SILENCE, self._list_seconds / MAX_RELIST_SHARE)
-        return not self._is_partial and now - max(self._event_at, self._listed_at) > silence
+        max_silence = max(MAX_SILENCE, self._list_duration / MAX_RELIST_SHARE)
+        return not self._is_partial and now - max(self._event_at, self._listed_at) > max_silence
 
     def _relist(self) -> bool:
         """List the objects; return whether the list shows a change.
 
-        If the watch has not reported this change, its connection is dead, so a new watch replaces
-        it.
+        If the watch has missed this change, its connection is dead, so open a new watch.
         """
         version, is_changed = self._list()
         if self._is_watched and (is_changed or self._watch is None):
@@ -300,15 +278,15 @@ class Informer(t.Generic[Stored]):
         return Watch(self._http, self._path, self._query, version)
 
     def _list(self) -> tuple[str, bool]:
-        """List and store the objects; return the resourceVersion and whether they have changed."""
+        """Return the resourceVersion of a new list, and whether objects have changed."""
         self._listed_at = time.monotonic()
         try:
             items, version = self._pages()
         except Refused as refused:
             self.refused = refused
             raise
-        self._list_seconds = time.monotonic() - self._listed_at
-        self.refused, self._is_filled = None, True
+        self._list_duration = time.monotonic() - self._listed_at
+        self.refused, self._was_listed = None, True
         return version, self.store.replace(items, version, self._is_partial)
 
     def _pages(self) -> tuple[list[Json], str]:
@@ -320,12 +298,11 @@ class Informer(t.Generic[Stored]):
 
 
 def _is_older(version: str, other_version: str) -> bool:
-    """Return whether a resourceVersion is older than another; False if one is not a number."""
+    """Compare resourceVersions. The result is False if one of them is not a number."""
     return (version.isdigit() and other_version.isdigit()
             and int(version) < int(other_version))
 
 
 def _limit(entries: dict[str, t.Any]) -> None:
-    """Delete the oldest entry if there are more than PAGE_SIZE."""
     if len(entries) > PAGE_SIZE:
         del entries[next(iter(entries))]

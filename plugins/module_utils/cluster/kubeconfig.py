@@ -4,10 +4,7 @@
 
 """Load the cluster and the user of one context of a kubeconfig.
 
-The kubernetes package merges the files, and loads addresses, tokens, passwords and auth providers.
-It would run exec plugins without a timeout, and leave inline certificates behind as files, so
-exec_plugin.py and certificates.py do this instead. The package still runs the command of the auth
-provider gcp, which Kubernetes removed in 1.26.
+The kubernetes package loads everything except exec plugins and inline certificates.
 """
 
 from __future__ import annotations
@@ -24,30 +21,27 @@ from . import exec_plugin
 from . import secrets as masking
 from .certificates import Certificates
 
-#: Maximum number of contexts that an error lists.
 _MAX_CONTEXTS = 10
 HINT = ("give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster")
-#: Fields of a user that the kubernetes package loads: with an exec plugin, only the first two.
+#: With an exec plugin, the kubernetes package loads only the first two.
 _USER_FIELDS = ("auth-provider", "token", "username", "password")
-#: Pairs of fields of a user: the path of a file, and the inline content, which takes precedence.
+#: The field with a path, and the field with inline content.
 _USER_FILES = (("tokenFile", "token"), ("client-certificate", "client-certificate-data"),
                ("client-key", "client-key-data"))
 
 
 class Kubeconfig:
-    """The context that a task uses in a kubeconfig, with its cluster and its user."""
+    """One context of a kubeconfig, with its cluster and its user."""
 
     def __init__(self, content: t.Any, context: str | None, timeout: float,
                  persist_token: bool) -> None:
-        """Read the kubeconfig. An invalid file raises ConfigException or various other exceptions.
+        """Read the kubeconfig. An invalid file raises various exceptions.
 
-        content: the content of a kubeconfig as a dictionary, or the paths of files.
-        timeout: of an exec plugin, in seconds.
-        persist_token: whether save() writes a refreshed token to the file.
+        content: a dictionary, or the paths of files. timeout: seconds for an exec plugin.
         """
         from kubernetes.config import kube_config
 
-        self._timeout = timeout
+        self._plugin_timeout = timeout
         self._merger: t.Any = None
         if isinstance(content, dict):
             root: t.Any = kube_config.ConfigNode("kube-config", content)
@@ -57,15 +51,15 @@ class Kubeconfig:
             self._merger = merger if persist_token else None
         if root is None:
             raise ValueError("no configuration found")
-        selected = root["contexts"].get_with_name(context or root["current-context"])["context"]
-        #: "" if the context has none.
-        self.namespace = str(selected.safe_get("namespace") or "")
-        cluster = root["clusters"].get_with_name(selected["cluster"])["cluster"]
+        selected_context = root["contexts"].get_with_name(
+            context or root["current-context"])["context"]
+        self.namespace = str(selected_context.safe_get("namespace") or "")
+        cluster = root["clusters"].get_with_name(selected_context["cluster"])["cluster"]
         self._cluster, self._folder = cluster.value, _folder(cluster)
         self._user: Json = {}
         self._user_folder = ""
-        if selected.safe_get("user") and root.safe_get("users"):
-            entry = root["users"].get_with_name(selected["user"], safe=True)
+        if selected_context.safe_get("user") and root.safe_get("users"):
+            entry = root["users"].get_with_name(selected_context["user"], safe=True)
             if entry:
                 user = entry["user"]
                 self._user, self._user_folder = mapping(user.value), _folder(user)
@@ -74,16 +68,16 @@ class Kubeconfig:
     def load(self, configuration: t.Any) -> None:
         """Set the address and the credentials in a Configuration of the kubernetes package.
 
-        Raises RolloutError if an exec plugin fails.
+        Raises RolloutError.
         """
         from kubernetes.config import kube_config
 
-        resolved = {"current-context": "main",
-                    "contexts": [{"name": "main", "context": {"cluster": "main", "user": "main"}}],
-                    "clusters": [{"name": "main", "cluster": self._resolved_cluster()}],
-                    "users": [{"name": "main", "user": self._resolved_user()}]}
+        content = {"current-context": "main",
+                   "contexts": [{"name": "main", "context": {"cluster": "main", "user": "main"}}],
+                   "clusters": [{"name": "main", "cluster": self._resolved_cluster()}],
+                   "users": [{"name": "main", "user": self._resolved_user()}]}
         kube_config.load_kube_config_from_dict(
-            resolved, client_configuration=configuration, persist_config=False)
+            content, client_configuration=configuration, persist_config=False)
         self.save()
         if "exec" in self._user and not configuration.api_key:
             self._run_plugin(configuration)
@@ -94,7 +88,7 @@ class Kubeconfig:
             self._run_plugin(configuration)
 
     def save(self) -> None:
-        """Write a refreshed token to the file, if persist_token is set."""
+        """Write a refreshed token to the file, if persist_token is True."""
         if self._merger:
             self._merger.save_changes()
 
@@ -111,17 +105,16 @@ class Kubeconfig:
 
     def _run_plugin(self, configuration: t.Any) -> None:
         self._credential = exec_plugin.run(mapping(self._user, "exec"), self._cluster,
-                                           self._folder, self._timeout)
+                                           self._folder, self._plugin_timeout)
         if self._credential.token:
             configuration.api_key["BearerToken"] = f"Bearer {self._credential.token}"
         else:  # the certificate of the plugin replaces the files of the user
             configuration.cert_file = configuration.key_file = None
 
     def _resolved_cluster(self) -> Json:
-        """Return the cluster without its inline certificate.
+        """Return the cluster without its inline certificate, and with absolute paths.
 
-        The path of a certificate file becomes absolute, because the package resolves relative paths
-        only in a kubeconfig that is a file.
+        The kubernetes package resolves relative paths only in a kubeconfig that is a file.
         """
         cluster = {field: value for field, value in self._cluster.items()
                    if field not in ("certificate-authority", "certificate-authority-data")}
@@ -132,8 +125,7 @@ class Kubeconfig:
     def _resolved_user(self) -> Json:
         """Return the user without the exec plugin and the inline certificates.
 
-        The result contains the auth provider itself, because the package refreshes its token in
-        place.
+        The auth provider is no copy, because the kubernetes package refreshes its token in place.
         """
         fields = _USER_FIELDS[:2] if "exec" in self._user else _USER_FIELDS
         user = {field: self._user[field] for field in fields if field in self._user}
@@ -141,15 +133,11 @@ class Kubeconfig:
 
 
 def _folder(node: t.Any) -> str:
-    """Return the folder of the file that contains a node, or "" if there is no file."""
     return os.path.abspath(os.path.dirname(node.path)) if node.path else ""
 
 
 def _absolute_paths(fields: Json, folder: str, field_pairs: t.Iterable[tuple[str, str]]) -> Json:
-    """Return absolute paths, except where inline content replaces them.
-
-    field_pairs: as in _USER_FILES.
-    """
+    """Return the paths that no inline content replaces, as absolute paths."""
     return {path_field: os.path.normpath(os.path.join(folder, fields[path_field]))
             for path_field, inline_field in field_pairs
             if path_field in fields and inline_field not in fields}
@@ -159,20 +147,20 @@ def _decode(fields: Json, name: str) -> bytes:
     return base64.standard_b64decode(fields.get(name) or "")
 
 
-def _is_expired(time: str) -> bool:
-    """Return whether a time in RFC 3339 is in the past or within the next five minutes."""
-    if not time:
+def _is_expired(expiry: str) -> bool:
+    """Return whether a time in RFC 3339 is past, or less than five minutes away."""
+    if not expiry:
         return False
     import datetime
 
     from kubernetes.config.dateutil import parse_rfc3339
 
     now = datetime.datetime.now(datetime.timezone.utc)
-    return parse_rfc3339(time) - datetime.timedelta(minutes=5) <= now
+    return parse_rfc3339(expiry) - datetime.timedelta(minutes=5) <= now
 
 
 def content_of(kubeconfig: t.Any) -> t.Any:
-    """Return inline content as a dictionary, and a path or None unchanged. Raises RolloutError."""
+    """Return inline content as a dictionary, and anything else unchanged. Raises RolloutError."""
     if not isinstance(kubeconfig, str) or masking.is_path(kubeconfig):
         return kubeconfig
     import yaml
@@ -190,14 +178,14 @@ def content_of(kubeconfig: t.Any) -> t.Any:
 
 
 def not_yaml(what: str, error: Exception) -> RolloutError:
-    """Return the error for invalid YAML, without the parser's message, which quotes secrets."""
-    mark = getattr(error, "problem_mark", None)  # lines count from 0
+    """Return the error for invalid YAML. The message of the parser would contain secrets."""
+    mark = getattr(error, "problem_mark", None)
     why = f"line {mark.line + 1}" if mark else ""
     return RolloutError(f"{what} is not valid YAML", why=why, next_command=HINT)
 
 
 def documents(kubeconfig: t.Any) -> t.Iterator[t.Any]:
-    """Yield the parsed content of a kubeconfig, or of each readable file that it names."""
+    """Yield the parsed content of a kubeconfig, or of each readable file."""
     with contextlib.suppress(RolloutError, ImportError):
         import yaml
         from kubernetes.config import kube_config
@@ -214,7 +202,7 @@ def documents(kubeconfig: t.Any) -> t.Iterator[t.Any]:
 
 @contextlib.contextmanager
 def unknown_context_errors(kubeconfig: t.Any, context: str | None) -> t.Iterator[None]:
-    """Turn the error for an unknown context into a RolloutError that lists the contexts."""
+    """Turn the error for an unknown context into a RolloutError."""
     from kubernetes.config.config_exception import ConfigException
 
     try:
@@ -225,8 +213,9 @@ def unknown_context_errors(kubeconfig: t.Any, context: str | None) -> t.Iterator
         names = list(dict.fromkeys(text(entry, "name") for entry in contexts))
         if context is None or context in names:
             raise
-        more = len(names) - _MAX_CONTEXTS
-        shown_names = ", ".join(names[:_MAX_CONTEXTS]) + (f" and {more} more" if more > 0 else "")
+        more_count = len(names) - _MAX_CONTEXTS
+        shown_names = ", ".join(names[:_MAX_CONTEXTS]) + (
+            f" and {more_count} more" if more_count > 0 else "")
         raise RolloutError(
             f"the kubeconfig has no context {context}{did_you_mean(context, names)}",
             why=f"available contexts: {shown_names}" if names else "the kubeconfig has no contexts",

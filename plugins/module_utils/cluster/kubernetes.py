@@ -26,40 +26,33 @@ from .pods import Pods
 from .refused import Refused
 from .related import RelatedObjects
 
-#: As with kubectl, the strict validation rejects unknown fields.
-_DRY_RUN = "?dryRun=All&fieldValidation=Strict"
-#: Seconds for which wait() collects further changes on a slow network. If several pods become
-#: available in this time, one step suffices for all of them.
+_DRY_RUN_QUERY = "?dryRun=All&fieldValidation=Strict"
+#: Seconds for which wait() collects further changes on a slow network, for fewer steps.
 BATCH_SECONDS = 0.05
 Result = t.TypeVar("Result")
 
 
 class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
-    """The gateway to an API server. All methods except wait() are thread-safe.
-
-    gateway.py documents the methods.
-    """
+    """The gateway to an API server; see gateway.py. All methods except wait() are thread-safe."""
 
     def __init__(self, connection: Connection, namespace: str,
                  kinds: tuple[Kind, ...] = (Kind.REPLICATION_CONTROLLER,),
                  watches_pods: bool = True) -> None:
-        """Initialize the gateway. No request is sent yet.
+        """Initialize the gateway, without a request.
 
-        kinds: the kinds of controllers to watch, beginning with the kind of the task.
-        watches_pods: if False, pods and Events are not watched, but listed periodically.
+        kinds: the kinds to watch. The first one is the kind of the task.
+        watches_pods: if False, list pods and Events periodically.
         """
         super().__init__(Http(connection), namespace, watches_pods)
-        #: The kind of the task.
         self.kind = kinds[0]
-        #: None on a fast network.
         self._event_in_progress: concurrent.futures.Future[bool] | None = None
-        self._watched: dict[str, Controllers] = {
+        self._controllers_by_kind: dict[str, Controllers] = {
             kind: Controllers(self.http, kind, namespace) for kind in kinds}
-        self._controllers = self._watched[self.kind]
+        self._controllers = self._controllers_by_kind[self.kind]
 
     @property
     def requests(self) -> collections.Counter[str]:
-        """Number of requests by method, for benchmarks and tests."""
+        """Number of requests by method."""
         return self.http.requests
 
     def start_in_background(
@@ -67,27 +60,23 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         return self.http.start_in_background(send)
 
     def close(self) -> None:
-        for controllers in self._watched.values():
+        for controllers in self._controllers_by_kind.values():
             controllers.stop()
         self._stop_informers()
         self.http.close()
 
-    # Controllers
-
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
-        controllers = self._listed(kind)
+        controllers = self._find_controllers(kind)
         return controllers.controllers() if controllers else {}
 
     def items(self, kind: Kind | None = None) -> list[Json]:
-        controllers = self._listed(kind)
+        controllers = self._find_controllers(kind)
         return list(controllers.items().values()) if controllers else []
 
-    def _listed(self, kind: Kind | None) -> Controllers | None:
-        """Return the controllers of a kind (None: the task's kind), or None if it is not watched.
-        """
-        for controllers in self._watched.values():
+    def _find_controllers(self, kind: Kind | None) -> Controllers | None:
+        for controllers in self._controllers_by_kind.values():
             controllers.fill()
-        return self._watched.get(kind or self.kind)
+        return self._controllers_by_kind.get(kind or self.kind)
 
     def names(self, label_selectors: t.Sequence[str],
               field_selectors: t.Sequence[str] = ()) -> list[str]:
@@ -104,37 +93,35 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         self._controllers.look_up(name)
 
     def wait(self, seconds: float) -> set[str] | None:
-        """Wait for a change; return the names of the changed controllers and of their partners.
+        """Wait for a change, and return the names of the affected controllers.
 
-        The names include the owners of changed objects of other watched kinds. Returns None if it
-        is unknown which controllers have changed. Raises RolloutError.
+        Returns None if any controller may be affected. Raises RolloutError.
         """
-        names = self._changed_names(seconds)
+        names = self._affected_names(seconds)
         if names and self.http.is_slow:
             time.sleep(BATCH_SECONDS)
-            more_names = self._changed_names(0)
+            more_names = self._affected_names(0)
             names = None if more_names is None else names | more_names
         return names
 
-    def _changed_names(self, seconds: float) -> set[str] | None:
+    def _affected_names(self, seconds: float) -> set[str] | None:
         names: set[str] | None = set()
-        for controllers in self._watched.values():
-            changed = controllers.update(seconds)
-            names_of = _with_partners if controllers is self._controllers else self._owner_names
-            names = None if names is None or changed is None else names | names_of(changed)
+        for controllers in self._controllers_by_kind.values():
+            items = controllers.update(seconds)
+            names_of = (_names_with_partners if controllers is self._controllers
+                        else self._owner_names)
+            names = None if names is None or items is None else names | names_of(items)
             seconds = 0
         return names
 
     def _owner_names(self, items: list[Json]) -> set[str]:
-        """Return the names of the controllers of the task's kind that own these objects."""
-        references = (ref for item in items for ref in item["metadata"].get("ownerReferences") or ()
-                      if ref.get("controller"))
-        return {ref["name"] for ref in references if ref["kind"] == self.kind}
-
-    # Writes
+        references = (reference for item in items
+                      for reference in item["metadata"].get("ownerReferences") or ()
+                      if reference.get("controller"))
+        return {reference["name"] for reference in references if reference["kind"] == self.kind}
 
     def write(self, write: Write) -> bool:
-        controllers = self._watched.get(write.kind)
+        controllers = self._controllers_by_kind.get(write.kind)
         if controllers is None:
             return self._write_related(write)
         try:
@@ -145,9 +132,9 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
             controllers.look_up(write.name)
             return False
         except OutcomeUnknown:
-            before = controllers.items().get(write.name)
-            return _has_taken_effect(write, before, controllers.look_up(write.name))
-        # If finalizers delay a deletion, the response is not a Status, but the object.
+            item_before = controllers.items().get(write.name)
+            return _has_taken_effect(write, item_before, controllers.look_up(write.name))
+        # If finalizers delay a deletion, the response is the object.
         if isinstance(write, Delete) and response.get("kind") == "Status":
             controllers.delete(write.name, write.preconditions["uid"])
         else:
@@ -155,7 +142,6 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         return True
 
     def _write_related(self, write: Write) -> bool:
-        """Write an object of a kind that is not watched."""
         try:
             self._send(write)
         except Refused as refused:
@@ -182,7 +168,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
 
     def _send(self, write: Write | Merge, is_dry: bool = False) -> Json:
         path = self.collection(f"{write.kind.lower()}s")
-        query = _DRY_RUN if is_dry else ""
+        query = _DRY_RUN_QUERY if is_dry else ""
         if isinstance(write, Create):
             return self.http.send("POST", path + query, write.manifest, is_write=not is_dry)
         path = f"{path}/{quoted(write.name)}{query}"
@@ -192,17 +178,17 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         if isinstance(write, Patch):
             return self.http.send("PATCH", path, list(write.operations), JSON_PATCH,
                                   is_write=not is_dry)
-        # Only Delete is left, because hand_over() sends a Handover.
+        # hand_over() sends a Handover, so the write is a Delete.
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background",
                    "preconditions": t.cast(Delete, write).preconditions}
         return self.http.send("DELETE", path, options)
 
     def record(self, event: Json) -> bool:
-        previous, self._event_in_progress = (
+        previous_request, self._event_in_progress = (
             self._event_in_progress, self.start_in_background(lambda: self._record(event)))
         if self._event_in_progress is None:
             return self._record(event)
-        return previous is None or not previous.done() or previous.result()
+        return previous_request is None or not previous_request.done() or previous_request.result()
 
     def _record(self, event: Json) -> bool:
         try:
@@ -212,17 +198,16 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
             return False
 
 
-def _with_partners(items: list[Json]) -> set[str]:
-    """Return the names of the controllers, and of the partners in their annotations."""
+def _names_with_partners(items: list[Json]) -> set[str]:
     metadata = [item["metadata"] for item in items]
     partners = ((meta.get("annotations") or {}).get(PARTNER, "") for meta in metadata)
     return {meta["name"] for meta in metadata} | set(partners)
 
 
 def _has_taken_effect(write: Write, before: Json | None, stored: Json | None) -> bool:
-    """Return whether a write has taken effect although its response was lost.
+    """Return whether a write without a response has taken effect.
 
-    before: the object before the write. stored: the present object. None: it does not exist.
+    before, stored: the object before and after the write; None if it does not exist.
     """
     if isinstance(write, Delete):
         return (stored is None or stored["metadata"]["uid"] != write.preconditions["uid"]
@@ -237,12 +222,12 @@ def _has_taken_effect(write: Write, before: Json | None, stored: Json | None) ->
 
 
 def _is_patched(item: Json, patch: Patch) -> bool:
-    return all(_holds(item, operation) for operation in patch.operations
+    return all(_has_value(item, operation) for operation in patch.operations
                if operation["op"] != "test")
 
 
-def _holds(item: t.Any, operation: Json) -> bool:
-    """Return whether an object has the value that an operation sets, apart from defaults."""
+def _has_value(item: t.Any, operation: Json) -> bool:
+    """Return whether an operation has taken effect, apart from defaults."""
     for key in keys(operation["path"]):
         item = (item or {}).get(key)
     if operation["op"] == "remove":

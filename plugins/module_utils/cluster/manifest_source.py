@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Download the manifest of the option src, if src is a URL."""
+"""Download the manifest at a URL in the option src."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ..model.kinds import State
 from . import secrets as masking
 from .connection import USER_AGENT
 
-#: The URL schemes that kubernetes.core accepts in the option src.
+#: As in kubernetes.core.
 _SCHEMES = ("http://", "https://", "ftp://")
-#: In seconds. etcd does not store objects of more than _MAX_BYTES.
+#: Seconds, and more bytes than etcd stores in an object.
 _TIMEOUT, _MAX_BYTES = 30, 2**21
 
 
 def with_manifest(params: Json) -> Json:
-    """Return the parameters, with the text at the URL in src, if any, as `src_content`.
+    """Return the parameters, with the manifest at the URL in src as `src_content`.
 
-    A rollback needs no manifest. Raises RolloutError if the text cannot be read.
+    Raises RolloutError.
     """
     src = str(params.get("src") or "")
     if not src.startswith(_SCHEMES) or State(params.get("state") or State.UPDATED).undoes:

@@ -16,9 +16,9 @@ from .refused import Refused
 
 
 def selected_namespaces(connection: Connection, label_selectors: t.Sequence[str]) -> list[str]:
-    """Return the sorted names of the namespaces that match all label selectors.
+    """Return the names of the matching namespaces that are not terminating.
 
-    Namespaces that are being deleted are omitted. Raises RolloutError, also if there are none.
+    Raises RolloutError, also if there is none.
     """
     selector = ",".join(label_selectors)
     with contextlib.closing(Http(connection)) as http:

@@ -21,27 +21,26 @@ from .http import METADATA, TABLE, Http, Namespaced, Unreachable, label_selector
 from .informer import Informer
 from .refused import Refused
 
-#: TABLE_PERIOD: seconds between two requests for the table of starting pods.
+#: TABLE_PERIOD: seconds between two tables of pods.
 TABLE_PERIOD, MAX_TABLE_PAGES = 3.0, 20
-#: Values of the column STATUS of `kubectl get pods` that show no problem.
+#: Values without a problem in the column STATUS of `kubectl get pods`.
 EXPECTED_STATUS = re.compile(
     r"Pending|Init:\d+/\d+|PodInitializing|ContainerCreating|Running|Terminating")
 LOG_LINES, LOG_BYTES = 5, 4096
 
 
 class Pods(Namespaced):
-    """The pods of a namespace. gateway.py documents the methods."""
+    """The pods of a namespace; see gateway.py."""
 
     def __init__(self, http: Http, namespace: str, watches_pods: bool) -> None:
-        """Initialize without a request. watches_pods: if False, list pods and Events periodically.
-        """
+        """Initialize without a request. watches_pods: if False, list objects periodically."""
         super().__init__(http, namespace)
         self._watches_pods = watches_pods
-        #: The keys are ("troubled", label selector, "all" or "page"),
+        #: Keys: ("troubled", label selector, "all" or "page"),
         #: ("watched", label selector, uid of the controller) and ("warnings",).
         self._informers: dict[tuple[str, ...], Informer[Json]] = {}
         self._informers_lock = threading.Lock()
-        #: Time and result of the last call of are_starting(), by label selector.
+        #: Time and result of the last table, by label selector.
         self._starting_results: dict[str, tuple[float, bool]] = {}
 
     def _stop_informers(self) -> None:
@@ -53,26 +52,23 @@ class Pods(Namespaced):
             return [informer for key, informer in self._informers.items()
                     if not purposes or key[0] in purposes]
 
-    # Pods and their controllers
-
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
-        """Return the pods that have not ended, and are not terminating. Raises RolloutError.
+        """Return the live pods, by the rules of FilterActivePods (Kubernetes).
 
-        Source: FilterActivePods (controller manager of Kubernetes).
+        Raises RolloutError.
         """
         return tuple(Pod.from_api(metadata) for metadata in self._active_pods(selector)
                      if "deletionTimestamp" not in metadata)
 
     def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
-        """Return the terminating pods that have not ended. Raises RolloutError.
+        """Return the terminating pods, by the rules of FilterTerminatingPods (Kubernetes).
 
-        Source: FilterTerminatingPods (controller manager of Kubernetes).
+        Raises RolloutError.
         """
         return tuple(TerminatingPod.from_api(metadata) for metadata in self._active_pods(selector)
                      if "deletionTimestamp" in metadata)
 
     def _active_pods(self, selector: Json) -> t.Iterator[Json]:
-        """Return the metadata of the pods that have not ended. Raises RolloutError."""
         query = {"labelSelector": label_selector(selector),
                  "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
         try:
@@ -92,7 +88,7 @@ class Pods(Namespaced):
             raise refused.as_error(self._where) from refused
 
     def pods(self, controller: Controller) -> list[Json]:
-        """Return those pods on the first page that the controller owns, or [] if refused."""
+        """Return the pods of a controller on the first page, or [] if refused."""
         try:
             query = {"labelSelector": label_selector(controller.selector)}
             page = self.http.page(self._pods_path, query)
@@ -100,13 +96,8 @@ class Pods(Namespaced):
         except Refused:
             return []
 
-    # Pods and Events that explain a wait
-
     def are_starting(self, controller: Controller) -> bool:
-        """Return whether each pod of a controller is ready, or is starting or terminating normally.
-
-        After the first call of troubled_pods(), which tells the caller more, the result is False.
-        """
+        """Return whether no pod has a problem, and troubled_pods() was not called yet."""
         selector, now = label_selector(controller.selector), time.monotonic()
         with self._informers_lock:
             if any(key[:2] == ("troubled", selector) for key in self._informers):
@@ -116,7 +107,7 @@ class Pods(Namespaced):
         return self._starting_results[selector][1]
 
     def _are_starting(self, selector: str) -> bool:
-        """Read a table of the pods, which has about a tenth of the size of the objects."""
+        # A table has about a tenth of the size of the objects.
         query, continue_token = {"labelSelector": selector, "includeObject": "None"}, ""
         for _page in range(MAX_TABLE_PAGES):
             try:
@@ -131,11 +122,8 @@ class Pods(Namespaced):
         return False
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
-        """Return the pods of a controller that are unready, restarted or terminating.
-
-        All pods of a StatefulSet are watched, because its steps depend on each pod, but only the
-        first page for other kinds.
-        """
+        """Return the pods of a controller that are unready, restarted or terminating."""
+        # The steps of a StatefulSet depend on each pod. For other kinds, one page suffices.
         selector, has_all_pages = label_selector(controller.selector), controller.keeps_pod_names
         informer = self._informer(
             ("troubled", selector, "all" if has_all_pages else "page"), self._pods_path,
@@ -149,21 +137,21 @@ class Pods(Namespaced):
             lambda pod: bool(own_pods(controller, [pod])), has_all_pages=True, has_history=True)
         if informer.refused and informer.refused.status == 403:
             return None
-        if informer.refused:  # a temporary problem of the API server
+        if informer.refused:
             raise informer.refused.as_error(self._where) from informer.refused
         changes, pods = informer.store.changes(), informer.store.objects().values()
-        deleted = {pod["metadata"]["uid"]: _with_deletion_timestamp(pod)
-                   for pod in informer.store.deleted()}
-        return [*deleted.values(),
-                *(pod for pod in (*changes, *pods) if pod["metadata"]["uid"] not in deleted)]
+        deleted_pods = {pod["metadata"]["uid"]: _with_deletion_timestamp(pod)
+                        for pod in informer.store.deleted()}
+        return [*deleted_pods.values(),
+                *(pod for pod in (*changes, *pods) if pod["metadata"]["uid"] not in deleted_pods)]
 
     def relist_pods(self) -> None:
         for informer in self._all_informers("warnings", "watched"):
-            with contextlib.suppress(Refused):  # watched_pods() reports the refusal
+            with contextlib.suppress(Refused):  # watched_pods() raises it
                 informer.relist()
 
     def warnings(self) -> list[Json]:
-        """Return the Events of type Warning. The first call starts to watch the Events."""
+        """Return the Events of type Warning. The first call starts their watch."""
         informer = self._informer(("warnings",), f"/api/v1/namespaces/{self._namespace}/events",
                                   {"fieldSelector": "type=Warning"}, lambda event: True)
         return list(informer.store.objects().values())
@@ -176,8 +164,8 @@ class Pods(Namespaced):
             status, _headers, data = self.http.send_once("GET", path, accept="*/*",
                                                          max_bytes=16 * LOG_BYTES)
         except (Unreachable, RolloutError):
-            return []  # the log would only help to explain an error
-        # A kubelet may exceed the limits.
+            return []  # the log only helps to explain an error
+        # A kubelet may exceed the limits of the query.
         lines = data[-LOG_BYTES:].splitlines()[-LOG_LINES:]
         return [display_text(line.decode(errors="replace"))
                 for line in lines] if status == 200 else []
@@ -185,10 +173,9 @@ class Pods(Namespaced):
     def _informer(self, key: tuple[str, ...], path: str, query: Json,
                   is_relevant: t.Callable[[Json], bool], *, has_all_pages: bool = False,
                   has_history: bool = False) -> Informer[Json]:
-        """Update and return the informer of a key. The first call for a key creates the informer.
+        """Update and return the informer of a key.
 
-        The texts in the stored objects, which are never written back, are made safe for display. If
-        the API server refuses a list, the store keeps its objects. Raises RolloutError.
+        The store contains display texts, and keeps them if a list is refused.
         """
         with self._informers_lock:
             informer = self._informers.get(key)
@@ -207,23 +194,22 @@ class Pods(Namespaced):
 
 
 def is_table_of_starting_pods(table: Json) -> bool:
-    """Return whether each pod of a table has an expected status, and was never restarted."""
+    """Return whether each pod in a table has an EXPECTED_STATUS, and was never restarted."""
     columns = [text(column, "name") for column in objects(table, "columnDefinitions")]
     if not {"Status", "Restarts"} <= set(columns):
         return False
     rows = [dict(zip(columns, values(row, "cells"))) for row in objects(table, "rows")]
-    # The column Restarts contains 0, "0", or for example "3 (2m ago)".
+    # The column Restarts may contain 0, "0" or "3 (2m ago)".
     return all(EXPECTED_STATUS.fullmatch(str(row.get("Status"))) and str(row.get("Restarts")) == "0"
                for row in rows)
 
 
 def _with_deletion_timestamp(pod: Json) -> Json:
-    """Return a deleted pod with a deletionTimestamp, which a forced deletion does not set."""
+    """Add a deletionTimestamp to a deleted pod. A forced deletion sets none."""
     return {**pod, "metadata": {"deletionTimestamp": "gone", **pod["metadata"]}}
 
 
 def _is_troubled(pod: Json) -> bool:
-    """Return whether a pod is unready, restarted or terminating."""
     status = pod.get("status") or {}
     is_ready = any(condition["type"] == "Ready" and condition["status"] == "True"
                    for condition in status.get("conditions") or ())

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Interpret error responses of the API server, and turn them into errors for the user. No I/O."""
+"""Turn error responses of the API server into errors for the user."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from ..model.errors import RolloutError
 from ..model.fields import display_text, text
 from ..model.steps import Create, Delete, Patch, Write
 
-#: HTTP statuses of temporary problems.
 RETRIED = {408, 429, 500, 502, 503, 504}
-#: The message of the API server if an admission webhook (with failurePolicy Fail) does not respond.
-#: The status is then 500, so the write is retried.
+#: The message, with status 500, if a webhook with failurePolicy Fail does not respond.
 _UNREACHABLE_WEBHOOK = re.compile(r'failed calling webhook "([^"]{1,253})"')
 
 
 class Refused(Exception):
-    """An error response of the API server: the HTTP status, and the Status object in the body."""
+    """An error response of the API server."""
 
     def __init__(self, server: str, method: str, path: str, status: int, body: bytes) -> None:
         try:
@@ -40,13 +38,9 @@ class Refused(Exception):
         super().__init__(self.reason)
 
     def is_stale(self, write: Write) -> bool:
-        """Return whether a precondition of the write failed: the object was changed or deleted.
-
-        Status 422 has three meanings: a "test" operation of a JSON patch failed, the manifest is
-        invalid, or a webhook denied the request. Only an invalid manifest has causes, and only the
-        message of a denial contains "denied the request".
-        """
+        """Return whether another client has changed or deleted the object."""
         if self.status == 422:
+            # Without causes and without a denial of a webhook, a "test" operation has failed.
             causes = (self.details.get("details") or {}).get("causes")
             is_permanent = causes or "denied the request" in self.reason
             return isinstance(write, Patch) and not is_permanent
@@ -54,16 +48,12 @@ class Refused(Exception):
 
     def as_error(self, where: str, what: str = "", next_command: str | t.Iterable[str] = "",
                  write: Write | None = None) -> RolloutError:
-        """Return the error for the user.
-
-        Without `what` and `write`, it shows the method and the path of the request.
-        """
+        """Return the error for the user. For a write, give `write` or `what`."""
         if self.status == 401:
             return RolloutError("the API server does not accept the credentials (401)",
                                 where=self.server, why=self.reason,
                                 next_command="renew the token, or check api_key and kubeconfig")
-        # Status 403 may come from RBAC or, for a write, from admission (a policy, a webhook, a
-        # quota). For a write, the caller gives `write` or `what`.
+        # Status 403 may come from RBAC or, for a write, from a policy, a webhook or a quota.
         may_be_admission = bool(write or what)
         is_rbac = 'User "' in self.reason and '" cannot ' in self.reason
         if self.status == 403 and (not may_be_admission or is_rbac):
@@ -88,20 +78,19 @@ class Refused(Exception):
 
 
 def _action(write: Write) -> str:
-    """Return the subject of the error "... was refused"."""
     if isinstance(write, Create):
         return "its creation"
     if isinstance(write, Delete):
         return "its deletion"
     operations = write.operations if isinstance(write, Patch) else ()
-    paths = {operation["path"]: operation.get("value") for operation in operations
-             if operation["op"] != "test"}
-    blocking = "blocking" if paths.get(PRIORITY) == CLOSED else "unblocking"
+    new_values = {operation["path"]: operation.get("value") for operation in operations
+                  if operation["op"] != "test"}
+    blocking = "blocking" if new_values.get(PRIORITY) == CLOSED else "unblocking"
     actions = {"/spec/template": "the change of its template",
                "/spec/selector": "the change of its selector",
                "/spec/replicas": "the change of its size",
                PRIORITY: f"{blocking} the creation of pods from its template (for the handover)",
                "/spec/strategy": "the change of its strategy",
                "/spec/paused": "pausing or resuming it"}
-    return next((action for path, action in actions.items() if path in paths),
+    return next((action for path, action in actions.items() if path in new_values),
                 "the change of its annotations")

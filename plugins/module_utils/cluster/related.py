@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read objects that affect an update, without a watch: quotas, nodes, revisions and others."""
+"""Read objects that affect an update, for example quotas and nodes, without a watch."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ GROUPS = {
 
 
 class RelatedObjects(Namespaced):
-    """The related objects of a namespace. gateway.py documents the methods."""
+    """The related objects of a namespace; see gateway.py."""
 
     kind: Kind
     _server_version: tuple[int, int] | None = None
 
     def collection(self, resource: str) -> str:
-        """Return the path of the collection of a resource, such as "pods", in the namespace."""
+        """Return the path of all objects of a resource, for example of "pods"."""
         namespace = "" if resource == "nodes" else f"/namespaces/{self._namespace}"
         return f"{GROUPS[resource]}{namespace}/{resource}"
 
@@ -66,7 +66,7 @@ class RelatedObjects(Namespaced):
             return None
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        """Return the ControllerRevisions of the controllers with these uids; () means all.
+        """Return the ControllerRevisions of the controllers with these uids. () means all.
 
         Returns None if the user has no permission to list them. Raises RolloutError.
         """
@@ -96,18 +96,14 @@ class RelatedObjects(Namespaced):
         return frozenset(item["metadata"]["name"] for item in items)
 
     def _raise_if_unhealthy(self, refused: Refused) -> None:
-        """Raise RolloutError for a temporary problem of the server.
-
-        After any other refusal, the update continues without these objects.
-        """
         if refused.status in RETRIED:
             raise refused.as_error(self._where) from refused
 
     def has_change_times(self) -> bool:
-        """Return whether the times in managedFields show when the fields were changed.
+        """Return whether the times in managedFields are the times of changes.
 
-        This is so since Kubernetes 1.25 (kubernetes pull request 110058), or if the version is
-        unknown. Raises RolloutError.
+        True since Kubernetes 1.25 (kubernetes pull request 110058), or if the version is unknown.
+        Raises RolloutError.
         """
         if self._server_version is None:
             try:
@@ -131,7 +127,7 @@ class RelatedObjects(Namespaced):
         return None if status.get("incomplete") else status.get("resourceRules") or []
 
     def other_kinds(self, name: str) -> list[str]:
-        """Return the other kinds than the task's that have a readable object with this name."""
+        """Return the other kinds with a readable object of this name."""
         paths = {kind: kind.collection(self._namespace) for kind in Kind if kind is not self.kind}
         return [kind for kind, path in paths.items()
                 if self._status(f"{path}/{quoted(name)}") == 200]

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find the secrets in the options of a connection, and mask them in messages and results.
-
-No function of this file reads a file or raises an error.
-"""
+"""Find the secrets in connection options, and mask them in messages and results."""
 
 from __future__ import annotations
 
@@ -17,39 +14,31 @@ from urllib.parse import quote, unquote
 
 from ..model.fields import Json, mapping, objects, text
 
-#: Fields of a user in a kubeconfig with secret content, nested fields included.
+#: Fields of a user in a kubeconfig. Nested fields are secret, too, except _PUBLIC_FIELDS.
 _SECRET_FIELDS = {"token", "password", "client-key-data", "auth-provider"}
-#: Nested fields that are not secret, such as the name of an auth provider.
 _PUBLIC_FIELDS = {"name"}
-#: Options with a URL, which may contain a password.
 _URL_OPTIONS = ("host", "proxy")
-#: Options with the path of a file. A user may give the content of the file by mistake.
+#: A user may give the content of the file by mistake.
 _FILE_OPTIONS = ("client_cert", "client_key", "ca_cert")
-#: Environment variables from which the kubernetes package reads the proxy.
 _PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 _MAX_NAME_LENGTH = 255
-#: A value of at most this length counts as a path, even if it does not look like one, and no file
-#: exists.
+#: A value of at most this length counts as a path.
 _MAX_PATH_LENGTH = 40
-#: A longer value with one of these endings counts as a path: no token, key or base64 text has them.
+#: No token, key or base64 text has one of these endings.
 _FILE_ENDINGS = re.compile(r"\.(ya?ml|json|conf|config|kubeconfig)$")
-#: The scheme of a URL. Any other text before :// may be part of a password.
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
-#: Ansible replaces a secret in a message by MASK, and the value of an option with no_log by HIDDEN.
+#: Ansible's replacements of a secret in a message, and of the value of an option with no_log.
 MASK, HIDDEN = "********", "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
 
 
 def option_secrets(options: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> set[str]:
-    """Return the secrets of the connection options.
-
-    A path is not a secret.
-    """
+    """Return the secrets of the connection options."""
     secrets = {str(options[option]) for option in ("api_key", "password") if options.get(option)}
     if options.get("password"):
         secrets.add(_basic_auth(f"{options.get('username')}:{options['password']}"))
-    headers = (text(options.get("proxy_headers"), part)
-               for part in ("proxy_basic_auth", "basic_auth"))
-    for credentials in filter(None, headers):
+    header_values = (text(options.get("proxy_headers"), part)
+                     for part in ("proxy_basic_auth", "basic_auth"))
+    for credentials in filter(None, header_values):
         secrets |= {credentials, credentials.partition(":")[2], _basic_auth(credentials)}
     secrets |= {str(options[option]) for option in _FILE_OPTIONS
                 if options.get(option) and not is_path(str(options[option]))}
@@ -60,7 +49,7 @@ def option_secrets(options: t.Mapping[str, t.Any], environment: t.Mapping[str, s
         secrets |= _url_secrets(str(url or ""))
     kubeconfig = options.get("kubeconfig")
     if isinstance(kubeconfig, str) and not is_path(kubeconfig):
-        # The whole text, because YAML may fold a secret over several lines.
+        # YAML may fold a secret over several lines.
         secrets.add(kubeconfig)
     secrets |= kubeconfig_secrets(_content(kubeconfig))
     return {spelling for secret in secrets for spelling in (secret, secret.strip()) if spelling}
@@ -88,10 +77,9 @@ def kubeconfig_secrets(kubeconfig: t.Any) -> set[str]:
 
 
 def plugin_secrets(kubeconfig: t.Any) -> set[str]:
-    """Return the arguments and environment variables of the exec plugins of a kubeconfig.
+    """Return the values in the arguments and variables of exec plugins.
 
-    Most of them are not secret, for example the name of a profile, so they are masked only in the
-    message of a plugin.
+    Most of them are not secret, so mask them only in the message of a plugin.
     """
     plugins = [mapping(entry, "user", "exec") for entry in objects(kubeconfig, "users")]
     arguments = [str(argument) for plugin in plugins if isinstance(plugin.get("args"), list)
@@ -111,20 +99,20 @@ def mask(message: str, secrets: t.Iterable[str]) -> str:
 
 
 def visible_params(params: Json) -> Json:
-    """Return the parameters of a module without the content of a kubeconfig or a manifest.
+    """Return the parameters without the content of a kubeconfig or a manifest.
 
-    A manifest may come from a file that is encrypted with Ansible Vault.
+    A manifest may come from a file of Ansible Vault.
     """
     kubeconfig = params.get("kubeconfig")
-    has_content = {
+    conditions = {
         "kubeconfig": kubeconfig and not (isinstance(kubeconfig, str) and is_path(kubeconfig)),
         "definition": isinstance(params.get("definition"), str),
     }
-    return params | {option: HIDDEN for option, is_hidden in has_content.items() if is_hidden}
+    return params | {option: HIDDEN for option, is_hidden in conditions.items() if is_hidden}
 
 
 def decode(kubeconfig: str) -> str:
-    """Return the content of a kubeconfig, which may be encoded in base64."""
+    """Return the content of a kubeconfig, which may be in base64."""
     try:
         content = base64.b64decode("".join(kubeconfig.split()), validate=True).decode()
     except ValueError:
@@ -137,7 +125,7 @@ def is_content(kubeconfig: str) -> bool:
 
 
 def is_path(value: str) -> bool:
-    """Return whether a value is a path, or a list of paths, and not content or a secret."""
+    """Return whether a value is a path or several paths, and not content or a secret."""
     if is_content(decode(value)):
         return False
     paths = value.split(os.pathsep)
@@ -159,7 +147,7 @@ def without_password(address: str) -> str:
 def _split_url(address: str) -> tuple[str, str, str]:
     """Return the scheme, the credentials and the rest of a URL.
 
-    The rest begins after the last @, because an unescaped password may contain / ? # : and @.
+    The rest begins after the last @, because an unescaped password may contain @.
     """
     scheme = match[0] if (match := _SCHEME.match(address)) else ""
     credentials, _at, rest = address[len(scheme):].rpartition("@")
@@ -167,29 +155,25 @@ def _split_url(address: str) -> tuple[str, str, str]:
 
 
 def _content(kubeconfig: t.Any) -> t.Any:
-    """Return parsed content (None for invalid YAML), and a path or a dictionary unchanged."""
+    """Parse inline content, or return None for invalid YAML."""
     if not isinstance(kubeconfig, str) or is_path(kubeconfig):
         return kubeconfig
     try:
         import yaml
 
         return yaml.safe_load(decode(kubeconfig))
-    except (ImportError, RecursionError, ValueError):  # ImportError: PyYAML is not installed
+    except (ImportError, RecursionError, ValueError):
         return None
     except yaml.YAMLError:
         return None
 
 
 def _basic_auth(credentials: str) -> str:
-    """Return the text "user:password" in base64."""
     return base64.b64encode(credentials.encode(errors="replace")).decode()
 
 
 def _url_secrets(address: str) -> set[str]:
-    """Return the password of a URL, in several encodings.
-
-    If the text before the @ has no colon, the whole text counts as the password.
-    """
+    """Return the password of a URL, or else its user name, in several encodings."""
     credentials = _split_url(address)[1]
     password = credentials.partition(":")[2] or credentials
     if not password:

@@ -20,19 +20,17 @@ from .gateway import Gateway
 
 
 class SimulatedGateway:
-    """The gateway of check mode, with a model instead of the controllers and pods of the cluster.
+    """The gateway of check mode, with a model of the controllers and pods.
 
-    In the model, no other client interferes, RBAC allows everything, and all pods become ready. Dry
-    runs, and reads of other objects, are requests to the real cluster.
+    In the model, all pods become ready. Dry runs, and reads of other objects, use the cluster.
     """
 
     def __init__(self, real: Gateway, advance_clock: t.Callable[[float], None],
                  model: Model) -> None:
-        """Initialize the gateway. advance_clock: advance the simulated time by some seconds."""
+        """Initialize the gateway. advance_clock: advance the simulated time by seconds."""
         self._real, self._advance_clock, self._model = real, advance_clock, model
-        #: The changed autoscalers by uid.
+        #: Changed autoscalers by uid.
         self._autoscalers: dict[str, Json] = {}
-        #: Manifests of created controllers, by kind and name.
         self._created: dict[tuple[str, str], Json] = {}
 
     # The model
@@ -77,7 +75,7 @@ class SimulatedGateway:
 
     def wait(self, seconds: float) -> None:
         if not self._model.settle():
-            # Nothing will change, so the deadline of the driver must end the wait.
+            # Nothing will change, so reach the deadline of the driver.
             self._advance_clock(seconds)
 
     # The real cluster
@@ -86,7 +84,6 @@ class SimulatedGateway:
         return self._real.items(kind)
 
     def watched_pods(self, controller: Controller) -> list[Json] | None:
-        """Return the pods of the real cluster, because the model has no pods to watch."""
         return self._real.watched_pods(controller)
 
     def server_time(self) -> float:

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Watch the objects of one resource, as the Reflector of client-go does.
-
-Status 410 and bookmarks are handled as the Kubernetes API conventions require.
-"""
+"""Watch the objects of one resource, as the Reflector of client-go does."""
 
 from __future__ import annotations
 
@@ -20,21 +17,21 @@ from ..model.errors import RolloutError
 from ..model.fields import Json
 from .http import CONNECT_TIMEOUT, Http, backoff
 
-#: The parameter timeoutSeconds of a watch. Without data for longer, the connection counts as dead.
+#: The parameter timeoutSeconds of a watch.
 WATCH_SECONDS = 60
-#: More than twice the largest object.
+#: More than twice the size of the largest object.
 MAX_EVENT_BYTES = 8 * 2**20
 
 
 class Watch:
-    """A watch of one resource. A thread reads the events, so that events() can have a timeout."""
+    """A watch of one resource. A thread queues the events for events()."""
 
     def __init__(self, http: Http, path: str, query: Json, resource_version: str) -> None:
         self._http, self._path, self._query = http, path, query
         self._version = resource_version
         self._queue: queue.SimpleQueue[Json] = queue.SimpleQueue()
         self._stopped = threading.Event()
-        #: restart() and stop() set this flag to end the wait in _request_list().
+        #: Ends the wait in _request_list().
         self._resume = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -43,16 +40,16 @@ class Watch:
         self._resume.set()
 
     def restart(self, resource_version: str) -> None:
-        """Resume the watch after an ERROR event, at the resourceVersion of a new list."""
+        """Continue after an ERROR event, at the resourceVersion of a new list."""
         self._version = resource_version
         self._resume.set()
 
     def events(self, seconds: float) -> t.Iterator[Json]:
-        """Yield the queued events, and wait up to `seconds` for the first event.
+        """Yield the queued events; wait up to `seconds` for the first event.
 
-        The first call starts the watch, so a task that never waits needs no permission to watch.
         After an event of type ERROR, the caller must list the objects, and call restart().
         """
+        # Start now, because a task that never waits needs no permission to watch.
         if self._thread is None:
             self._thread = threading.Thread(target=self._read, daemon=True)
             self._thread.start()
@@ -66,7 +63,7 @@ class Watch:
     def _read(self) -> None:
         import urllib3
 
-        connection, failures = self._http.connection, 0
+        connection, failure_count = self._http.connection, 0
         while not self._stopped.is_set():
             query = urlencode({**self._query, "watch": "1", "allowWatchBookmarks": "1",
                                "resourceVersion": self._version, "timeoutSeconds": WATCH_SECONDS})
@@ -77,22 +74,22 @@ class Watch:
                     timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=WATCH_SECONDS + 5),
                     retries=False, redirect=False, preload_content=False)
                 if response.status == 200:
-                    failures = 0 if self._queue_events(response) else failures + 1
+                    failure_count = 0 if self._queue_events(response) else failure_count + 1
                 else:
                     response.drain_conn()
                     self._request_list({"code": response.status})
-                    failures += 1
+                    failure_count += 1
             except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError, TypeError,
                     RolloutError):
-                failures += 1  # KeyError, TypeError: the line is not a watch event
+                failure_count += 1  # KeyError, TypeError: the line is not a watch event
                 self._http.record_outage()
-            if failures:
-                self._stopped.wait(backoff(failures))
+            if failure_count:
+                self._stopped.wait(backoff(failure_count))
 
     def _queue_events(self, response: t.Any) -> bool:
         """Queue the events of a response; return whether the watch worked.
 
-        A partial line at the end is dropped, because the next watch delivers the event.
+        Drops a partial line at the end, because the next watch sends its event again.
         """
         partial_line, start, has_event = b"", time.monotonic(), False
         for chunk in response.stream(65536, decode_content=True):
@@ -114,9 +111,9 @@ class Watch:
         return has_event or time.monotonic() - start > WATCH_SECONDS / 2
 
     def _request_list(self, status: Json) -> None:
-        """Queue an ERROR event, and wait until the caller of events() has called restart().
+        """Queue an ERROR event, and wait for restart().
 
-        Thus, the thread of the caller reports the error if the list fails.
+        Thus, the caller of events() sees the error of the list.
         """
         self._resume.clear()
         self._queue.put({"type": "ERROR", "object": status})

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The common part of the flows of StatefulSets and DaemonSets: history and status.
-
-I/O only through Cluster.
-"""
+"""The common part of the flows of StatefulSets and DaemonSets. I/O only through Cluster."""
 
 from __future__ import annotations
 
@@ -25,16 +22,15 @@ from ..server_driven.planner import resolved as with_template_of_revision
 from .observed import RevisionsObserved
 from .planner import RevisionsT
 
-#: The permission to list ControllerRevisions.
-HISTORY: Rule = ("apps", "controllerrevisions", ("list",))
+HISTORY_RULE: Rule = ("apps", "controllerrevisions", ("list",))
 
 
 @dataclasses.dataclass
 class RevisionsCaches:
     """The observations of earlier turns of a run."""
 
-    #: The settings to restore at the end of the update, computed before the run has the Lease. Only
-    #: an annotation with the same settings is trusted later. None before the first observation.
+    #: The settings to restore at the end of the update, computed before the run has the Lease.
+    #: Later, only an annotation with the same settings is trusted.
     settings: Json | None = None
 
 
@@ -47,8 +43,9 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
 
     # Defined by each kind
 
-    def find_in(self, primary: Controller | None, revisions: t.Iterable[Json] = ()) -> RevisionsT:
-        """Return the observation of `primary`, without ControllerRevisions of other controllers."""
+    def observation_of(self, primary: Controller | None,
+                       revisions: t.Iterable[Json] = ()) -> RevisionsT:
+        """Return the observation of a controller with its own ControllerRevisions."""
         raise NotImplementedError
 
     def needs_history(self, request: Request, observed: RevisionsT, desired: Json | None,
@@ -67,22 +64,22 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
     def are_revisions_outdated(self, primary: RevisionDriven, memory: Memory) -> bool:
         """Return whether the ControllerRevisions have to be listed again.
 
-        The last list is up to date if its newest ControllerRevision has the current template.
+        By default, a list is up to date if its newest ControllerRevision has the current template.
         """
-        observed = self.find_in(primary, memory.revisions or ())
+        observed = self.observation_of(primary, memory.revisions or ())
         return observed.present is None or observed.present is not observed.history[0]
 
     # Common to both kinds
 
     def optional_permissions(self, request: Request) -> tuple[Rule, ...]:
-        return (HISTORY,)
+        return (HISTORY_RULE,)
 
     def disable_optional_features(self, memory: Memory, why: str) -> None:
         memory.keeps_history = False
 
     def find(self, request: Request, cluster: Cluster,
              revisions: t.Sequence[Json] | None = None) -> RevisionsT:
-        return self.find_in(cluster.controllers().get(request.name), revisions or ())
+        return self.observation_of(cluster.controllers().get(request.name), revisions or ())
 
     def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
         primary = self.find(request, cluster).primary if request.is_unresolved else None
@@ -91,9 +88,9 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
         revisions = self._revisions(primary, cluster, memory)
         if revisions is None:
             raise refusals.unreadable_history(request)
-        observed = _with_stored_direction(self.find_in(primary, revisions), cluster)
+        observed = _with_stored_direction(self.observation_of(primary, revisions), cluster)
         if request.is_previous and not (observed.record or observed.in_progress):
-            # Without a record, only the pods can show that an update is still in progress.
+            # Without a record, only the pods can show an update in progress.
             observed = self.with_pods(request, observed, cluster, memory)
         return with_template_of_revision(request, observed, primary)
 
@@ -103,13 +100,14 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
         primary = observed.primary
         if primary is None:
             return observed
-        is_required = HISTORY in self.needs(request)
+        is_required = HISTORY_RULE in self.needs(request)
         may_read = memory.keeps_history or is_required
         if may_read and self.needs_history(request, observed, desired, memory):
             revisions = self._revisions(primary, cluster, memory)
             if revisions is None and is_required:
                 raise refusals.unreadable_history(request)
-            observed = _with_stored_direction(self.find_in(primary, revisions or ()), cluster)
+            observed = _with_stored_direction(
+                self.observation_of(primary, revisions or ()), cluster)
         caches = memory.caches(self.caches_type)
         if not memory.has_begun:
             record = observed.record if observed.in_progress else None
@@ -119,7 +117,6 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
 
     def _revisions(self, primary: RevisionDriven, cluster: Cluster,
                    memory: Memory) -> list[Json] | None:
-        """Return the ControllerRevisions of a controller; None if the task may not list them."""
         if memory.revisions is None or self.are_revisions_outdated(primary, memory):
             memory.revisions = cluster.revisions([primary.uid])
         return memory.revisions
@@ -140,16 +137,17 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
 def _with_stored_direction(observed: RevisionsT, cluster: Cluster) -> RevisionsT:
     """Return the observation; before Kubernetes 1.25, with the direction from the annotation.
 
-    find_in() believes an annotated rollback only with evidence. Sometimes the only evidence is a
-    time in managedFields, which Kubernetes writes since 1.25.
+    An annotated rollback is believed only with evidence. Sometimes the only evidence is a time in
+    managedFields, which Kubernetes writes since 1.25.
     """
-    record, stored = observed.record, observed.primary.rollout if observed.primary else None
-    if record is None or stored is None or not stored.is_rolling_back or record.is_rolling_back:
+    record, stored_record = observed.record, observed.primary.rollout if observed.primary else None
+    if (record is None or stored_record is None or not stored_record.is_rolling_back
+            or record.is_rolling_back):
         return observed
     if cluster.has_change_times():
         return observed
     return dataclasses.replace(observed, record=dataclasses.replace(
-        record, outcome=stored.outcome, previous_name=stored.previous_name))
+        record, outcome=stored_record.outcome, previous_name=stored_record.previous_name))
 
 
 def readiness_warnings(observed: RevisionsObserved) -> t.Iterator[str]:
@@ -167,16 +165,14 @@ def readiness_warnings(observed: RevisionsObserved) -> t.Iterator[str]:
 
 
 def _progress(primary: RevisionDriven) -> int:
-    """Return a number that increases as the update proceeds."""
     excess = primary.current - primary.replicas
     return -excess if excess > 0 else 2 * primary.updated + primary.available
 
 
 def _label_of_new_pods(observed: RevisionsObserved, direction: str) -> str:
-    """Return the value of the label controller-revision-hash of the new pods; "" if unknown.
+    """Return the label controller-revision-hash of the new pods; "" if unknown.
 
-    If their ControllerRevision is deleted after a rollback, the result is its name, which is the
-    label of no pod.
+    If their ControllerRevision is deleted, the result is its name, which no pod has as label.
     """
     if direction == "forward":
         return (observed.present.pod_revision if observed.present else "") or observed.present_name
@@ -189,20 +185,22 @@ def _sides(observed: RevisionsObserved, primary: RevisionDriven,
            direction: str | None) -> tuple[Side, Side | None]:
     """Return (old pods, new pods) of the update in progress; (all pods, None) without an update.
 
-    direction: "forward", "back" or None. During a rollback, the pods with the restored template are
-    the old ones. The status does not show which pods are unavailable: they are assumed to be new.
+    During a rollback, the pods with the restored template are the old ones. The status does not
+    show which pods are unavailable: they are assumed to be new.
     """
     if direction is None:
         return Side.of(primary), None
-    updated = min(primary.updated, primary.replicas)
-    remaining = primary.replicas - updated
-    old_available = min(updated if direction == "back" else remaining, primary.available)
+    updated_count = min(primary.updated, primary.replicas)
+    remaining_count = primary.replicas - updated_count
+    old_available = min(updated_count if direction == "back" else remaining_count,
+                        primary.available)
     new_available = max(0, primary.available - old_available)
     if direction == "back":
         undone_revision = observed.rollout.previous_name if observed.rollout else ""
-        return (dataclasses.replace(Side.of(primary), replicas=updated, available=old_available),
-                Side(undone_revision, primary.uid, remaining, new_available,
+        return (dataclasses.replace(Side.of(primary), replicas=updated_count,
+                                    available=old_available),
+                Side(undone_revision, primary.uid, remaining_count, new_available,
                      observed.images_before))
-    return (Side(primary.name, primary.uid, remaining, old_available, observed.images_before),
-            Side(observed.present_name or primary.name, primary.uid, updated, new_available,
+    return (Side(primary.name, primary.uid, remaining_count, old_available, observed.images_before),
+            Side(observed.present_name or primary.name, primary.uid, updated_count, new_available,
                  primary.images))

@@ -3,9 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """The observation of a StatefulSet or DaemonSet: its history, and the record of its update. No I/O.
-
-A user who may only annotate the object can forge the record (object_meta.Rollout). The module
-observed.py of each kind lists the evidence that confirms it.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ class RevisionsObserved(ServerDrivenObserved):
     """The observation of a StatefulSet or DaemonSet. The history is empty until it is read."""
 
     primary: RevisionDriven | None
-    #: Whether the original settings in the record are those that this run itself has observed.
+    #: Whether this run has itself observed the original settings in the record.
     has_observed_settings: bool = False
 
     @property
@@ -40,12 +37,12 @@ class RevisionsObserved(ServerDrivenObserved):
 
     @property
     def raises_max_unavailable(self) -> bool:
-        """Whether the record, if trusted, would raise maxUnavailable at the end of the update."""
+        """Whether the record would raise maxUnavailable at the end of the update."""
         raise NotImplementedError
 
     @property
     def present_name(self) -> str:
-        """The name of the ControllerRevision with the current template; "" if unknown."""
+        """The name of `present`, or ""."""
         return self.present.name if self.present else ""
 
     @property
@@ -54,7 +51,7 @@ class RevisionsObserved(ServerDrivenObserved):
 
     @property
     def other_revisions(self) -> list[Revision]:
-        """The ControllerRevisions with other templates, the newest first."""
+        """The ControllerRevisions with other templates, newest first."""
         return [revision for revision in self.history if revision is not self.present]
 
     @property
@@ -63,17 +60,14 @@ class RevisionsObserved(ServerDrivenObserved):
 
     @property
     def recorded_revision(self) -> Revision | None:
-        """The ControllerRevision that the record names as the previous one, or None."""
+        """The ControllerRevision that the record names as the previous one."""
         return next((revision for revision in self.other_revisions if self.record
                      and revision.name == self.record.previous_name), None)
 
     @property
     def former_numbers(self) -> t.Collection[int]:
-        """The earlier number of the current template, as a tuple; () if it has no earlier number.
-
-        A rollback gives the ControllerRevision of the restored template a new number. The record
-        has the earlier number only if the user has named it (to_revision).
-        """
+        # A rollback gives the restored ControllerRevision a new number. The record has the earlier
+        # number only if the user has named it (to_revision).
         record, primary = self.record, self.primary
         if primary is None or record is None or record.template != recorded.digest(primary):
             return ()
@@ -82,10 +76,10 @@ class RevisionsObserved(ServerDrivenObserved):
     def revisions_with_number(self, number: int | None) -> list[Revision]:
         """Return the revisions that have this number, or had it before the last rollback."""
         revisions, primary = super().revisions_with_number(number), self.primary
-        last = primary.last_rollout if primary else {}
-        if revisions or primary is None or last.get("to_revision") != number:
+        last_rollout = primary.last_rollout if primary else {}
+        if revisions or primary is None or last_rollout.get("to_revision") != number:
             return revisions
-        if last.get("template") != recorded.digest(primary):
+        if last_rollout.get("template") != recorded.digest(primary):
             return []
         return [Revision(number or 0, without_label(primary.template, primary.kind.server_label))]
 
@@ -107,17 +101,16 @@ class RevisionsObserved(ServerDrivenObserved):
 
     @property
     def rollout(self) -> Rollout | None:
-        """The record of the update in progress, or None if nothing confirms the record.
+        """The record of the update in progress, or None if nothing confirms it.
 
-        A recorded pause needs no confirmation. Sometimes nothing else shows the pause, and a forged
-        pause blocks no update and no rollback.
+        A recorded pause needs no confirmation: sometimes nothing else shows it, and a forged pause
+        blocks no update and no rollback.
         """
         return self.record if self.is_proven or (self.record
                                                  and self.record.paused is not None) else None
 
     @property
     def is_irreversible(self) -> bool:
-        """Whether no ControllerRevision has the previous template; False until one is read."""
         return bool(self.history) and super().is_irreversible
 
     @property
@@ -131,43 +124,38 @@ class RevisionsObserved(ServerDrivenObserved):
         return self.primary is not None and self.primary.updated < self.primary.current
 
     def with_observed_settings(self: RevisionsT, settings: Json | None) -> RevisionsT:
-        """Return the observation, with the original settings of the annotation if they are true.
-
-        They are true if this run itself has observed the same settings before the update.
-        """
-        stored = self.primary.rollout if self.primary else None
-        if not (self.record and stored and settings) or any(
-                settings.get(field) != value for field, value in stored.original.items()):
+        """Return the observation with the annotated settings, if this run has observed them."""
+        stored_record = self.primary.rollout if self.primary else None
+        if not (self.record and stored_record and settings) or any(
+                settings.get(field) != value for field, value in stored_record.original.items()):
             return self
         return dataclasses.replace(self,
                                    record=dataclasses.replace(self.record,
-                                                              original=stored.original),
+                                                              original=stored_record.original),
                                    has_observed_settings=True)
 
 
 def own_revisions(primary: RevisionDriven, revisions: t.Iterable[Json]) -> tuple[Revision, ...]:
     """Return the ControllerRevisions that the controller owns, newest first.
 
-    Their labels must also match its selector, as the controller manager requires
-    (ListControllerRevisions, ClaimObject).
+    The labels must also match the selector (ListControllerRevisions, ClaimObject).
     """
-    matched = (item for item in revisions if primary.selector.items() <= labels_of(item).items())
-    controlled = [
+    matching_items = (item for item in revisions
+                      if primary.selector.items() <= labels_of(item).items())
+    revisions_of_primary = [
         dataclasses.replace(revision,
                             template=without_label(revision.template, primary.kind.server_label))
-        for revision in filter(None, map(object_meta.server_revision, matched))
+        for revision in filter(None, map(object_meta.server_revision, matching_items))
         if revision.owner_uid == primary.uid]
-    return tuple(sorted(controlled, key=lambda revision: revision.number, reverse=True))
+    return tuple(sorted(revisions_of_primary, key=lambda revision: revision.number, reverse=True))
 
 
-def may_be_restored(current: Revision | None, undone: str, history: t.Iterable[Revision]) -> bool:
-    """Return whether a rollback may have restored the current template.
-
-    undone: the name of the ControllerRevision that was current before the rollback.
-    """
+def may_be_restored(current: Revision | None, undone_name: str,
+                    history: t.Iterable[Revision]) -> bool:
+    """Return whether a rollback of `undone_name` may have restored the current template."""
     times = {revision.name: revision.time for revision in history}
-    return current is not None and undone in times and (current.is_renumbered
-                                                        or current.time <= times[undone])
+    return current is not None and undone_name in times and (current.is_renumbered
+                                                             or current.time <= times[undone_name])
 
 
 def with_rolling_update(record: Rollout, rolling_update: Json) -> Rollout:

@@ -28,19 +28,18 @@ class RevisionsSettings(Settings[RevisionsT]):
 
     primary: RevisionDriven
 
-    def strategy_of_update(self, *, has_template: bool) -> Json:
-        """Return the value of updateStrategy for the time of the update.
+    def strategy_of_update(self, *, has_desired_template: bool) -> Json:
+        """Return the updateStrategy for the time of the update.
 
-        Raises RolloutError if no pod may be replaced. has_template: whether the controller has the
-        desired template already.
+        Raises RolloutError if no pod may be replaced.
         """
         raise NotImplementedError
 
     def of_update(self, desired: Json | None = None) -> Json:
-        has_template = desired is None or provenance.match(
+        has_desired_template = desired is None or provenance.match(
             self.request, self.primary.template, desired) is Match.EXACT
-        strategy = self.strategy_of_update(has_template=has_template)
-        return recorded.with_history({**self.baseline, "updateStrategy": strategy})
+        strategy = self.strategy_of_update(has_desired_template=has_desired_template)
+        return recorded.with_nonzero_history_limit({**self.baseline, "updateStrategy": strategy})
 
     @property
     def warning_at_end(self) -> str:
@@ -68,7 +67,7 @@ class RevisionsPlanner(Planner[RevisionsT]):
                 and super().is_recorded)
 
     @property
-    def is_replacing(self) -> bool:
+    def does_server_replace_pods(self) -> bool:
         return (self.primary.is_replaced_by_server and not self.observed.is_stuck
                 and self.primary.settings == self.settings.of_update())
 
@@ -88,24 +87,24 @@ class RevisionsPlanner(Planner[RevisionsT]):
 
     def progress(self) -> Wait:
         primary = self.primary
-        # After the last replacement, the wait ends when the new pods become available, without a
-        # further step of the controller manager.
-        is_last = primary.is_observed and primary.updated >= primary.replicas
+        # After the last replacement, the wait ends without a further step of the controller
+        # manager.
+        are_all_replaced = primary.is_observed and primary.updated >= primary.replicas
         return Wait(f"{primary.name} {primary.updated}/{primary.replicas} updated, "
                     f"{primary.available} available",
-                    is_ended_by_server=not is_last)
+                    is_ended_by_server=not are_all_replaced)
 
     @property
     def progress_text(self) -> str:
         return f"{self.primary.updated} of {self.primary.replicas} pods have it"
 
-    def pause(self, record: Rollout, new: int, size: int) -> Decision:
-        """Return the step that records a pause at `new` of `size` pods, or Done if recorded."""
+    def pause(self, record: Rollout, new_count: int, size: int) -> Decision:
+        """Return the step that records the pause, or Done if it is recorded."""
         # | updating | `pause_at`, and as many new pods are ready | **annotate**: paused; the end |
         name = self.primary.name
-        if self.primary.paused != new:
-            record = dataclasses.replace(record, paused=new)
+        if self.primary.paused != new_count:
+            record = dataclasses.replace(record, paused=new_count)
             return Step(Action.ANNOTATE, name,
                         recorded.patch(self.primary, record.text, self.primary.settings),
-                        after=f"paused at {new} of {size}", is_last=True)
-        return Done(f"{name} is already paused: {new} of its {size} pods are new")
+                        after=f"paused at {new_count} of {size}", is_last=True)
+        return Done(f"{name} is already paused: {new_count} of its {size} pods are new")

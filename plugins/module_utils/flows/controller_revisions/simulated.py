@@ -19,22 +19,22 @@ from ...model.template import labels_of, same_template
 from ..flow import Model
 from ..simulated import LookUpRevisions, after_patch, has_counts
 
-Controlled = t.TypeVar("Controlled", bound=RevisionDriven)
+ControllerT = t.TypeVar("ControllerT", bound=RevisionDriven)
 #: The default of revisionHistoryLimit.
-HISTORY_LIMIT = 10
+DEFAULT_HISTORY_LIMIT = 10
 
 
 class Pod(t.NamedTuple):
-    """A simulated pod. If it is ready, it also counts as available."""
+    """A simulated pod. A ready pod also counts as available."""
 
     name: str
     uid: str
-    #: The value of the pod's label controller-revision-hash.
+    #: The value of the label controller-revision-hash.
     revision: str
     ready: bool
-    #: The node of a DaemonSet's pod, or "".
+    #: The node of a DaemonSet's pod.
     node: str = ""
-    #: The value of the label pod-template-generation of a DaemonSet's pod, or "".
+    #: The label pod-template-generation of a DaemonSet's pod.
     generation: str = ""
 
     @property
@@ -50,19 +50,19 @@ class State(t.NamedTuple):
     revisions: tuple[Json, ...]
 
 
-class SimulatedByRevisions(Model, t.Generic[Controlled]):
-    """The simulated StatefulSets or DaemonSets of a namespace. A deleted pod is gone at once."""
+class RevisionsModel(Model, t.Generic[ControllerT]):
+    """The simulated StatefulSets or DaemonSets of a namespace."""
 
     kind: t.ClassVar[Kind]
 
     def __init__(self, items: t.Iterable[Json], look_up_revisions: LookUpRevisions) -> None:
         self.items: dict[str, Json] = {item["metadata"]["name"]: item for item in items}
         self._look_up_revisions = look_up_revisions
-        #: ControllerRevisions by uid of their controller, read on first use.
+        #: ControllerRevisions by uid of their controller.
         self.stored_revisions: dict[str, tuple[Json, ...]] = {}
-        #: Pods by name of their controller, read on first use.
+        #: Pods by name of their controller.
         self._pods: dict[str, tuple[Pod, ...]] = {}
-        #: The names of the pods that are unready in the real cluster, and may never become ready.
+        #: Names of pods that are unready in the real cluster. They may never become ready.
         self._initially_unready: set[str] = set()
 
     # The API server
@@ -76,7 +76,7 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return [item for uid in uids for item in self._stored(uid)]
 
     def live_pods(self, selector: Json) -> tuple[observed.Pod, ...]:
-        """Return the pods of all controllers. The callers select the pods by their owner."""
+        """Return the pods of all controllers. The caller selects by owner."""
         return tuple(observed.Pod(pod.name, pod.uid, {object_meta.POD_REVISION: pod.revision},
                                   item["metadata"].get("uid", ""))
                      for name, item in self.items.items() for pod in self.pods(name))
@@ -89,14 +89,14 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         if isinstance(write, Delete):
             return self._delete_pod(write)
         item = self.items.get(write.name)
-        changed = after_patch(write, item)
-        if item is None or changed is None:
+        changed_item = after_patch(write, item)
+        if item is None or changed_item is None:
             return False
-        self.items[write.name] = self._with_template_generation(item, changed)
+        self.items[write.name] = self._with_template_generation(item, changed_item)
         return True
 
     def _with_template_generation(self, item: Json, changed: Json) -> Json:
-        """Return `changed`; a DaemonSet with a new template gets the next template generation."""
+        """Return the changed object; for a DaemonSet, with the next template generation."""
         return changed
 
     def _delete_pod(self, write: Delete) -> bool:
@@ -109,7 +109,6 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return False
 
     def _pod_object(self, controller: Controller, pod: Pod) -> Json:
-        """Return a pod as an object of the API; its resourceVersion changes when it gets ready."""
         return {"metadata": {"name": pod.name, "uid": pod.uid, "resourceVersion": str(pod.ready),
                              "labels": {object_meta.POD_REVISION: pod.revision},
                              "ownerReferences": [controller.reference]}, "status": {}}
@@ -124,7 +123,6 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
         return self._converge(self._initially_unready) or self._converge(())
 
     def _converge(self, never_ready: t.Container[str]) -> bool:
-        """Run the controllers until the cluster is stable; pods in never_ready stay unready."""
         has_changed = False
         while self._sync_next() or self._run_pod(never_ready):
             has_changed = True
@@ -168,19 +166,18 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
             self._initially_unready |= {pod.name for pod in self._pods[name] if not pod.ready}
         return self._pods[name]
 
-    def _controller(self, name: str) -> Controlled:
-        # self.kind is the kind of Controlled.
-        return t.cast(Controlled, parse(self.kind, self.items[name]))
+    def _controller(self, name: str) -> ControllerT:
+        # self.kind is the kind of ControllerT.
+        return t.cast(ControllerT, parse(self.kind, self.items[name]))
 
     def _stored(self, uid: str) -> tuple[Json, ...]:
         if uid not in self.stored_revisions:
             revisions = self._look_up_revisions([uid]) or ()
-            # Leave out invalid ControllerRevisions.
             self.stored_revisions[uid] = tuple(filter(object_meta.server_revision, revisions))
         return self.stored_revisions[uid]
 
     @abc.abstractmethod
-    def _initial_pods(self, controller: Controlled) -> tuple[Pod, ...]:
+    def _initial_pods(self, controller: ControllerT) -> tuple[Pod, ...]:
         """Return the pods that a controller has in the real cluster."""
 
     @abc.abstractmethod
@@ -189,45 +186,45 @@ class SimulatedByRevisions(Model, t.Generic[Controlled]):
 
 
 def without(pods: t.Iterable[Pod], deleted: Pod | None) -> tuple[Pod, ...]:
-    """Return the pods except `deleted`; all pods if `deleted` is None."""
+    """Return the pods except `deleted`."""
     return tuple(pod for pod in pods if pod is not deleted)
 
 
 def with_counts(item: Json, status: Json) -> Json:
     """Return the status of an object, updated with the counts in `status`."""
-    before = item.get("status") or {}
-    return before if has_counts(item, status) else {**before, **status}
+    old_status = item.get("status") or {}
+    return old_status if has_counts(item, status) else {**old_status, **status}
 
 
 def present_and_all_revisions(controller: RevisionDriven, revisions: tuple[Json, ...],
                               ) -> tuple[Json, tuple[Json, ...]]:
     """Return the ControllerRevision of the current template, and all ControllerRevisions.
 
-    A missing one is created. After a rollback, the older ControllerRevision with the current
-    template gets the highest number.
+    A missing one is created. A rollback gives the older ControllerRevision the highest number.
     """
-    newest = max((item["revision"] for item in revisions), default=0)
-    # Times are compared as texts. This text is greater than all real times, and than earlier texts.
-    time = f"9999, after {newest:09} others"
+    newest_number = max((item["revision"] for item in revisions), default=0)
+    # Times are compared as texts: this one is greater than real times and times of earlier calls.
+    time = f"9999, after {newest_number:09} others"
     for item in revisions:
         template = {field: value for field, value in item["data"]["spec"]["template"].items()
                     if field != "$patch"}
         if same_template(template, controller.template, controller.kind.server_label):
-            if item["revision"] == newest:
+            if item["revision"] == newest_number:
                 return item, revisions
             metadata = {**item["metadata"], "managedFields": [{"time": time}]}
-            renumbered = {**item, "metadata": metadata, "revision": newest + 1}
-            return renumbered, (*(revision for revision in revisions
-                                  if revision is not item), renumbered)
+            renumbered_revision = {**item, "metadata": metadata, "revision": newest_number + 1}
+            return renumbered_revision, (*(revision for revision in revisions
+                                           if revision is not item), renumbered_revision)
     digest = identity.digest(controller.template)
     has_hash = controller.kind.history_label == object_meta.POD_REVISION
     labels = {**labels_of(controller.template),
               **({object_meta.POD_REVISION: digest} if has_hash else {})}
     metadata = {"name": f"{controller.name}-{digest}", "ownerReferences": [controller.reference],
                 "labels": labels, "creationTimestamp": time}
-    created: Json = {"apiVersion": "apps/v1", "kind": REVISION, "metadata": metadata,
-                     "revision": newest + 1, "data": {"spec": {"template": controller.template}}}
-    return created, (*revisions, created)
+    created_revision: Json = {"apiVersion": "apps/v1", "kind": REVISION, "metadata": metadata,
+                              "revision": newest_number + 1,
+                              "data": {"spec": {"template": controller.template}}}
+    return created_revision, (*revisions, created_revision)
 
 
 def revisions_within_limit(controller: RevisionDriven, revisions: tuple[Json, ...], present: Json,
@@ -235,15 +232,15 @@ def revisions_within_limit(controller: RevisionDriven, revisions: tuple[Json, ..
                            counts_live: bool) -> tuple[Json, ...]:
     """Return the ControllerRevisions that remain within revisionHistoryLimit.
 
-    present: the ControllerRevision of the current template. is_live: returns whether a
-    ControllerRevision is in use, and must therefore remain. counts_live: whether these count
-    towards the limit, as for a DaemonSet (cleanupHistory), but not a StatefulSet (truncateHistory).
+    counts_live: whether ControllerRevisions in use count, as for a DaemonSet (cleanupHistory), but
+    not for a StatefulSet (truncateHistory).
     """
     limit = controller.settings["revisionHistoryLimit"]
-    earlier = sorted((item for item in revisions if item is not present),
-                     key=lambda item: number(item, "revision"))
-    dead = [item for item in earlier if not is_live(item)]
-    surplus = len(earlier if counts_live else dead) - (HISTORY_LIMIT if limit is None else limit)
-    removed = dead[:max(0, surplus)]
+    earlier_revisions = sorted((item for item in revisions if item is not present),
+                               key=lambda item: number(item, "revision"))
+    unused_revisions = [item for item in earlier_revisions if not is_live(item)]
+    surplus = len(earlier_revisions if counts_live else unused_revisions) - (
+        DEFAULT_HISTORY_LIMIT if limit is None else limit)
+    removed_revisions = unused_revisions[:max(0, surplus)]
     return tuple(item for item in revisions if not any(item is revision
-                                                       for revision in removed))
+                                                       for revision in removed_revisions))

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The flow of DaemonSets: permissions, pods, and the warnings before an update.
-
-I/O only through Cluster.
-"""
+"""The flow of DaemonSets: permissions, pods and warnings. I/O only through Cluster."""
 
 from __future__ import annotations
 
@@ -20,24 +17,29 @@ from ...model.observed import Controller, own_pods
 from ...model.request import Request
 from ...model.server_driven import DaemonSet, RevisionDriven
 from ...model.steps import Step
-from ..controller_revisions.flow import HISTORY, RevisionsCaches, RevisionsFlow, readiness_warnings
+from ..controller_revisions.flow import (
+    HISTORY_RULE,
+    RevisionsCaches,
+    RevisionsFlow,
+    readiness_warnings,
+)
 from ..flow import Cluster, Memory, Model, RealCluster, Rule, own_live_pods
 from ..provenance import Match
 from ..server_driven import recorded
 from .observed import (
-    REPLACED_WITHIN,
+    REPLACEMENT_SECONDS,
     DaemonPod,
     DaemonSetObserved,
     find,
+    find_miscounted_pods,
     is_stalled,
     max_unavailable_pods,
-    miscounted,
 )
 from .planner import DaemonSetPlanner, DaemonSetSettings
 
 #: Seconds between two requests for the list of pods.
 LIST_INTERVAL = 2.0
-#: The same, if the last two lists were equal, or while a surge may have stalled.
+#: Seconds between two requests, if the lists are equal or a surge may have stalled.
 UNCHANGED_LIST_INTERVAL = 30.0
 
 
@@ -45,14 +47,14 @@ UNCHANGED_LIST_INTERVAL = 30.0
 class Caches(RevisionsCaches):
     """The observations of earlier turns of a run."""
 
-    #: The names of the nodes whose pods are replaced first; None before the lookup.
+    #: The nodes whose pods are replaced first; None before the lookup.
     nodes: frozenset[str] | None = None
-    #: A resourceVersion of the DaemonSet, and its old pods that the status then counted as new.
+    #: A resourceVersion, and the old pods that the status then counted as new.
     miscounted: tuple[str, tuple[DaemonPod, ...]] = ("", ())
-    #: A resourceVersion of the DaemonSet, and a time (see Memory.seconds). If the DaemonSet still
-    #: has the resourceVersion at that time, _with_stall() lists the pods.
+    #: A resourceVersion, and the time (see Memory.seconds) at which _with_stall() lists the pods if
+    #: the resourceVersion is unchanged.
     next_stall_check: tuple[str, float] = ("", 0.0)
-    #: The number of new pods when the task last woke the DaemonSet controller; -1 before that.
+    #: The number of new pods when the task last woke the controller; -1 before that.
     new_pods_at_wake_up: int = -1
 
 
@@ -68,52 +70,36 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
     def needs(self, request: Request) -> tuple[Rule, ...]:
         rules: tuple[Rule, ...] = (("apps", "daemonsets", ("get", "list", "watch", "patch")),)
         if request.pause_at is not None and not request.state.undoes:
-            rules = (*rules, HISTORY, ("", "pods", ("list", "delete")))
+            rules = (*rules, HISTORY_RULE, ("", "pods", ("list", "delete")))
         elif request.state.undoes or request.rolls_back:
-            rules = (*rules, HISTORY, ("", "pods", ("list",)))
+            rules = (*rules, HISTORY_RULE, ("", "pods", ("list",)))
         return (*rules, ("", "nodes", ("list",))) if _asks_for_nodes(request) else rules
 
-    def find_in(self, primary: Controller | None,
-                revisions: t.Iterable[Json] = ()) -> DaemonSetObserved:
+    def observation_of(self, primary: Controller | None,
+                       revisions: t.Iterable[Json] = ()) -> DaemonSetObserved:
         return find(primary, revisions)
 
     def needs_history(self, request: Request, observed: DaemonSetObserved, desired: Json | None,
                       memory: Memory) -> bool:
-        """Return whether a decision depends on the ControllerRevisions.
-
-        The first write of an update needs them, since the record names the current
-        ControllerRevision.
-        """
         primary = observed.primary
         if primary is None:
             return False
+        # The record that begins an update names the current ControllerRevision.
         return (request.undoes or observed.in_progress or observed.record is not None
                 or recorded.pauses(request, primary)
-                or _counts_all_as_new(primary)
+                or _are_all_counted_as_new(primary)
                 or (memory.has_begun
                     and self.match(request, observed, desired) is not Match.EXACT))
 
     def are_revisions_outdated(self, primary: RevisionDriven, memory: Memory) -> bool:
-        """Return whether the ControllerRevisions have to be listed again.
-
-        The DaemonSet controller writes them before observedGeneration. A list is therefore up to
-        date if observedGeneration was up to date before the list was read.
-        """
         last = memory.observed.primary
         has_changed = last is None or not last.is_observed or last.generation != primary.generation
+        # The DaemonSet controller writes the ControllerRevisions before observedGeneration.
         return primary.is_observed and (
             has_changed or super().are_revisions_outdated(primary, memory))
 
     def with_pods(self, request: Request, observed: DaemonSetObserved, cluster: Cluster,
                   memory: Memory) -> DaemonSetObserved:
-        """Return the observation, with pods if the next decision depends on them.
-
-        Raises RolloutError.
-
-        Before a pause, the task itself deletes pods, so it lists all pods after each change of the
-        status, and from time to time. Otherwise, the task lists pods only to find miscounted pods,
-        a stalled surge, or the revision that a rollback restores.
-        """
         primary, last = observed.primary, memory.observed
         if primary is None:
             return observed
@@ -122,6 +108,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         if not recorded.pauses(request, primary):
             observed = _with_miscounted(observed, primary, cluster, memory)
             return _with_stall(observed, primary, cluster, memory)
+        # Before a pause, the task itself deletes pods, so it lists the pods from time to time.
         last_pods = last.daemon_pods if isinstance(last, DaemonSetObserved) else None
         has_changed = (
             last.primary is None or last.primary.resource_version != primary.resource_version)
@@ -146,7 +133,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         caches = memory.caches(Caches)
         version, pods = caches.miscounted
         memory.next_pod_list = memory.seconds + LIST_INTERVAL if pods else 0
-        # The pod that this step deletes counts as terminating until the pods are listed again.
+        # A deleted pod counts as terminating until the pods are listed again.
         caches.miscounted = version, tuple(
             pod._replace(is_inactive=True) if pod.name == step.write.name else pod for pod in pods)
 
@@ -173,75 +160,65 @@ def _asks_for_nodes(request: Request) -> bool:
 
 def _with_revisions_in_use(observed: DaemonSetObserved, primary: DaemonSet,
                            cluster: Cluster) -> DaemonSetObserved:
-    """Return the observation, with in_use set if the previous revision is uncertain."""
     is_rolling_back = observed.record and observed.record.is_rolling_back
     if len(observed.other_revisions) < 2 or observed.before is None or is_rolling_back:
         return observed
     labels = (pod.labels for pod in own_live_pods(cluster, primary))
-    return dataclasses.replace(observed, in_use=frozenset(map(object_meta.pod_revision, labels)))
+    return dataclasses.replace(
+        observed, revisions_in_use=frozenset(map(object_meta.pod_revision, labels)))
 
 
 def _with_daemon_pods(observed: DaemonSetObserved, primary: DaemonSet, pods: tuple[DaemonPod, ...],
                       memory: Memory) -> DaemonSetObserved:
-    miscounted_pods = (
-        miscounted(primary, observed.present.pod_revision, pods) if observed.present else ())
+    miscounted_pods = (find_miscounted_pods(primary, observed.present.pod_revision, pods)
+                       if observed.present else ())
     return dataclasses.replace(observed, daemon_pods=pods, nodes=memory.caches(Caches).nodes,
-                               miscounted=miscounted_pods)
+                               miscounted_pods=miscounted_pods)
 
 
-def _counts_all_as_new(primary: DaemonSet) -> bool:
+def _are_all_counted_as_new(primary: DaemonSet) -> bool:
     return primary.is_observed and 0 < primary.current <= primary.updated
 
 
 def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluster,
                      memory: Memory) -> DaemonSetObserved:
-    """Return the observation with the miscounted pods: old pods that the status counts as new.
-
-    Without permission to list pods or ControllerRevisions, no pod is found. The deletion of a
-    miscounted pod leaves the status unchanged if its replacement is ready before the controller
-    writes the status. While miscounted pods remain, the pods are therefore listed every
-    LIST_INTERVAL seconds.
-    """
-    if observed.present is None or not _counts_all_as_new(primary):
+    if observed.present is None or not _are_all_counted_as_new(primary):
         return observed
     caches = memory.caches(Caches)
     version, miscounted_pods = caches.miscounted
-    is_unchanged, present = version == primary.resource_version, observed.present.pod_revision
+    is_unchanged, new_revision = version == primary.resource_version, observed.present.pod_revision
+    # The deletion of a miscounted pod may leave the status unchanged.
     if not is_unchanged or (miscounted_pods and memory.seconds >= memory.next_pod_list):
         memory.next_pod_list = memory.seconds + LIST_INTERVAL
-        # If the status is unchanged, the ready pods are counted below, so new pods are listed, too.
-        items = cluster.all_pods(primary, "" if is_unchanged else present) or ()
+        # The ready pods are counted below, which needs the new pods, too.
+        items = cluster.all_pods(primary, "" if is_unchanged else new_revision) or ()
         pods = list(map(DaemonPod.from_api, own_pods(primary, items)))
-        ready = sum(pod.is_ready and not pod.is_inactive for pod in pods)
-        if not is_unchanged or ready >= primary.available:
-            miscounted_pods = miscounted(primary, present, pods)
+        ready_count = sum(pod.is_ready and not pod.is_inactive for pod in pods)
+        if not is_unchanged or ready_count >= primary.available:
+            miscounted_pods = find_miscounted_pods(primary, new_revision, pods)
         caches.miscounted = primary.resource_version, miscounted_pods
-    return dataclasses.replace(observed, miscounted=miscounted_pods)
+    return dataclasses.replace(observed, miscounted_pods=miscounted_pods)
 
 
 def _with_stall(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluster,
                 memory: Memory) -> DaemonSetObserved:
-    """Return the observation, with is_stalled set if a surge has stalled.
-
-    One write is enough to wake the controller, so is_stalled is not set again until the number of
-    new pods has changed. Without permission to list pods, a stalled surge goes unnoticed.
-    """
     caches = memory.caches(Caches)
+    # One write is enough to wake the controller.
     was_woken = caches.new_pods_at_wake_up == primary.updated
     if observed.present is None or not primary.may_stall or was_woken:
         return observed
     version, next_check = caches.next_stall_check
     if version != primary.resource_version:
-        next_check = memory.seconds + (primary.min_ready_seconds or 0) + REPLACED_WITHIN
+        next_check = memory.seconds + (primary.min_ready_seconds or 0) + REPLACEMENT_SECONDS
         caches.next_stall_check = primary.resource_version, next_check
     if memory.seconds < next_check:
         return observed
     caches.next_stall_check = primary.resource_version, memory.seconds + UNCHANGED_LIST_INTERVAL
     pods = map(DaemonPod.from_api, own_pods(primary, cluster.all_pods(primary) or ()))
-    stalled = is_stalled(primary, observed.present.pod_revision, pods, memory.server_time)
-    if stalled:
+    has_stalled = is_stalled(primary, observed.present.pod_revision, pods, memory.server_time)
+    if has_stalled:
         caches.new_pods_at_wake_up = primary.updated
-    return dataclasses.replace(observed, is_stalled=stalled)
+    return dataclasses.replace(observed, is_stalled=has_stalled)
 
 
 # Warnings before the first write

@@ -5,7 +5,7 @@
 """A DaemonSet and its history, and the evidence for the record of an update. No I/O.
 
 A user who may only annotate the object can forge the record (object_meta.Rollout). Each claim of
-the record therefore needs evidence:
+the record needs evidence:
 
 | claim | evidence |
 |---|---|
@@ -15,9 +15,8 @@ the record therefore needs evidence:
 | the previous template | a pod has it; or the record names it, and no third revision is newer |
 | the previous updateStrategy | the update has set the present one; maxUnavailable rises only to 1 |
 
-A forged record can still have two effects. At its end, the next task may set OnDelete, a maxSurge,
-or a revisionHistoryLimit of 0 instead of 1. And state=rolled_back may roll back an update that has
-ended, since the record looks like that of a killed task.
+A forged record can still have two effects. The next task may finally set OnDelete, a maxSurge, or a
+revisionHistoryLimit of 0. And state=rolled_back may roll back an update that has ended.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ from ..controller_revisions.observed import (
     with_rolling_update,
 )
 
-#: Seconds from the end of the grace period until a terminating pod counts as overdue.
-OVERDUE_AFTER = 60.0
-#: Seconds within which the DaemonSet controller deletes the old pod of a node, after the new pod
-#: has been ready for minReadySeconds.
-REPLACED_WITHIN = 5.0
+#: Seconds after the grace period until a terminating pod counts as overdue.
+OVERDUE_SECONDS = 60.0
+#: Seconds within which the DaemonSet controller deletes an old pod during a surge, once the new pod
+#: of the node is available.
+REPLACEMENT_SECONDS = 5.0
 
 
 class DaemonPod(t.NamedTuple):
@@ -58,64 +57,63 @@ class DaemonPod(t.NamedTuple):
     #: The value of the label controller-revision-hash.
     revision: str
     is_ready: bool
-    #: Whether the pod is terminating or has ended, so that the DaemonSet controller replaces it.
+    #: Whether the pod is terminating or has ended.
     is_inactive: bool
     #: The end of the grace period, in RFC 3339, or "".
     due: str = ""
     #: The value of the label pod-template-generation, or "".
     generation: str = ""
-    #: The time of the last change of the condition Ready, in RFC 3339, or "".
+    #: The lastTransitionTime of the condition Ready, or "".
     ready_since: str = ""
 
     @classmethod
     def from_api(cls, item: Json) -> DaemonPod:
         metadata, status = item["metadata"], mapping(item, "status")
-        ready = next((condition for condition in objects(status, "conditions")
-                      if text(condition, "type") == "Ready"), {})
+        ready_condition = next((condition for condition in objects(status, "conditions")
+                                if text(condition, "type") == "Ready"), {})
         return cls(metadata["name"], text(metadata, "uid"), text(metadata, "resourceVersion"),
                    _node_of(mapping(item, "spec")),
-                   object_meta.pod_revision(labels_of(item)), text(ready, "status") == "True",
+                   object_meta.pod_revision(labels_of(item)),
+                   text(ready_condition, "status") == "True",
                    "deletionTimestamp" in metadata
                    or text(status, "phase") in ("Failed", "Succeeded"),
                    text(metadata, "deletionTimestamp"),
                    object_meta.template_generation(labels_of(item)),
-                   text(ready, "lastTransitionTime"))
+                   text(ready_condition, "lastTransitionTime"))
 
 
 @dataclasses.dataclass(frozen=True)
 class DaemonSetObserved(RevisionsObserved):
-    """The observation of a DaemonSet."""
+    """The observation of a DaemonSet. None: not listed yet."""
 
     primary: DaemonSet | None
-    #: All pods, sorted by node; None before the pods are listed.
+    #: Sorted by node.
     daemon_pods: tuple[DaemonPod, ...] | None = None
-    #: The names of the nodes whose pods are replaced first; None before the nodes are listed.
+    #: The nodes whose pods are replaced first.
     nodes: frozenset[str] | None = None
-    #: The labels controller-revision-hash of the live pods; None before the pods are listed.
-    in_use: frozenset[str] | None = None
+    #: The labels controller-revision-hash of the live pods.
+    revisions_in_use: frozenset[str] | None = None
     #: The old pods that the status counts as new.
-    miscounted: tuple[DaemonPod, ...] = ()
-    #: Whether a surge has stalled (see is_stalled()), and the task has to wake the controller.
+    miscounted_pods: tuple[DaemonPod, ...] = ()
+    #: Whether a surge has stalled (see is_stalled()).
     is_stalled: bool = False
 
     @property
     def is_all_new(self) -> bool:
-        return super().is_all_new and not self.miscounted
+        return super().is_all_new and not self.miscounted_pods
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the status counts old pods as new, so that the cluster never replaces them."""
-        return bool(self.miscounted)
+        return bool(self.miscounted_pods)
 
     @property
     def raises_max_unavailable(self) -> bool:
-        """Whether the settings in the record would raise maxUnavailable to more than one pod."""
         primary, record = self.primary, self.primary.rollout if self.primary else None
         if record is None or primary is None:
             return False
         size = max(1, primary.replicas)
-        before = daemon_set_numbers(mapping(record.original, "updateStrategy"))
-        return (max_unavailable_pods(before, size)
+        recorded_numbers = daemon_set_numbers(mapping(record.original, "updateStrategy"))
+        return (max_unavailable_pods(recorded_numbers, size)
                 > max(1, max_unavailable_pods(primary.rolling_update, size)))
 
     @property
@@ -124,7 +122,7 @@ class DaemonSetObserved(RevisionsObserved):
         return bool(primary and primary.is_observed and primary.is_replaced_by_server
                     and primary.updated < primary.current)
 
-    @functools.cached_property  # Many decisions need this comparison of templates.
+    @functools.cached_property
     def present(self) -> Revision | None:
         primary = self.primary
         return next((revision for revision in self.history if primary
@@ -133,10 +131,10 @@ class DaemonSetObserved(RevisionsObserved):
 
     @functools.cached_property
     def before(self) -> Revision | None:
-        """The ControllerRevision with the template before the update in progress, or None.
+        """The revision before the update in progress, or None.
 
-        Normally, this is the recorded revision, which is also the newest of the other revisions.
-        Otherwise, revisions that a pod has (in_use) take precedence.
+        If the recorded revision is not the newest of the other revisions, revisions_in_use take
+        precedence.
         """
         other_revisions = self.other_revisions
         if not other_revisions or not (self.record or self.is_rolling):
@@ -145,24 +143,20 @@ class DaemonSetObserved(RevisionsObserved):
         candidates = (recorded, other_revisions[0]) if recorded else other_revisions
         return next((revision for revision in candidates
                      if revision is recorded is other_revisions[0]
-                     or revision.pod_revision in (self.in_use or ())),
+                     or revision.pod_revision in (self.revisions_in_use or ())),
                     candidates[0])
 
     @property
     def contested(self) -> tuple[Revision, ...]:
-        """The recorded and the newest other revision, if it is unclear which is `before`; else ().
-
-        If it is unclear, another client has written the record, or has changed the template during
-        the update.
-        """
+        """The recorded and the newest other revision, if either may be `before`."""
         before, other_revisions = self.before, self.other_revisions
-        if before is None or before is other_revisions[0] or self.in_use is None:
+        if before is None or before is other_revisions[0] or self.revisions_in_use is None:
             return ()
-        return () if before.pod_revision in self.in_use else (before, other_revisions[0])
+        return () if before.pod_revision in self.revisions_in_use else (before, other_revisions[0])
 
 
 def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> DaemonSetObserved:
-    """Return the observation of a DaemonSet, without ControllerRevisions of other controllers."""
+    """Return the observation of a DaemonSet."""
     if not isinstance(primary, DaemonSet):
         return DaemonSetObserved(None, None)
     history = own_revisions(primary, revisions)
@@ -171,13 +165,13 @@ def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> Daemon
 
 
 def is_overdue(pod: DaemonPod, server_time: float) -> bool:
-    """Return whether a terminating pod is overdue; its node may be dead."""
+    """Return whether a terminating pod is overdue."""
     due = seconds(pod.due)
-    return due is not None and server_time - due > OVERDUE_AFTER
+    return due is not None and server_time - due > OVERDUE_SECONDS
 
 
-def miscounted(primary: DaemonSet, new_revision: str,
-               pods: t.Iterable[DaemonPod]) -> tuple[DaemonPod, ...]:
+def find_miscounted_pods(primary: DaemonSet, new_revision: str,
+                         pods: t.Iterable[DaemonPod]) -> tuple[DaemonPod, ...]:
     """Return the old pods that the DaemonSet controller counts as new (IsPodUpdated)."""
     generation = object_meta.template_generation(primary.annotations)
     return tuple(pod for pod in pods if generation and pod.generation == generation
@@ -188,16 +182,16 @@ def is_stalled(primary: DaemonSet, new_revision: str, pods: t.Iterable[DaemonPod
                server_time: float) -> bool:
     """Return whether an old pod remains although the new pod of its node is available.
 
-    When the new pod becomes ready, the DaemonSet controller schedules a later sync, which deletes
-    the old pod (updatePod in pkg/controller/daemon/daemon_controller.go). A restarted controller
-    has forgotten that sync, so the surge stalls until the next change of the DaemonSet.
+    When the new pod becomes ready, the DaemonSet controller schedules a sync that later deletes the
+    old pod (updatePod in pkg/controller/daemon/daemon_controller.go). A restarted controller has
+    forgotten that sync.
     """
-    live = [pod for pod in pods if not pod.is_inactive]
-    old_nodes = {pod.node for pod in live if pod.revision != new_revision}
-    times = [seconds(pod.ready_since) for pod in live
-             if pod.revision == new_revision and pod.is_ready and pod.node in old_nodes]
-    deadline = server_time - (primary.min_ready_seconds or 0) - REPLACED_WITHIN
-    return any(time is not None and time < deadline for time in times)
+    live_pods = [pod for pod in pods if not pod.is_inactive]
+    old_nodes = {pod.node for pod in live_pods if pod.revision != new_revision}
+    ready_times = [seconds(pod.ready_since) for pod in live_pods
+                   if pod.revision == new_revision and pod.is_ready and pod.node in old_nodes]
+    deadline = server_time - (primary.min_ready_seconds or 0) - REPLACEMENT_SECONDS
+    return any(time is not None and time < deadline for time in ready_times)
 
 
 def max_unavailable_pods(numbers: Json, size: int) -> int:
@@ -206,7 +200,6 @@ def max_unavailable_pods(numbers: Json, size: int) -> int:
 
 
 def _with_credible_record(observed: DaemonSetObserved, primary: DaemonSet) -> DaemonSetObserved:
-    """Correct the claims of the record that are certainly wrong, and return the observation."""
     record = observed.record
     if record is None:
         return observed
@@ -221,7 +214,7 @@ def _with_credible_record(observed: DaemonSetObserved, primary: DaemonSet) -> Da
 
 
 def _node_of(spec: Json) -> str:
-    """Return the name of a pod's node. Before nodeName is set, the pod's affinity has the name."""
+    """Return the name of a pod's node, which only the affinity has before nodeName is set."""
     required = mapping(spec, "affinity", "nodeAffinity",
                        "requiredDuringSchedulingIgnoredDuringExecution")
     names = [value for term in objects(required, "nodeSelectorTerms")

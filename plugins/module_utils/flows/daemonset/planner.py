@@ -4,13 +4,10 @@
 
 """The settings of a DaemonSet, and the DaemonSet's rows of the state table. No I/O.
 
-The rows are the `# | ... |` comments (see docs/concepts/server-driven.md).
-
 An update with a pause sets updateStrategy.type to OnDelete, so that the DaemonSet controller
-replaces no running pod. Until the pause, the task itself deletes old pods, with preconditions on
-uid and resourceVersion, and the DaemonSet controller creates new pods on their nodes. A high
-minReadySeconds, which pauses a Deployment, would not pause a DaemonSet. Running old pods would
-become unavailable, too, and the DaemonSet controller replaces unavailable old pods at once.
+replaces no running pod. Until the pause, the task itself deletes old pods. A high minReadySeconds,
+as for a Deployment, would not pause a DaemonSet: running old pods would become unavailable, and the
+controller replaces unavailable old pods at once.
 """
 
 from __future__ import annotations
@@ -29,32 +26,33 @@ from .. import provenance
 from ..controller_revisions.planner import RevisionsPlanner, RevisionsSettings
 from ..provenance import Match
 from ..server_driven import recorded
-from .observed import DaemonPod, DaemonSetObserved, is_overdue, max_unavailable_pods, miscounted
+from .observed import (
+    DaemonPod,
+    DaemonSetObserved,
+    find_miscounted_pods,
+    is_overdue,
+    max_unavailable_pods,
+)
 
 
 class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
-    """The settings of a DaemonSet during an update, with either maxSurge or maxUnavailable."""
+    """The settings of a DaemonSet during an update."""
 
     primary: DaemonSet
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Two numbers of pods: the surge, and how many may be unavailable. One of the two is 0.
-
-        A rollback without a surge may make one pod unavailable, even if a PodDisruptionBudget or
-        maxUnavailable allows none.
-        """
-        numbers, size = self._numbers, self.primary.replicas
+        numbers, size = self._strategy_numbers, self.primary.replicas
         surge = Size.from_api(numbers["maxSurge"]).resolve(size, round_up=True)
         if surge and not self.pauses:
             return surge, 0
         allowed = budgets.limit_unavailable(self.observed.budgets, size,
                                             max_unavailable_pods(numbers, size))
+        # A rollback without a surge may make one pod unavailable, even against the budgets.
         return 0, max(allowed, self.request.state.undoes)
 
     @property
-    def _numbers(self) -> Json:
-        """The maxSurge and maxUnavailable to use; the API's defaults if a surge is blocked."""
+    def _strategy_numbers(self) -> Json:
         return DAEMON_SET_DEFAULTS if self.is_surge_blocked else self._requested_numbers
 
     @property
@@ -73,8 +71,8 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
         previous = before.template if before else present
         return not set(_host_ports(present)).isdisjoint(_host_ports(previous))
 
-    def strategy_of_update(self, *, has_template: bool) -> Json:
-        numbers = self._numbers
+    def strategy_of_update(self, *, has_desired_template: bool) -> Json:
+        numbers = self._strategy_numbers
         if self.pauses:
             self._refuse_to_pause(numbers)
             return {**(self.baseline["updateStrategy"] or {}), "type": "OnDelete"}
@@ -89,7 +87,6 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
         return {"type": "RollingUpdate", "rollingUpdate": numbers}
 
     def _refuse_surge(self, numbers: Json) -> None:
-        """Raise RolloutError if an old pod and its replacement may not run at the same time."""
         request = self.request
         if request.waits_for_termination:
             raise RolloutError("pod_replacement_policy=TerminationComplete cannot be used, "
@@ -107,7 +104,6 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
                                             "old pod is deleted before its replacement is created")
 
     def _refuse_to_pause(self, numbers: Json) -> None:
-        """Raise RolloutError if no pod may be deleted, or if the requested nodes have no pods."""
         request, observed, size = self.request, self.observed, self.primary.replicas
         # | any | `pause_at`, and no pod may be missing | error |
         if not max_unavailable_pods(numbers, max(1, size)):
@@ -145,9 +141,8 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
     def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
         """Return the name of the revision that a rollback of this update restores.
 
-        In general, this is the current revision. If another client has already set the desired
-        template, or has another update in progress, this is the newest other revision, unless this
-        update is a rollback or that revision has the desired template.
+        If another client has begun an update or set the desired template, this is the newest other
+        revision. Otherwise, it is the current revision.
         """
         newest_other, observed = self.observed.newest_other, self.observed
         is_updated_by_other = not is_rolling_back and (observed.is_rolling
@@ -165,90 +160,83 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         if pods is None or present is None:
             return self.progress()
         size = primary.replicas + primary.misscheduled
-        live = [pod for pod in pods if not pod.is_inactive]
-        new = [pod for pod in live if pod.revision == present.pod_revision]
-        if not self._is_status_consistent(pods, len(new), present.pod_revision):
+        live_pods = [pod for pod in pods if not pod.is_inactive]
+        new_pods = [pod for pod in live_pods if pod.revision == present.pod_revision]
+        if not self._is_status_consistent(pods, len(new_pods), present.pod_revision):
             return self.progress()
         goal = min(primary.replicas, self.request.pause_at.resolve(primary.replicas, round_up=True))
-        ready = sum(pod.is_ready for pod in live)
-        unavailable = max(size - ready, primary.replicas - primary.available)
+        ready_count = sum(pod.is_ready for pod in live_pods)
+        unavailable_count = max(size - ready_count, primary.replicas - primary.available)
         # | updating | new pods plus pods to be created < `pause_at` | **delete** an old pod |
-        overdue = [pod for pod in pods if is_overdue(pod, self.observed.server_time)]
-        if len(new) + max(0, size - len(live) - len(overdue)) < goal:
-            may_disrupt = unavailable < self.settings.bounds[1]
-            old_pod = self._next_pod(live, present.pod_revision, may_disrupt)
-            return self._delete(old_pod, may_disrupt, record) or self._wait(overdue)
+        overdue_pods = [pod for pod in pods if is_overdue(pod, self.observed.server_time)]
+        if len(new_pods) + max(0, size - len(live_pods) - len(overdue_pods)) < goal:
+            may_disrupt = unavailable_count < self.settings.bounds[1]
+            old_pod = self._next_old_pod(live_pods, present.pod_revision, may_disrupt)
+            return self._delete(old_pod, may_disrupt, record) or self._wait_for(overdue_pods)
         # After the deletion of a node, the status still counts the pod of that node for a while.
-        has_enough_available = primary.available + primary.misscheduled >= min(ready, size)
-        is_reached = sum(pod.is_ready for pod in new) >= goal and has_enough_available
-        return self.pause(record, len(new), size) if is_reached else self._wait(overdue)
+        has_enough_available = primary.available + primary.misscheduled >= min(ready_count, size)
+        is_reached = sum(pod.is_ready for pod in new_pods) >= goal and has_enough_available
+        return (self.pause(record, len(new_pods), size) if is_reached
+                else self._wait_for(overdue_pods))
 
-    def _is_status_consistent(self, pods: tuple[DaemonPod, ...], new: int,
+    def _is_status_consistent(self, pods: tuple[DaemonPod, ...], live_new_count: int,
                               new_revision: str) -> bool:
-        """Return whether the status agrees with the observed pods about the number of new pods.
+        """Return whether the status agrees with the observed pods.
 
         If not, the status is outdated, or another client has changed the label of a pod.
-        new: the number of live pods with the new revision.
         """
         primary = self.primary
-        # updatedNumberScheduled leaves out pods on nodes that are not eligible, but such a pod may
-        # be new, too.
-        updated = primary.updated - len(miscounted(primary, new_revision, pods))
-        all_new = sum(pod.revision == new_revision for pod in pods)
-        return new <= updated + primary.misscheduled and updated <= all_new
+        # updatedNumberScheduled leaves out new pods on nodes that are not eligible.
+        updated_count = primary.updated - len(find_miscounted_pods(primary, new_revision, pods))
+        new_count = sum(pod.revision == new_revision for pod in pods)
+        return live_new_count <= updated_count + primary.misscheduled and updated_count <= new_count
 
     def _replace_miscounted(self, record: Rollout) -> Decision | None:
-        """Return the deletion of an old pod that the status counts as new; None without such pods.
+        """Return the deletion of an old pod that the status counts as new, a wait, or None.
 
-        The DaemonSet controller would never replace such a pod. The deletion may make one pod
-        unavailable, even if the update has a surge. While no pod may be deleted, return a wait.
+        The DaemonSet controller never replaces a pod that it counts as new.
         """
         # | any | the status counts an old pod as new | **delete** it, if one more may be missing |
-        pods, primary = self.observed.miscounted, self.primary
-        unavailable = primary.replicas - primary.available + sum(pod.is_inactive for pod in pods)
-        may_disrupt = unavailable < max(1, self.settings.bounds[1])
-        remaining = [pod for pod in pods if not pod.is_inactive]
-        first = min(remaining, default=None,
-                    key=lambda pod: (pod.is_ready is not may_disrupt, pod.node, pod.name))
-        return self._delete(first, may_disrupt, record) or (self.progress() if pods else None)
+        pods, primary = self.observed.miscounted_pods, self.primary
+        unavailable_count = (primary.replicas - primary.available
+                             + sum(pod.is_inactive for pod in pods))
+        may_disrupt = unavailable_count < max(1, self.settings.bounds[1])
+        remaining_pods = [pod for pod in pods if not pod.is_inactive]
+        first_pod = min(remaining_pods, default=None,
+                        key=lambda pod: (pod.is_ready is not may_disrupt, pod.node, pod.name))
+        return self._delete(first_pod, may_disrupt, record) or (self.progress() if pods else None)
 
     def _wake_controller(self, record: Rollout) -> Step | None:
-        """Return a step that wakes the DaemonSet controller in a stalled surge, or None.
-
-        The controller syncs after any change, so the step changes only the record.
-        """
         # | updating, rolling back | a surge has stalled | **annotate**: the time |
         primary = self.primary
         if not self.observed.is_stalled:
             return None
-        woken = dataclasses.replace(record, woken=self.observed.now)
+        # Any change wakes the controller.
+        woken_record = dataclasses.replace(record, woken=self.observed.now)
         return Step(Action.ANNOTATE, primary.name,
-                    recorded.patch(primary, woken.text, primary.settings),
+                    recorded.patch(primary, woken_record.text, primary.settings),
                     before=f"stalled at {primary.updated} of {primary.replicas} new pods",
                     after=f"the controller continues after {primary.updated} new pods")
 
-    def _wait(self, overdue: list[DaemonPod]) -> Wait:
-        """Return the wait of progress(), whose text then also names the overdue pods."""
+    def _wait_for(self, overdue_pods: list[DaemonPod]) -> Wait:
         suffix = "".join(f"; pod {pod.name} of node {pod.node} should have gone by {pod.due}"
-                         for pod in overdue)
+                         for pod in overdue_pods)
         return Wait(f"{self.progress().until}{suffix}")
 
-    def _next_pod(self, live: list[DaemonPod], new_revision: str,
-                  may_disrupt: bool) -> DaemonPod | None:
-        """Return the old pod to replace next, or None if no pod is old.
+    def _next_old_pod(self, live_pods: list[DaemonPod], new_revision: str,
+                      may_disrupt: bool) -> DaemonPod | None:
+        """Return the old pod to replace next.
 
-        Pods on the requested nodes come first. If one more pod may become unavailable
-        (may_disrupt), ready pods come before unready pods, because their nodes work. Otherwise,
-        only unready pods can be replaced.
+        If one more pod may become unavailable (may_disrupt), ready pods come first: their nodes
+        work.
         """
         preferred_nodes = self.observed.nodes or ()
-        old = (pod for pod in live if pod.revision != new_revision)
-        return min(old, default=None,
+        old_pods = (pod for pod in live_pods if pod.revision != new_revision)
+        return min(old_pods, default=None,
                    key=lambda pod: (pod.node not in preferred_nodes,
                                     pod.is_ready is not may_disrupt, pod.node, pod.name))
 
     def _delete(self, pod: DaemonPod | None, may_disrupt: bool, record: Rollout) -> Step | None:
-        """Return the deletion of the pod; None without a pod, or if it must not be deleted yet."""
         primary = self.primary
         if pod is None or (pod.is_ready and not may_disrupt):
             return None

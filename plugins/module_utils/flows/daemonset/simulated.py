@@ -4,8 +4,8 @@
 
 """Simulated DaemonSets, for check mode.
 
-A small model of the DaemonSet controller (manage and rollingUpdate in pkg/controller/daemon). Each
-sync changes one pod, and then the status. A node is only a name, and every node is eligible.
+A sync of the simulated controller changes one pod, and then the status (manage and rollingUpdate in
+pkg/controller/daemon). Every node is eligible.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...model.server_driven import DaemonSet
 from ...model.thresholds import Size
 from ..controller_revisions.simulated import (
     Pod,
-    SimulatedByRevisions,
+    RevisionsModel,
     State,
     present_and_all_revisions,
     revisions_within_limit,
@@ -34,7 +34,7 @@ from .observed import DaemonPod, max_unavailable_pods
 LookUpPods: t.TypeAlias = "t.Callable[[Controller], list[Json] | None]"
 
 
-class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
+class SimulatedDaemonSets(RevisionsModel[DaemonSet]):
     """The simulated DaemonSets of a namespace."""
 
     kind = Kind.DAEMON_SET
@@ -44,16 +44,11 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
                  look_up_pods: LookUpPods = lambda _controller: None,
                  nodes: t.Callable[[str], frozenset[str]] = lambda _selector: frozenset(),
                  ) -> None:
-        """Create a simulated cluster. The three functions read the real cluster.
-
-        look_up_pods: returns None if the task may not list pods. nodes: returns the names of the
-        nodes that a label selector matches.
-        """
         super().__init__(items, look_up_revisions)
         self._look_up_pods, self._look_up_nodes = look_up_pods, nodes
-        #: The names of the nodes, by the name of their DaemonSet, set on first use.
+        #: The node names by DaemonSet.
         self._nodes: dict[str, tuple[str, ...]] = {}
-        #: The number of syncs until now, which makes the names of new pods unique.
+        #: The number of syncs, which makes the names of new pods unique.
         self._syncs = 0
 
     def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
@@ -84,21 +79,21 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
     def _initial_pods(self, controller: DaemonSet) -> tuple[Pod, ...]:
         items = self._look_up_pods(controller)
         if items is None or controller.current > MAX_PODS:
-            pods = self._as_counted(controller)
+            pods = self._invented_pods(controller)
         else:
-            controlled = map(DaemonPod.from_api, own_pods(controller, items))
+            daemon_pods = map(DaemonPod.from_api, own_pods(controller, items))
             pods = tuple(
                 Pod(pod.name, pod.uid, pod.revision, pod.is_ready, pod.node, pod.generation)
-                for pod in controlled if not pod.is_inactive)
+                for pod in daemon_pods if not pod.is_inactive)
         nodes = dict.fromkeys(pod.node for pod in pods)
         size = controller.replicas if controller.replicas <= MAX_PODS else 0
         node_names = (f"node {number}" for number in itertools.count())
-        missing = itertools.islice(node_names, max(0, size - len(nodes)))
-        self._nodes.setdefault(controller.name, tuple(sorted([*nodes, *missing])))
+        missing_nodes = itertools.islice(node_names, max(0, size - len(nodes)))
+        self._nodes.setdefault(controller.name, tuple(sorted([*nodes, *missing_nodes])))
         return pods
 
-    def _as_counted(self, controller: DaemonSet) -> tuple[Pod, ...]:
-        """Return invented pods, as many as the status counts; () for more than MAX_PODS pods."""
+    def _invented_pods(self, controller: DaemonSet) -> tuple[Pod, ...]:
+        """Return invented pods that fit the counts of the status."""
         present, revisions = present_and_all_revisions(controller, self._stored(controller.uid))
         old = next((revision for revision in revisions if revision is not present), present)
         count = controller.current if controller.current <= MAX_PODS else 0
@@ -114,79 +109,77 @@ class SimulatedDaemonSets(SimulatedByRevisions[DaemonSet]):
         present, revisions = present_and_all_revisions(controller, self._stored(controller.uid))
         new_revision, nodes = label_of(present), self._nodes[name]
         pods = _next_pods(controller, pods, nodes, new_revision, f"{name}-made-{self._syncs}")
-        live = {pod.revision for pod in pods}
-        revisions = revisions_within_limit(controller, revisions, present, counts_live=True,
-                                           is_live=lambda revision: label_of(revision) in live)
+        live_revisions = {pod.revision for pod in pods}
+        revisions = revisions_within_limit(
+            controller, revisions, present, counts_live=True,
+            is_live=lambda revision: label_of(revision) in live_revisions)
         oldest_by_node = {pod.node: pod for pod in reversed(pods) if pod.node in nodes}
-        ready = sum(pod.ready for pod in oldest_by_node.values())
-        updated = sum(_is_updated(controller, pod, new_revision) for pod in oldest_by_node.values())
+        ready_count = sum(pod.ready for pod in oldest_by_node.values())
+        updated_count = sum(_is_updated(controller, pod, new_revision)
+                            for pod in oldest_by_node.values())
         status = {"observedGeneration": controller.generation, "desiredNumberScheduled": len(nodes),
-                  "currentNumberScheduled": len(oldest_by_node), "numberReady": ready,
-                  "numberAvailable": ready,
+                  "currentNumberScheduled": len(oldest_by_node), "numberReady": ready_count,
+                  "numberAvailable": ready_count,
                   "numberMisscheduled": len({pod.node for pod in pods} - set(nodes)),
-                  "updatedNumberScheduled": updated}
+                  "updatedNumberScheduled": updated_count}
         return State(pods, with_counts(item, status), revisions)
 
 
 def label_of(revision: Json) -> str:
     """Return the value of the label controller-revision-hash of pods with this revision."""
-    parsed = object_meta.server_revision(revision)
-    return parsed.pod_revision if parsed else ""
+    parsed_revision = object_meta.server_revision(revision)
+    return parsed_revision.pod_revision if parsed_revision else ""
 
 
 def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, ...],
-               new_revision: str, name: str) -> tuple[Pod, ...]:
-    """Return the pods after the creation or deletion of at most one pod.
-
-    nodes: the names of the eligible nodes. name: the name of the pod, if one is created.
-    """
+               new_revision: str, created_name: str) -> tuple[Pod, ...]:
+    """Return the pods after the creation or deletion of at most one pod."""
     generation = object_meta.template_generation(controller.annotations)
-    created = Pod(name, f"uid of {name}", new_revision, ready=False, generation=generation)
+    created_pod = Pod(created_name, f"uid of {created_name}", new_revision, ready=False,
+                      generation=generation)
     nodes_with_pods = {pod.node for pod in pods}
     empty_node = next((node for node in nodes if node not in nodes_with_pods), None)
     if empty_node is not None:
-        return (*pods, created._replace(node=empty_node))
+        return (*pods, created_pod._replace(node=empty_node))
     if not controller.is_replaced_by_server:
-        return _without_second(pods)
+        return _without_second_pod(pods)
     surge = Size.from_api(controller.rolling_update["maxSurge"]).resolve(len(nodes), round_up=True)
     if surge:
-        return _with_surge(controller, pods, surge, created)
+        return _with_surge(controller, pods, surge, created_pod)
     return _without_surge(controller, pods, len(nodes), new_revision)
 
 
-def _with_surge(controller: DaemonSet, pods: tuple[Pod, ...], surge: int, created: Pod,
+def _with_surge(controller: DaemonSet, pods: tuple[Pod, ...], surge: int, created_pod: Pod,
                 ) -> tuple[Pod, ...]:
-    old, new = _old_and_new(controller, pods, created.revision)
+    old, new = _old_and_new(controller, pods, created_pod.revision)
     new_by_node = {pod.node: pod for pod in new}
-    old_with_new = [pod for pod in old if pod.node in new_by_node]
-    deleted = next((pod for pod in old_with_new if not pod.ready), None) or next(
-        (pod for pod in old_with_new if new_by_node[pod.node].ready), None)
-    if deleted is not None:
-        return without(pods, deleted)
-    next_old = next((pod for pod in old if pod.node not in new_by_node
-                     and (len(old_with_new) < surge or not pod.ready)), None)
-    return pods if next_old is None else (*pods, created._replace(node=next_old.node))
+    surged_pods = [pod for pod in old if pod.node in new_by_node]
+    deleted_pod = next((pod for pod in surged_pods if not pod.ready), None) or next(
+        (pod for pod in surged_pods if new_by_node[pod.node].ready), None)
+    if deleted_pod is not None:
+        return without(pods, deleted_pod)
+    next_pod = next((pod for pod in old if pod.node not in new_by_node
+                     and (len(surged_pods) < surge or not pod.ready)), None)
+    return pods if next_pod is None else (*pods, created_pod._replace(node=next_pod.node))
 
 
 def _without_surge(controller: DaemonSet, pods: tuple[Pod, ...], size: int, new_revision: str,
                    ) -> tuple[Pod, ...]:
     old, _new = _old_and_new(controller, pods, new_revision)
-    deleted = next((pod for pod in old if not pod.ready), None)
+    deleted_pod = next((pod for pod in old if not pod.ready), None)
     unavailable = size - sum(pod.ready for pod in pods)
-    if deleted is None and unavailable < max_unavailable_pods(controller.rolling_update, size):
-        deleted = next(iter(old), None)
-    return without(pods, deleted)
+    if deleted_pod is None and unavailable < max_unavailable_pods(controller.rolling_update, size):
+        deleted_pod = next(iter(old), None)
+    return without(pods, deleted_pod)
 
 
-def _without_second(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
-    """Return the pods without the second pod of one node, which only a surge allows."""
+def _without_second_pod(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
     first_by_node = {pod.node: pod for pod in reversed(pods)}
     return without(pods, next((pod for pod in pods if first_by_node[pod.node] is not pod), None))
 
 
 def _old_and_new(controller: DaemonSet, pods: t.Iterable[Pod], new_revision: str,
                  ) -> tuple[list[Pod], list[Pod]]:
-    """Return the old pods and the new pods, as the DaemonSet controller counts them."""
     old: list[Pod] = []
     new: list[Pod] = []
     for pod in pods:
@@ -195,7 +188,7 @@ def _old_and_new(controller: DaemonSet, pods: t.Iterable[Pod], new_revision: str
 
 
 def _is_updated(controller: DaemonSet, pod: Pod, new_revision: str) -> bool:
-    """Return whether the DaemonSet controller counts a pod as updated (IsPodUpdated)."""
+    """Return whether the DaemonSet controller counts the pod as updated (IsPodUpdated)."""
     generation = object_meta.template_generation(controller.annotations)
     return pod.revision == new_revision or (generation != "" and pod.generation == generation)
 

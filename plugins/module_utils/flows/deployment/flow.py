@@ -55,7 +55,8 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
             holders=tuple(Holder(replica_set,
                                  {} if (replica_set is present) is (direction != "back") else None)
                           for replica_set in holders),
-            progress=primary.available + (present.available if present else 0) - observed.old_pods)
+            progress=(primary.available + (present.available if present else 0)
+                      - observed.old_pod_count))
 
     def model(self, real: RealCluster) -> Model:
         from .simulated import SimulatedDeployments
@@ -64,7 +65,7 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
 
     def server_steps(self, before: DeploymentObserved,
                      now: DeploymentObserved) -> tuple[Step, ...]:
-        """Return a step for each ReplicaSet whose size has changed between two observations."""
+        """Return a step for each ReplicaSet whose size has changed."""
         sizes = {replica_set.uid: replica_set.replicas
                  for replica_set in before.sets} if before.primary else {}
         return tuple(Step(Action.SCALE, replica_set.name,

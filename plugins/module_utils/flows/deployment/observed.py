@@ -5,8 +5,8 @@
 """A Deployment and its ReplicaSets, and the evidence for the record of an update. No I/O.
 
 A user who may only annotate the Deployment can forge the record (object_meta.Rollout). The
-Deployment controller copies annotations of the Deployment to the newest ReplicaSet, but sets the
-revision number itself. Each claim of the record therefore needs evidence:
+Deployment controller copies annotations to the newest ReplicaSet, but sets the revision number
+itself. Each claim of the record needs evidence:
 
 | claim | evidence |
 |---|---|
@@ -16,8 +16,8 @@ revision number itself. Each claim of the record therefore needs evidence:
 | the previous settings | each field has the value that the update set, according to the record |
 | the previous minReadySeconds | a ReplicaSet has it: the server copies the field to ReplicaSets |
 
-During an update, only the record has the previous strategy and progressDeadlineSeconds. They are
-restored if they are valid in the API (object_meta.rollout) and are not values that updates set.
+The previous strategy and progressDeadlineSeconds are only in the record. They are restored if they
+are valid in the API (object_meta.rollout) and are not values that updates set.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from ...model.server_driven import Deployment
 from ...model.template import same_template, without_label
 from ..server_driven.observed import ServerDrivenObserved
 
-#: Maximum minReadySeconds, in seconds, that a task restores from a record even if no ReplicaSet has
-#: the value.
+#: The highest recorded minReadySeconds that is restored although no ReplicaSet has it.
 MAX_UNPROVEN_READY_SECONDS = 3600
 
 
@@ -52,13 +51,12 @@ class DeploymentObserved(ServerDrivenObserved):
         return tuple(replica_set for replica_set in self.sets if replica_set is not self.successor)
 
     @property
-    def old_pods(self) -> int:
-        """The number of existing pods of the ReplicaSets with other templates."""
+    def old_pod_count(self) -> int:
+        """The number of existing pods with other templates."""
         return sum(replica_set.current for replica_set in self.other_sets)
 
     @property
     def trusted_record(self) -> Rollout | None:
-        """The record, if the Deployment has settings that only an update sets; else None."""
         return self.record if self._has_update_settings else None
 
     @property
@@ -68,11 +66,7 @@ class DeploymentObserved(ServerDrivenObserved):
 
     @property
     def is_rolled_out(self) -> bool:
-        """Whether the current template's ReplicaSet requests all pods, and the others request none.
-
-        observedGeneration of the Deployment is not checked, since each change of an annotation
-        makes it outdated.
-        """
+        # Each annotation makes observedGeneration outdated, so it is not checked.
         return bool(self.primary and self.successor
                     and self.successor.replicas == self.primary.replicas
                     and not any(replica_set.replicas for replica_set in self.other_sets))
@@ -96,11 +90,11 @@ class DeploymentObserved(ServerDrivenObserved):
 
     @property
     def before(self) -> Revision | None:
-        """The revision of the ReplicaSet that the record names; None if another old one is newer.
+        """The revision of the recorded ReplicaSet, or None if another old ReplicaSet is newer.
 
-        There is one exception: if another client has changed the template during a pause, the
-        current template has no ReplicaSet yet, and the newest ReplicaSet belongs to the paused
-        update. The recorded ReplicaSet may then be the second newest.
+        If another client changes the template during a pause, the current template has no
+        ReplicaSet yet. The newest ReplicaSet then belongs to the paused update, and the recorded
+        one is the second newest.
         """
         if self.record is None:
             return None
@@ -124,16 +118,12 @@ class DeploymentObserved(ServerDrivenObserved):
         return object_meta.former_revisions(successor.annotations) if successor else frozenset()
 
     def revisions_with_number(self, number: int | None) -> list[Revision]:
-        """Return a list with the only revision that has this number, or [].
-
-        The current revision is also found by its former numbers.
-        """
         return super().revisions_with_number(
             self.present_number if number in self.former_numbers else number)[:1]
 
     @property
     def stamp(self) -> Json:
-        """The time for a record. The user is left out, as the record is copied to ReplicaSets."""
+        """The time. The user is left out, since the record is copied to ReplicaSets."""
         return {"time": self.now}
 
     @property
@@ -144,7 +134,7 @@ class DeploymentObserved(ServerDrivenObserved):
 def find(primary: Controller | None, sets: t.Mapping[str, Controller]) -> DeploymentObserved:
     """Return the observation of a Deployment with its ReplicaSets.
 
-    If several ReplicaSets have the current template, the oldest is used (FindNewReplicaSet).
+    Of several ReplicaSets with the current template, the oldest is used (FindNewReplicaSet).
     """
     if not isinstance(primary, Deployment):
         return DeploymentObserved(None, None)
@@ -173,7 +163,7 @@ def _revision(replica_set: Controller) -> Revision:
 def _credible_record(record: Rollout | None, sets: t.Sequence[Controller]) -> Rollout | None:
     """Return the record; None if its previous settings are values that only an update sets.
 
-    An implausibly high minReadySeconds in the record is replaced by the value of a ReplicaSet.
+    An implausibly high minReadySeconds is replaced by the value of a ReplicaSet.
     """
     if record is None or record.original.get("progressDeadlineSeconds") == UPDATE_DEADLINE:
         return None

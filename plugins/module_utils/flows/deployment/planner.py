@@ -8,16 +8,13 @@ For a pause, minReadySeconds is set to 68 years, so that no new pod counts as av
 Deployment controller then stops at
     old pods = desired - maxUnavailable    (reconcileOldReplicaSets keeps the available pods)
     new pods = maxSurge + maxUnavailable   (NewRSNewReplicas: at most desired + maxSurge in all)
-The first patch allows as many new pods as the surge. Further patches follow as the new pods become
-ready, until maxUnavailable is the number of new pods at the pause, and maxSurge is 0. Even if the
-task is slow, there are never more new pods than at the pause. Finally, spec.paused is set: `kubectl
-rollout status` then shows the pause, and a change of the template by another client is not rolled
-out.
+Each patch raises maxUnavailable after the earlier new pods have become ready. At the pause,
+maxUnavailable is the number of new pods, and maxSurge is 0. Finally, spec.paused is set, so that
+`kubectl rollout status` shows the pause, and a later change of the template is not rolled out.
 
-With keep_old, maxSurge is the number of new pods at the pause, and maxUnavailable is 0. Since no
-new pod counts as available, the Deployment controller then removes no old pod. While spec.paused is
-set, it scales the ReplicaSets to desired + maxSurge pods in all (scale in
-pkg/controller/deployment/sync.go), which are exactly the pods at the pause.
+With keep_old, maxSurge is the number of new pods at the pause, and maxUnavailable is 0. While
+spec.paused is set, the Deployment controller scales the ReplicaSets to desired + maxSurge pods in
+all (scale in pkg/controller/deployment/sync.go). These are exactly the pods at the pause.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ from ..server_driven.rules import Settings
 from .observed import DeploymentObserved
 
 #: The default of maxSurge and maxUnavailable (pkg/apis/apps/v1/defaults.go).
-DEFAULT = "25%"
+DEFAULT_SIZE = "25%"
 
 
 class DeploymentSettings(Settings[DeploymentObserved]):
@@ -51,9 +48,8 @@ class DeploymentSettings(Settings[DeploymentObserved]):
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Two numbers of pods: the surge, and how many may be unavailable."""
         size = self.primary.replicas
-        if self._recreates:
+        if self._has_recreate_strategy:
             return 0, size
         if self.pauses and self.request.keeps_old:
             return self.size_of_pause(), 0
@@ -68,16 +64,13 @@ class DeploymentSettings(Settings[DeploymentObserved]):
             self._refuse_recreate("max_surge and max_unavailable")
         if self.pauses:
             return self._settings_of_pause(desired)
-        settings = recorded.with_history({**self.baseline, "strategy": self._strategy()})
+        settings = recorded.with_nonzero_history_limit(
+            {**self.baseline, "strategy": self._strategy()})
         if settings == self.baseline:
             return self.baseline
         return {**settings, "progressDeadlineSeconds": UPDATE_DEADLINE}
 
     def _settings_of_pause(self, desired: Json | None) -> Json:
-        """Return the settings for the way to a pause. Raises RolloutError.
-
-        They allow some more new pods, or are those of the pause once all its new pods exist.
-        """
         request, primary = self.request, self.primary
         surge, max_unavailable = self.bounds
         self._refuse_recreate("pause_at")
@@ -93,44 +86,43 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                                              request.command(State.ROLLED_BACK)))
         if is_pausing and not self.is_settled():
             return primary.settings
-        # After a scale-up, the Deployment controller scales old and new pods in proportion, so more
-        # new pods than `size_of_pause` may exist.
-        current = new.replicas if new else 0
-        target = max(self.size_of_pause(), current)
-        is_reached = current == target
+        # A scale-up, which adds old and new pods in proportion, may have exceeded `size_of_pause`.
+        current_size = new.replicas if new else 0
+        target_size = max(self.size_of_pause(), current_size)
+        is_reached = current_size == target_size
         if request.keeps_old:
-            numbers = self._numbers_that_keep_old_pods(target, self._old_size(new))
+            numbers = self._numbers_that_keep_old_pods(target_size, self._old_size(new))
         else:
-            unavailable = current if is_reached else min(target, current + max_unavailable)
-            numbers = {"maxSurge": 0 if is_reached else min(surge, target - unavailable),
+            unavailable = (current_size if is_reached
+                           else min(target_size, current_size + max_unavailable))
+            numbers = {"maxSurge": 0 if is_reached else min(surge, target_size - unavailable),
                        "maxUnavailable": unavailable}
-        # While spec.paused is set, the Deployment controller scales the ReplicaSets in proportion
-        # until they have `allowed` pods. So spec.paused may stay only if that many pods exist.
-        allowed = primary.replicas + _surge_and_unavailable(
+        # While spec.paused is set, the Deployment controller scales the ReplicaSets to
+        # `allowed_size` pods. So spec.paused may stay only if that many pods exist.
+        allowed_size = primary.replicas + _surge_and_unavailable(
             {"strategy": {"rollingUpdate": numbers}}, primary.replicas)[0]
-        is_final = is_reached and allowed == current + self._old_size(new)
+        is_final = is_reached and allowed_size == current_size + self._old_size(new)
         paused = primary.settings["paused"] if is_final else None
-        return {**recorded.with_history(self.baseline), "paused": paused,
+        return {**recorded.with_nonzero_history_limit(self.baseline), "paused": paused,
                 "minReadySeconds": NEVER_AVAILABLE,
                 "progressDeadlineSeconds": UPDATE_DEADLINE,
                 "strategy": {"type": "RollingUpdate", "rollingUpdate": numbers}}
 
-    def _numbers_that_keep_old_pods(self, target: int, old: int) -> Json:
-        """Return maxSurge and maxUnavailable that allow `target` new pods and keep the old pods.
+    def _numbers_that_keep_old_pods(self, new_size: int, old_size: int) -> Json:
+        """Return maxSurge and maxUnavailable that allow `new_size` new and `old_size` old pods.
 
-        old: the number of old pods that still exist. Old pods that were deleted before count as
-        unavailable.
+        Old pods that were deleted before count as unavailable.
         """
         size, pause = self.primary.replicas, self.request.pause_at
-        deleted = max(0, size - old)
+        deleted_count = max(0, size - old_size)
         present_numbers = self.primary.settings["strategy"].get("rollingUpdate")
         if present_numbers and self._has_pause_settings and _surge_and_unavailable(
-                self.primary.settings, size) == (max(0, target - deleted), deleted):
+                self.primary.settings, size) == (max(0, new_size - deleted_count), deleted_count):
             return mapping(present_numbers)
-        if pause and not deleted and target == self.size_of_pause():
+        if pause and not deleted_count and new_size == self.size_of_pause():
             # A percentage is still right after the Deployment is scaled.
-            return {"maxSurge": pause.for_api if pause.percent else target, "maxUnavailable": 0}
-        return {"maxSurge": max(0, target - deleted), "maxUnavailable": deleted}
+            return {"maxSurge": pause.for_api if pause.percent else new_size, "maxUnavailable": 0}
+        return {"maxSurge": max(0, new_size - deleted_count), "maxUnavailable": deleted_count}
 
     @property
     def _has_pause_settings(self) -> bool:
@@ -147,15 +139,12 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         return min(size, pause.resolve(size, round_up=True)) if pause else size
 
     def is_settled(self) -> bool:
-        """Return whether the Deployment controller can do no more with the present settings.
-
-        All new pods that these settings of a pause allow then exist, and are ready.
-        """
+        """Return whether the Deployment controller can do no more with the present settings."""
         primary, new = self.primary, self.observed.successor
         surge, unavailable = _surge_and_unavailable(primary.settings, primary.replicas)
-        old = self.observed.other_sets
+        old_sets = self.observed.other_sets
         if not (primary.is_observed and new and new.is_settled
-                and all(replica_set.has_at_most(replica_set.replicas) for replica_set in old)):
+                and all(replica_set.has_at_most(replica_set.replicas) for replica_set in old_sets)):
             return False
         size = new.replicas + self._old_size(new)
         if primary.settings["paused"]:
@@ -164,10 +153,6 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                                    primary.replicas) and size <= primary.replicas + surge
 
     def _strategy(self) -> Json:
-        """Return the strategy of the task, or else of the Deployment, within the budgets.
-
-        Raises RolloutError if the PodDisruptionBudgets allow no progress.
-        """
         request, strategy, size = self.request, self.baseline["strategy"], self.primary.replicas
         if request.overrides_strategy:
             numbers = {"maxSurge": request.max_surge.for_api,
@@ -181,11 +166,11 @@ class DeploymentSettings(Settings[DeploymentObserved]):
             return strategy
         budgets.refuse_blocking_budgets(
             request, self.observed.budgets, size, surge, allowed)
-        return {**strategy, "rollingUpdate": {"maxSurge": DEFAULT, **strategy["rollingUpdate"],
+        return {**strategy, "rollingUpdate": {"maxSurge": DEFAULT_SIZE, **strategy["rollingUpdate"],
                                               "maxUnavailable": allowed}}
 
     @property
-    def _recreates(self) -> bool:
+    def _has_recreate_strategy(self) -> bool:
         return self.baseline["strategy"].get("type") == "Recreate"
 
     def describe(self, settings: Json) -> str:
@@ -205,7 +190,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                      if same_template(replica_set.template, desired, object_meta.HASH_LABEL)), None)
 
     def _refuse_recreate(self, options: str) -> None:
-        if self._recreates:
+        if self._has_recreate_strategy:
             raise RolloutError(f"{options} cannot be used, because its strategy is Recreate, which "
                                "removes all old pods before "
                                f"creating new ones", where=self.request.where,
@@ -243,11 +228,8 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         return super().is_rolled_back and self.observed.is_restored
 
     def has_recorded_template(self, record: Rollout) -> bool:
-        """Return whether the template is unchanged since the record was written.
-
-        A changed template gets a higher revision number, but not while the Deployment is paused,
-        so the record of a pause has a hash of the template.
-        """
+        # A paused Deployment gives a changed template no revision number, so the record of a pause
+        # has a hash.
         if record.template:
             return record.template == recorded.digest(self.primary)
         return self._has_no_later_template(record)
@@ -258,7 +240,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
     def _has_no_later_template(self, record: Rollout) -> bool:
         """Return whether no template has got a revision number after the recorded update.
 
-        The recorded update itself gives its template at most one new number.
+        The recorded update itself uses at most one new number.
         """
         return self.observed.newest_number <= record.revision + 1
 
@@ -283,18 +265,12 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
                                      replica_set.annotations if replica_set else {})
 
     def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
-        """Return the name of the current ReplicaSet, which a rollback of this update restores.
+        # A rollback must not restore an interrupted update.
+        interrupts_update = self.request.revision is not None and self.observed.is_proven
+        return "" if interrupts_update else _name_of(self.observed.successor)
 
-        Returns "" if the task interrupts an update by a rollback to a revision (to_revision). The
-        current ReplicaSet then has the template of the interrupted update, which a rollback must
-        not restore.
-        """
-        replaces_update = self.request.revision is not None and self.observed.is_proven
-        return "" if replaces_update else _name_of(self.observed.successor)
-
-    def digest_at_begin(self, desired: Json) -> str:
-        """Return "". A Deployment needs no hash: revision numbers show changes of the template."""
-        return ""
+    def initial_digest(self, desired: Json) -> str:
+        return ""  # Revision numbers show changes of the template.
 
     def proceed(self, record: Rollout) -> Decision | None:
         primary, new = self.primary, self.observed.successor
@@ -318,7 +294,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         new = self.observed.successor
         return Wait(f"{_name_of(new) or 'its new ReplicaSet'} "
                     f"{new.available if new else 0}/{self.primary.replicas} available, "
-                    f"{self.observed.old_pods} old", is_ended_by_server=True)
+                    f"{self.observed.old_pod_count} old", is_ended_by_server=True)
 
     @property
     def progress_text(self) -> str:
@@ -328,21 +304,17 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         return f"{new.name}, {new.available} of {self.primary.replicas} available"
 
     def _is_complete(self) -> bool:
-        """Return whether the update is complete, by the criteria of `kubectl rollout status`.
-
-        The ReplicaSets must agree: they come from a separate watch, and may be more recent than
-        the status.
-        """
+        # The criteria of `kubectl rollout status`. ReplicaSets may be more recent than the status.
         primary, new = self.primary, self.observed.successor
         return bool(primary.is_observed and self.observed.is_rolled_out and new and new.is_settled
                     and primary.updated == primary.current == primary.available == primary.replicas
                     and all(replica_set.is_empty for replica_set in self.observed.other_sets))
 
-    def template_lost(self) -> RolloutError:
+    def lost_template_error(self) -> RolloutError:
         # | updating | `rolled_back`, and the previous ReplicaSet does not exist | error |
         record = self.observed.rollout
         if record is None:
-            return super().template_lost()
+            return super().lost_template_error()
         finish = commands.finish(self.request, record, self.has_task_template(record),
                                  self.primary.images)
         return refusals.nothing_to_roll_back(
@@ -361,11 +333,10 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
 
 
 def _surge_and_unavailable(settings: Json, size: int) -> tuple[int, int]:
-    """Return maxSurge and maxUnavailable of the settings as numbers of pods."""
     if settings["strategy"].get("type") == "Recreate":
         return 0, size
     numbers = settings["strategy"].get("rollingUpdate") or {}
-    surge, unavailable = (Size.from_api(numbers.get(field, DEFAULT))
+    surge, unavailable = (Size.from_api(numbers.get(field, DEFAULT_SIZE))
                           for field in ("maxSurge", "maxUnavailable"))
     return resolve_fenceposts(surge, unavailable, size)
 

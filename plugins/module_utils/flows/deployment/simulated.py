@@ -4,9 +4,9 @@
 
 """Simulated Deployments, for check mode. No I/O.
 
-A small model of the Deployment controller. Each sync makes one change, in the order of
-rolloutRolling (pkg/controller/deployment/rolling.go). The proportional scaling of a paused
-Deployment is left out, because no task changes the size of a Deployment.
+A sync of the simulated controller makes one change, in the order of rolloutRolling
+(pkg/controller/deployment/rolling.go). No task changes the size of a Deployment, so the
+proportional scaling of a paused Deployment is left out.
 """
 
 from __future__ import annotations
@@ -71,30 +71,30 @@ class SimulatedDeployments(Model):
         primary = Deployment.from_api(self.items[name])
         observed = find(primary, self.sets.controllers())
         new = observed.successor
-        old = [replica_set for replica_set in observed.sets if replica_set is not new]
+        old_sets = [replica_set for replica_set in observed.sets if replica_set is not new]
         if primary.settings["paused"]:
-            return _delete_surplus(primary, old)
-        revision = 1 + max(map(revision_of, old), default=0)
+            return _delete_surplus(primary, old_sets)
+        revision = 1 + max(map(revision_of, old_sets), default=0)
         if new is None:
             return Create(self._new_set(primary, revision))
         if revision_of(new) < revision:
-            recorded = new.annotations.get(object_meta.FORMER_REVISIONS)
-            former_revisions = [*filter(None, [recorded]), str(revision_of(new))]
+            recorded_numbers = new.annotations.get(object_meta.FORMER_REVISIONS)
+            former_revisions = [*filter(None, [recorded_numbers]), str(revision_of(new))]
             numbers = {object_meta.REVISION: str(revision),
                        object_meta.FORMER_REVISIONS: ",".join(former_revisions)}
             return Patch(new.name, (put("/metadata/annotations", {**new.annotations, **numbers}),))
         seconds = primary.settings["minReadySeconds"] or 0
         if new.min_ready_seconds != seconds:
             return Patch(new.name, (put("/spec/minReadySeconds", seconds),))
-        return self._resize(primary, new, old) or (
-            _delete_surplus(primary, old) if observed.is_all_new else None)
+        return self._resize(primary, new, old_sets) or (
+            _delete_surplus(primary, old_sets) if observed.is_all_new else None)
 
-    def _resize(self, primary: Deployment, new: Controller, old: t.Sequence[Controller],
+    def _resize(self, primary: Deployment, new: Controller, old_sets: t.Sequence[Controller],
                 ) -> Patch | None:
-        old_sets = [_OldSet(replica_set.name, replica_set.replicas,
-                            self._available(replica_set.name)) for replica_set in old]
-        sizes = _sizes(primary, new.replicas, self._available(new.name), old_sets,
-                       is_old_gone=all(replica_set.is_empty for replica_set in old))
+        old_set_sizes = [_OldSet(replica_set.name, replica_set.replicas,
+                                 self._available(replica_set.name)) for replica_set in old_sets]
+        sizes = _sizes(primary, new.replicas, self._available(new.name), old_set_sizes,
+                       is_old_gone=all(replica_set.is_empty for replica_set in old_sets))
         return next((Patch(name, (put("/spec/replicas", size),))
                      for name, size in {new.name: sizes[0], **sizes[1]}.items()
                      if size != self.sets.items[name]["spec"]["replicas"]), None)
@@ -127,7 +127,7 @@ class SimulatedDeployments(Model):
 
 
 class _OldSet(t.NamedTuple):
-    """The numbers of requested pods (size) and of available pods of an old ReplicaSet."""
+    """The numbers of requested and of available pods of an old ReplicaSet."""
 
     name: str
     size: int
@@ -135,52 +135,48 @@ class _OldSet(t.NamedTuple):
 
 
 def _generation_fields(item: Json) -> tuple[Json, Json | None]:
-    """Return the spec and the annotations. A change of either increments metadata.generation."""
+    """Return the fields whose changes increment metadata.generation."""
     return item["spec"], item["metadata"].get("annotations")
 
 
-def _delete_surplus(primary: Deployment, old: t.Iterable[Controller]) -> Delete | None:
+def _delete_surplus(primary: Deployment, old_sets: t.Iterable[Controller]) -> Delete | None:
     """Return the deletion of the oldest empty ReplicaSet beyond revisionHistoryLimit, or None.
 
     Source: cleanupDeployment (pkg/controller/deployment/sync.go).
     """
-    empty = [replica_set for replica_set in old if replica_set.is_empty]
+    empty_sets = [replica_set for replica_set in old_sets if replica_set.is_empty]
     limit = primary.settings["revisionHistoryLimit"]
-    if limit is None or len(empty) <= limit:
+    if limit is None or len(empty_sets) <= limit:
         return None
-    oldest = min(empty, key=revision_of)
-    return Delete(oldest.name, {}, str(oldest.kind))
+    oldest_set = min(empty_sets, key=revision_of)
+    return Delete(oldest_set.name, {}, str(oldest_set.kind))
 
 
-def _sizes(primary: Deployment, new_size: int, new_available: int, old: list[_OldSet], *,
+def _sizes(primary: Deployment, new_size: int, new_available: int, old_sets: list[_OldSet], *,
            is_old_gone: bool) -> tuple[int, dict[str, int]]:
-    """Return the next size of the new ReplicaSet, and the next sizes of the old ones by name.
-
-    Old ReplicaSets that are not in the dict keep their size. is_old_gone: whether the old
-    ReplicaSets have no pods left.
-    """
-    desired, strategy = primary.replicas, primary.settings["strategy"]
-    total = new_size + sum(size for _name, size, _available in old)
+    """Return the next size of the new ReplicaSet, and the changed sizes of the old ones by name."""
+    desired_size, strategy = primary.replicas, primary.settings["strategy"]
+    total_size = new_size + sum(size for _name, size, _available in old_sets)
     if strategy.get("type") == "Recreate":
-        if any(size for _name, size, _available in old):
-            return new_size, {name: 0 for name, _size, _available in old}
-        return (desired if is_old_gone else new_size), {}
+        if any(size for _name, size, _available in old_sets):
+            return new_size, {name: 0 for name, _size, _available in old_sets}
+        return (desired_size if is_old_gone else new_size), {}
     numbers = strategy["rollingUpdate"]
     surge, unavailable = resolve_fenceposts(Size.from_api(numbers["maxSurge"]),
-                                            Size.from_api(numbers["maxUnavailable"]), desired)
-    if new_size > desired:
-        return desired, {}
-    if new_size < desired and total < desired + surge:
-        return new_size + min(desired + surge - total, desired - new_size), {}
-    min_available = desired - unavailable
-    max_deleted = total - min_available - (new_size - new_available)
+                                            Size.from_api(numbers["maxUnavailable"]), desired_size)
+    if new_size > desired_size:
+        return desired_size, {}
+    if new_size < desired_size and total_size < desired_size + surge:
+        return new_size + min(desired_size + surge - total_size, desired_size - new_size), {}
+    min_available = desired_size - unavailable
+    max_deleted = total_size - min_available - (new_size - new_available)
     sizes = {}
-    for name, size, available in old:  # Unavailable pods are deleted first.
-        deleted = max(0, min(max_deleted, size - available))
-        sizes[name], max_deleted = size - deleted, max_deleted - deleted
-    available = new_available + sum(old_set.available for old_set in old)
+    for name, size, available in old_sets:  # Unavailable pods are deleted first.
+        deleted_count = max(0, min(max_deleted, size - available))
+        sizes[name], max_deleted = size - deleted_count, max_deleted - deleted_count
+    available = new_available + sum(old_set.available for old_set in old_sets)
     surplus = available - min_available if max_deleted > 0 else 0
     for name, size in sizes.items():
-        deleted = max(0, min(surplus, size))
-        sizes[name], surplus = size - deleted, surplus - deleted
+        deleted_count = max(0, min(surplus, size))
+        sizes[name], surplus = size - deleted_count, surplus - deleted_count
     return new_size, sizes

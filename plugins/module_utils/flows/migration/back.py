@@ -5,8 +5,8 @@
 """The rollback of a migration to the ReplicationController. No I/O.
 
 A rollback is possible until the ReplicationController is deleted. Comments of the form `| ... |`
-are the rows of its state table. Each row reverses a row of the migration (planner.py), so that a
-later migration can resume from any state of the rollback.
+are the rows of its state table. Each row reverses a row of planner.py, so that a later migration
+can resume from any state of the rollback.
 """
 
 from __future__ import annotations
@@ -18,15 +18,12 @@ from ...model.request import Request
 from ...model.server_driven import DeploymentConfig
 from ...model.steps import Action, Decision, Step, Wait, annotation, patch, put, test
 from .. import handover
-from .manifests import delete_stored, is_result, name_conflict
+from .manifests import delete_stored, is_created_by_migration, name_conflict
 from .observed import MigrationObserved
 
 
 def _without_stored_controller(request: Request, observed: MigrationObserved) -> Decision:
-    """Return the next step if no ControllerRevision stores the ReplicationController.
-
-    Raises RolloutError.
-    """
+    """Return the decision if no ControllerRevision stores the ReplicationController."""
     config, primary = observed.config, observed.controller
     # | DeploymentConfig | stored | ReplicationController, ReplicaSet | step |
     # | - | - | - | error: no such controller |
@@ -56,14 +53,13 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
                            "cannot be rolled back",
                            where=request.where,
                            next_command=("to finish it:", request.command(State.MIGRATED)))
-    if replica_set and not is_result(request, replica_set, observed, stored):
+    if replica_set and not is_created_by_migration(request, replica_set, observed, stored):
         raise name_conflict(request, replica_set)
     if handover.is_closed(primary):
         # | any | yes | closed, closed with uncounted pods | wait |
-        # Once all pods are back, the status of the ReplicationController is the same as before the
-        # handover, so it does not show whether the controller manager has seen the pods return.
-        # The status of the ReplicaSet does, since the controller manager has one cache of pods for
-        # both kinds. Wait until this status counts all pods of the ReplicaSet, and later no pods.
+        # The status of the ReplicationController is the same before the handover and after the
+        # return of all pods. Only the status of the ReplicaSet shows whether the controller manager
+        # has seen the return: it must first count all pods, and later none.
         if (replica_set and observed.pods
                 and sum(pod.owner == replica_set.uid for pod in observed.pods)
                 > replica_set.current):
@@ -94,8 +90,7 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
 def pause(config: DeploymentConfig) -> Step:
     """Return the step that pauses a DeploymentConfig.
 
-    A paused DeploymentConfig starts no rollout and does not scale its ReplicationController. An
-    annotation marks the pause as that of the migration, not of another client.
+    A paused DeploymentConfig starts no rollout and does not scale its ReplicationController.
     """
     key = object_meta.PAUSED_FOR_MIGRATION
     annotate = ((put(annotation(key), "true"),) if config.annotations else
@@ -106,7 +101,7 @@ def pause(config: DeploymentConfig) -> Step:
 
 
 def resume(config: DeploymentConfig) -> Step:
-    """Return the step that ends the pause of a DeploymentConfig by its migration."""
+    """Return the step that ends the pause of a DeploymentConfig."""
     write = patch(config, test("/spec/paused", True),
                   test(annotation(object_meta.PAUSED_FOR_MIGRATION), "true"),
                   {"op": "remove", "path": annotation(object_meta.PAUSED_FOR_MIGRATION)},

@@ -4,9 +4,9 @@
 
 """The DeploymentConfigs of OpenShift: their rollouts, and their settings for a Deployment.
 
-I/O only through Cluster. Each rollout is a ReplicationController NAME-N that the DeploymentConfig
-controls. The active rollout, which has the pods, is the newest complete rollout. Source:
-ActiveDeployment in openshift/library-go (pkg/apps/appsutil).
+Each rollout is a ReplicationController NAME-N that the DeploymentConfig controls. The active
+rollout, which has the pods, is the newest complete rollout (ActiveDeployment in
+openshift/library-go, pkg/apps/appsutil). I/O only through Cluster.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from ...model.server_driven import DeploymentConfig
 from ...model.template import image_names, without_label
 from ..flow import Cluster
 
-#: The two phases of a rollout that has ended (see object_meta.rollout_phase).
+#: The phases of an ended rollout (object_meta.rollout_phase).
 COMPLETE, FAILED = "Complete", "Failed"
-#: The annotation of a ReplicationController with the DeploymentConfig of its rollout, as JSON.
+#: The annotation of a ReplicationController with its DeploymentConfig as JSON.
 _ENCODED_CONFIG = "openshift.io/encoded-deployment-config"
-#: Fields in the strategy of a DeploymentConfig that have no counterpart in a Deployment, with the
-#: API server's defaults in seconds.
-_DEFAULTS = {"updatePeriodSeconds": 1, "intervalSeconds": 1, "activeDeadlineSeconds": 21600}
-#: The API server's default of timeoutSeconds, the time limit of a rollout, in seconds.
-_DEFAULT_TIMEOUT = 600
+#: Strategy fields without a counterpart in a Deployment, with the API server's defaults in seconds.
+_UNSUPPORTED_DEFAULTS = {"updatePeriodSeconds": 1, "intervalSeconds": 1,
+                         "activeDeadlineSeconds": 21600}
+#: The API server's default of timeoutSeconds.
+_DEFAULT_TIMEOUT_SECONDS = 600
 
 
 def rollouts_of(config: DeploymentConfig, cluster: Cluster) -> tuple[Controller, ...]:
@@ -42,7 +42,7 @@ def rollouts_of(config: DeploymentConfig, cluster: Cluster) -> tuple[Controller,
                 if rollout.owner_uid == config.uid]
     name = f"{config.name}-{config.latest}"
     if config.latest and all(rollout.name != name for rollout in rollouts):
-        # The two kinds have separate watches, so the newest rollout may be missing in the cache.
+        # The two kinds have separate watches, so the cache may lack the newest rollout.
         item = cluster.find(Kind.REPLICATION_CONTROLLER, name)
         newest = Controller.from_api(item) if item else None
         if newest and newest.owner_uid == config.uid:
@@ -52,27 +52,27 @@ def rollouts_of(config: DeploymentConfig, cluster: Cluster) -> tuple[Controller,
 
 def active_rollout(config: DeploymentConfig, rollouts: t.Iterable[Controller]) -> Controller | None:
     """Return the active rollout, or None if no rollout is complete."""
-    complete = (rollout for rollout in rollouts
-                if object_meta.rollout_phase(rollout.annotations) == COMPLETE)
-    return next((rollout for rollout in complete if config.rollout_number(rollout)), None)
+    complete_rollouts = (rollout for rollout in rollouts
+                         if object_meta.rollout_phase(rollout.annotations) == COMPLETE)
+    return next((rollout for rollout in complete_rollouts if config.rollout_number(rollout)), None)
 
 
 def rollout_in_progress(config: DeploymentConfig, rollouts: t.Sequence[Controller]) -> str:
     """Return the name of the rollout in progress, or "".
 
-    If status.latestVersion is greater than the numbers of all rollouts, OpenShift is about to start
-    that rollout. A paused DeploymentConfig starts none.
+    If status.latestVersion exceeds the numbers of all rollouts, OpenShift is about to start that
+    rollout.
     """
     for rollout in rollouts:
         if object_meta.rollout_phase(rollout.annotations) not in (COMPLETE, FAILED):
             return rollout.name
-    newest = max(map(config.rollout_number, rollouts), default=0)
-    return (f"{config.name}-{config.latest}" if config.latest > newest
+    newest_number = max(map(config.rollout_number, rollouts), default=0)
+    return (f"{config.name}-{config.latest}" if config.latest > newest_number
             and not config.is_paused else "")
 
 
 def without_rollout_annotations(template: Json) -> Json:
-    """Return the pod template of a rollout without the annotations that name the rollout."""
+    """Return the pod template without the annotations that name the rollout."""
     metadata = template.get("metadata") or {}
     annotations = {key: value for key, value in (metadata.get("annotations") or {}).items()
                    if key not in (object_meta.ROLLOUT_OF, object_meta.ROLLOUT_NUMBER,
@@ -85,7 +85,7 @@ def without_rollout_annotations(template: Json) -> Json:
 # Fields with a counterpart in a Deployment
 
 
-def spec_of(config: DeploymentConfig | None) -> Json:
+def deployment_fields(config: DeploymentConfig | None) -> Json:
     """Return fields for the spec of the Deployment; {} without a DeploymentConfig."""
     if config is None:
         return {}
@@ -96,7 +96,7 @@ def spec_of(config: DeploymentConfig | None) -> Json:
                    if params.get(field) is not None}
         strategy = {"type": "RollingUpdate", **({"rollingUpdate": numbers} if numbers else {})}
     limit = config.spec.get("revisionHistoryLimit")
-    deadline = number(params, "timeoutSeconds", _DEFAULT_TIMEOUT) + config.min_ready_seconds
+    deadline = number(params, "timeoutSeconds", _DEFAULT_TIMEOUT_SECONDS) + config.min_ready_seconds
     return {"progressDeadlineSeconds": deadline, **({"strategy": strategy} if strategy else {}),
             **({"revisionHistoryLimit": limit} if limit is not None else {})}
 
@@ -105,7 +105,7 @@ def spec_of(config: DeploymentConfig | None) -> Json:
 
 
 def lost_settings(request: Request, config: DeploymentConfig, rollout: Controller) -> list[str]:
-    """Return a warning for each setting that the Deployment will not have, with advice."""
+    """Return a warning for each setting that the Deployment will not have."""
     return [*_lost_triggers(request, config), *_lost_strategy(config),
             *_differences(request, config, rollout)]
 
@@ -120,7 +120,7 @@ def _differences(request: Request, config: DeploymentConfig,
         yield (f"{name} is paused, and the Deployment will not be: it rolls out each change of its "
                "template. "
                f"To pause it afterwards: {request.kubectl} rollout pause deployment {name}")
-    if _has_changed(config, rollout):
+    if _has_template_changed(config, rollout):
         yield (f"the template of {name} has changes that were not rolled out "
                f"({image_names(config.images)}): the Deployment gets the template of "
                f"{rollout.name}, which its pods run ({image_names(rollout.images)})")
@@ -131,8 +131,8 @@ def _differences(request: Request, config: DeploymentConfig,
 
 def _lost_triggers(request: Request, config: DeploymentConfig) -> t.Iterator[str]:
     triggers = objects(config.spec, "triggers")
-    image_changes = (trigger for trigger in triggers if trigger.get("type") == "ImageChange")
-    for params in (mapping(trigger, "imageChangeParams") for trigger in image_changes):
+    image_triggers = (trigger for trigger in triggers if trigger.get("type") == "ImageChange")
+    for params in (mapping(trigger, "imageChangeParams") for trigger in image_triggers):
         source = mapping(params, "from")
         image = f"{text(source, 'namespace') or request.namespace}/{text(source, 'name')}"
         containers = ",".join(container for container in values(params, "containerNames")
@@ -144,7 +144,7 @@ def _lost_triggers(request: Request, config: DeploymentConfig) -> t.Iterator[str
                f"{display_text(image)} are not "
                "rolled out any more. To restore this afterwards, with an annotation that "
                f"OpenShift supports: {request.oc} {display_text(shlex.join(command))}")
-    # Without the field triggers, the default ConfigChange applies. An empty list means no trigger.
+    # Without the field triggers, ConfigChange is the default. An empty list means no trigger.
     if (config.spec.get("triggers") is not None
             and all(trigger.get("type") != "ConfigChange" for trigger in triggers)):
         yield (f"{config.name} has no ConfigChange trigger, so that changes of its template wait "
@@ -161,34 +161,33 @@ def _lost_strategy(config: DeploymentConfig) -> t.Iterator[str]:
                f"container, a Job or the pipeline do what {'they do' if plural else 'it does'}")
     if kind == "Custom" or mapping(config.spec, "strategy", "customParams"):
         strategy = ("RollingUpdate" if kind == "Custom"
-                    else text(mapping(spec_of(config), "strategy"), "type"))
+                    else text(mapping(deployment_fields(config), "strategy"), "type"))
         yield ("a Deployment has no custom strategy: the image of customParams will not run any "
                "more, and the Deployment gets the strategy "
                f"{strategy}")
     fields = {**params, **mapping(config.spec, "strategy")}
-    unsupported = [field for field in (*_DEFAULTS, "resources", "labels", "annotations")
-                   if fields.get(field) and fields[field] != _DEFAULTS.get(field)]
+    unsupported = [field for field in (*_UNSUPPORTED_DEFAULTS, "resources", "labels", "annotations")
+                   if fields.get(field) and fields[field] != _UNSUPPORTED_DEFAULTS.get(field)]
     if unsupported:
         yield (f"these fields of the strategy of {config.name} have no counterpart in a "
                f"Deployment: {', '.join(unsupported)}")
 
 
 def _strategy(config: DeploymentConfig) -> tuple[str, Json]:
-    """Return the type of the strategy, such as "Rolling", and its parameters."""
     strategy = mapping(config.spec, "strategy")
     kind = text(strategy, "type") or "Rolling"
     return kind, mapping(strategy,
                          {"Rolling": "rollingParams", "Recreate": "recreateParams"}.get(kind, ""))
 
 
-def _has_changed(config: DeploymentConfig, rollout: Controller) -> bool:
+def _has_template_changed(config: DeploymentConfig, rollout: Controller) -> bool:
     """Return whether the template of the DeploymentConfig has changed since the rollout.
 
     Source: hasLatestPodTemplate of OpenShift's DeploymentConfig controller.
     """
     try:
-        encoded = json.loads(rollout.annotations.get(_ENCODED_CONFIG, ""))
+        decoded_config = json.loads(rollout.annotations.get(_ENCODED_CONFIG, ""))
     except (ValueError, RecursionError):
         return config.images != rollout.images
-    template = mapping(encoded, "spec", "template")
+    template = mapping(decoded_config, "spec", "template")
     return canonical(without_label(template, "")) != canonical(without_label(config.template, ""))

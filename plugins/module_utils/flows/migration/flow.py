@@ -29,12 +29,11 @@ from .planner import plan
 
 
 class MigrationFlow(Flow[MigrationObserved]):
-    """The flow of the migration of a ReplicationController or of a DeploymentConfig."""
+    """The flow of the migration of a ReplicationController or DeploymentConfig."""
 
     makes_pods = False
 
     def __init__(self, kind: Kind) -> None:
-        """Create the flow. kind: the kind of the controller that the user names."""
         self.watches = tuple(dict.fromkeys((kind, Kind.REPLICATION_CONTROLLER)))
 
     def needs(self, request: Request) -> tuple[Rule, ...]:
@@ -53,7 +52,7 @@ class MigrationFlow(Flow[MigrationObserved]):
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> MigrationObserved:
         observed = self.find(request, cluster)
-        # Nothing is created before OpenShift has observed that the DeploymentConfig is paused.
+        # Nothing is created before OpenShift has observed the pause of the DeploymentConfig.
         config = observed.config
         awaits_pause = config is not None and config.is_paused and not config.is_observed
         if (memory.has_begun and observed.controller and observed.stored is None
@@ -125,10 +124,7 @@ class MigrationFlow(Flow[MigrationObserved]):
 
 
 def _way_out(request: Request, observed: MigrationObserved) -> tuple[str, ...]:
-    """Return the commands that update a failing Deployment, and then finish the migration.
-
-    Returns () while the Deployment does not exist or is paused.
-    """
+    """Return the commands that update a failing Deployment, and then finish the migration."""
     if (observed.primary is not observed.deployment or observed.deployment is None
             or observed.deployment.settings["paused"]):
         return ()
@@ -141,8 +137,8 @@ def _way_out(request: Request, observed: MigrationObserved) -> tuple[str, ...]:
 def _check_creation(request: Request, write: Create, cluster: Cluster) -> None:
     """Send the creation as a dry run.
 
-    Raises RolloutError if admission rejects the object, or changes its template. With a changed
-    template, the Deployment would replace the pods.
+    Raises RolloutError if admission rejects the object or changes its template. The Deployment
+    would otherwise replace the pods.
     """
     try:
         stored = cluster.dry_run(write)

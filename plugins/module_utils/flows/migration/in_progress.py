@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The migrations in progress in a namespace, as its ControllerRevisions show them.
+"""The migrations in progress in a namespace. I/O only through Cluster.
 
-I/O only through Cluster. A migration is recognized by its ControllerRevision, the only object that
-exists all the time: the Deployment is created some time after the ReplicationController is deleted.
+A migration is recognized by its ControllerRevision, the only object that exists all the time: the
+ReplicationController is deleted before the Deployment is created.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MigrationInProgress(t.NamedTuple):
 
     @property
     def names(self) -> dict[Kind, str]:
-        """The name of each object of the migration, by kind."""
+        """The name of each object of the migration."""
         name = self.request.name
         config = ({Kind.DEPLOYMENT_CONFIG: name} if self.request.kind is Kind.DEPLOYMENT_CONFIG
                   else {})
@@ -47,17 +47,14 @@ class MigrationInProgress(t.NamedTuple):
         return self.stored["manifest"]["metadata"]["labels"]
 
     def commands(self, primary: Controller | None) -> tuple[str, str | None]:
-        """Return two commands: one that finishes the migration, and one that rolls it back.
-
-        The second is None if the ReplicationController has been deleted, or is being deleted.
-        """
+        """Return two commands: finish the migration, and roll it back (None if it is too late)."""
         can_roll_back = (primary is not None and not primary.is_deleting
                          and primary.uid == self.stored["uid"])
         return (self.request.command(),
                 self.request.command(State.ROLLED_BACK) if can_roll_back else None)
 
     def status(self, status: RolloutStatus, cluster: Cluster) -> RolloutStatus:
-        """Return `status`, completed for a migration in progress."""
+        """Return the status, completed for a migration in progress."""
         replica_set = self._replica_set(cluster)
         holders = (*status.holders, *((Holder(replica_set, {}),) if replica_set else ()))
         return dataclasses.replace(
@@ -82,8 +79,7 @@ def parse_migration(item: Json, request: Request) -> MigrationInProgress | None:
     controller_name = stored["manifest"]["metadata"]["name"]
     names = {Kind.REPLICATION_CONTROLLER: controller_name,
              Kind.DEPLOYMENT_CONFIG: controller_name.rpartition("-")[0]}
-    # The stored hash is that of the template without the deployment label. The key of this label is
-    # not stored, so try the key of each label.
+    # The hash leaves out the deployment label. Its key is not stored, so try each label.
     keys = (object_meta.DEPLOYMENT_LABEL,
             *stored["manifest"]["spec"]["template"]["metadata"]["labels"])
     for kind, name in names.items():

@@ -17,13 +17,13 @@ from ...model.server_driven import DeploymentConfig
 from ...model.steps import REVISION, Action, Create, Delete, Step
 from ...model.template import same_template, with_label
 from .. import handover
-from .deployment_config import spec_of
+from .deployment_config import deployment_fields
 from .observed import MigrationObserved, hash_of, stored_revision_name, template_of
 
 
 def creations(request: Request, observed: MigrationObserved,
               primary: Controller) -> tuple[Create, Create]:
-    """Return the creations of the ReplicaSet and the Deployment, for dry runs before any write."""
+    """Return the creations of the ReplicaSet and the Deployment, for dry runs."""
     stored: StoredController = stored_revision(request, primary, observed.config)["data"]
     return Create(replica_set_of(request, stored)), Create(deployment_of(request, observed, stored))
 
@@ -34,10 +34,7 @@ def _selector(request: Request, selector: Json) -> Json:
 
 
 def stored_revision(request: Request, primary: Controller, config: DeploymentConfig | None) -> Json:
-    """Return a ControllerRevision that stores the ReplicationController during its migration.
-
-    With a DeploymentConfig, its labels and annotations are stored in place of the controller's.
-    """
+    """Return a ControllerRevision that stores the ReplicationController."""
     labels, annotations = (config or primary).labels, (config or primary).annotations
     if config:
         annotations = {key: value
@@ -86,7 +83,7 @@ def deployment_of(request: Request, observed: MigrationObserved, stored: StoredC
         "apiVersion": "apps/v1", "kind": str(Kind.DEPLOYMENT),
         "metadata": {"name": request.name, "namespace": request.namespace,
                      "annotations": annotations,
-                     # All labels of a DeploymentConfig are the user's, so they are all kept.
+                     # All labels of a DeploymentConfig are set by the user.
                      "labels": {key: value for key, value in metadata["labels"].items()
                                 if key != request.label_key or request.kind.server_label}},
         "spec": {"replicas": size, "paused": True,
@@ -95,18 +92,17 @@ def deployment_of(request: Request, observed: MigrationObserved, stored: StoredC
                  # The API server's default, which must exceed minReadySeconds.
                  "progressDeadlineSeconds": 600 + spec["minReadySeconds"],
                  "template": _template_for_selector(request, spec),
-                 **spec_of(observed.config), **strategy},
+                 **deployment_fields(observed.config), **strategy},
     }
 
 
 def _template_for_selector(request: Request, spec: Json) -> Json:
-    """Return the template without the deployment label, unless the selector needs this label."""
     template, value = template_of(request, spec["template"]), _selector(
         request, spec["selector"]).get(request.label_key)
     return with_label(template, request.label_key, value) if value else template
 
 
-def images(stored: StoredController) -> dict[str, str]:
+def stored_images(stored: StoredController) -> dict[str, str]:
     return {container["name"]: container.get("image", "")
             for container in stored["manifest"]["spec"]["template"]["spec"]["containers"]}
 
@@ -118,31 +114,30 @@ def has_stored_template(request: Request, primary: Controller,
                         stored: StoredController) -> bool:
     """Return whether a controller has the stored selector and template, closed or not."""
     spec = stored["manifest"]["spec"]
-    return primary.selector == spec["selector"] and _is_same(template_of(request, primary.template),
-                                                             template_of(request, spec["template"]))
+    return primary.selector == spec["selector"] and _are_equal_templates(
+        template_of(request, primary.template), template_of(request, spec["template"]))
 
 
-def is_result(request: Request, controller: Controller, observed: MigrationObserved,
-              stored: StoredController) -> bool:
-    """Return whether this migration has created `controller`, a ReplicaSet or a Deployment.
+def is_created_by_migration(request: Request, controller: Controller, observed: MigrationObserved,
+                            stored: StoredController) -> bool:
+    """Return whether this migration has created the ReplicaSet or Deployment.
 
-    A Deployment that owns the ReplicaSet is accepted even if another client has changed its
-    template.
+    A Deployment that owns the ReplicaSet is accepted with any template.
     """
     replica_set, deployment = observed.replica_set, observed.deployment
     adopter_uid = deployment.uid if deployment and observed.controller is None else ""
     manifest = (deployment_of(request, observed, stored) if controller is deployment
                 else replica_set_of(request, stored))
     is_same = (controller.selector == manifest["spec"]["selector"]["matchLabels"]
-               and _is_same(controller.template, manifest["spec"]["template"]))
+               and _are_equal_templates(controller.template, manifest["spec"]["template"]))
     if controller is deployment:
         return is_same or bool(
             replica_set and adopter_uid and replica_set.owner_uid == adopter_uid)
     return is_same and controller.owner_uid in ("", adopter_uid)
 
 
-def _is_same(template: Json, other_template: Json) -> bool:
-    """Return whether two templates are equal, no matter whether each of them is closed."""
+def _are_equal_templates(template: Json, other_template: Json) -> bool:
+    """Return whether two templates are equal, closed or not."""
     return same_template(handover.closed_template(template),
                          handover.closed_template(other_template), "")
 

@@ -27,24 +27,21 @@ from .deployment_config import active_rollout, rollouts_of, without_rollout_anno
 class MigrationObserved(Observed):
     """The observation of a migration.
 
-    `primary` is the ReplicationController. After its deletion, `primary` is the Deployment, or the
-    ReplicaSet if there is no Deployment yet.
+    `primary` is the ReplicationController or, after its deletion, the Deployment or ReplicaSet.
     """
 
     config: DeploymentConfig | None = None
     #: The ReplicationControllers of the DeploymentConfig, newest first.
     rollouts: tuple[Controller, ...] = ()
-    #: The ReplicationController to migrate: the active rollout of the DeploymentConfig, or the
-    #: ReplicationController that the user names.
+    #: The ReplicationController to migrate. For a DeploymentConfig, it is the active rollout.
     controller: Controller | None = None
     replica_set: Controller | None = None
     deployment: Deployment | None = None
-    #: The ReplicationController as stored in the ControllerRevision, or None. The migration creates
-    #: the ControllerRevision first, and deletes it last.
+    #: The ReplicationController as stored in the ControllerRevision.
     stored: StoredController | None = None
 
     @property
-    def to_delete(self) -> tuple[Controller, ...]:
+    def controllers_to_delete(self) -> tuple[Controller, ...]:
         return tuple(filter(None, (self.config, *(self.rollouts or (self.controller,)))))
 
     @property
@@ -62,8 +59,8 @@ def find(request: Request, cluster: Cluster) -> MigrationObserved:
     revision = cluster.find(REVISION, stored_revision_name(request))
     stored = parse_stored(request, revision) if revision else None
     controllers = cluster.controllers(Kind.REPLICATION_CONTROLLER)
-    target = cluster.controllers(request.kind).get(request.name)
-    config = target if isinstance(target, DeploymentConfig) else None
+    requested_controller = cluster.controllers(request.kind).get(request.name)
+    config = requested_controller if isinstance(requested_controller, DeploymentConfig) else None
     rollouts = rollouts_of(config, cluster) if config else ()
     controller_name = stored["manifest"]["metadata"]["name"] if stored else request.name
     controller = (active_rollout(config, rollouts) if config and not stored
@@ -91,9 +88,8 @@ def stored_revision_name(request: Request) -> str:
 def parse_stored(request: Request, revision: Json) -> StoredController:
     """Return the controller stored in a ControllerRevision. Raises RolloutError if invalid.
 
-    Another client may have created the ControllerRevision, so the planner compares the stored
-    controller with the existing one. This function checks the stored hash, which the migration uses
-    in a name and in a label of the pods.
+    The stored hash is checked here, since it becomes a name and a label of the pods. The planner
+    compares the other fields with the existing controller.
     """
     stored = object_meta.stored_controller(revision)
     if stored and _may_have_stored(request, stored):
@@ -114,7 +110,7 @@ def parse_stored(request: Request, revision: Json) -> StoredController:
 
 
 def _may_have_stored(request: Request, stored: StoredController) -> bool:
-    """Return whether `stored` may come from a migration of the object that the request names."""
+    """Return whether `stored` may come from a migration of the requested controller."""
     name, template = stored["manifest"]["metadata"]["name"], stored["manifest"]["spec"]["template"]
     number = name.removeprefix(f"{request.name}-")
     has_fitting_name = (number != name and number.isdecimal()

@@ -4,19 +4,19 @@
 
 """The state table of a migration from a ReplicationController to a Deployment. No I/O.
 
-No pod is created or restarted. A Deployment adopts a ReplicaSet whose labels match the selector of
-the Deployment. If the two templates are equal except for the label pod-template-hash, the adopted
-ReplicaSet becomes the current one (FindNewReplicaSet, EqualIgnoreHash). The migration therefore
-creates such a ReplicaSet, labels the pods, and reparents them to the ReplicaSet (handover.py).
+No pod is created or restarted. A Deployment adopts a ReplicaSet whose labels match its selector. If
+their templates are equal except for the label pod-template-hash, the adopted ReplicaSet becomes the
+current one (FindNewReplicaSet, EqualIgnoreHash). The migration creates this ReplicaSet, and
+hands the pods over to it (handover.py).
 
 The first step stores the ReplicationController in a ControllerRevision, so that a later task can
-resume the migration. The last step deletes the ControllerRevision. The Deployment is paused until
-the Deployment controller has adopted the ReplicaSet and has set the annotation with its revision.
-An unpaused Deployment could create another ReplicaSet, with new pods.
+resume the migration. The Deployment stays paused until the Deployment controller has adopted the
+ReplicaSet and set its revision annotation. An unpaused Deployment could create another ReplicaSet,
+with new pods.
 
 Comments of the form `| ... |` are the rows of a table with four columns: controller; stored (the
 ControllerRevision); ReplicaSet, Deployment; and step. The rows at the end of this module belong to
-another table, about a DeploymentConfig, which is in docs/internals/migration.md.
+another table, about a DeploymentConfig (docs/internals/migration.md).
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ from .manifests import (
     delete_stored,
     deployment_of,
     has_stored_template,
-    images,
-    is_result,
+    is_created_by_migration,
     name_conflict,
     replica_set_of,
+    stored_images,
     stored_revision,
 )
 from .observed import MigrationObserved, stored_revision_name
@@ -77,7 +77,7 @@ def plan(request: Request, observed: MigrationObserved) -> Decision:
         return _begin(request, observed)
     # | any | yes | another ReplicaSet or Deployment with these names | error |
     for existing in (observed.replica_set, observed.deployment):
-        if existing and not is_result(request, existing, observed, stored):
+        if existing and not is_created_by_migration(request, existing, observed, stored):
             raise name_conflict(request, existing)
     if primary:
         return _with_controller(request, primary, observed, stored)
@@ -119,12 +119,12 @@ def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
     for existing in filter(None, (observed.deployment, observed.replica_set)):
         raise name_conflict(request, existing)
     # | yes | - | finalizers would delay the deletions of the migration | error |
-    refuse_finalizers(request, *observed.to_delete)
+    refuse_finalizers(request, *observed.controllers_to_delete)
 
 
 def _begin(request: Request, observed: MigrationObserved) -> Decision:
     # | yes | - | - | store the controller |
-    # _refuse_to_begin or _pause_config has raised an error if there is no controller.
+    # Without a controller, _refuse_to_begin or _pause_config has raised an error.
     primary = t.cast(Controller, observed.controller)
     manifest = stored_revision(request, primary, observed.config)
     return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest), after=primary.images)
@@ -160,7 +160,7 @@ def _with_controller(request: Request, primary: Controller, observed: MigrationO
     if not handover.is_closed(primary):
         # | open | yes | closed, and finalizers would delay the deletions | error |
         if not primary.is_deleting:
-            refuse_finalizers(request, *observed.to_delete)
+            refuse_finalizers(request, *observed.controllers_to_delete)
         return handover.close(primary, {})
     return _hand_over(primary, replica_set, observed, stored)
 
@@ -169,8 +169,8 @@ def _without_replica_set(request: Request, primary: Controller, observed: Migrat
                          stored: StoredController) -> Decision:
     """Return the decision while the ReplicationController exists, but not the ReplicaSet."""
     # | yes | another state | - | delete the stored controller, and store it again |
-    # A closed controller is not stored again: it was closed after the ReplicaSet was created, which
-    # another client must have deleted since.
+    # A closed controller is not stored again: its ReplicaSet was created, and another client has
+    # deleted it.
     if (not handover.is_closed(primary)
             and stored_revision(request, primary, observed.config)["data"] != stored):
         return delete_stored(request, "the controller has changed", is_last=False)
@@ -187,7 +187,6 @@ def _without_replica_set(request: Request, primary: Controller, observed: Migrat
 
 def _hand_over(primary: Controller, replica_set: Controller, observed: MigrationObserved,
                stored: StoredController) -> Decision:
-    """Return the decision after the ReplicationController was closed, until it is deleted."""
     # | being deleted, no pods | yes | open | wait |
     if primary.is_deleting and not primary.current and not handover.is_closed(replica_set):
         return wait_for_deletion(primary)
@@ -215,12 +214,12 @@ def _refuse_another_template(request: Request, primary: Controller,
 
 def _create_replica_set(request: Request, stored: StoredController) -> Step:
     manifest = replica_set_of(request, stored)
-    return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest), after=images(stored))
+    return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest),
+                after=stored_images(stored))
 
 
 def _become_deployment(request: Request, observed: MigrationObserved, replica_set: Controller,
                        stored: StoredController) -> Decision:
-    """Return the decision after the deletion of the ReplicationController, up to the end."""
     # | deleted | yes | the ReplicaSet, or the Deployment, is being deleted | wait, or error |
     if observed.deployment:
         refuse_deleting(request, observed.deployment)
@@ -237,7 +236,7 @@ def _become_deployment(request: Request, observed: MigrationObserved, replica_se
     deployment = observed.deployment
     if deployment is None:
         return Step(Action.CREATE, request.name, Create(deployment_of(request, observed, stored)),
-                    after=images(stored))
+                    after=stored_images(stored))
     if replica_set.owner_uid != deployment.uid or not revision_of(replica_set):
         return Wait(f"the Deployment {deployment.name} has adopted the ReplicaSet "
                     f"{replica_set.name}", is_condition=True)
@@ -258,8 +257,7 @@ def _become_deployment(request: Request, observed: MigrationObserved, replica_se
 
 def _open(observed: MigrationObserved, replica_set: Controller,
           stored: StoredController) -> Decision:
-    """Return the step that opens the ReplicaSet, or a wait until the status counts all pods."""
-    # Ignore pods with neither an owner nor the label: a deletion with --cascade=orphan leaves them.
+    # Ignore pods with neither owner nor label, which a deletion with --cascade=orphan leaves.
     labels = {object_meta.HASH_LABEL: stored["hash"]}
     pods = (observed.pods
             and tuple(pod for pod in observed.pods
@@ -290,7 +288,6 @@ def _refuse_rollouts(request: Request, observed: MigrationObserved,
 
 def _refuse_unclear_rollout(request: Request, observed: MigrationObserved,
                             config: DeploymentConfig) -> None:
-    """Raise RolloutError if no rollout is complete, or if another rollout requests pods, too."""
     rollout = active_rollout(config, observed.rollouts)
     # | yes | - | no rollout is complete | error |
     if rollout is None:
@@ -311,10 +308,7 @@ def _refuse_unclear_rollout(request: Request, observed: MigrationObserved,
 
 def _pause_config(request: Request, observed: MigrationObserved,
                   config: DeploymentConfig) -> Decision | None:
-    """Return the next decision until the DeploymentConfig is paused and no rollout is in progress.
-
-    Returns None once this is the case, and while the DeploymentConfig is being deleted.
-    """
+    """Return the next decision; None once the DeploymentConfig is paused or being deleted."""
     if config.is_deleting:
         # | being deleted | - | any | error |
         if observed.stored is None:
@@ -346,10 +340,6 @@ def _pause_config(request: Request, observed: MigrationObserved,
 
 def _delete_config(request: Request, observed: MigrationObserved,
                    config: DeploymentConfig) -> Decision:
-    """Return the next deletion, or a wait before it. Raises RolloutError.
-
-    The ReplicationControllers are deleted first, and the DeploymentConfig last.
-    """
     for rollout in observed.rollouts:
         # | paused | yes | a rollout requests pods | error |
         if rollout.replicas:

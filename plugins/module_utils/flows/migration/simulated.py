@@ -4,9 +4,7 @@
 
 """The simulated objects of a migration, for check mode.
 
-Objects are read from the real cluster on first use. The final status, which the controllers would
-report in the end, is set at once by a creation, a deletion or a handover, and otherwise by
-settle().
+Creations, deletions and handovers set the final status at once. After a patch, settle() sets it.
 """
 
 from __future__ import annotations
@@ -26,11 +24,9 @@ from ..simulated import after_deletion
 
 
 class SimulatedMigration(Model):
-    """The simulated ReplicationControllers, their pods, and the objects that replace them.
+    """The simulated objects of a migration, read from the real cluster on first use.
 
-    find: returns an object of the real cluster by kind and name. pods: returns the live pods of the
-    real cluster that a selector matches. configs: the DeploymentConfigs of the namespace, or None
-    if the user names a ReplicationController.
+    configs is None if the user names a ReplicationController.
     """
 
     def __init__(self, controllers: t.Iterable[Json], find: t.Callable[[str, str], Json | None],
@@ -38,11 +34,11 @@ class SimulatedMigration(Model):
                  configs: t.Iterable[Json] | None = None) -> None:
         self._real_find, self._real_pods = find, pods
         self._kind = Kind.REPLICATION_CONTROLLER if configs is None else Kind.DEPLOYMENT_CONFIG
-        listed = {Kind.REPLICATION_CONTROLLER: controllers,
-                  Kind.DEPLOYMENT_CONFIG: configs or ()}
+        items_by_kind = {Kind.REPLICATION_CONTROLLER: controllers,
+                         Kind.DEPLOYMENT_CONFIG: configs or ()}
         self._items: dict[tuple[str, str], Json | None] = {
             (kind, item["metadata"]["name"]): item
-            for kind, items in listed.items() for item in items}
+            for kind, items in items_by_kind.items() for item in items}
         self._pods: tuple[Pod, ...] | None = None
 
     def controllers(self, kind: Kind | None = None) -> dict[str, Controller]:
@@ -87,8 +83,8 @@ class SimulatedMigration(Model):
         elif item is None:
             return False
         elif isinstance(write, Delete):
-            remaining = after_deletion(item)
-            self._items[key] = remaining and self._settled(write.kind, remaining)
+            remaining_item = after_deletion(item)
+            self._items[key] = remaining_item and self._settled(write.kind, remaining_item)
         else:
             try:
                 self._items[key] = apply_patch(item, write)
@@ -106,17 +102,16 @@ class SimulatedMigration(Model):
         if kind == Kind.DEPLOYMENT:
             for (item_kind, name), replica_set in list(self._items.items()):
                 if item_kind == Kind.REPLICA_SET and replica_set:
-                    self._items[item_kind, name] = _adopted(replica_set, item)
+                    self._items[item_kind, name] = _adopted_replica_set(replica_set, item)
             counts = ("replicas", "readyReplicas", "availableReplicas", "updatedReplicas")
             return {**item, "spec": {"strategy": {"type": "RollingUpdate"}, **item["spec"]},
                     "status": {**status, **dict.fromkeys(counts, item["spec"].get("replicas", 0))}}
         return item
 
     def _counts(self, controller: Controller) -> Json:
-        """Return the counts in the final status of a controller.
+        """Return the counts in the final status.
 
-        No pod is created from a closed template, so the existing pods are counted. With any other
-        template, all requested pods count as available.
+        No pod is created from a closed template, so only existing pods count.
         """
         count = controller.replicas
         is_replica_set = controller.kind is Kind.REPLICA_SET
@@ -129,7 +124,7 @@ def _with_changes(labels: Json, changes: t.Mapping[str, str | None]) -> Json:
     return {key: value for key, value in {**labels, **changes}.items() if value is not None}
 
 
-def _adopted(replica_set: Json, deployment: Json) -> Json:
+def _adopted_replica_set(replica_set: Json, deployment: Json) -> Json:
     metadata = replica_set["metadata"]
     name, uid = (deployment["metadata"][field] for field in ("name", "uid"))
     if metadata.get("ownerReferences"):

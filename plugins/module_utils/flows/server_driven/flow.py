@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The common part of the flows in which the controller manager replaces the pods.
+"""The common part of the flows of Deployments, StatefulSets and DaemonSets.
 
-These are the flows of Deployments, StatefulSets and DaemonSets. I/O only through Cluster.
+I/O only through Cluster.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
     # Defined by each kind
 
     def status_of_pods(self, observed: ObservedT, direction: str | None) -> RolloutStatus:
-        """Return a status with survivor, old, new, grows, shrinks, holders and progress.
-
-        status() sets the other fields.
-        """
+        """Return a status with survivor, old, new, grows, shrinks, holders and progress."""
         raise NotImplementedError
 
     def with_details(self, request: Request, observed: ObservedT, desired: Json | None,
@@ -51,7 +48,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
         return observed
 
     def own_warnings(self, request: Request, observed: ObservedT) -> list[str]:
-        """Return the warnings that only this kind has, before the first write of an update."""
+        """Return the warnings of only this kind before the first write of an update."""
         return []
 
     # Common to all kinds
@@ -105,7 +102,8 @@ class ServerDrivenFlow(Flow[ObservedT]):
         observed = t.cast(ObservedT, memory.observed)  # set by observe() of this flow
         if observed.primary is None or observed.in_progress:
             return []
-        return [*self.own_warnings(request, observed), *recorded.history_warnings(observed.primary)]
+        return [*self.own_warnings(request, observed),
+                *recorded.history_limit_warnings(observed.primary)]
 
     def match(self, request: Request, observed: ObservedT, desired: Json | None) -> Match:
         """Return how the current template matches the request."""

@@ -5,7 +5,7 @@
 """The state table of server-driven updates: Deployments, StatefulSets and DaemonSets. No I/O.
 
 One patch begins an update: it writes the template, the record (recorded.py) and the settings
-(rules.py). The planner keeps no state between two calls.
+(rules.py).
 
 Comments of the form `| ... |` are the rows of the table in docs/concepts/server-driven.md. A row
 applies only if no earlier row applies. A kind overrides some of the rows.
@@ -41,22 +41,21 @@ class Planner(Rules[ObservedT]):
 
     def _roll_forward(self) -> Decision:
         desired, record = self.observed.desired or {}, self.observed.record
-        has_template = self.match(desired).is_result
-        if record is None or not (self.observed.is_proven or has_template):
-            return self._start(desired, has_template=has_template)
-        if not has_template:
+        has_desired_template = self.match(desired).is_result
+        if record is None or not (self.observed.is_proven or has_desired_template):
+            return self._decide_without_update(desired, has_desired_template=has_desired_template)
+        if not has_desired_template:
             return self.decide_on_other_update(desired, record)
         return self._resume(record)
 
-    def _start(self, desired: Json, *, has_template: bool) -> Decision:
-        """Return the decision if no update is in progress."""
+    def _decide_without_update(self, desired: Json, *, has_desired_template: bool) -> Decision:
         request, observed, primary = self.request, self.observed, self.primary
         # | none | all requested pods have the desired template | done, unchanged |
-        if has_template and observed.is_rolled_out:
+        if has_desired_template and observed.is_rolled_out:
             return Done(recorded.unchanged_message(request, primary, observed.present_number))
         self.refuse_paused()
         # | none | it has the desired template, and the server replaces its pods | wait |
-        if has_template and self.is_replacing:
+        if has_desired_template and self.does_server_replace_pods:
             wait = self.progress()
             # | none | the same, and `wait: false` | done, unchanged |
             return (dataclasses.replace(wait, is_idle=True) if request.waits
@@ -94,12 +93,12 @@ class Planner(Rules[ObservedT]):
         if record is None and observed.is_stuck:
             return self.begin(primary.template, Rollout.ROLLING_BACK)
         # | any | `rolled_back`, any client has begun an update | **update**: previous template |
-        # This includes an update that the cluster finished after its task was killed.
+        # The cluster may have finished the update after its task was killed.
         if observed.before and (observed.is_rolling or record):
             return self.begin(observed.before.template, Rollout.ROLLING_BACK)
         # | any | `rolled_back`, and the previous template no longer exists | error |
         if observed.is_irreversible and (observed.is_proven or observed.is_rolling):
-            raise self.template_lost()
+            raise self.lost_template_error()
         # | none | `rolled_back`, and it is done | done, unchanged |
         if self.is_rolled_back:
             # | none | `rolled_back` is done, but old pods exist | **update**: the record |
@@ -121,35 +120,37 @@ class Planner(Rules[ObservedT]):
         settings = self.settings.of_update(desired)
         is_rollback, images = outcome == Rollout.ROLLING_BACK, images_of(desired)
         # The record of a rollback keeps the fingerprint of the update that is rolled back. Without
-        # a record, another client began that update. The new record then gets the fingerprint of a
-        # plain state=rolled_back, even if the task has to_revision=previous.
-        requested = request.rollback_request().fingerprint if is_rollback else request.fingerprint
-        fingerprint = observed.record.request if is_rollback and observed.record else requested
+        # a record of that update, it gets the fingerprint of a plain state=rolled_back, even with
+        # to_revision=previous.
+        requested_fingerprint = (request.rollback_request().fingerprint if is_rollback
+                                 else request.fingerprint)
+        fingerprint = (observed.record.request if is_rollback and observed.record
+                       else requested_fingerprint)
         if step := self.preparation(desired, fingerprint):
             return step
         record = Rollout(outcome, primary.images, images, observed.now,
                          self.predecessor(desired, is_rolling_back=is_rollback),
                          observed.newest_number,
                          *recorded.changed_fields(self.settings.baseline, settings),
-                         fingerprint, self.digest_at_begin(desired), request.to_revision)
+                         fingerprint, self.initial_digest(desired), request.to_revision)
         self.refuse_without_room(record, desired)
         write = recorded.patch(primary, record.text, settings, desired)
         return Step(Action.UPDATE, primary.name, write, before=primary.images, after=images)
 
     def _resume(self, record: Rollout) -> Decision:
-        """Return the decision while an update to the current template is in progress."""
         if self.is_behind:
             return self.progress()
         primary, settings = self.primary, self.settings.of_update()
         original, overrides = recorded.changed_fields(self.settings.baseline, settings)
-        current = dataclasses.replace(record, original=original, overrides=overrides,
-                                      template=recorded.digest(primary), paused=None)
+        current_record = dataclasses.replace(record, original=original, overrides=overrides,
+                                             template=recorded.digest(primary), paused=None)
         # | updating, rolling back | the settings differ from the requested ones | **pace** |
         if settings != primary.settings:
-            return Step(Action.PACE, primary.name, recorded.patch(primary, current.text, settings),
+            return Step(Action.PACE, primary.name,
+                        recorded.patch(primary, current_record.text, settings),
                         before=self.settings.describe(primary.settings),
                         after=self.settings.describe(settings))
-        decision = self.proceed(current) or self._end(record)
+        decision = self.proceed(current_record) or self._end(record)
         # | updating, rolling back | `wait: false`, and the server replaces the pods | done |
         if isinstance(decision, Wait) and not self.request.waits:
             return Done(f"the update of {primary.name} is already in progress: {decision.until}")
@@ -160,13 +161,15 @@ class Planner(Rules[ObservedT]):
         request, observed, primary = self.request, self.observed, self.primary
         is_rollback = record.is_rolling_back or record.to_revision is not None
         outcome = "rolled_back" if is_rollback else "updated"
-        final: Json = {"outcome": outcome, "from": record.before, "to": primary.images,
-                       **observed.stamp}
+        final_record: Json = {"outcome": outcome, "from": record.before, "to": primary.images,
+                              **observed.stamp}
         if is_rollback:
-            final |= recorded.rollback_fields(request, primary, record, observed.present_number)
+            final_record |= recorded.rollback_fields(
+                request, primary, record, observed.present_number)
         else:
-            final["request"] = provenance.record_entry(record.request, primary, request.label_key)
-        write = recorded.patch(primary, identity.canonical(final), self.settings.baseline)
+            final_record["request"] = provenance.record_entry(
+                record.request, primary, request.label_key)
+        write = recorded.patch(primary, identity.canonical(final_record), self.settings.baseline)
         return Step(Action.ANNOTATE, primary.name, write, before=record.outcome, after=outcome,
                     is_last=True, is_end=True,
                     warning=self.settings.warning_at_end)
@@ -196,11 +199,10 @@ def plan(planner: type[Planner[ObservedT]], request: Request, observed: Observed
 
 
 def resolved(request: Request, observed: ServerDrivenObserved, primary: ServerDriven) -> Request:
-    """Return the request with `revision` set to the template of the revision `to_revision`.
+    """Return the request with `revision` set to the template of `to_revision`.
 
-    If to_revision=previous means to roll back the update in progress, the request is returned
-    unchanged. Raises RolloutError if no revision has the number, or if revisions with different
-    templates share the number.
+    The request is unchanged if to_revision=previous means the rollback of the update in progress.
+    Raises RolloutError if no template, or more than one, has the revision number.
     """
     if request.is_previous:
         number = previous.requested_number(request, primary, observed.history, observed.record,

@@ -5,8 +5,8 @@
 """The record of a server-driven update, and the patches that write record and settings. No I/O.
 
 Every patch tests metadata.generation and the record (the annotation LAST_ROLLOUT), so it fails if
-another client has changed the spec or begun another update. It does not test the template, because
-the API server can return an equal template in another form.
+another client has changed the spec or begun another update. It cannot test the template, which the
+API server may return in another form.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from ...model.steps import Patch, annotation, put, test
 from ...model.template import without_label
 from .. import provenance, refusals
 
-#: The bytes by which a record can grow during an update.
-_GROWTH = 512
-#: The bytes of the annotations that the Deployment controller adds to a ReplicaSet: revision,
-#: desired-replicas and max-replicas.
+#: By how many bytes a record can grow during an update.
+_RECORD_GROWTH_BYTES = 512
+#: The bytes that the Deployment controller adds to the annotations of a ReplicaSet.
 _REPLICA_SET_BYTES = 150
 
 
@@ -45,14 +44,14 @@ def unchanged_message(request: Request, primary: ServerDriven, present_number: i
 
 
 def digest(primary: ServerDriven, template: Json | None = None) -> str:
-    """Return the hash of a template (by default, the current one) for the record."""
+    """Return the hash of a template (by default, the current one)."""
     return identity.digest(without_label(primary.template if template is None else template,
                                          primary.kind.server_label))
 
 
 def rollback_fields(request: Request, primary: ServerDriven, record: Rollout,
                     present_number: int | None) -> Json:
-    """Return fields for the final record, by which later tasks see that the rollback has ended."""
+    """Return the fields of the final record of a rollback."""
     fields: Json = {"template": digest(primary),
                     **({"to_revision": record.to_revision} if record.to_revision else {}),
                     **({"revision": present_number} if present_number else {})}
@@ -64,22 +63,22 @@ def rollback_fields(request: Request, primary: ServerDriven, record: Rollout,
 
 def refuse_without_room(request: Request, primary: ServerDriven, record: Rollout,
                         replica_set_annotations: t.Mapping[str, str]) -> None:
-    """Raise RolloutError if the annotations would be too large with the record.
+    """Raise RolloutError if the record would make the annotations too large.
 
-    The Deployment controller copies the annotations of a Deployment to its ReplicaSet. It can
-    neither create nor scale a ReplicaSet whose annotations exceed the limit.
+    The Deployment controller copies them to its ReplicaSet. It cannot scale a ReplicaSet with too
+    large annotations.
     """
-    growth = 0 if record.is_rolling_back else _GROWTH
+    growth = 0 if record.is_rolling_back else _RECORD_GROWTH_BYTES
     annotations = {**primary.annotations, object_meta.LAST_ROLLOUT: record.text}
     refusals.refuse_without_room(request, primary, annotations, growth)
-    # The Deployment controller copies neither its own annotations nor the one that kubectl apply
-    # writes (annotationsToSkip in pkg/controller/deployment/util).
+    # The Deployment controller copies neither its own annotations nor the annotation of kubectl
+    # apply (annotationsToSkip in pkg/controller/deployment/util).
     own_prefix = object_meta.REVISION.removesuffix("revision")
-    last_applied = object_meta.NOT_COPIED[-1]
-    copies = {key: text for key, text in annotations.items()
-              if not key.startswith(own_prefix) and key != last_applied}
-    copies = {**replica_set_annotations, **copies}
-    refusals.refuse_without_room(request, primary, copies, growth + _REPLICA_SET_BYTES,
+    last_applied_key = object_meta.NOT_COPIED[-1]
+    copied_annotations = {key: text for key, text in annotations.items()
+                          if not key.startswith(own_prefix) and key != last_applied_key}
+    copied_annotations = {**replica_set_annotations, **copied_annotations}
+    refusals.refuse_without_room(request, primary, copied_annotations, growth + _REPLICA_SET_BYTES,
                                  "the Deployment controller copies them to its ReplicaSet, and "
                                  "adds some of its own")
 
@@ -87,17 +86,16 @@ def refuse_without_room(request: Request, primary: ServerDriven, record: Rollout
 def baseline_settings(request: Request, primary: ServerDriven, record: Rollout | None) -> Json:
     """Return the settings to restore at the end of the update.
 
-    These are the settings before the update, with the changes that other clients have made since.
     record: None without an update, or if the record is not to be trusted.
     """
     settings = dict(primary.settings)
     originals, overrides = (record.original, record.overrides) if record else ({}, {})
     for field, override in overrides.items():
         original = originals.get(field)
-        restored = _restored_value(settings[field], override, original)
-        if restored != settings[field]:
-            # The parts may not fit together, since some numbers are valid only with OnDelete.
-            settings[field] = restored if are_settings({field: restored}) else original
+        restored_value = _restored_value(settings[field], override, original)
+        if restored_value != settings[field]:
+            # The parts may not fit together: some numbers are valid only with OnDelete.
+            settings[field] = restored_value if are_settings({field: restored_value}) else original
     if request.min_ready_seconds is not None:
         settings["minReadySeconds"] = request.min_ready_seconds or None
     return settings
@@ -106,9 +104,8 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
 def _restored_value(current: t.Any, override: t.Any, original: t.Any) -> t.Any:
     """Return the original value or, if another client has changed the field, the current value.
 
-    override: the value that the update has set. In a strategy, `type` and `partition` are each
-    restored on their own. The other fields are restored together, since maxSurge and maxUnavailable
-    depend on each other.
+    override: the value that the update has set. maxSurge and maxUnavailable depend on each other,
+    so they are restored together.
     """
     if are_equal(current, override):
         return original
@@ -122,22 +119,22 @@ def _restored_value(current: t.Any, override: t.Any, original: t.Any) -> t.Any:
     return {field: value for field, value in parts.items() if value is not None}
 
 
-#: Keys of updateStrategy or strategy.
+#: Keys of updateStrategy or strategy that are restored on their own.
 _INDEPENDENT_KEYS = frozenset({"type", "partition"})
 
 
-def with_history(settings: Json) -> Json:
+def with_nonzero_history_limit(settings: Json) -> Json:
     """Return the settings with a revisionHistoryLimit of at least 1.
 
-    With a limit of 0, the controller manager deletes the old template together with its last pod.
+    With 0, the controller manager deletes the old template together with its last pod.
     """
     if settings["revisionHistoryLimit"] != 0:
         return settings
     return {**settings, "revisionHistoryLimit": 1}
 
 
-def history_warnings(primary: ServerDriven) -> list[str]:
-    """Return the warning that with_history() changes the limit, or []."""
+def history_limit_warnings(primary: ServerDriven) -> list[str]:
+    """Return the warning that the update raises the history limit, or []."""
     if primary.settings["revisionHistoryLimit"] != 0:
         return []
     return [f"revisionHistoryLimit of {primary.kind} {primary.name} is 0: this update sets 1, so "
@@ -146,9 +143,9 @@ def history_warnings(primary: ServerDriven) -> list[str]:
 
 
 def changed_fields(baseline: Json, settings: Json) -> tuple[Json, Json]:
-    """Return two dicts with the fields that an update changes: baseline and new values.
+    """Return two dicts with the changed fields: baseline values and new values.
 
-    Only the new values may contain `paused`, since the end of an update never restores a pause.
+    The end of an update restores no pause, so only the new values may contain `paused`.
     """
     fields = [field for field, value in baseline.items() if value != settings[field]
               and field != "paused"]
@@ -159,7 +156,7 @@ def changed_fields(baseline: Json, settings: Json) -> tuple[Json, Json]:
 
 def patch(primary: ServerDriven, record: str, settings: Json,
           template: Json | None = None) -> Patch:
-    """Return the patch that writes the record and the settings, and the template if given."""
+    """Return the patch that writes the record, the settings and any new template."""
     operations = [test("/metadata/uid", primary.uid),
                   test("/metadata/generation", primary.generation)]
     if primary.annotations:

@@ -24,11 +24,7 @@ ObservedT = t.TypeVar("ObservedT", bound=ServerDrivenObserved)
 
 
 class Settings(t.Generic[ObservedT]):
-    """The fields of spec that control how the controller manager replaces pods, such as maxSurge.
-
-    An update changes some of them, and restores them at its end. The methods take and return the
-    fields as a dict, such as {"minReadySeconds": 10, ...}.
-    """
+    """The fields of spec that control how pods are replaced, such as maxSurge."""
 
     def __init__(self, request: Request, observed: ObservedT, primary: ServerDriven) -> None:
         self.request, self.observed, self.primary = request, observed, primary
@@ -49,23 +45,22 @@ class Settings(t.Generic[ObservedT]):
     def of_update(self, desired: Json | None = None) -> Json:
         """Return the settings that the update needs from now on.
 
-        Raises RolloutError if no pod may be replaced. desired: the template to set; None if the
-        controller already has it.
+        desired: the template to set; None if the controller already has it.
         """
         raise NotImplementedError
 
     def describe(self, settings: Json) -> str:
-        """Return a short text about the settings for a progress line, such as "paused"."""
+        """Return a short text about the settings, such as "paused"."""
         raise NotImplementedError
 
     @property
     def warning_at_end(self) -> str:
-        """The warning that the end of the update does not restore some settings, or ""."""
+        """The warning that the end of the update leaves some settings changed, or ""."""
         return ""
 
 
 class Rules(t.Generic[ObservedT]):
-    """The facts that the state table needs about a controller. Each kind has a subclass."""
+    """The facts that the state table needs about a controller."""
 
     settings_type: type[Settings[ObservedT]]
 
@@ -76,35 +71,32 @@ class Rules(t.Generic[ObservedT]):
     # Without a default
 
     def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
-        """Return the name of the ReplicaSet or ControllerRevision with the template to replace."""
+        """Return the name of the ReplicaSet or ControllerRevision to replace."""
         raise NotImplementedError
 
     def proceed(self, record: Rollout) -> Decision | None:
-        """Return the next decision before the end of the update; None if all pods are new.
-
-        record: the record for a patch of the controller.
-        """
+        """Return the next decision before the end of the update; None if all pods are new."""
         raise NotImplementedError
 
     def progress(self) -> Wait:
-        """Return a wait whose text has numbers of pods, such as "web 2/3 updated, 1 available"."""
+        """Return a wait with numbers of pods, such as "web 2/3 updated, 1 available"."""
         raise NotImplementedError
 
     @property
     def progress_text(self) -> str:
-        """The progress of the update for an error message, such as "2 of 3 pods have it"."""
+        """The progress for an error message, such as "2 of 3 pods have it"."""
         raise NotImplementedError
 
     # With a default
 
     @property
     def is_behind(self) -> bool:
-        """Whether the status is older than the last change of the spec."""
+        """Whether the status is older than the spec."""
         return False
 
     @property
     def may_begin(self) -> bool:
-        """Whether an update may begin: the controller manager has observed the current template."""
+        """Whether the controller manager has observed the template, so an update may begin."""
         return self.primary.is_observed
 
     @property
@@ -114,16 +106,13 @@ class Rules(t.Generic[ObservedT]):
         return last.get("outcome") == "rolled_back" and last.get("template") == template
 
     @property
-    def is_replacing(self) -> bool:
+    def does_server_replace_pods(self) -> bool:
         """Whether the controller manager replaces all old pods by itself."""
         return True
 
     def match(self, desired: Json) -> Match:
-        """Return how the current template matches the request.
-
-        A restart needs no confirmation by a dry run: is_recorded compares the template with the
-        hash in the record.
-        """
+        """Return how the current template matches the request."""
+        # A restart needs no dry run, since is_recorded compares hashes.
         return provenance.match(self.request, self.primary.template, desired,
                                 is_recorded=self.is_recorded,
                                 is_confirmed=(self.observed.is_confirmed
@@ -131,7 +120,7 @@ class Rules(t.Generic[ObservedT]):
 
     @property
     def is_recorded(self) -> bool:
-        """Whether the current template is the result of the request, according to the record."""
+        """Whether the record says that the current template is the result of the request."""
         record = self.observed.record
         if record is None:
             return provenance.has_ended(self.request, self.primary)
@@ -139,22 +128,19 @@ class Rules(t.Generic[ObservedT]):
                 and self.has_recorded_template(record))
 
     def has_recorded_template(self, record: Rollout) -> bool:
-        """Return whether the hash of the current template is the hash in the record.
+        """Return whether the current template has the hash in the record.
 
-        By default, the hashes are compared only for a restart.
+        By default, only a restart compares hashes.
         """
         return (not self.request.state.restarts
                 or record.template == recorded.digest(self.primary))
 
     def has_task_template(self, record: Rollout) -> bool:
-        """Return whether the task that began the update has set the current template.
-
-        By default, only the images are compared.
-        """
+        """Return whether the task that began the update has set the current template."""
         return self.primary.images == record.after
 
     def refuse(self) -> None:
-        """Raise RolloutError if the controller is being deleted, or if it has an owner."""
+        """Raise RolloutError if the controller has an owner or is being deleted."""
         refusals.refuse_owned(self.request, self.primary, self.observed.desired)
         refusals.refuse_deleting(self.request, self.primary)
 
@@ -162,17 +148,17 @@ class Rules(t.Generic[ObservedT]):
         """Raise RolloutError if another client has paused the controller."""
 
     def refuse_without_room(self, record: Rollout, desired: Json) -> None:
-        """Raise RolloutError if the annotations would be too large with the record."""
+        """Raise RolloutError if the record would make the annotations too large."""
 
     def preparation(self, desired: Json, fingerprint: str) -> Step | None:
-        """Return a step that must come before the first patch of an update, or None."""
+        """Return a step that must precede the first patch of an update, or None."""
         return None
 
-    def digest_at_begin(self, desired: Json) -> str:
-        """Return the hash of the desired template for the first record of an update."""
+    def initial_digest(self, desired: Json) -> str:
+        """Return the hash of the desired template for the first record."""
         return recorded.digest(self.primary, desired)
 
-    def template_lost(self) -> RolloutError:
-        """Return the error for a rollback to a template that no longer exists."""
+    def lost_template_error(self) -> RolloutError:
+        """Return the error for a rollback to a lost template."""
         is_paused = bool(self.observed.rollout and self.observed.rollout.paused is not None)
         return refusals.template_lost(self.request, is_paused, self.observed.newest_other)

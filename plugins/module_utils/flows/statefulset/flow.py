@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The flow of StatefulSets: permissions, pods, and the warnings before an update.
-
-I/O only through Cluster.
-"""
+"""The flow of StatefulSets: permissions, pods and warnings. I/O only through Cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from ...model.kinds import Kind
 from ...model.observed import Controller, own_pods
 from ...model.request import Request
 from ...model.server_driven import StatefulSet, pod_ordinal
-from ..controller_revisions.flow import HISTORY, RevisionsFlow, readiness_warnings
+from ..controller_revisions.flow import HISTORY_RULE, RevisionsFlow, readiness_warnings
 from ..flow import Cluster, Memory, Model, RealCluster, Rule, own_live_pods
 from .observed import StatefulSetObserved, StatefulSetPod, find
 from .planner import StatefulSetPlanner
@@ -33,10 +30,10 @@ class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
         rule = ("apps", "statefulsets", ("get", "list", "watch", "patch"))
         if not (request.state.undoes or request.rolls_back):
             return (rule,)
-        return (rule, HISTORY, ("", "pods", ("list", "watch", "delete")))
+        return (rule, HISTORY_RULE, ("", "pods", ("list", "watch", "delete")))
 
-    def find_in(self, primary: Controller | None,
-                revisions: t.Iterable[Json] = ()) -> StatefulSetObserved:
+    def observation_of(self, primary: Controller | None,
+                       revisions: t.Iterable[Json] = ()) -> StatefulSetObserved:
         return find(primary, revisions)
 
     def needs_history(self, request: Request, observed: StatefulSetObserved, desired: Json | None,
@@ -45,7 +42,6 @@ class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
 
     def with_pods(self, request: Request, observed: StatefulSetObserved, cluster: Cluster,
                   memory: Memory) -> StatefulSetObserved:
-        """Return the observation. During a rollback, it has the pods that the task may delete."""
         primary = observed.primary
         if primary is None or not primary.is_observed:
             return observed
@@ -105,7 +101,7 @@ def _specs_by_name(claims: t.Iterable[Json]) -> dict[str, Json]:
 
 
 def _contains(stored: t.Any, requested: t.Any) -> bool:
-    """Return whether the stored value has all requested fields. The API server adds defaults."""
+    """Return whether the stored value has all requested fields, besides defaults."""
     if isinstance(stored, dict) and isinstance(requested, dict):
         return all(_contains(stored.get(key), value) for key, value in requested.items())
     return bool(stored == requested)

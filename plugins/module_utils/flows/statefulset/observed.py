@@ -5,7 +5,7 @@
 """A StatefulSet and its history, and the evidence for the record of an update. No I/O.
 
 A user who may only annotate the object can forge the record (object_meta.Rollout). Each claim of
-the record therefore needs evidence:
+the record needs evidence:
 
 | claim | evidence |
 |---|---|
@@ -15,9 +15,9 @@ the record therefore needs evidence:
 | the previous template | the status names it; or the record does, and no third revision is newer |
 | the previous updateStrategy | the update has set the present one; maxUnavailable never increases |
 
-A forged record can still have two effects. At its end, the next task may set another partition,
-OnDelete, or a revisionHistoryLimit of 0 instead of 1. And state=rolled_back may roll back an update
-that has ended, since the record looks like that of a killed task.
+A forged record can still have two effects. The next task may finally set another partition,
+OnDelete, or a revisionHistoryLimit of 0. And state=rolled_back may roll back an update that has
+ended.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class StatefulSetPod(t.NamedTuple):
     name: str
     uid: str
     resource_version: str
-    #: The name of the ControllerRevision from which the pod was created.
+    #: The ControllerRevision of the pod.
     revision: str
     is_ready: bool
     is_terminating: bool
@@ -73,7 +73,7 @@ class StatefulSetObserved(RevisionsObserved):
     primary: StatefulSet | None
     #: Lowest ordinal first; () before the pods are listed.
     troubled_pods: tuple[StatefulSetPod, ...] = ()
-    #: The ordinals of the live pods; None before the pods are listed.
+    #: None before the pods are listed.
     live_ordinals: frozenset[int] | None = None
 
     @property
@@ -88,8 +88,8 @@ class StatefulSetObserved(RevisionsObserved):
         if record is None or primary is None:
             return False
         size = max(1, primary.replicas)
-        before = mapping(record.original, "updateStrategy", "rollingUpdate")
-        return (max_unavailable_pods(before, size)
+        recorded_numbers = mapping(record.original, "updateStrategy", "rollingUpdate")
+        return (max_unavailable_pods(recorded_numbers, size)
                 > max_unavailable_pods(primary.rolling_update, size))
 
     @property
@@ -106,15 +106,16 @@ class StatefulSetObserved(RevisionsObserved):
         other_revisions = self.other_revisions
         if self.record and other_revisions and other_revisions[0].name == self.record.previous_name:
             return other_revisions[0]
-        current = self.primary.current_revision if self.primary and self.is_rolling else None
-        return next((revision for revision in other_revisions if revision.name == current), None)
+        current_name = self.primary.current_revision if self.primary and self.is_rolling else None
+        return next((revision for revision in other_revisions if revision.name == current_name),
+                    None)
 
     @property
     def contested(self) -> tuple[Revision, ...]:
-        """The recorded and the newest other revision, if it is unclear which is `before`; else ().
+        """The recorded and the newest other revision, if either may be `before`.
 
-        It is unclear if another client has changed the template during the update, and no pod has
-        the previous template: the status then does not name the previous revision.
+        The status does not name `before` if another client has changed the template during the
+        update, and no pod has the previous template.
         """
         recorded = self.recorded_revision
         is_contested = recorded and self.is_proven and not self.before
@@ -122,7 +123,7 @@ class StatefulSetObserved(RevisionsObserved):
 
     @property
     def stuck_pods(self) -> tuple[StatefulSetPod, ...]:
-        """The unready pods with another template than the current one.
+        """The unready pods without the current template.
 
         With podManagementPolicy OrderedReady, the controller manager never replaces unready pods
         (kubernetes issue 67250).
@@ -138,14 +139,14 @@ class StatefulSetObserved(RevisionsObserved):
     def is_stuck(self) -> bool:
         """Whether unready old pods block the controller manager, and no update is in progress.
 
-        With OnDelete, the result is False, since old pods are normal.
+        With OnDelete, old pods are normal.
         """
         return bool(not self.is_rolling and self.stuck_pods and self.primary
                     and self.primary.is_replaced_by_server)
 
 
 def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> StatefulSetObserved:
-    """Return the observation of a StatefulSet, without ControllerRevisions of other controllers."""
+    """Return the observation of a StatefulSet."""
     if not isinstance(primary, StatefulSet):
         return StatefulSetObserved(None, None)
     observed = StatefulSetObserved(primary, None, history=own_revisions(primary, revisions))
@@ -158,15 +159,15 @@ def max_unavailable_pods(numbers: Json, replicas: int) -> int:
 
 
 def _credible_record(primary: StatefulSet, observed: StatefulSetObserved) -> Rollout | None:
-    """Correct the claims of the record that are certainly wrong; return the record, or None."""
+    """Return the record without the claims that are certainly wrong."""
     record = primary.rollout
     if record is None:
         return None
     if observed.raises_max_unavailable:
-        current = {field: value for field, value in primary.rolling_update.items()
-                   if field == "maxUnavailable"}
+        current_numbers = {field: value for field, value in primary.rolling_update.items()
+                           if field == "maxUnavailable"}
         partition = record.original["updateStrategy"]["rollingUpdate"].get("partition", 0)
-        record = with_rolling_update(record, {"partition": partition, **current})
+        record = with_rolling_update(record, {"partition": partition, **current_numbers})
     # During a rollback, currentRevision and updateRevision are both the restored revision.
     is_restored = (primary.update_revision == primary.current_revision
                    or may_be_restored(observed.present, record.previous_name, observed.history))

@@ -4,13 +4,12 @@
 
 """The settings of a StatefulSet, and the StatefulSet's rows of the state table. No I/O.
 
-A pause uses updateStrategy.rollingUpdate.partition. A pod with an ordinal less than the partition
-keeps the previous template, even if the pod is recreated. The controller manager replaces the other
+A pause uses updateStrategy.rollingUpdate.partition. Pods with an ordinal less than the partition
+keep the previous template, even if they are recreated. The controller manager replaces the other
 pods from the highest ordinal down.
 
 With podManagementPolicy OrderedReady, the default, the controller manager never replaces an unready
-pod, even after the template has been restored (kubernetes issue 67250). A rollback therefore
-deletes the unready pods.
+pod (kubernetes issue 67250). A rollback therefore deletes the unready pods.
 """
 
 from __future__ import annotations
@@ -29,29 +28,27 @@ from .observed import StatefulSetObserved, max_unavailable_pods
 
 
 class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
-    """The settings of a StatefulSet during an update: the partition and maxUnavailable."""
+    """The settings of a StatefulSet during an update."""
 
     primary: StatefulSet
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Two numbers of pods: the surge, which is 0, and how many pods may be unavailable.
-
-        Without the feature gate MaxUnavailableStatefulSet, one pod may be unavailable. During a
-        rollback, one pod may be unavailable even if a PodDisruptionBudget allows none.
-        """
         request, size = self.request, self.primary.replicas
         strategy = self.baseline["updateStrategy"] or {}
         limit = max_unavailable_pods(strategy.get("rollingUpdate") or {}, size)
         if request.overrides_strategy:
             limit = max(1, request.max_unavailable.resolve(size, round_up=False))
+        # Without the feature gate MaxUnavailableStatefulSet, one pod may be unavailable.
         limit = limit if "maxUnavailable" in self.primary.rolling_update else 1
         allowed = budgets.limit_unavailable(self.observed.budgets, size, limit)
+        # A rollback may make one pod unavailable, even against the budgets.
         return 0, max(allowed, request.state.undoes)
 
-    def strategy_of_update(self, *, has_template: bool) -> Json:
+    def strategy_of_update(self, *, has_desired_template: bool) -> Json:
         primary, unavailable = self.primary, self.bounds[1]
-        rolling_update = {**primary.rolling_update, "partition": self._partition(has_template)}
+        rolling_update = {**primary.rolling_update,
+                          "partition": self._partition(has_desired_template)}
         budgets.refuse_blocking_budgets(
             self.request, self.observed.budgets, primary.replicas, 0, unavailable, may_surge=False)
         limit = max_unavailable_pods(rolling_update, primary.replicas)
@@ -62,27 +59,25 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
             return primary.settings["updateStrategy"]
         return {"type": "RollingUpdate", "rollingUpdate": rolling_update}
 
-    def _partition(self, has_template: bool) -> int:
-        """Return the partition for a pause; 0 without a pause.
-
-        If there are already more new pods than the pause requests, all of them stay new.
-        """
+    def _partition(self, has_desired_template: bool) -> int:
+        """Return the partition for a pause, which keeps all new pods; 0 without a pause."""
         pause, primary = self.request.pause_at, self.primary
         if not self.pauses or pause is None:
             return 0
-        # Until the update has set its template, status.updatedReplicas counts pods of the old one.
-        updated = min(primary.updated, primary.replicas - primary.partition) if has_template else 0
-        new_at_pause = pause.resolve(primary.replicas, round_up=True)
-        return max(0, primary.replicas - max(new_at_pause, updated))
+        # status.updatedReplicas counts pods of the old template until the update sets the new one.
+        updated_count = (min(primary.updated, primary.replicas - primary.partition)
+                         if has_desired_template else 0)
+        new_count_at_pause = pause.resolve(primary.replicas, round_up=True)
+        return max(0, primary.replicas - max(new_count_at_pause, updated_count))
 
     def describe(self, settings: Json) -> str:
         strategy = settings["updateStrategy"] or {}
         if strategy.get("type") == "OnDelete":
             return "OnDelete"
         numbers = strategy.get("rollingUpdate") or {}
-        limit = (f", max_unavailable {numbers['maxUnavailable']}"
-                 if "maxUnavailable" in numbers else "")
-        return f"{max(0, self.primary.replicas - numbers.get('partition', 0))} new pods{limit}"
+        limit_text = (f", max_unavailable {numbers['maxUnavailable']}"
+                      if "maxUnavailable" in numbers else "")
+        return f"{max(0, self.primary.replicas - numbers.get('partition', 0))} new pods{limit_text}"
 
 
 class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
@@ -94,30 +89,28 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
     def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
         """Return the name of the revision that a rollback of this update restores.
 
-        - Pods are stuck, and the current template is the desired template already. The update is
-          then only for the stuck pods, and this is the revision of the first stuck pod.
-        - An update of another client is in progress, and this update is no rollback. This is then
-          status.currentRevision, the revision before that update, unless this revision has the
-          desired template.
-        - In all other cases, this is status.updateRevision, the current revision.
+        - If the desired template is set already, and a pod is stuck: the revision of that pod.
+        - If another client's update is in progress: the revision before that update, unless this
+          update is a rollback or that revision has the desired template.
+        - Otherwise: the current revision.
         """
         observed, primary = self.observed, self.primary
         if observed.stuck_pods and self.match(desired) is Match.EXACT:
             return observed.stuck_pods[0].revision
         if is_rolling_back or not observed.is_rolling:
             return primary.update_revision
-        is_desired = any(
+        is_previous_desired = any(
             revision.name == primary.current_revision
             and provenance.match(self.request, revision.template, desired) is Match.EXACT
             for revision in observed.history)
-        return primary.update_revision if is_desired else primary.current_revision
+        return primary.update_revision if is_previous_desired else primary.current_revision
 
     def preparation(self, desired: Json, fingerprint: str) -> Step | None:
         """Return the step that sets RollingUpdate before an update with a pause, or None.
 
-        With OnDelete, the controller manager does not update status.currentRevision. During a
-        pause, it would recreate old pods from that outdated revision. After the step, it updates
-        the field. Raises RolloutError if some pods have an older template or are unavailable.
+        With OnDelete, status.currentRevision becomes outdated. During a pause, the controller
+        manager would recreate old pods from it. Raises RolloutError if some pods have an older
+        template or are unavailable.
         """
         # | none | `pause_at`, OnDelete, and an outdated revision in the status | **pace** |
         primary, request = self.primary, self.request
@@ -146,7 +139,7 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
     def proceed(self, record: Rollout) -> Decision | None:
         primary = self.primary
         # | rolling back | unready pods have another template | **delete** the lowest number |
-        if self.request.state.undoes and (step := self._replace_stuck()):
+        if self.request.state.undoes and (step := self._replace_stuck_pod()):
             return step
         if not self.settings.pauses:
             return None if self.observed.is_all_new else self.progress()
@@ -155,25 +148,24 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
         return self.pause(record, primary.updated,
                           primary.replicas) if is_reached else self.progress()
 
-    def _replace_stuck(self) -> Decision | None:
-        """Return the deletion of the first stuck pod; None if the first unready pod is not stuck.
+    def _replace_stuck_pod(self) -> Decision | None:
+        """Return the deletion of the stuck pod with the lowest ordinal, a wait, or None.
 
-        Returns a wait while pods with lower ordinals are missing or terminating. The stuck pod with
-        the lowest ordinal comes first, because the controller manager creates no pod while a pod
-        with a lower ordinal is unready. The preconditions fail if the pod has become ready.
+        The controller manager creates no pod while a pod with a lower ordinal is unready.
         """
         observed, primary = self.observed, self.primary
-        first = next((pod for pod in observed.troubled_pods if not pod.is_ready), None)
-        if first not in observed.stuck_pods or first is None:
+        unready_pod = next((pod for pod in observed.troubled_pods if not pod.is_ready), None)
+        if unready_pod not in observed.stuck_pods or unready_pod is None:
             return None
         live_ordinals = observed.live_ordinals or ()
-        lower_pods = sum(primary.start <= ordinal < first.ordinal for ordinal in live_ordinals)
-        is_lower_terminating = any(pod.is_terminating and pod.ordinal < first.ordinal
+        lower_pod_count = sum(primary.start <= ordinal < unready_pod.ordinal
+                              for ordinal in live_ordinals)
+        is_lower_terminating = any(pod.is_terminating and pod.ordinal < unready_pod.ordinal
                                    for pod in observed.troubled_pods)
-        if lower_pods < first.ordinal - primary.start or is_lower_terminating:
+        if lower_pod_count < unready_pod.ordinal - primary.start or is_lower_terminating:
             return self.progress()
-        write = Delete(first.name, {"uid": first.uid, "resourceVersion": first.resource_version},
-                       "Pod")
-        return Step(Action.DELETE, first.name, write,
-                    after=f"it is not ready, and has revision {first.revision}; the cluster "
+        write = Delete(unready_pod.name, {"uid": unready_pod.uid,
+                                          "resourceVersion": unready_pod.resource_version}, "Pod")
+        return Step(Action.DELETE, unready_pod.name, write,
+                    after=f"it is not ready, and has revision {unready_pod.revision}; the cluster "
                     f"creates it again from {primary.update_revision}")

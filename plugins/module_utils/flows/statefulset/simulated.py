@@ -4,9 +4,9 @@
 
 """Simulated StatefulSets, for check mode.
 
-A small model of the StatefulSet controller (updateStatefulSet in
-pkg/controller/statefulset/stateful_set_control.go) without the feature gate
-MaxUnavailableStatefulSet. Each sync changes one pod, and then the status.
+A sync of the simulated controller changes one pod, and then the status (updateStatefulSet in
+pkg/controller/statefulset/stateful_set_control.go, without the feature gate
+MaxUnavailableStatefulSet).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...model.observed import Controller
 from ...model.server_driven import StatefulSet
 from ..controller_revisions.simulated import (
     Pod,
-    SimulatedByRevisions,
+    RevisionsModel,
     State,
     present_and_all_revisions,
     revisions_within_limit,
@@ -29,33 +29,30 @@ from ..simulated import MAX_PODS, LookUpRevisions
 from .observed import StatefulSetPod
 
 
-class SimulatedStatefulSets(SimulatedByRevisions[StatefulSet]):
+class SimulatedStatefulSets(RevisionsModel[StatefulSet]):
     """The simulated StatefulSets of a namespace."""
 
     kind = Kind.STATEFUL_SET
 
     def __init__(self, items: t.Iterable[Json],
                  look_up_revisions: LookUpRevisions = lambda _uids: [],
-                 troubled: t.Callable[[Controller], list[Json]] = lambda _controller: []) -> None:
-        """Create a simulated cluster. Both functions read the real cluster.
-
-        troubled: returns the unready pods of a controller.
-        """
+                 look_up_troubled_pods: t.Callable[[Controller], list[Json]]
+                 = lambda _controller: []) -> None:
         super().__init__(items, look_up_revisions)
-        self._troubled = troubled
+        self._look_up_troubled_pods = look_up_troubled_pods
 
     def _initial_pods(self, controller: StatefulSet) -> tuple[Pod, ...]:
-        troubled_pods = map(StatefulSetPod.from_api, self._troubled(controller))
-        unready = {pod.ordinal: pod for pod in troubled_pods if not pod.is_ready}
+        troubled_pods = map(StatefulSetPod.from_api, self._look_up_troubled_pods(controller))
+        unready_pods = {pod.ordinal: pod for pod in troubled_pods if not pod.is_ready}
         count = controller.current if controller.current <= MAX_PODS else 0
-        first_new = controller.start + count - controller.updated
+        first_new_ordinal = controller.start + count - controller.updated
         pods = []
         for ordinal in range(controller.start, controller.start + count):
-            revision = (controller.current_revision if ordinal < first_new
+            revision = (controller.current_revision if ordinal < first_new_ordinal
                         else controller.update_revision)
-            if ordinal in unready:
-                revision = unready[ordinal].revision or revision
-            pods.append(_pod(controller, ordinal, revision, ready=ordinal not in unready))
+            if ordinal in unready_pods:
+                revision = unready_pods[ordinal].revision or revision
+            pods.append(_pod(controller, ordinal, revision, ready=ordinal not in unready_pods))
         return tuple(pods)
 
     def _state_after_sync(self, name: str) -> State:
@@ -63,34 +60,33 @@ class SimulatedStatefulSets(SimulatedByRevisions[StatefulSet]):
         if controller.replicas > MAX_PODS:
             return self._state(name)
         present, revisions = present_and_all_revisions(controller, self._stored(controller.uid))
-        update = present["metadata"]["name"]
+        update_revision = present["metadata"]["name"]
         names = {revision["metadata"]["name"] for revision in revisions}
-        current = controller.current_revision if controller.current_revision in names else update
+        current_revision = (controller.current_revision if controller.current_revision in names
+                            else update_revision)
         is_parallel = item["spec"].get("podManagementPolicy") == "Parallel"
         pods_by_ordinal = {pod.ordinal: pod for pod in self.pods(name)}
-        pods = _next_pods(controller, pods_by_ordinal, current, update, is_parallel)
-        ready = sum(pod.ready for pod in pods)
-        updated = sum(pod.revision == update for pod in pods)
-        is_complete = updated == ready == len(pods) == controller.replicas
+        pods = _next_pods(controller, pods_by_ordinal, current_revision, update_revision,
+                          is_parallel)
+        ready_count = sum(pod.ready for pod in pods)
+        updated_count = sum(pod.revision == update_revision for pod in pods)
+        is_complete = updated_count == ready_count == len(pods) == controller.replicas
         if controller.is_replaced_by_server and is_complete:
-            current = update
-        live = {current, update, *(pod.revision for pod in pods)}
+            current_revision = update_revision
+        live_revisions = {current_revision, update_revision, *(pod.revision for pod in pods)}
         revisions = revisions_within_limit(
             controller, revisions, present, counts_live=False,
-            is_live=lambda revision: revision["metadata"]["name"] in live)
+            is_live=lambda revision: revision["metadata"]["name"] in live_revisions)
         status = {"observedGeneration": controller.generation, "replicas": len(pods),
-                  "readyReplicas": ready, "availableReplicas": ready, "updatedReplicas": updated,
-                  "currentRevision": current, "updateRevision": update}
+                  "readyReplicas": ready_count, "availableReplicas": ready_count,
+                  "updatedReplicas": updated_count, "currentRevision": current_revision,
+                  "updateRevision": update_revision}
         return State(pods, with_counts(item, status), revisions)
 
 
-def _next_pods(controller: StatefulSet, pods: dict[int, Pod], current: str, update: str,
-               is_parallel: bool) -> tuple[Pod, ...]:
-    """Return the pods after the creation or deletion of at most one pod.
-
-    pods: the pods by ordinal. current, update: the revisions of old and of new pods
-    (status.currentRevision, status.updateRevision).
-    """
+def _next_pods(controller: StatefulSet, pods: dict[int, Pod], current_revision: str,
+               update_revision: str, is_parallel: bool) -> tuple[Pod, ...]:
+    """Return the pods, by ordinal, after the creation or deletion of at most one pod."""
 
     def result(*, without: int | None = None) -> tuple[Pod, ...]:
         return tuple(pod for ordinal, pod in sorted(pods.items()) if ordinal != without)
@@ -102,15 +98,16 @@ def _next_pods(controller: StatefulSet, pods: dict[int, Pod], current: str, upda
         if ordinal not in pods:
             is_old = (controller.is_replaced_by_server
                       and ordinal < controller.start + controller.partition)
-            pods[ordinal] = _pod(controller, ordinal, current if is_old else update, ready=False)
+            pods[ordinal] = _pod(controller, ordinal,
+                                 current_revision if is_old else update_revision, ready=False)
             return result()
         if not pods[ordinal].ready and not is_parallel:
             return result()
-    if surplus := pods.keys() - set(ordinals):
-        return result(without=max(surplus))
-    replaced = ordinals[controller.partition:] if controller.is_replaced_by_server else ()
-    for ordinal in reversed(replaced):
-        if pods[ordinal].revision != update:
+    if surplus_ordinals := pods.keys() - set(ordinals):
+        return result(without=max(surplus_ordinals))
+    replaced_ordinals = ordinals[controller.partition:] if controller.is_replaced_by_server else ()
+    for ordinal in reversed(replaced_ordinals):
+        if pods[ordinal].revision != update_revision:
             return result(without=ordinal)
         if not pods[ordinal].ready:
             return result()

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Parsers and type checks for the values of annotations and of stored objects. No I/O."""
+"""Parse and check the values of annotations and of stored objects."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ import typing as t
 from .fields import Json
 from .identity import is_name
 
-#: Maximum number of characters of a text in an annotation, and of entries of a mapping.
+#: Limits of a text in an annotation, and of a mapping.
 MAX_TEXT_LENGTH, MAX_ENTRIES = 4096, 100
 
-#: The key of a label: an optional prefix with a slash, and a name.
 LABEL_KEY = re.compile(
     r"([a-z0-9][a-z0-9.-]{0,252}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
 def json_object(text: str | None) -> Json | None:
-    """Return the JSON object in the value of an annotation; None for any other value."""
+    """Return the JSON object in the text, or None."""
     try:
         value = json.loads(text or "null")
     except (TypeError, ValueError, RecursionError):
@@ -31,13 +30,13 @@ def json_object(text: str | None) -> Json | None:
 
 
 def go_json(value: t.Any) -> str:
-    """Return JSON as Go's encoder writes it: with sorted keys, and &, < and > escaped."""
+    """Return JSON as Go's encoder writes it."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
 
 
 def is_template(value: Json) -> bool:
-    """Return whether a pod template has valid types in the fields that the collection reads."""
+    """Return whether the fields that the collection reads from a pod template have valid types."""
     spec = value.get("spec")
     if not isinstance(spec, dict):
         return False
@@ -63,13 +62,13 @@ def is_mapping_to_texts(value: t.Any) -> bool:
 
 
 def are_images(value: t.Any) -> bool:
-    """Return whether the value is a mapping of container names to images."""
+    """Return whether the value maps container names to images."""
     return (isinstance(value, dict) and len(value) <= MAX_ENTRIES
             and all(is_name(name) and is_text(image) for name, image in value.items()))
 
 
 def parse_replicas(text: str | None) -> int | None:
-    """Return the number in the text; None unless it is valid for spec.replicas (int32)."""
+    """Return the number in the text if it is valid for spec.replicas (int32)."""
     if text is None or not (text.isascii() and text.isdigit() and len(text) <= 10):
         return None
     return int(text) if int(text) < 2**31 else None

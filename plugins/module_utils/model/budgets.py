@@ -2,10 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The limits that PodDisruptionBudgets set for an update. No I/O.
+"""The limits of PodDisruptionBudgets for an update.
 
-The API server enforces budgets only for evictions, so an update that scales or deletes pods has to
-respect them itself.
+The API server enforces budgets only for evictions, not for updates.
 """
 
 from __future__ import annotations
@@ -32,54 +31,47 @@ def budgets_of(template: Json, budgets: t.Iterable[Json] | None) -> list[Json]:
 
 def surge_and_unavailable(
         request: Request, budgets: t.Iterable[Json], desired: int) -> tuple[int, int]:
-    """Return max_surge and max_unavailable as numbers of pods, limited by the budgets."""
+    """Return (surge, unavailable) as numbers of pods, limited by the budgets."""
     surge, unavailable = resolve_fenceposts(request.max_surge, request.max_unavailable, desired)
     return surge, limit_unavailable(budgets, desired, unavailable)
 
 
 def limit_unavailable(budgets: t.Iterable[Json], desired: int, unavailable: int) -> int:
-    """Return `unavailable`, or less if a budget allows fewer unavailable pods."""
+    """Return `unavailable`, limited by the budgets."""
     return min([unavailable, *(allowed_disruptions(budget, desired) for budget in budgets)])
 
 
 def refuse_blocking_budgets(request: Request, budgets: t.Iterable[Json], desired: int, surge: int,
                             unavailable: int,
                             may_surge: bool = True) -> None:
-    """Raise RolloutError if the budgets allow no unavailable pod and the update has no surge.
-
-    may_surge: whether the error may suggest a surge.
-    """
+    """Raise RolloutError if the update can neither add nor remove a pod."""
     if surge == unavailable == 0 < desired:
         budget_name = next(budget["metadata"]["name"] for budget in budgets
                            if not allowed_disruptions(budget, desired))
-        what = (f"the PodDisruptionBudget {budget_name} allows none of the controller's {desired} "
-                f"pods to be unavailable")
+        failure = (f"the PodDisruptionBudget {budget_name} allows none of the controller's "
+                   f"{desired} pods to be unavailable")
         if not may_surge:
             patch = """--type=merge -p '{"spec": {"minAvailable": null, "maxUnavailable": 1}}'"""
-            raise RolloutError(f"{what}, and an old pod is deleted before its replacement is "
+            raise RolloutError(f"{failure}, and an old pod is deleted before its replacement is "
                                f"created", where=request.where,
                                next_command=("allow one unavailable pod:",
                                              f"{request.kubectl} patch pdb {budget_name} {patch}"))
-        raise RolloutError(f"{what}, and max_surge is 0, so no pod could ever be replaced",
+        raise RolloutError(f"{failure}, and max_surge is 0, so no pod could ever be replaced",
                            where=request.where,
                            next_command="add max_surge=1 to the task, so that a new pod is "
                                         "available before an old pod is deleted")
 
 
 def allowed_disruptions(budget: Json, desired: int) -> int:
-    """Return the number of pods of a controller that a budget allows to be unavailable.
-
-    The budget is evaluated as if it selected the pods of this controller only.
-    """
+    """Return how many pods may be unavailable if the budget selects only this controller."""
     return max(0, desired - desired_healthy(budget, desired))
 
 
 def desired_healthy(budget: Json, expected: int) -> int:
-    """Return how many pods must stay healthy (status.desiredHealthy); 0 for an invalid budget.
+    """Return how many pods must stay healthy, or 0 for an invalid budget.
 
-    expected: the sum of spec.replicas of all controllers whose pods the budget selects. All
-    percentages are rounded up. Source: getExpectedPodCount of the disruption controller
-    (pkg/controller/disruption/disruption.go).
+    expected: the sum of spec.replicas of all controllers with selected pods. Source:
+    getExpectedPodCount of the disruption controller (pkg/controller/disruption/disruption.go).
     """
     spec = _map(budget, "spec")
     if spec.get("maxUnavailable") is not None:
@@ -87,9 +79,8 @@ def desired_healthy(budget: Json, expected: int) -> int:
     return _scaled(spec.get("minAvailable"), expected, otherwise=0)
 
 
-#: Functions that return whether an expression of matchExpressions matches, by operator. The
-#: arguments are the value of the label (None if the label is absent) and the values of the
-#: expression. Source: Requirement.Matches (apimachinery/pkg/labels/selector.go).
+#: Whether a label value matches the values of an expression, by operator. Source:
+#: Requirement.Matches (apimachinery/pkg/labels/selector.go).
 _OPERATORS: dict[t.Any, t.Callable[[str | None, list], bool]] = {
     "In": lambda value, values: value is not None and value in values,
     "NotIn": lambda value, values: value not in values,
@@ -99,7 +90,6 @@ _OPERATORS: dict[t.Any, t.Callable[[str | None, list], bool]] = {
 
 
 def _selects(selector: t.Any, labels: Json) -> bool:
-    """Return whether a label selector selects the labels; an invalid selector selects nothing."""
     if not isinstance(selector, dict):
         return False
     expressions = [(_OPERATORS.get(_text(expression, "operator")),
@@ -111,10 +101,9 @@ def _selects(selector: t.Any, labels: Json) -> bool:
 
 
 def _scaled(value: t.Any, total: int, otherwise: int) -> int:
-    """Return the number that an IntOrString means, such as 4 for "33%" of a total of 10.
+    """Return an IntOrString as a number. A percentage is rounded up.
 
-    A percentage is rounded up. Source: GetScaledValueFromIntOrPercent
-    (apimachinery/pkg/util/intstr).
+    Source: GetScaledValueFromIntOrPercent (apimachinery/pkg/util/intstr).
     """
     if isinstance(value, int):
         return value

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Cache the results of pure functions. No I/O."""
+"""Cache the results of pure functions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ Result = t.TypeVar("Result")
 
 def cache_last_call(
         function: t.Callable[[First, Second], Result]) -> t.Callable[[First, Second], Result]:
-    """Return a function that repeats its last result when it gets the same two objects again.
+    """Return a function that repeats the thread's last result for the same two objects.
 
-    functools.cache cannot be used, since requests and controllers contain dictionaries. Each thread
-    has a last result of its own. The function must be pure, and its arguments must not change.
+    The arguments, such as requests, contain dictionaries and cannot be hashed for functools.cache.
     """
     last = threading.local()
 

@@ -2,11 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The options that a suggested ad-hoc command repeats from the task. No I/O.
+"""The options that a suggested ad-hoc command repeats from the failed task.
 
-A command repeats only those options of the failed task that apply to the requested state. For
-example, a command to resume an update repeats `pause_at`: without the pause, it would update every
-pod to a version that has just failed.
+A command to resume an update repeats `pause_at`, for example: otherwise, it would update all pods
+to a version that has just failed.
 """
 
 from __future__ import annotations
@@ -28,32 +27,31 @@ _NONE: frozenset[State] = frozenset()
 
 
 class Option(t.NamedTuple):
-    """The rule for an option: which commands repeat the option."""
+    """An option, and the commands that repeat it."""
 
-    #: A command repeats the option if the command requests any of these states.
+    #: The states that these commands request.
     states: frozenset[State]
     why: str
-    #: Whether the option applies only to tasks with several controllers.
+    #: A fleet is several controllers of one task.
     is_for_fleets_only: bool = False
 
 
-# Reasons common to several options.
-_STRATEGY = ("the user's choice applies in both directions; a migration would store it as the "
-             "Deployment's own strategy")
-_TEMPLATE = "a rollback, a restart and a migration take the template from the cluster"
-_FLEET = "applies only to a task with several controllers"
-_CANARY = "a rollback neither pauses nor watches the new pods"
-#: The rules for all options of the modules, in the order of the options in a command.
+_STRATEGY_REASON = ("the user's choice applies in both directions; a migration would store it as "
+                    "the Deployment's own strategy")
+_TEMPLATE_REASON = "a rollback, a restart and a migration take the template from the cluster"
+_FLEET_REASON = "applies only to a task with several controllers"
+_CANARY_REASON = "a rollback neither pauses nor watches the new pods"
+#: All options of the modules, in the order of the options in a command.
 OPTIONS: dict[str, Option] = {
     "name": Option(_ANY, "every command for one controller names the controller"),
-    "names": Option(_ANY, _FLEET, is_for_fleets_only=True),
-    "label_selectors": Option(_ANY, _FLEET, is_for_fleets_only=True),
-    "field_selectors": Option(_ANY, _FLEET, is_for_fleets_only=True),
+    "names": Option(_ANY, _FLEET_REASON, is_for_fleets_only=True),
+    "label_selectors": Option(_ANY, _FLEET_REASON, is_for_fleets_only=True),
+    "field_selectors": Option(_ANY, _FLEET_REASON, is_for_fleets_only=True),
     "kind": Option(_ANY, "controllers of different kinds may have the same name"),
     "api_version": Option(_NONE, "follows from the kind"),
     "namespace": Option(_ANY, "another namespace has other controllers"),
-    "namespaces": Option(_ANY, _FLEET, is_for_fleets_only=True),
-    "namespace_selectors": Option(_ANY, _FLEET, is_for_fleets_only=True),
+    "namespaces": Option(_ANY, _FLEET_REASON, is_for_fleets_only=True),
+    "namespace_selectors": Option(_ANY, _FLEET_REASON, is_for_fleets_only=True),
     "next_name": Option(_REPLACING, "identifies the successor of an update in progress; a "
                                     "migration has no successor"),
     "deployment_label_key": Option(_ANY, "distinguishes old and new pods during an update"),
@@ -61,15 +59,15 @@ OPTIONS: dict[str, Option] = {
     "state": Option(_ANY, "set by the command"),
     "to_revision": Option(_NONE, "is the goal of the failed task; a command sets its own"),
     "release_owner": Option(_MIGRATION, "the rollback of a migration keeps the owner"),
-    "image": Option(_UPDATE, _TEMPLATE),
-    "container": Option(_UPDATE, _TEMPLATE),
-    "images": Option(_UPDATE, _TEMPLATE),
-    "template": Option(_UPDATE, _TEMPLATE),
-    "definition": Option(_UPDATE, _TEMPLATE),
-    "src": Option(_UPDATE, _TEMPLATE),
-    "roll_on": Option(_UPDATE, _TEMPLATE),
-    "max_surge": Option(_REPLACING, _STRATEGY),
-    "max_unavailable": Option(_REPLACING, _STRATEGY),
+    "image": Option(_UPDATE, _TEMPLATE_REASON),
+    "container": Option(_UPDATE, _TEMPLATE_REASON),
+    "images": Option(_UPDATE, _TEMPLATE_REASON),
+    "template": Option(_UPDATE, _TEMPLATE_REASON),
+    "definition": Option(_UPDATE, _TEMPLATE_REASON),
+    "src": Option(_UPDATE, _TEMPLATE_REASON),
+    "roll_on": Option(_UPDATE, _TEMPLATE_REASON),
+    "max_surge": Option(_REPLACING, _STRATEGY_REASON),
+    "max_unavailable": Option(_REPLACING, _STRATEGY_REASON),
     "pod_replacement_policy": Option(_REPLACING,
                                      "a quota is as tight for the pods of a rollback"),
     "min_ready_seconds": Option(_FORWARD, "set when an update begins; a rollback restores the "
@@ -81,27 +79,25 @@ OPTIONS: dict[str, Option] = {
     "failure_grace": Option(_ANY, "how long a problem may last depends on the cluster, not on the "
                                   "direction"),
     "on_failure": Option(_FORWARD, "a failed rollback cannot be rolled back"),
-    "pause_at": Option(_FORWARD, _CANARY),
-    "keep_old": Option(_FORWARD, _CANARY),
-    "soak": Option(_FORWARD, _CANARY),
-    "nodes": Option(_FORWARD, _CANARY),
+    "pause_at": Option(_FORWARD, _CANARY_REASON),
+    "keep_old": Option(_FORWARD, _CANARY_REASON),
+    "soak": Option(_FORWARD, _CANARY_REASON),
+    "nodes": Option(_FORWARD, _CANARY_REASON),
     "image_drift": Option(_FORWARD, "a rollback does not compare the images of the new pods"),
     "autoscaler": Option(_ANY, "the user's choice applies in both directions"),
     "suspend_gitops": Option(_REPLACING, "the user's choice applies in both directions"),
     "lock_timeout": Option(_ANY, "another task may hold the Lease during a rollback, too"),
-    "concurrency": Option(_ANY, _FLEET, is_for_fleets_only=True),
-    "max_failures": Option(_ANY, _FLEET, is_for_fleets_only=True),
+    "concurrency": Option(_ANY, _FLEET_REASON, is_for_fleets_only=True),
+    "max_failures": Option(_ANY, _FLEET_REASON, is_for_fleets_only=True),
     "progress": Option(_ANY, "the user's choice applies to every task"),
 }
 NAMESPACES = ("namespaces", "namespace_selectors")
-#: Options that no command repeats.
-_NEVER = {"api_version"}
-#: Options that a command to paste cannot contain. The values of template and definition have
-#: several lines; the file named in src may not exist on another machine.
+_UNREPEATED_OPTIONS = {"api_version"}
+#: Options whose values have several lines, or name a file of this machine.
 NOT_PASTABLE = {"template", "definition", "src"}
-#: Changes that remove all template options from a command: the value None removes an option.
+#: Changes that remove all template options from a command.
 NO_TEMPLATE: Json = dict.fromkeys(("image", "container", "images", *NOT_PASTABLE))
-#: If a command changes any of these options, the command applies to a single controller.
+#: A command that changes any of these options is for a single controller.
 _SINGLE_CONTROLLER = {"name", "next_name", "to_revision", *NO_TEMPLATE}
 #: The advice in an error message if no command is safe to paste.
 RERUN_TASK = "run the same task again"
@@ -109,10 +105,9 @@ RERUN_TASK = "run the same task again"
 
 def is_for_fleet(options: t.Mapping[str, t.Any], state: State | None,
                  changes: t.Mapping[str, t.Any]) -> bool:
-    """Return whether a command applies to all controllers of a task for several controllers.
+    """Return whether a command is for all controllers of the task.
 
-    state: the state requested by the command; None for the state of the task. changes: the options
-    set to other values, or removed, by the command.
+    state: the new state that the command requests, or None.
     """
     return state is None and not _SINGLE_CONTROLLER & changes.keys() and any(
         OPTIONS[option].is_for_fleets_only for option in options)
@@ -121,19 +116,18 @@ def is_for_fleet(options: t.Mapping[str, t.Any], state: State | None,
 def repeated_options(options: t.Mapping[str, t.Any], state: State | None, is_fleet: bool) -> Json:
     """Return the options of the task that a command repeats.
 
-    state: the state requested by the command; None repeats the options regardless of the state.
+    state: the state that the command requests. None repeats the options of all states.
     """
     return {option: value for option, value in options.items()
-            if option not in _NEVER
+            if option not in _UNREPEATED_OPTIONS
             and (state is None or state in OPTIONS[option].states)
             and (is_fleet or not OPTIONS[option].is_for_fleets_only)}
 
 
 def image_options(images: t.Mapping[str, str]) -> Json:
-    """Return the options of a command that sets the images.
+    """Return the options that set the images. None removes an option.
 
-    images: by container. A single image, such as {"web": "shop:2"}, yields image=shop:2 and
-    container=web; several images yield the option images. None removes an option.
+    images: by container. {"web": "shop:2"} yields image=shop:2 and container=web.
     """
     if len(images) != 1:
         return {"images": dict(images) or None}
@@ -142,29 +136,26 @@ def image_options(images: t.Mapping[str, str]) -> Json:
 
 
 def sort_options(options: Json) -> Json:
-    """Return the options with values other than None, in the order of OPTIONS."""
+    """Return the options in the order of OPTIONS, without the value None."""
     return {option: options[option] for option in OPTIONS if options.get(option) is not None}
 
 
 def single_controller_changes(options: t.Mapping[str, t.Any], name: str, kind: str,
                               namespace: str) -> Json:
-    """Return the changes that turn a task for several controllers into a task for one of them.
+    """Return the changes that reduce the options of a fleet to one controller.
 
-    The value None removes an option. Returns {} if the task already names a single controller.
+    None removes an option. Returns {} if the task has no fleet.
     """
     selectors = ("names", "label_selectors", "field_selectors", *NAMESPACES)
-    removed: Json = {option: None for option in selectors if option in options}
-    identifying = {"kind": kind} if isinstance(options.get("kind"), list) else {}
+    removed_options: Json = {option: None for option in selectors if option in options}
+    identifying_options = {"kind": kind} if isinstance(options.get("kind"), list) else {}
     if any(option in options for option in NAMESPACES):
-        identifying["namespace"] = namespace
-    return {"name": name, **identifying, **removed} if removed else {}
+        identifying_options["namespace"] = namespace
+    return {"name": name, **identifying_options, **removed_options} if removed_options else {}
 
 
 def relaunch(job_template: str, changes: t.Collection[str] = ()) -> str:
-    """Return the instruction for a user of AWX who should run the job again.
-
-    job_template: the name; "" if unknown. AWX can relaunch a job only without changes.
-    """
+    """Return the advice to run an AWX job again. AWX can relaunch a job only without changes."""
     if not job_template:
         return "launch the same job template again"
     launch = f"launch the job template *{job_template}* again"
@@ -172,14 +163,13 @@ def relaunch(job_template: str, changes: t.Collection[str] = ()) -> str:
 
 
 def describe_rerun(changes: t.Mapping[str, t.Any], rerun: str = RERUN_TASK) -> str:
-    """Return advice for an error message that contains no command.
+    """Return advice such as "run the same task again with state=rolled_back".
 
-    An example is "run the same task again with state=rolled_back". changes: the options to set, by
-    name; None stands for an option to remove. Options whose values are unsafe to type are left out.
+    changes: None removes an option. Options with values that need quotes are left out.
     """
-    changed = " ".join(f"{option}={value}" for option,
-                       value in changes.items() if value is not None and shell.is_plain(str(value)))
+    added = " ".join(f"{option}={value}" for option,
+                     value in changes.items() if value is not None and shell.is_plain(str(value)))
     removed = " and ".join(option for option, value in changes.items() if value is None
                            and option not in NO_TEMPLATE)
-    return (f"{rerun}{' with ' if changed else ''}{changed}"
+    return (f"{rerun}{' with ' if added else ''}{added}"
             f"{' without ' if removed else ''}{removed}")

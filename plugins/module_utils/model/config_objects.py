@@ -2,13 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""ConfigMaps and Secrets that pods read: references, and checksums of their data. No I/O.
+"""ConfigMaps and Secrets that pods read, and checksums of their data.
 
 A checksum is stored in the pod template, which more users may read than the Secret. With a plain
-hash of a password, these users could test guesses, even with a salt stored next to the hash.
-Therefore the checksum is an HMAC with the uid of the Secret as key: the API server chooses the uid
-at random, and shows the uid only to users who may read the Secret. A ConfigMap is not confidential:
-its checksum depends on the data alone.
+hash of a password, these users could test guesses. The checksum of a Secret is therefore an HMAC
+with its random uid as key, which only readers of the Secret know.
 """
 
 from __future__ import annotations
@@ -23,23 +21,20 @@ from .identity import canonical, is_name
 
 #: Value of roll_on for all objects that the pod template reads.
 AUTO = "auto"
-#: Maximum number of objects that a task reads.
+#: Maximum number of entries in roll_on.
 MAX_OBJECTS = 100
-#: Hexadecimal digits of a checksum.
 CHECKSUM_LENGTH = 16
-#: Kinds by the words that kubectl accepts for them.
+#: Kinds by the words that kubectl accepts.
 _KINDS = {"configmap": "ConfigMap", "configmaps": "ConfigMap", "cm": "ConfigMap",
           "secret": "Secret", "secrets": "Secret"}
-#: The fields in valueFrom of a variable that refer to an object, by the kind of the object.
+# The fields that refer to an object, by the object's kind.
 _VALUE_FROM_FIELDS = {"ConfigMap": "configMapKeyRef", "Secret": "secretKeyRef"}
-#: The same for an entry of envFrom.
 _ENV_FROM_FIELDS = {"ConfigMap": "configMapRef", "Secret": "secretRef"}
-#: The same for a volume, and for a source of a projected volume.
 _VOLUME_FIELDS = {"ConfigMap": "configMap", "Secret": "secret"}
 
 
 class Reference(t.NamedTuple):
-    """A ConfigMap or a Secret by kind and name."""
+    """A reference to a ConfigMap or a Secret."""
 
     kind: str
     name: str
@@ -49,10 +44,7 @@ class Reference(t.NamedTuple):
 
 
 def parse_references(option: str, value: t.Any) -> tuple[Reference | str, ...]:
-    """Parse a list with entries such as auto, configmap/shop and secret/shop-db.
-
-    Raises RolloutError.
-    """
+    """Parse entries such as auto, configmap/shop and secret/shop-db. Raises RolloutError."""
     references = tuple(dict.fromkeys(_parse_reference(option, entry) for entry in value))
     if len(references) > MAX_OBJECTS:
         raise RolloutError(f"{option} has {len(references)} entries: give at most {MAX_OBJECTS}")
@@ -71,9 +63,8 @@ def _parse_reference(option: str, value: t.Any) -> Reference | str:
 
 
 def references_of(template: Json) -> dict[Reference, bool]:
-    """Return the ConfigMaps and Secrets that the containers of a pod template read, as keys.
+    """Return the ConfigMaps and Secrets that containers read, each with whether it must exist.
 
-    The value is True for an object that must exist, because a reference to it is not optional.
     Credentials of the kubelet (imagePullSecrets, drivers of volumes) are not included.
     """
     references: dict[Reference, bool] = {}
@@ -104,7 +95,7 @@ def _references_of_source(source: t.Mapping[str, t.Any],
 
 
 def checksum(item: Json) -> str:
-    """Return the checksum of the data of a ConfigMap or a Secret."""
+    """Return the checksum of a ConfigMap or a Secret."""
     is_secret = item["kind"] == "Secret"
     key = text(mapping(item, "metadata"), "uid") if is_secret else ""
     data = canonical([item.get("data") or {}, item.get("binaryData") or {}])

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The options definition and src: read and validate the manifest with the desired template."""
+"""Read and validate the manifest with the desired template (options definition and src)."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ from .fields import Json, pairs
 from .kinds import Kind
 
 
-def read_definition(provided: Json, kind: Kind) -> Json | None:
-    """Return the manifest from src or definition; None if the task has neither.
+def read_definition(options: Json, kind: Kind) -> Json | None:
+    """Return the manifest from src or definition, or None if both are missing.
 
-    provided: the options that have a value. src_content, if provided, is the text of the file src;
-    otherwise this function reads the file. Raises RolloutError if the manifest is invalid.
+    src_content is the text of the file src, if it is already read. Raises RolloutError.
     """
-    source = "src" if "src" in provided else "definition"
-    text = provided.get("definition")
-    if "src" in provided:
-        text = provided["src_content"] if "src_content" in provided else _read(provided["src"])
-    if text is None:
+    source = "src" if "src" in options else "definition"
+    content = options.get("definition")
+    if "src" in options:
+        content = options["src_content"] if "src_content" in options else _read(options["src"])
+    if content is None:
         return None
-    definition = _single_document(source, text, kind)
+    definition = _single_document(source, content, kind)
     metadata, spec = definition.get("metadata") or {}, definition.get("spec") or {}
     template = spec.get("template") if isinstance(spec, dict) else None
     if (not isinstance(metadata, dict) or not isinstance(template, dict)
             or not isinstance(template.get("spec"), dict)):
         raise RolloutError(f"{source} has no pod template (spec.template.spec)")
     refuse_non_json(source, definition)
-    labels, selector = _checked_labels(source, kind, metadata, spec, template)
+    labels, selector = _labels_and_selector(source, kind, metadata, spec, template)
     if (not isinstance(metadata.get("name", ""), str)
             or not isinstance(metadata.get("namespace") or "", str)):
         raise RolloutError(f"name and namespace of {source} must be strings")
@@ -55,21 +54,21 @@ def _read(path: str) -> str:
         raise RolloutError(f"src {path} cannot be read", why=str(error)) from error
 
 
-def _single_document(source: str, text: t.Any, kind: Kind) -> Json:
-    """Return the manifest, which must be the only YAML document. Raises RolloutError.
+def _single_document(source: str, content: t.Any, kind: Kind) -> Json:
+    """Return the manifest, the only document. Raises RolloutError.
 
-    source: the name of the option, for errors. text: YAML, or the value that Ansible has already
-    parsed (a document or a list of documents).
+    content: YAML, a parsed document or a list of parsed documents.
     """
-    documents = text if isinstance(text, list) else [text]
-    if isinstance(text, str):
+    documents = content if isinstance(content, list) else [content]
+    if isinstance(content, str):
         import yaml  # ansible-test imports this module without PyYAML.
 
         try:
-            documents = [document for document in yaml.safe_load_all(text) if document is not None]
+            documents = [document for document in yaml.safe_load_all(content)
+                         if document is not None]
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             # str(error) would also quote the text, which may be from a vault.
-            mark = getattr(error, "problem_mark", None)  # The position; lines count from 0.
+            mark = getattr(error, "problem_mark", None)  # Lines count from 0.
             problem = getattr(error, "problem", None) or type(error).__name__
             why = f"line {mark.line + 1}: {problem}" if mark else problem
             raise RolloutError(f"{source} is not valid YAML", why=why) from None
@@ -83,9 +82,9 @@ def _single_document(source: str, text: t.Any, kind: Kind) -> Json:
     return definition
 
 
-def _checked_labels(source: str, kind: Kind, metadata: Json, spec: Json,
-                    template: Json) -> tuple[Json, Json]:
-    """Return (labels of the template, labels in the selector). Raises RolloutError if invalid."""
+def _labels_and_selector(source: str, kind: Kind, metadata: Json, spec: Json,
+                         template: Json) -> tuple[Json, Json]:
+    """Return (labels of the template, labels in the selector). Raises RolloutError."""
     pod_metadata = template.get("metadata") or {}
     labels = pod_metadata.get("labels") if isinstance(pod_metadata, dict) else pod_metadata
     selector = spec.get("selector")
@@ -103,11 +102,7 @@ def _checked_labels(source: str, kind: Kind, metadata: Json, spec: Json,
 
 
 def refuse_non_json(option: str, value: t.Any) -> t.Any:
-    """Return the value unchanged. Raises RolloutError if JSON cannot represent the value.
-
-    YAML allows such values: dates, sets, keys other than strings, recursive structures, and
-    unpaired surrogates (which UTF-8 cannot encode).
-    """
+    """Return the value. Raises RolloutError for values without JSON, such as dates and sets."""
     try:
         json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as error:

@@ -2,20 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The page of docs/reference/errors that explains an error.
-
-The Python module that creates an error determines the page. A unit test requires that the page
-lists the error.
-"""
+"""Find the page of docs/reference/errors that explains an error."""
 
 from __future__ import annotations
 
-#: The address of a page, where PAGE stands for the name of the page; "" if the address is unknown.
-#: `make build` fills in the address from the field `documentation` of galaxy.yml.
+#: The address of a page, in which PAGE stands for the name of the page. `make build` sets it to the
+#: field `documentation` of galaxy.yml.
 ADDRESS = ""
 
-#: Pairs of a page and the prefix of the Python modules in module_utils whose errors the page
-#: explains. The first prefix that matches decides.
+#: Prefixes of Python modules in module_utils, and their pages. The first match decides.
 PAGES = (
     ("analysis.", "analysis"),
     ("traffic.", "traffic-split"),
@@ -41,7 +36,7 @@ PAGES = (
 
 
 def page_of(module: str) -> str:
-    """Return the page for the errors of a module, or "" if no prefix in PAGES matches."""
+    """Return the page for the errors of a Python module, or ""."""
     name = module.rpartition("module_utils.")[2]
     return next((page for prefix, page in PAGES if name.startswith(prefix)), "")
 

@@ -2,15 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The errors that a task reports to the user.
-
-    RolloutError            raised everywhere; task.py turns it into a failed result
-    ├── RolloutFailed       raised if new pods do not become available
-    ├── NoSuchController    raised by a planner; the driver adds the reason or a similar name
-    └── InternalError       raised for any other exception: a defect of the collection
-
-cluster/http.py has exceptions of its own for responses of the API server that the driver handles.
-"""
+"""The errors that a task reports to the user."""
 
 from __future__ import annotations
 
@@ -20,47 +12,46 @@ import typing as t
 from . import error_pages, shell
 from .fields import escape_unprintable
 
-#: Maximum number of stack frames and of characters in an internal error.
+#: Limits of the stack and of the text in an internal error.
 MAX_FRAMES, MAX_TEXT_LENGTH = 30, 1000
 
 
 class RolloutError(Exception):
-    """A failure of the task: the object, the cluster's reason, and the next command."""
+    """A failure of the task."""
 
-    #: The name of the page of docs/reference/errors that explains the error. "" in a class stands
-    #: for the page of the Python module that creates the error (error_pages.PAGES).
+    #: The page of docs/reference/errors that explains the error. "" stands for the page of the
+    #: Python module that raises the error (error_pages.PAGES).
     page = ""
 
     def __init__(self, what: str, *, where: str = "", why: str = "",
                  next_command: str | t.Iterable[str] = "", page: str = "") -> None:
-        """Create an error. next_command: a command or a hint, or several of them."""
         super().__init__(what)
         #: The failure, in one sentence.
         self.what = what
-        #: The object that the error is about: its kind, namespace and name, or "".
+        #: The kind, namespace and name of an object, or "".
         self.where = where
         #: The reasons, one per line.
         self.why = why
-        #: The commands and hints, one per line.
+        #: The commands and hints in words, one per line.
         self.next_command = as_lines([next_command] if isinstance(next_command, str)
                                      else next_command)
-        #: The task's result so far, with the applied steps.
+        #: The task's result so far.
         self.progress: dict[str, t.Any] = {}
         #: The status of the update, in one sentence.
         self.status = ""
-        #: The causes of unavailable pods, in the form of the result key causes.
+        #: The causes of unavailable pods, as in the result key causes.
         self.causes: list[dict[str, t.Any]] = []
         self.page = (page or self.page
                      or error_pages.page_of(sys._getframe(1).f_globals["__name__"]))
 
     @property
     def commands(self) -> list[str]:
-        """The lines of next_command that are commands, and not hints. Each is safe to paste."""
+        """The lines of next_command that are commands. Each is safe to paste."""
         return list(filter(shell.is_command, self.next_command.splitlines()))
 
     @property
     def message(self) -> str:
-        """The full text of the error, for the result key msg."""
+        """The text for the result key msg."""
         url = error_pages.url(self.page)
         first_line = _one_line(f"{self.where}: {self.what}" if self.where else self.what)
         lines = [first_line if first_line.endswith((".", "!", "?")) else f"{first_line}."]
@@ -68,7 +59,7 @@ class RolloutError(Exception):
         lines += [f"Reason: {reasons[0]}"] if len(reasons) == 1 else _block("Reason:", reasons)
         lines += [f"So far: {self.status}."] if self.status else []
         lines += [f"See {url}"] if url else []
-        # Reasons come from the cluster. They are indented, so that none can begin with "Next:".
+        # Reasons come from the cluster. Their indentation prevents a forged "Next:".
         return "\n".join(lines + _block("Next:", self.next_command.splitlines()))
 
     def as_result(self) -> dict[str, t.Any]:
@@ -80,12 +71,12 @@ class RolloutError(Exception):
 
 
 class NoSuchController(RolloutError):
-    """Neither the controller that the user names nor a successor of it exists."""
+    """Neither the controller that the user names nor its successor exists."""
 
     page = "controller"
     #: Whether another client has deleted the controller during the task.
     was_deleted = False
-    #: If a controller with this name is being migrated, its kind; otherwise "".
+    #: The kind of a controller with this name that is being migrated, or "".
     migrated_kind = ""
 
 
@@ -97,18 +88,15 @@ class InternalError(RolloutError):
     @classmethod
     def from_exception(cls, exception: Exception, where: str = "",
                        command: str = "") -> InternalError:
-        """Return the error for an unexpected exception, with the traceback as the reason.
-
-        command: the command that runs the task again, or "" if unknown.
-        """
+        """Return the error for an unexpected exception. `command` runs the task again."""
         import traceback
 
         frames = [f"{frame.filename.rpartition('ansible_collections/')[2]}:{frame.lineno} in "
                   f"{frame.name}"
                   for frame in traceback.extract_tb(exception.__traceback__)]
         text = " ".join(f"{type(exception).__name__}: {exception}".split())
-        what = escape_unprintable(text)[:MAX_TEXT_LENGTH]
-        return cls(f"internal error: {what}", where=where, why="\n".join(frames[-MAX_FRAMES:]),
+        text = escape_unprintable(text)[:MAX_TEXT_LENGTH]
+        return cls(f"internal error: {text}", where=where, why="\n".join(frames[-MAX_FRAMES:]),
                    next_command=(
             "run the same task again:" if command else "run the same task again", command,
             "if that fails as well, report this whole message as a bug of baton.kubernetes"))
@@ -118,19 +106,19 @@ class RolloutFailed(RolloutError):
     """New pods do not become available."""
 
     page = "new-pods"
-    #: Whether the controller manager keeps replacing the failing pods by new failing pods.
+    #: Whether the controller manager keeps replacing failed pods.
     is_endless = False
-    #: Whether on_failure must not roll back: the rollback is impossible, or would fail as well.
+    #: Whether a rollback (on_failure) is impossible, or would fail as well.
     skips_rollback = False
 
 
 def as_lines(texts: t.Iterable[str]) -> str:
-    """Join the texts, one per line; line breaks inside a text become spaces."""
+    """Join the texts, one per line."""
     return "\n".join(filter(None, map(_one_line, texts)))
 
 
 def list_alternatives(*commands: str) -> list[str]:
-    """Return the lines of an error with these commands, and with "or:" between two commands."""
+    """Return the distinct commands, with "or:" between them."""
     return [line for command in dict.fromkeys(commands) for line in ("or:", command)][1:]
 
 

@@ -2,10 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Readers of fields in untrusted objects, and the display of untrusted text. No I/O.
+"""Read fields of untrusted objects, and display untrusted text.
 
-A missing field, or a field of another type, counts as empty, so that a malformed object never makes
-a task fail.
+A missing or malformed field counts as empty.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 def mapping(item: t.Any, *path: str) -> Json:
-    """Return the mapping under nested keys, such as "spec", "template"; {} if missing."""
+    """Return the mapping under nested keys, such as "spec", "template"."""
     for key in path:
         item = item.get(key) if isinstance(item, dict) else None
     return item if isinstance(item, dict) else {}
 
 
 def values(item: t.Any, key: str) -> list:
-    """Return the list under a key, with items of any type."""
+    """Return the list under a key."""
     value = item.get(key) if isinstance(item, dict) else None
     return value if isinstance(value, list) else []
 
@@ -39,24 +38,24 @@ def objects(item: t.Any, key: str) -> list[Json]:
 
 
 def text(item: t.Any, key: str) -> str:
-    """Return the string under a key, or ""."""
+    """Return the string under a key."""
     value = item.get(key) if isinstance(item, dict) else None
     return value if isinstance(value, str) else ""
 
 
 def number(item: t.Any, key: str, otherwise: int = 0) -> int:
-    """Return the integer under a key; `otherwise` if there is none."""
+    """Return the integer under a key."""
     value = item.get(key) if isinstance(item, dict) else None
     return value if isinstance(value, int) else otherwise
 
 
 def is_size(value: t.Any) -> t.TypeGuard[int]:
-    """Return whether the value is a number of replicas: an int, but not a bool."""
+    """Return whether the value is a number of replicas."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
 
 
 def seconds(time: t.Any) -> float | None:
-    """Return an RFC 3339 time as seconds since 1970; None for any other value."""
+    """Return an RFC 3339 time as seconds since 1970, or None if it is invalid."""
     try:
         moment = datetime.datetime.fromisoformat(time.replace("Z", "+00:00"))
         return (moment - _EPOCH).total_seconds()
@@ -64,9 +63,9 @@ def seconds(time: t.Any) -> float | None:
         return None
 
 
-def rfc3339(seconds_: float) -> str:
+def rfc3339(timestamp: float) -> str:
     """Return seconds since 1970 as an RFC 3339 time."""
-    return (_EPOCH + datetime.timedelta(seconds=int(seconds_))).isoformat().replace("+00:00", "Z")
+    return (_EPOCH + datetime.timedelta(seconds=int(timestamp))).isoformat().replace("+00:00", "Z")
 
 
 def pairs(labels: t.Mapping[str, t.Any]) -> str:
@@ -75,10 +74,7 @@ def pairs(labels: t.Mapping[str, t.Any]) -> str:
 
 
 def escape_unprintable(text_: str, allowed: str = "") -> str:
-    """Escape the unprintable characters of a text, such as terminal sequences and bidi controls.
-
-    allowed: the unprintable characters that are kept, for example line breaks.
-    """
+    """Escape unprintable characters, such as terminal sequences and bidi controls."""
     if text_.isprintable():
         return text_
     return "".join(char if char.isprintable() or char in allowed else repr(char)[1:-1]
@@ -86,19 +82,15 @@ def escape_unprintable(text_: str, allowed: str = "") -> str:
 
 
 def display_text(text_: str) -> str:
-    """Return untrusted text for display: one line, printable, of limited length.
-
-    The middle of a long text is cut out, since an error message begins with the name of the object
-    and ends with the root cause.
-    """
+    """Return untrusted text for display: one line, printable, of limited length."""
     # Escaping lengthens the text, so cut again.
-    return _cut(escape_unprintable(_cut(text_.rstrip())))
+    return _cut_middle(escape_unprintable(_cut_middle(text_.rstrip())))
 
 
 def map_texts(value: t.Any, change: t.Callable[[str], str], depth: int = MAX_DEPTH) -> t.Any:
-    """Return the JSON value, with `change` applied to each string and to each key.
+    """Return the JSON value, with `change` applied to each string and key.
 
-    depth: how many levels of lists and mappings are kept; a deeper one becomes "...".
+    depth: the number of levels to keep. A deeper list or mapping becomes "...".
     """
     if isinstance(value, str):
         return change(value)
@@ -112,6 +104,8 @@ def map_texts(value: t.Any, change: t.Callable[[str], str], depth: int = MAX_DEP
     return [map_texts(item, change, depth - 1) for item in value]
 
 
-def _cut(text_: str) -> str:
-    half = MAX_TEXT_LENGTH // 2 - 3
-    return text_ if len(text_) <= MAX_TEXT_LENGTH else f"{text_[:half]} ... {text_[-half:]}"
+def _cut_middle(text_: str) -> str:
+    # An error message begins with the name of the object, and ends with the root cause.
+    half_length = MAX_TEXT_LENGTH // 2 - 3
+    return text_ if len(text_) <= MAX_TEXT_LENGTH else (
+        f"{text_[:half_length]} ... {text_[-half_length:]}")

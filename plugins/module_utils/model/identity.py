@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Names and label values: hashes, validation and suggestions. No I/O."""
+"""Compute, validate and suggest names and label values."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import re
 import typing as t
 
 MAX_NAME_LENGTH = 253
-#: Number of hexadecimal digits in a result of digest().
 HASH_LENGTH = 10
-#: Minimum similarity (ratio of difflib) of a suggested name: about one typo in four letters.
+#: A ratio of difflib: about one typo in four letters.
 MIN_SIMILARITY = 0.75
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -25,7 +24,7 @@ def is_name(text: str) -> bool:
 
 
 def canonical(value: t.Any) -> str:
-    """Return JSON with sorted keys and no white space, so that equal values have equal text."""
+    """Return JSON with sorted keys, so that equal values have equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -37,9 +36,7 @@ def digest(value: t.Any) -> str:
 def label_value(content: t.Any, primary_value: str | None) -> str:
     """Return the value of the deployment label for the pods of the successor.
 
-    It is a hash of Request.content, without uid, resourceVersion, status, time and size, so that
-    each task computes the same value. primary_value: the value on the pods of the primary, from
-    which the returned value differs.
+    content: Request.content. primary_value: the value for the pods of the primary.
     """
     value = digest(content)
     return f"{value}-{digest(primary_value)[:5]}" if value == primary_value else value
@@ -50,36 +47,29 @@ def is_label_value(value: str) -> bool:
     return bool(re.fullmatch(rf"[0-9a-f]{{{HASH_LENGTH}}}(-[0-9a-f]{{5}})?", value))
 
 
-def successor_name(name: str, value: str) -> str:
-    """Return the name of the successor, such as foo-354aa2c0fa.
-
-    name: the name of the primary, which is shortened if necessary. value: the value of the
-    successor's deployment label, or another end of the name.
-    """
-    return f"{name[: MAX_NAME_LENGTH - len(value) - 1].rstrip('-.')}-{value}"
+def successor_name(name: str, suffix: str) -> str:
+    """Return the name of the successor, such as foo-354aa2c0fa for the primary foo."""
+    return f"{name[: MAX_NAME_LENGTH - len(suffix) - 1].rstrip('-.')}-{suffix}"
 
 
 def migration_name(name: str) -> str:
-    """Return the name of the ControllerRevision that stores the manifest during a migration."""
+    """Return the name of the ControllerRevision for a migration."""
     return successor_name(name, "migration")
 
 
 def lease_name(kind: str, name: str) -> str:
-    """Return the name of the Lease for a controller, such as baton-kubernetes.deployment.foo.
-
-    In earlier versions of the collection, the name began with "baton-kubernetes-".
-    """
+    """Return the name of the Lease for a controller, such as baton-kubernetes.deployment.foo."""
     return _limit_length(f"baton-kubernetes.{kind.lower()}.{name}", kind + name)
 
 
 def lease_name_without_kind(name: str) -> str:
-    """Return the name of a controller's Lease in earlier versions, such as baton-kubernetes-foo."""
+    """Return the name of a Lease in earlier versions, such as baton-kubernetes-foo."""
     return _limit_length(f"baton-kubernetes-{name}", name)
 
 
-def _limit_length(lease: str, hashed: str) -> str:
-    """Return the name of a Lease; a hash of `hashed` replaces the end of too long a name."""
-    return lease if len(lease) <= MAX_NAME_LENGTH else successor_name(lease, digest(hashed))
+def _limit_length(name: str, content: str) -> str:
+    """Return the name of a Lease; a hash of the content replaces the end of a long name."""
+    return name if len(name) <= MAX_NAME_LENGTH else successor_name(name, digest(content))
 
 
 def did_you_mean(name: str, names: t.Iterable[str]) -> str:

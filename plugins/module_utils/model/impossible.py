@@ -2,15 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Refuse requests whose options are valid one by one, but impossible together. No I/O."""
+"""Refuse requests with options that are impossible together."""
 
 from __future__ import annotations
 
 from .errors import RolloutError
 from .request import Request
 
-#: The values of pod_replacement_policy: whether a terminating pod may be replaced at once, or only
-#: when it is gone. KEP-5882 has the same values for spec.podReplacementPolicy of a Deployment.
+#: Values of pod_replacement_policy, as in spec.podReplacementPolicy of a Deployment (KEP-5882).
 TERMINATION_STARTED, TERMINATION_COMPLETE = "TerminationStarted", "TerminationComplete"
 
 
@@ -18,13 +17,13 @@ def refuse_impossible(request: Request) -> None:
     """Refuse a request that cannot be fulfilled. Raises RolloutError."""
     _refuse_unsupported_limits(request)
     if request.keeps_old and (request.is_unresolved or not request.undoes):
-        _refuse_to_keep_old_pods(request)
+        _refuse_keep_old(request)
     if request.suspends_gitops and request.next_name:
         raise RolloutError("suspend_gitops cannot be used with next_name, because the update "
                            "deletes the controller, and Flux creates it again from its manifest: "
                            "leave it out, and change the manifest first")
     if not request.waits:
-        _refuse_options_that_wait(request)
+        _refuse_wait_false(request)
     if request.nodes and not request.kind.has_pods_by_node:
         raise RolloutError(f"nodes cannot be used with kind={request.kind}, which does not have "
                            f"one pod on each node: leave it out")
@@ -71,7 +70,7 @@ def _refuse_unsupported_limits(request: Request) -> None:
                            "Deployment")
 
 
-def _refuse_to_keep_old_pods(request: Request) -> None:
+def _refuse_keep_old(request: Request) -> None:
     if request.kind.uses_controller_revisions:
         raise RolloutError(f"keep_old cannot be used with kind={request.kind}, because an old pod "
                            "is deleted before its replacement is created: leave it out")
@@ -83,9 +82,8 @@ def _refuse_to_keep_old_pods(request: Request) -> None:
                            "removes no old pod and therefore adds all new pods: leave them out")
 
 
-def _refuse_options_that_wait(request: Request) -> None:
-    """Refuse wait=false for an update during which the task itself has work to do."""
-    # Maps the words after "cannot be used with" to whether they apply.
+def _refuse_wait_false(request: Request) -> None:
+    """Refuse wait=false for an update in which the task itself has work to do."""
     reasons_to_wait = {
         f"kind={request.kind}, because the task itself scales the pods":
             not request.kind.is_server_driven,

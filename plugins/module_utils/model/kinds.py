@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The kinds of controllers, with their paths in the API. No I/O."""
+"""The kinds of controllers, and the states and modules of tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import object_meta
 
 
 class StrEnum(str, enum.Enum):
-    """An enumeration of strings, like enum.StrEnum, which Python 3.9 does not have."""
+    """An enumeration of strings, as in enum.StrEnum of Python 3.11."""
 
     def __str__(self) -> str:
         return self.value
@@ -23,7 +23,7 @@ class StrEnum(str, enum.Enum):
 
 
 class Kind(StrEnum):
-    """A kind of controller. The value is the kind in a manifest."""
+    """A kind of controller, as in a manifest."""
 
     REPLICATION_CONTROLLER = "ReplicationController"
     DEPLOYMENT = "Deployment"
@@ -34,7 +34,7 @@ class Kind(StrEnum):
 
     @property
     def group(self) -> str:
-        """Return the API group; "" for the core group."""
+        """Return the API group, or "" for the core group."""
         groups = {Kind.REPLICATION_CONTROLLER: "", Kind.DEPLOYMENT_CONFIG: "apps.openshift.io"}
         return groups.get(self, "apps")
 
@@ -44,12 +44,12 @@ class Kind(StrEnum):
 
     @property
     def resource(self) -> str:
-        """Return the plural, as in API paths and in Roles, such as "deployments"."""
+        """Return the plural, such as "deployments"."""
         return f"{self.lower()}s"
 
     @property
     def short(self) -> str:
-        """Return the name in suggested kubectl commands: a short name, or "deployment"."""
+        """Return the name in suggested kubectl commands."""
         names = {Kind.REPLICATION_CONTROLLER: "rc", Kind.REPLICA_SET: "rs",
                  Kind.DEPLOYMENT: "deployment", Kind.DEPLOYMENT_CONFIG: "dc",
                  Kind.STATEFUL_SET: "sts", Kind.DAEMON_SET: "ds"}
@@ -70,32 +70,32 @@ class Kind(StrEnum):
 
     @property
     def is_server_driven(self) -> bool:
-        """Return whether the controller manager replaces the pods. There is then no successor."""
+        """Return whether the controller manager replaces the pods."""
         return self not in (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET)
 
     @property
     def replaces_in_place(self) -> bool:
-        """Return whether a new pod has the name of its old pod, so that no surge is possible."""
+        """Return whether a new pod has the name of the old pod, so that no surge is possible."""
         return self is Kind.STATEFUL_SET
 
     @property
     def uses_controller_revisions(self) -> bool:
-        """Return whether ControllerRevisions store the templates, and not ReplicaSets."""
+        """Return whether ControllerRevisions store the templates."""
         return self in (Kind.STATEFUL_SET, Kind.DAEMON_SET)
 
     @property
     def has_exclusive_surge(self) -> bool:
-        """Return whether the API server rejects maxSurge together with maxUnavailable."""
+        """Return whether maxSurge and maxUnavailable exclude each other."""
         return self is Kind.DAEMON_SET
 
     @property
     def has_pods_by_node(self) -> bool:
-        """Return whether each eligible node has one pod, so that a pause can select nodes."""
+        """Return whether each eligible node has one pod."""
         return self is Kind.DAEMON_SET
 
     @property
     def server_label(self) -> str:
-        """Return the label that the cluster itself sets on pods to tell templates apart, or ""."""
+        """Return the pod label by which the cluster itself distinguishes templates, or ""."""
         labels = {
             Kind.DEPLOYMENT: object_meta.HASH_LABEL,
             Kind.DEPLOYMENT_CONFIG: object_meta.ROLLOUT_LABEL,
@@ -106,7 +106,7 @@ class Kind(StrEnum):
 
     @property
     def history_label(self) -> str:
-        """Return the label of the ControllerRevisions that store the templates."""
+        """Return the label of the ControllerRevisions."""
         labels = {Kind.STATEFUL_SET: object_meta.SERVER_HISTORY,
                   Kind.DAEMON_SET: object_meta.POD_REVISION}
         return labels.get(self, object_meta.HISTORY)
@@ -114,9 +114,8 @@ class Kind(StrEnum):
     def revisions_selector(self, uids: t.Sequence[str]) -> str:
         """Return the label selector for the ControllerRevisions of the controllers with these uids.
 
-        Without uids, the selector matches the ControllerRevisions of all controllers. For a
-        StatefulSet or DaemonSet, it always does, since the controller manager sets no label for the
-        uid of the controller.
+        The controller manager does not label the ControllerRevisions of a StatefulSet or DaemonSet
+        with a uid, so the selector matches all of them.
         """
         label = self.history_label
         selects_uids = uids and label == object_meta.HISTORY
@@ -128,48 +127,40 @@ class Kind(StrEnum):
 
     @property
     def may_only_be_migrated(self) -> bool:
-        """Return whether a task can migrate this kind, but not update it."""
+        """Return whether a task can migrate, but not update, this kind."""
         return self is Kind.DEPLOYMENT_CONFIG
 
     def labels(self, selector: dict) -> dict | None:
-        """Return the labels in a selector, which has the form of spec.selector in a manifest."""
-        return selector if self in _SELECT_BY_LABELS else selector.get("matchLabels")
+        """Return the labels in spec.selector."""
+        return selector if self in _KINDS_WITHOUT_MATCH_LABELS else selector.get("matchLabels")
 
     def selector(self, labels: dict[str, str]) -> dict:
-        """Return the value of spec.selector in a manifest that selects pods with these labels."""
-        return labels if self in _SELECT_BY_LABELS else {"matchLabels": labels}
+        """Return the value of spec.selector for these labels."""
+        return labels if self in _KINDS_WITHOUT_MATCH_LABELS else {"matchLabels": labels}
 
     def collection(self, namespace: str) -> str:
-        """Return the API path of all objects of this kind in a namespace."""
+        """Return the API path of the objects in a namespace."""
         root = f"/apis/{self.api_version}" if self.group else "/api/v1"
         return f"{root}/namespaces/{namespace}/{self.resource}"
 
 
 def kind_named(word: str) -> Kind | None:
-    """Return the kind with this name, plural or short name, in any case; None if unknown.
-
-    >>> str(kind_named("deployment")), str(kind_named("sts")), str(kind_named("rc"))
-    ('Deployment', 'StatefulSet', 'ReplicationController')
-    """
-    return _WORDS.get(word.strip().lower())
+    """Return the kind with this name, plural or short name, such as sts."""
+    return _KINDS_BY_WORD.get(word.strip().lower())
 
 
-#: The kinds that users may name.
 KINDS = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.DEPLOYMENT_CONFIG,
          Kind.STATEFUL_SET, Kind.DAEMON_SET)
-#: The kinds by the lower-case words that kubectl accepts: the name, the plural and the short name.
-_WORDS = {word: kind for kind in KINDS
-          for word in (kind.lower(), kind.resource, kind.abbreviation)}
-#: Kinds whose spec.selector is a plain mapping of labels, without matchLabels.
-_SELECT_BY_LABELS = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG)
+#: By the words that kubectl accepts, in lower case.
+_KINDS_BY_WORD = {word: kind for kind in KINDS
+                  for word in (kind.lower(), kind.resource, kind.abbreviation)}
+_KINDS_WITHOUT_MATCH_LABELS = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG)
 
 
 class State(StrEnum):
     """The requested state at the end of a task."""
 
-    #: The pods of the user's controller have the desired template.
     UPDATED = "updated"
-    #: The update in progress is rolled back, or the controller has the template of a revision.
     ROLLED_BACK = "rolled_back"
     #: New pods have replaced all pods. The template has changed only in the restart annotation.
     RESTARTED = "restarted"
@@ -178,12 +169,10 @@ class State(StrEnum):
 
     @property
     def changes_template(self) -> bool:
-        """Return whether the request contains a template, or changes to the current template."""
         return self is State.UPDATED
 
     @property
     def restarts(self) -> bool:
-        """Return whether new pods replace all pods, without a template in the request."""
         return self is State.RESTARTED
 
     @property
@@ -193,7 +182,6 @@ class State(StrEnum):
 
     @property
     def migrates(self) -> bool:
-        """Return whether a controller of another kind takes over the pods, without a restart."""
         return self is State.MIGRATED
 
 
@@ -205,7 +193,7 @@ class Module(StrEnum):
 
     @property
     def states(self) -> tuple[State, ...]:
-        """Return the states that a task of the module may request, the default first."""
+        """Return the allowed states, the default first."""
         if self is Module.MIGRATION:
             return State.MIGRATED, State.ROLLED_BACK
         return State.UPDATED, State.ROLLED_BACK, State.RESTARTED
@@ -217,7 +205,7 @@ class Module(StrEnum):
                          else not kind.may_only_be_migrated))
 
     def changed_kinds(self, kind: Kind) -> tuple[Kind, ...]:
-        """Return the kinds of the controllers that a task may change, the user's kind first."""
+        """Return the kinds that a task may change, the user's kind first."""
         return (kind, Kind.DEPLOYMENT) if self is Module.MIGRATION else (kind,)
 
     @property
@@ -225,10 +213,10 @@ class Module(StrEnum):
         return self.states[0]
 
     def module_for(self, state: State) -> Module:
-        """Return the module whose tasks may request the state: if possible, this module."""
+        """Return the module for the state, this module if possible."""
         return next(module for module in (self, *Module) if state in module.states)
 
 
 def module_of_kind(kind: str) -> Module:
-    """Return the first module that may change controllers of the kind."""
+    """Return the first module for controllers of the kind."""
     return next(module for module in Module if kind in module.kinds)

@@ -2,11 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Label and field selectors in kubectl's syntax, for objects that no longer exist. No I/O.
+"""Evaluate label and field selectors for objects that no longer exist.
 
-The API server evaluates selectors for existing objects. The syntax follows labels.Parse in
-k8s.io/apimachinery. A selector that cannot be parsed matches nothing; keys and values are not
-validated.
+The syntax follows labels.Parse in k8s.io/apimachinery. An invalid selector matches nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +12,11 @@ from __future__ import annotations
 import re
 import typing as t
 
-#: One term of a selector: "key", "!key", "key=value" or "key in (first, second)".
+#: "key", "!key", "key=value" or "key in (first, second)".
 _TERM = re.compile(r"\s*(?P<absent>!)?\s*(?P<key>[^\s=!<>(),]+)\s*"
                    r"(?:(?P<set>in|notin)\s*\((?P<values>[^()]*)\)"
                    r"|(?P<operator>==|=|!=|<|>)\s*(?P<value>[^\s=!<>(),]*))?\s*")
-#: A comma between two terms, but not a comma between two values in parentheses.
+#: A comma that is not in parentheses.
 _COMMA = re.compile(r",(?![^(]*\))")
 
 
@@ -32,15 +30,15 @@ def _matches(term: str, labels: t.Mapping[str, str]) -> bool:
     match = _TERM.fullmatch(term)
     if match is None:
         return False
-    value, operator = labels.get(match["key"]), match["set"] or match["operator"]
+    label, operator = labels.get(match["key"]), match["set"] or match["operator"]
     if operator is None:
-        return (value is None) == bool(match["absent"])
+        return (label is None) == bool(match["absent"])
     if match["absent"]:
         return False
     if operator in ("<", ">"):
-        numbers = [text for text in (value, match["value"]) if text is not None
+        numbers = [text for text in (label, match["value"]) if text is not None
                    and re.fullmatch(r"-?\d+", text)]
         return len(numbers) == 2 and (int(numbers[0]) < int(numbers[1]) if operator == "<"
                                       else int(numbers[0]) > int(numbers[1]))
     values = match["values"].split(",") if match["set"] else [match["value"]]
-    return (value in [text.strip() for text in values]) == (operator in ("in", "=", "=="))
+    return (label in [text.strip() for text in values]) == (operator in ("in", "=", "=="))

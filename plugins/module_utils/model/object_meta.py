@@ -2,11 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""All annotations and labels read or written by the collection, with their parsers. No I/O.
+"""All annotations and labels read or written by the collection, with their parsers.
 
-A user with annotate permission may write any text into the annotations, but no other field. A
-parser therefore raises no exception, and returns None or an empty value for a missing or invalid
-annotation. The flows decide whether to trust a valid annotation.
+Users with annotate permission may write any text into the annotations. A parser therefore returns
+None or an empty value for an invalid text. The flows decide whether to trust a valid annotation.
 """
 
 from __future__ import annotations
@@ -22,69 +21,62 @@ from .settings import are_settings
 from .soaks import Soak
 from .template import images_of
 
-#: Label in metadata, selector and template that distinguishes the pods of primary and successor.
+# The primary is the controller that the user names. The successor replaces its pods.
+
+#: Label that distinguishes the pods of primary and successor.
 DEPLOYMENT_LABEL = "kubernetes.io/deployment"
-#: On primary and successor: the number of replicas at the end of the update; "0" on the shrinking
-#: controller, which shows the direction of the update.
+#: Replicas at the end of the update. The shrinking controller has "0".
 DESIRED = "kubernetes.io/desired-replicas"
-#: On primary and successor: the name of the other controller.
 PARTNER = "kubernetes.io/update-partner"
-#: On primary and successor: the uid of the other controller.
 PARTNER_UID = "baton.kubernetes/partner-uid"
-#: On primary and successor, since one of them may be deleted: the primary's number of replicas at
-#: the start of the update.
+#: Replicas of the primary at the start of the update. Both controllers have this annotation,
+#: because one of them may be deleted.
 ORIGINAL = "baton.kubernetes/original-replicas"
-#: On the primary: the hash of the successor's pod template as stored by the API server.
+#: Hash of the successor's template as stored by the API server.
 SUCCESSOR_SPEC = "baton.kubernetes/next-spec"
-#: On the primary: the number of new pods at which the update is paused (pause_at).
+#: Number of new pods at the pause.
 PAUSED = "baton.kubernetes/paused"
-#: On the primary: the start of the soak, and the number of pods that have passed the soak.
+#: See soaks.py.
 SOAK = "baton.kubernetes/soak"
-#: On a HorizontalPodAutoscaler frozen during the update: the previous fields, as JSON.
+#: On a HorizontalPodAutoscaler: its fields before the update.
 FROZEN = "baton.kubernetes/frozen"
-#: On primary and successor: the keys of the annotations that the update has set for Flux.
+#: Keys of the annotations that the update has set for Flux.
 SUSPENDED_GITOPS = "baton.kubernetes/suspended-gitops"
-#: On the primary, and later also on the successor: the data to finish the handover, as JSON.
 TAKEOVER = "baton.kubernetes/takeover"
-#: On the growing controller during the update, and on the remaining controller afterwards: the
-#: record of the update, as JSON: {"outcome": "updated", "from": {...}, "to": {...}, "time": "..."}.
+#: The record of an update, such as
+#: {"outcome": "updated", "from": {"web": "shop:1"}, "to": {"web": "shop:2"}, ...}.
 LAST_ROLLOUT = "baton.kubernetes/last-rollout"
-#: On the primary: the routes that split requests between old and new pods (traffic/record.py).
+#: See traffic/record.py.
 TRAFFIC_ROUTES = "baton.kubernetes/traffic-routes"
-#: On the pod template: a value set by `state: restarted` to change the template.
+#: On the pod template, for `state: restarted`.
 RESTART = "baton.kubernetes/restart"
-#: On the pod template: the checksum of each ConfigMap and Secret in roll_on, as JSON.
+#: On the pod template: checksums of ConfigMaps and Secrets (roll_on).
 CHECKSUMS = "baton.kubernetes/checksums"
-#: Label on a ControllerRevision with a previous template: the uid of the controller.
+#: Label on a ControllerRevision: the uid of the controller.
 HISTORY = "baton.kubernetes/history-of"
-#: Label on the ControllerRevision of a migration in progress: the uid of the ReplicationController.
+#: Label on the ControllerRevision of a migration: the uid of the ReplicationController.
 MIGRATION = "baton.kubernetes/migration-of"
-#: Label set by the Deployment controller on ReplicaSets and pods: a hash of the template.
+#: Label set by the Deployment controller.
 HASH_LABEL = "pod-template-hash"
-#: Label on the pods of a StatefulSet or DaemonSet: the ControllerRevision of their template. For a
-#: StatefulSet, the value is its name; for a DaemonSet, a hash that it has in the same label.
+#: Label on pods: the name of the ControllerRevision (StatefulSet), or a hash (DaemonSet).
 POD_REVISION = "controller-revision-hash"
-#: Label on the pods of a DaemonSet: the generation of the template. The label is deprecated, but
-#: the DaemonSet controller still counts a pod with the current generation as updated. A recreated
-#: DaemonSet starts at generation 1 again, so an old pod may count as updated, too.
+#: Deprecated label on the pods of a DaemonSet. The DaemonSet controller still counts a pod with the
+#: current generation as updated, even an old pod of a recreated DaemonSet.
 POD_GENERATION = "pod-template-generation"
-#: Annotation of a DaemonSet: the current generation of the template.
 TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
-#: Label on the ControllerRevisions created by the controller manager: a hash of the data.
+#: Label on ControllerRevisions created by the controller manager.
 SERVER_HISTORY = "controller.kubernetes.io/hash"
-#: On a Deployment and its ReplicaSets: the revision of the template.
 REVISION = "deployment.kubernetes.io/revision"
-#: On a ReplicaSet of a Deployment: the earlier revisions of the template. The Deployment controller
-#: writes this annotation and REVISION, and never copies them from the Deployment.
+#: The Deployment controller copies neither this annotation nor REVISION from the Deployment.
 FORMER_REVISIONS = "deployment.kubernetes.io/revision-history"
-#: On a DeploymentConfig paused by a migration: "true", so that a rollback may resume it.
+#: "true" on a DeploymentConfig that a rollback of the migration may resume.
 PAUSED_FOR_MIGRATION = "baton.kubernetes/paused-for-migration"
-#: On a Lease: the processes of the holders.
+#: On a Lease: the processes that hold it.
 HOLDER = "baton.kubernetes/holder"
 
-#: Annotations of an update in progress. The last step of the update removes all of them.
+#: Annotations that the last step of the update removes.
 UPDATE_ANNOTATIONS = (DESIRED, PARTNER, PARTNER_UID, ORIGINAL, SUCCESSOR_SPEC, PAUSED, TAKEOVER)
-#: Annotations not copied between primary and successor.
+#: Annotations that primary and successor do not share.
 NOT_COPIED = (*UPDATE_ANNOTATIONS, SOAK, LAST_ROLLOUT, PAUSED_FOR_MIGRATION, TRAFFIC_ROUTES,
               "kubectl.kubernetes.io/last-applied-configuration")
 
@@ -96,23 +88,23 @@ ROLLOUT_NUMBER = "openshift.io/deployment-config.latest-version"
 ROLLOUT_PHASE = "openshift.io/deployment.phase"
 #: The name of the ReplicationController.
 ROLLOUT_NAME = "openshift.io/deployment.name"
-#: Label on the pods: the name of the ReplicationController.
+#: Label on the pods, with the same value.
 ROLLOUT_LABEL = "deployment"
 
-#: Annotations of an interrupted `kubectl rolling-update` on the old and on the new controller.
+# Annotations of an interrupted `kubectl rolling-update`.
+
 KUBECTL_NEXT = "kubectl.kubernetes.io/next-controller-id"
 KUBECTL_SOURCE = "kubectl.kubernetes.io/update-source-id"
 KUBECTL_ORIGINAL = "kubectl.kubernetes.io/original-replicas"
-#: The API's limit for the annotations of an object, in bytes of all keys and values.
+
+#: The API's limit, in bytes of all keys and values.
 MAX_ANNOTATIONS_SIZE = 256 * 1024
-#: Maximum length of a uid.
 MAX_UID_LENGTH = 128
 
 Annotations: t.TypeAlias = "t.Mapping[str, str]"
 
-#: The value of TAKEOVER. `next` and `uid` identify the successor; `label` is the key of the
-#: deployment label, `replicas` the final size of the primary, `from` the images before the update;
-#: `request` and `template` are hashes; `priorityClassName` is the value before the handover.
+#: The data to finish a handover. `next` and `uid` identify the successor; `label` is a key;
+#: `request` and `template` are hashes.
 Takeover = t.TypedDict("Takeover", {
     "next": str, "uid": str, "label": str, "replicas": int, "from": dict[str, str], "request": str,
     "template": str, "priorityClassName": "str | None"})
@@ -120,36 +112,34 @@ Takeover = t.TypedDict("Takeover", {
 
 @dataclasses.dataclass(frozen=True)
 class Rollout:
-    """The record of a server-driven update in progress.
+    """The record of an update in which the controller manager replaces the pods.
 
-    Any client may have written it. The module observed.py of each flow checks the fields.
+    Any client may have written it. The observed.py of each flow checks the fields.
     """
 
     UPDATING: t.ClassVar[str] = "updating"
     ROLLING_BACK: t.ClassVar[str] = "rolling back"
 
     outcome: str  # UPDATING or ROLLING_BACK
-    before: dict[str, str]  # the old images by container
-    after: dict[str, str]  # the new images by container
-    #: The time of the last change of direction, in RFC 3339.
+    before: dict[str, str]  # images by container
+    after: dict[str, str]  # images by container
+    #: The last change of direction, in RFC 3339.
     time: str
-    #: The name of the ReplicaSet or ControllerRevision with the previous template; "" if unknown.
+    #: The ReplicaSet or ControllerRevision with the previous template, or "".
     previous_name: str
-    #: The highest revision number that was known at the start of the update, or 0.
+    #: The highest revision number at the start of the update, or 0.
     revision: int
-    #: The previous values of the fields of spec that the update changes, except the template.
+    #: Previous values of the fields of spec that the update changes, except the template.
     original: Json
-    #: The values of the same fields during the update. At a pause, `paused` is added.
+    #: Values of these fields during the update. A pause adds `paused`.
     overrides: Json
-    #: The hash of the request.
-    request: str
-    #: The hash of the template as stored by the API server; "" until the template is read again.
+    request: str  # hash
+    #: Hash of the template as stored by the API server, or "" until the template is read again.
     template: str = ""
-    #: The revision that a rollback restores (to_revision).
     to_revision: int | None = None
-    #: The number of new pods at which the update is paused.
+    #: Number of new pods at the pause.
     paused: int | None = None
-    #: The time of the last write that only woke the DaemonSet controller. Nothing reads this field.
+    #: A changed time wakes the DaemonSet controller. Nothing reads this field.
     woken: str = ""
 
     @property
@@ -174,10 +164,9 @@ class Frozen(t.TypedDict):
 
 
 class StoredController(t.TypedDict):
-    """A ReplicationController as stored in a ControllerRevision during the migration."""
+    """A ReplicationController, stored in a ControllerRevision during a migration."""
 
-    #: The hash of the template, as in the pod labels and in the name of the ReplicaSet.
-    hash: str
+    hash: str  # as in HASH_LABEL
     uid: str
     #: metadata and spec.
     manifest: Json
@@ -185,33 +174,31 @@ class StoredController(t.TypedDict):
 
 @dataclasses.dataclass(frozen=True)
 class Revision:
-    """A revision in the history of a controller: the current template or a previous template."""
+    """A current or previous template in the history of a controller."""
 
     number: int
-    #: The template, without the deployment label.
-    template: Json
-    #: The time of the first update to the template, in RFC 3339.
+    template: Json  # without the deployment label
+    #: The first update to the template, in RFC 3339.
     time: str = ""
-    #: The user of the first update, or "".
+    #: The user of the first update.
     who: str = ""
-    #: The name of the ControllerRevision; "" for the current template.
+    #: The name of the ControllerRevision, or "" for the current template.
     name: str = ""
-    #: The uid of the controller that owns the ControllerRevision, or "".
     owner_uid: str = ""
-    #: The value of the label POD_REVISION on the pods with this template.
+    #: The label POD_REVISION on the pods.
     pod_revision: str = ""
-    #: Whether the ControllerRevision has got a new number, because a rollback returned to it.
+    #: Whether a rollback has given the ControllerRevision a new number.
     is_renumbered: bool = False
 
 
 def partner(annotations: Annotations) -> str | None:
-    """Return the name of the other controller; None for a missing or invalid name."""
+    """Return the name of the other controller."""
     name = annotations.get(PARTNER)
     return name if name and is_name(name) else None
 
 
 def partner_uid(annotations: Annotations) -> str | None:
-    """Return the uid of the other controller; None if missing, "not readable" if invalid."""
+    """Return the uid of the other controller, or "not readable" if it is invalid."""
     uid = annotations.get(PARTNER_UID)
     is_valid = uid is None or (len(uid) <= MAX_UID_LENGTH and uid.isprintable())
     return uid if is_valid else "not readable"
@@ -242,27 +229,25 @@ def is_updating(annotations: Annotations) -> bool:
 
 
 def has_takeover(annotations: Annotations) -> bool:
-    """Return whether the object has the annotation of a handover, valid or invalid."""
+    """Return whether the object has the annotation TAKEOVER, valid or invalid."""
     return TAKEOVER in annotations
 
 
 def takeover(annotations: Annotations) -> Takeover | None:
-    """Return the annotation of the handover in progress; None if missing or invalid."""
+    """Return the data to finish a handover."""
     stored = {"priorityClassName": None, **(values.json_object(annotations.get(TAKEOVER)) or {})}
     texts = ("next", "uid", "label", "request", "template")
-    priority = stored["priorityClassName"]
+    priority_class = stored["priorityClassName"]
     is_valid = (all(isinstance(stored.get(field), str) for field in texts)
                 and is_name(stored["next"]) and bool(values.LABEL_KEY.fullmatch(stored["label"]))
                 and values.are_images(stored.get("from")) and fields.is_size(stored.get("replicas"))
-                and (priority is None or (isinstance(priority, str) and is_name(priority))))
-    return t.cast(Takeover, stored) if is_valid else None  # checked above, field by field
+                and (priority_class is None
+                     or (isinstance(priority_class, str) and is_name(priority_class))))
+    return t.cast(Takeover, stored) if is_valid else None
 
 
 def last_rollout(annotations: Annotations) -> Json:
-    """Return the record of the last update, or {}.
-
-    Invalid values are left out of the fields common to all flows. Other fields are not checked.
-    """
+    """Return the record of the last update, without the fields that fail _RECORD_CHECKS."""
     stored = values.json_object(annotations.get(LAST_ROLLOUT)) or {}
     record = {field: value for field, value in stored.items()
               if field not in _RECORD_CHECKS or _RECORD_CHECKS[field](value)}
@@ -270,7 +255,7 @@ def last_rollout(annotations: Annotations) -> Json:
 
 
 def rollout(annotations: Annotations) -> Rollout | None:
-    """Return the record of a server-driven update in progress; None if missing or invalid."""
+    """Return the record of the update in progress."""
     record = values.json_object(annotations.get(LAST_ROLLOUT)) or {}
     original, overrides = fields.mapping(record, "original"), fields.mapping(record, "paced")
     is_valid = (record.get("outcome") in (Rollout.UPDATING, Rollout.ROLLING_BACK)
@@ -291,51 +276,51 @@ def rollout(annotations: Annotations) -> Rollout | None:
 
 
 def former_revisions(annotations: Annotations) -> frozenset[int]:
-    """Return the numbers of the earlier revisions of a ReplicaSet."""
+    """Return the earlier revisions of a ReplicaSet."""
     texts = annotations.get(FORMER_REVISIONS, "")[:values.MAX_TEXT_LENGTH].split(",")
     return frozenset(filter(None, (values.parse_replicas(text.strip()) for text in texts)))
 
 
 def revision(annotations: Annotations) -> int:
-    """Return the revision of a ReplicaSet; 0 until the Deployment controller has set a revision."""
+    """Return the revision of a ReplicaSet, or 0."""
     return values.parse_replicas(annotations.get(REVISION)) or 0
 
 
 def suspended_gitops(annotations: Annotations) -> frozenset[str]:
-    """Return the keys of the annotations set by an update to make Flux ignore the object."""
+    """Return the keys of the annotations for Flux."""
     return frozenset(annotations.get(SUSPENDED_GITOPS, "")[:values.MAX_TEXT_LENGTH].split(","))
 
 
 def is_frozen(annotations: Annotations) -> bool:
-    """Return whether the autoscaler has the annotation of a freeze, valid or invalid."""
+    """Return whether the autoscaler has the annotation FROZEN, valid or invalid."""
     return FROZEN in annotations
 
 
 def frozen(annotations: Annotations) -> Frozen | None:
-    """Return the fields of an autoscaler before the freeze; None if missing or invalid."""
+    """Return the fields of an autoscaler before the freeze."""
     stored = values.json_object(annotations.get(FROZEN)) or {}
     if not {"behavior", "minReplicas"} <= stored.keys():
         return None
-    behavior, minimum = stored["behavior"], stored["minReplicas"]
+    behavior, min_replicas = stored["behavior"], stored["minReplicas"]
     is_valid = ((behavior is None or isinstance(behavior, dict))
-                and (minimum is None or fields.is_size(minimum)))
-    return {"behavior": behavior, "minReplicas": minimum} if is_valid else None
+                and (min_replicas is None or fields.is_size(min_replicas)))
+    return {"behavior": behavior, "minReplicas": min_replicas} if is_valid else None
 
 
 def kubectl_next(annotations: Annotations) -> str:
-    """Return the name of the new controller of an interrupted `kubectl rolling-update`, or ""."""
+    """Return the name of the new controller of `kubectl rolling-update`, or ""."""
     name = annotations.get(KUBECTL_NEXT, "")
     return name if is_name(name) else ""
 
 
 def kubectl_source(annotations: Annotations) -> tuple[str, str]:
-    """Return name and uid of the old controller of `kubectl rolling-update`, each "" if missing."""
+    """Return name and uid of the old controller of `kubectl rolling-update`."""
     name, _colon, uid = annotations.get(KUBECTL_SOURCE, "").partition(":")
     return name, uid
 
 
 def kubectl_original(annotations: Annotations) -> int | None:
-    """Return the replicas of the old controller at the start of `kubectl rolling-update`."""
+    """Return the original size of the old controller of `kubectl rolling-update`."""
     return values.parse_replicas(annotations.get(KUBECTL_ORIGINAL))
 
 
@@ -349,19 +334,19 @@ def invalid_keys(annotations: Annotations) -> list[str]:
 
 
 def holder(annotations: t.Mapping[str, t.Any]) -> str:
-    """Return the processes that hold a Lease, separated by spaces, or ""."""
+    """Return the holders of a Lease, separated by spaces."""
     return fields.text(annotations, HOLDER)
 
 
 def checksums(template: Json) -> dict[str, str]:
-    """Return the checksums in a pod template; {} if missing or invalid."""
+    """Return the checksums in a pod template."""
     annotations = fields.mapping(template, "metadata", "annotations")
     stored = values.json_object(fields.text(annotations, CHECKSUMS)) or {}
     return stored if values.is_mapping_to_texts(stored) else {}
 
 
 def stored_revision(item: Json) -> Revision | None:
-    """Return the revision in a ControllerRevision created by a task; None if invalid."""
+    """Return the revision in a ControllerRevision created by a task."""
     template = values.json_object(fields.text(item.get("data"), "template"))
     number = item.get("revision")
     if not template or not values.is_template(template) or not fields.is_size(number):
@@ -372,18 +357,17 @@ def stored_revision(item: Json) -> Revision | None:
 
 
 def server_revision(item: Json) -> Revision | None:
-    """Return the revision in a ControllerRevision created by the controller manager, or None."""
+    """Return the revision in a ControllerRevision created by the controller manager."""
     template = dict(fields.mapping(item, "data", "spec", "template"))
     template.pop("$patch", None)
     metadata, number = item["metadata"], item.get("revision")
     if not values.is_template(template) or not fields.is_size(number):
         return None
-    name, creation = metadata["name"], fields.text(metadata, "creationTimestamp")
-    # Only the number of a ControllerRevision can change, so a later entry in managedFields means a
-    # new number. The texts are ordered like times, since all are in UTC, to the second.
-    is_renumbered = any(fields.text(manager, "time") > creation
-                        for manager in fields.objects(metadata, "managedFields"))
-    return Revision(number, template, creation, "", name, owner_uid(item),
+    name, creation_time = metadata["name"], fields.text(metadata, "creationTimestamp")
+    # Only the number of a ControllerRevision can change.
+    is_renumbered = any(fields.text(entry, "time") > creation_time
+                        for entry in fields.objects(metadata, "managedFields"))
+    return Revision(number, template, creation_time, "", name, owner_uid(item),
                     pod_revision(fields.mapping(metadata, "labels")) or name, is_renumbered)
 
 
@@ -394,7 +378,7 @@ def owner_uid(item: Json) -> str:
 
 
 def pod_revision(labels: t.Mapping[str, t.Any]) -> str:
-    """Return the value of the label POD_REVISION; "" for a missing label."""
+    """Return the value of the label POD_REVISION, or ""."""
     return fields.text(labels, POD_REVISION)
 
 
@@ -404,7 +388,7 @@ def template_generation(entries: t.Mapping[str, t.Any]) -> str:
 
 
 def serialize_revision(revision: Revision, owner_uid: str) -> tuple[Json, Json]:
-    """Return the fields metadata and data of the ControllerRevision that stores a revision."""
+    """Return the fields metadata and data of a ControllerRevision."""
     record = {"to": images_of(revision.template), "time": revision.time, "who": revision.who}
     metadata = {"labels": {HISTORY: owner_uid}, "annotations": {LAST_ROLLOUT: canonical(record)}}
     return metadata, {"template": values.go_json(revision.template)}
@@ -419,7 +403,7 @@ def rollout_phase(annotations: Annotations) -> str:
 
 
 def stored_controller(item: Json) -> StoredController | None:
-    """Return the controller stored in the ControllerRevision of a migration; None if invalid."""
+    """Return the controller stored in the ControllerRevision of a migration."""
     data = fields.mapping(item, "data")
     metadata, spec = (fields.mapping(data, "manifest", part) for part in ("metadata", "spec"))
     template = fields.mapping(spec, "template")
@@ -435,10 +419,10 @@ def stored_controller(item: Json) -> StoredController | None:
                 and fields.is_size(spec.get("minReadySeconds"))
                 and values.is_mapping_to_texts(fields.mapping(template, "metadata", "labels"))
                 and bool(containers) and all(fields.text(entry, "name") for entry in containers))
-    return t.cast(StoredController, data) if is_valid else None  # checked above, field by field
+    return t.cast(StoredController, data) if is_valid else None
 
 
-#: The fields common to the records of all flows, with their type checks.
+#: The fields common to the records of all flows.
 _RECORD_CHECKS: dict[str, t.Callable[[t.Any], bool]] = {
     "outcome": values.is_text, "from": values.are_images, "to": values.are_images,
     "time": values.is_text, "who": values.is_text, "request": values.is_text}

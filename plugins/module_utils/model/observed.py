@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controllers and pods, parsed from objects of the API. No I/O."""
+"""Controllers and pods, parsed from objects of the API."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ from .object_meta import Revision
 from .request import Request
 from .template import images_of
 
-#: progressDeadlineSeconds of a Deployment during an update: 68 years, a value that no user sets.
+#: progressDeadlineSeconds during an update: 68 years, a value that no user sets.
 UPDATE_DEADLINE = 2**31 - 2
 #: minReadySeconds with which no pod ever counts as available. The API requires a value less than
 #: progressDeadlineSeconds.
 NEVER_AVAILABLE = UPDATE_DEADLINE - 1
 
 
-# In each turn of the loop, the driver reads some properties of every controller, so they are
-# cached. A changed object is parsed into a new Controller, so no cached value is ever outdated.
 @dataclasses.dataclass(frozen=True)
 class Controller:
     """A workload resource that controls pods."""
@@ -34,39 +32,33 @@ class Controller:
     name: str
     uid: str
     resource_version: str
-    #: metadata.creationTimestamp.
-    created: str
+    created: str  # metadata.creationTimestamp
     labels: Json
     annotations: Json
-    #: The field managers in metadata.managedFields.
-    managers: frozenset[str]
+    managers: frozenset[str]  # metadata.managedFields
     #: The controlling owner, such as "Deployment/foo", or "". An owner would undo each step.
     owner: str
-    #: The API group of the owner, or "".
     owner_group: str
-    #: The uid of the owner, or "".
     owner_uid: str
     is_deleting: bool
     finalizers: tuple[str, ...]
     template: Json
     selector: Json
-    #: Whether the selector has matchExpressions.
-    has_expressions: bool
+    has_expressions: bool  # matchExpressions
     replicas: int
     min_ready_seconds: int
     generation: int
     #: Whether the status is up to date (status.observedGeneration).
     is_observed: bool
-    #: The number of pods except terminating pods (status.replicas).
+    #: The number of pods, without terminating pods (status.replicas).
     current: int
     ready: int
     available: int
-    #: The reason why the controller manager cannot create pods (ReplicaFailure), or "".
-    failure: str
+    failure: str  # the message of ReplicaFailure, or ""
 
     @classmethod
     def from_api(cls, item: Json, kind: Kind | None = None) -> Controller:
-        """Parse an object of the API. Pass the kind for an item of a list, which has no kind."""
+        """Parse an object. Pass the kind for an item of a list, which has no kind."""
         metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
         owners = [ref for ref in metadata.get("ownerReferences") or [] if ref.get("controller")]
         failures = [condition for condition in status.get("conditions") or []
@@ -96,20 +88,20 @@ class Controller:
             is_observed=status.get("observedGeneration", 0) >= metadata.get("generation", 1),
             current=status.get("replicas", 0),
             ready=status.get("readyReplicas", 0),
-            # With NEVER_AVAILABLE, availableReplicas is always 0, so count the ready pods instead.
+            # With NEVER_AVAILABLE, availableReplicas is always 0.
             available=status.get("readyReplicas" if spec.get("minReadySeconds") == NEVER_AVAILABLE
                                  else "availableReplicas", 0),
             failure=display_text(failures[0].get("message", "")) if failures else "",
         )
 
-    #: Whether the status of the kind has the condition ReplicaFailure.
+    #: Whether the kind has the condition ReplicaFailure.
     reports_failures: t.ClassVar[bool] = True
-    #: Whether a new pod has the name of the replaced old pod.
+    #: Whether a new pod has the name of the old pod.
     keeps_pod_names: t.ClassVar[bool] = False
 
     @property
     def is_part_of_owner(self) -> bool:
-        """Return whether its owner updates it, as a Deployment updates its ReplicaSets."""
+        """Whether the owner updates the controller, as a Deployment updates its ReplicaSets."""
         return bool(self.owner) and self.kind.is_usually_owned
 
     @property
@@ -118,22 +110,21 @@ class Controller:
 
     @property
     def max_pods(self) -> int:
-        """The maximum number of pods, without terminating pods; valid if is_observed."""
+        """The maximum number of pods, without terminating pods. Requires is_observed."""
         return max(self.replicas, self.current)
 
     @property
     def is_settled(self) -> bool:
-        """Whether exactly spec.replicas pods exist, and all of them are available."""
+        """Whether exactly spec.replicas pods exist and are available."""
         return (self.is_observed and self.current == self.replicas
                 and self.available == self.replicas)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no pod exists except terminating pods, and no pod will be created."""
         return self.has_at_most(0)
 
     def has_at_most(self, replicas: int) -> bool:
-        """Return whether at most `replicas` pods exist, and the controller manager adds no more.
+        """Return whether the controller has, and will have, at most `replicas` pods.
 
         Terminating pods do not count.
         """
@@ -149,17 +140,14 @@ class Controller:
 
     @property
     def desired(self) -> int | None:
-        """The number of replicas at the end of the update; 0 for the shrinking controller."""
         return object_meta.desired(self.annotations)
 
     @property
     def original(self) -> int | None:
-        """The number of replicas of the primary at the start of the update in progress."""
         return object_meta.original(self.annotations)
 
     @property
     def paused(self) -> int | None:
-        """The number of new pods at which the update in progress is paused."""
         return object_meta.paused(self.annotations)
 
     @property
@@ -168,10 +156,7 @@ class Controller:
 
     @property
     def is_successor(self) -> bool:
-        """Whether the controller is a successor, by its own annotations.
-
-        Another client may have written the annotations; primary() checks them.
-        """
+        """Whether the annotations claim that the controller is a successor. See primary()."""
         return self.is_updating and self.last_rollout.get("outcome") == "updating"
 
     @functools.cached_property
@@ -182,24 +167,23 @@ class Controller:
     def is_named_for(self, primary: str) -> bool:
         """Return whether the controller has the name of a successor of the primary.
 
-        The name is proof, because the name contains the value of the deployment label in the
-        selector: a user with annotate permission can change neither.
+        A user with annotate permission can change neither name nor selector.
         """
         return any(self.name == identity.successor_name(primary, value) for value in self.hashes)
 
     def primary(self, controllers: t.Mapping[str, Controller]) -> str | None:
-        """Return the name of the primary if this controller is certainly a successor, or None.
+        """Return the name of the primary if this controller is certainly a successor.
 
-        Its own name or the annotations of the primary must confirm its annotations. If two
-        controllers claim to be the successor of each other, neither claim is confirmed.
+        Either the name or the primary must confirm the annotations.
         """
         name = self.partner if self.is_successor and not self.owner else None
         if name is None or self.is_named_for(name):
             return name
         primary = controllers.get(name) if name != self.name else None
-        confirms = (primary is not None and not primary.is_successor
-                    and primary.partner == self.name and primary.partner_uid in (None, self.uid))
-        return name if self.hashes and confirms else None
+        is_confirmed = (primary is not None and not primary.is_successor
+                        and primary.partner == self.name
+                        and primary.partner_uid in (None, self.uid))
+        return name if self.hashes and is_confirmed else None
 
     @functools.cached_property
     def takeover(self) -> object_meta.Takeover | None:
@@ -211,12 +195,11 @@ class Controller:
 
     @property
     def successor_spec(self) -> str | None:
-        """The hash of the successor's pod template as stored by the API server."""
         return object_meta.successor_spec(self.annotations)
 
     @property
     def reference(self) -> Json:
-        """The entry of this controller in metadata.ownerReferences of its pods."""
+        """The entry for metadata.ownerReferences of the pods."""
         return {"apiVersion": self.kind.api_version, "kind": str(self.kind), "name": self.name,
                 "uid": self.uid, "controller": True}
 
@@ -226,24 +209,21 @@ class Controller:
 
 
 class IndexedControllers(t.Mapping[str, Controller]):
-    """Controllers by name, with an index that finds the partners of a controller.
-
-    In a namespace with thousands of controllers, the index saves a scan in each turn.
-    """
+    """Controllers by name, with an index of partners for namespaces with many controllers."""
 
     def partners_of(self, name: str) -> list[Controller]:
         raise NotImplementedError
 
 
 def partners_of(controllers: t.Mapping[str, Controller], name: str) -> list[Controller]:
-    """Return the controllers whose annotations name the controller `name` as their partner."""
+    """Return the controllers with the partner `name`."""
     if isinstance(controllers, IndexedControllers):
         return controllers.partners_of(name)
     return [controller for controller in controllers.values() if controller.partner == name]
 
 
 def own_pods(controller: Controller, pods: t.Iterable[Json]) -> list[Json]:
-    """Return the pods owned by the controller; the selector may match pods of other owners."""
+    """Return the pods owned by the controller. The selector may match pods of other owners."""
     return [pod for pod in pods if object_meta.owner_uid(pod) == controller.uid]
 
 
@@ -253,10 +233,8 @@ class Pod(t.NamedTuple):
     name: str
     uid: str
     labels: Json
-    #: The uid of the controller, or "".
-    owner: str
-    #: The index of the controller in metadata.ownerReferences.
-    position: int = 0
+    owner: str  # uid, or ""
+    position: int = 0  # of the controller in metadata.ownerReferences
 
     @classmethod
     def from_api(cls, metadata: Json) -> Pod:
@@ -268,15 +246,12 @@ class Pod(t.NamedTuple):
 
 
 class TerminatingPod(t.NamedTuple):
-    """A pod with a deletionTimestamp. The containers may still run."""
+    """A pod with a deletionTimestamp."""
 
     name: str
-    #: The kind of the controller, or "".
     owner_kind: str
-    #: The uid of the controller, or "".
-    owner: str
-    #: The end of the grace period, in RFC 3339 by the API server's clock.
-    grace_ends: str
+    owner: str  # uid, or ""
+    grace_ends: str  # RFC 3339
     finalizers: tuple[str, ...]
 
     @classmethod
@@ -293,9 +268,9 @@ class Terminating:
     """The terminating pods for which pod_replacement_policy=TerminationComplete waits."""
 
     count: int = 0
-    #: What the task waits for, such as "1 terminating pod is gone: web-0"; "" for no pod.
+    #: Such as "1 terminating pod is gone: web-0", or "".
     text: str = ""
-    #: The end of the last grace period, in RFC 3339 by the API server's clock, or "".
+    #: The end of the last grace period, in RFC 3339.
     grace_ends: str = ""
 
     @classmethod
@@ -303,14 +278,14 @@ class Terminating:
         """Summarize the pods. The text names at most three pods, pods with finalizers first."""
         if not pods:
             return cls()
-        named = sorted(pods, key=lambda pod: (not pod.finalizers, pod.name))[:3]
+        shown_pods = sorted(pods, key=lambda pod: (not pod.finalizers, pod.name))[:3]
         names = ", ".join(
             f"{pod.name} (finalizers: {', '.join(pod.finalizers)})" if pod.finalizers else pod.name
-            for pod in named)
-        more = f" and {len(pods) - len(named)} more" if len(pods) > len(named) else ""
-        what = ("1 terminating pod is gone" if len(pods) == 1 else
-                f"{len(pods)} terminating pods are gone")
-        return cls(len(pods), f"{what}: {names}{more}", max(pod.grace_ends for pod in pods))
+            for pod in shown_pods)
+        more = f" and {len(pods) - len(shown_pods)} more" if len(pods) > len(shown_pods) else ""
+        condition = ("1 terminating pod is gone" if len(pods) == 1 else
+                     f"{len(pods)} terminating pods are gone")
+        return cls(len(pods), f"{condition}: {names}{more}", max(pod.grace_ends for pod in pods))
 
 
 NONE_TERMINATING = Terminating()
@@ -322,30 +297,27 @@ class Observed:
 
     primary: Controller | None
     successor: Controller | None
-    #: The desired template as the API server would store it; None for a rollback.
+    #: As the API server would store the template, or None for a rollback.
     desired: Json | None = None
-    #: The current time in RFC 3339, for records.
-    now: str = ""
-    #: Seconds since 1970 by the API server's clock.
-    server_time: float = 0.0
-    #: The user who runs the task, for records.
+    now: str = ""  # RFC 3339
+    server_time: float = 0.0  # seconds since 1970
+    #: The user who runs the task.
     who: str = ""
-    #: The pods that match the successor's selector; None outside a handover.
+    #: The pods that match the successor's selector, or None outside a handover.
     pods: tuple[Pod, ...] | None = None
-    #: The terminating pods, if the update waits for them.
     terminating: Terminating = NONE_TERMINATING
-    #: The HorizontalPodAutoscaler of the primary; also None before the first read.
+    #: The HorizontalPodAutoscaler of the primary. Also None before the first read.
     autoscaler: Json | None = None
-    #: The PodDisruptionBudgets of the pods; empty before they are read.
+    #: PodDisruptionBudgets. Empty before the first read.
     budgets: tuple[Json, ...] = ()
-    #: spec.replicas of the primary before the update; None if this task has not observed it.
+    #: spec.replicas of the primary before the update, or None if this task has not observed it.
     size: int | None = None
     #: Whether a dry run with the desired template yields the current template. The two may differ
     #: if admission changes the desired template.
     is_confirmed: bool = False
-    #: The templates that a rollback can restore, the newest first.
+    #: The newest revision is first.
     history: tuple[Revision, ...] = ()
-    #: If a soak has passed in this task: the value to write into the annotation SOAK. Else None.
+    #: The value for the annotation SOAK if a soak has passed in this task.
     passed_soak: str | None = None
 
     @property
@@ -355,7 +327,7 @@ class Observed:
 
     @property
     def named_controller(self) -> Controller | None:
-        """The controller named by the user; the manifest may be in a GitOps repository."""
+        """The controller whose manifest may be in a GitOps repository."""
         return self.primary
 
     @property
@@ -365,17 +337,17 @@ class Observed:
 
 
 def revision_of(controller: Controller) -> int:
-    """Return the revision of a ReplicaSet; 0 until the Deployment controller has set a revision."""
+    """Return the revision of a ReplicaSet, or 0."""
     return object_meta.revision(controller.annotations)
 
 
 def deployment_label(request: Request, primary: Controller) -> str | None:
-    """Return the value of the deployment label on the primary; None before the first update."""
+    """Return the primary's value of the deployment label, or None before the first update."""
     labels = primary.template.get("metadata", {}).get("labels") or {}
     return primary.selector.get(request.label_key, labels.get(request.label_key))
 
 
 def _labels(selector: Json) -> Json:
-    """Return the labels in spec.selector, which a ReplicationController has without matchLabels."""
+    """Return the labels in spec.selector, with or without matchLabels."""
     is_flat = all(isinstance(value, str) for value in selector.values())
     return selector if is_flat else selector.get("matchLabels") or {}

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Validate the options of the modules, and build the Request.
-
-The only I/O here is to read the file that the option src names.
-"""
+"""Validate the options of the modules, and build the Request."""
 
 from __future__ import annotations
 
@@ -24,6 +21,7 @@ from .request import PREVIOUS, Request
 from .template import is_image
 from .thresholds import Size
 
+#: Defaults.
 CONCURRENCY, MAX_FAILURES = 5, "0"
 #: The options of the module rolling_update, documented in plugins/modules/rolling_update.py.
 ARGUMENT_SPEC: Json = dict(
@@ -82,28 +80,28 @@ MIGRATION_SPEC: Json = {option: ARGUMENT_SPEC[option] for option in (
                default=str(Module.MIGRATION.default_state)),
     release_owner=dict(type="bool", default=Request.releases_owner),
 )
-_MIGRATION = f"use the module baton.kubernetes.{Module.MIGRATION}"
+_MIGRATION_HINT = f"use the module baton.kubernetes.{Module.MIGRATION}"
 _REMOVED_FROM_ALL = {
     "order_annotation": "names are updated in their order, and a selection in the order of names",
     "record_events": "each step is an Event, unless the task may not create Events",
 }
-_HISTORY = "the last 10 templates are stored, as by default for a Deployment"
+_HISTORY_HINT = "the last 10 templates are stored, as by default for a Deployment"
 _REMOVED_FROM_MODULES = {"kinds": "kind takes several kinds, as in kind=deploy,sts"}
-#: Options that rolling_update no longer has, or never had, with their replacement.
+#: The replacement of each option that rolling_update does not have.
 REMOVED = {
-    "to_kind": _MIGRATION, "release_owner": _MIGRATION,
+    "to_kind": _MIGRATION_HINT, "release_owner": _MIGRATION_HINT,
     "return_sizes": "the roles collect the sizes for their report themselves",
     "max_steps": "pause_at ends a task at a number of new pods, and timeout after a time",
     "update_period": "min_ready_seconds sets how long a new pod must be ready before the next step",
-    "revision_history_limit": _HISTORY,
+    "revision_history_limit": _HISTORY_HINT,
     **_REMOVED_FROM_MODULES, **_REMOVED_FROM_ALL,
 }
-#: Options that the roles and playbooks no longer have, with their replacement.
+#: The replacement of each option that the roles and playbooks no longer have.
 REMOVED_FROM_ROLES = {
     "max_steps": "stages end at numbers of new pods, and timeout ends a task after a time",
     "update_period": "min_ready_seconds of an update sets how long a new pod must be ready before "
                      "the next step",
-    "revision_history_limit": _HISTORY,
+    "revision_history_limit": _HISTORY_HINT,
     **_REMOVED_FROM_ALL,
 }
 SPECS = {Module.ROLLING_UPDATE: ARGUMENT_SPEC, Module.MIGRATION: MIGRATION_SPEC}
@@ -111,61 +109,57 @@ SPECS = {Module.ROLLING_UPDATE: ARGUMENT_SPEC, Module.MIGRATION: MIGRATION_SPEC}
 #: Mutually exclusive options for the desired template.
 TEMPLATE_OPTIONS = ("image", "images", "template", "definition", "src")
 
-#: A valid name of a namespace or of a container (an RFC 1123 label).
+#: The name of a namespace or of a container.
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-#: Maximum number of digits of a number, so that the number fits into an int32.
+#: A number with this many digits fits into an int32.
 _MAX_DIGITS = 9
-#: A duration: a number of seconds (group 1), or hours, minutes and seconds with units (groups 2 to
-#: 4), such as "90" or "1h30m".
+#: "90" (group 1) or "1h30m" (groups 2 to 4).
 _DURATION = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,18})?)"
                        r"|(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def parse_request(params: Json) -> Request:
-    """Return the request for the parameters of a module.
-
-    An empty string, which AWX passes for an empty field, counts as no value. Raises RolloutError
-    for invalid values and combinations.
-    """
-    provided = {key: value for key,
-                value in params.items() if value is not None and value not in ("", {}, [])}
-    module = Module(provided.get("module", Request.module))
-    state = State(provided.get("state", module.default_state))
-    kind = kind_from("kind", provided.get("kind", Request.kind), module)
-    if state.undoes:  # The user may have added state=rolled_back to the task of the update.
-        provided = {key: value for key, value in provided.items()
-                    if key not in ("template", "definition", "src", "roll_on")}
-    _refuse_contradictions(module, state, kind, provided)
-    name = _parse_name("name", provided.get("name", ""))
-    definition = read_definition(provided, kind)
-    is_previous = str(provided.get("to_revision")).strip() == PREVIOUS
+    """Return the request for the parameters of a module. Raises RolloutError."""
+    # AWX passes an empty string for an empty field.
+    options = {key: value for key,
+               value in params.items() if value is not None and value not in ("", {}, [])}
+    module = Module(options.get("module", Request.module))
+    state = State(options.get("state", module.default_state))
+    kind = kind_from("kind", options.get("kind", Request.kind), module)
+    if state.undoes:  # The user may add state=rolled_back to the task of the update.
+        options = {key: value for key, value in options.items()
+                   if key not in ("template", "definition", "src", "roll_on")}
+    _refuse_contradictions(module, state, kind, options)
+    name = _parse_name("name", options.get("name", ""))
+    definition = read_definition(options, kind)
+    is_previous = str(options.get("to_revision")).strip() == PREVIOUS
     if is_previous:
-        del provided["to_revision"]
+        del options["to_revision"]
     request = Request(
         name=name,
         module=module,
         state=state,
         kind=kind,
-        next_name=_parse_next_name(name, provided, kind, definition),
-        images=_parse_images(provided),
+        next_name=_parse_next_name(name, options, kind, definition),
+        images=_parse_images(options),
         definition=definition,
         is_previous=is_previous,
-        releases_owner=provided.get("release_owner", Request.releases_owner),
+        releases_owner=options.get("release_owner", Request.releases_owner),
         label_key=kind.server_label or _parse_label_key(params.get("deployment_label_key")),
-        overrides_strategy=bool({"max_surge", "max_unavailable"} & provided.keys()),
-        rolls_back=provided.get("on_failure") == "rollback",
-        keeps_old=provided.get("keep_old", Request.keeps_old),
-        suspends_gitops=provided.get("suspend_gitops", Request.suspends_gitops),
-        waits=provided.get("wait", Request.waits),
-        waits_for_termination=provided.get("pod_replacement_policy") == TERMINATION_COMPLETE,
+        overrides_strategy=bool({"max_surge", "max_unavailable"} & options.keys()),
+        rolls_back=options.get("on_failure") == "rollback",
+        keeps_old=options.get("keep_old", Request.keeps_old),
+        suspends_gitops=options.get("suspend_gitops", Request.suspends_gitops),
+        waits=options.get("wait", Request.waits),
+        waits_for_termination=options.get("pod_replacement_policy") == TERMINATION_COMPLETE,
         job_template=params.get("job_template"),
         options=_without_defaults({**params, "kind": params.get("kinds") or params.get("kind")},
                                   SPECS[module]),
-        **{option: provided[option] for option in _UNCHECKED if option in provided},
-        **_default_limits(kind, provided)
-        | {option: check(option, provided[option]) for option,
-           check in _CHECKED.items() if option in provided},
+        **{option: options[option] for option in _COPIED_OPTIONS if option in options},
+        **_default_limits(kind, options)
+        | {option: parse(option, options[option]) for option,
+           parse in _PARSERS.items() if option in options},
     )
     refuse_impossible(request)
     return request
@@ -174,19 +168,18 @@ def parse_request(params: Json) -> Request:
 def refuse_removed(module: Module | None, arguments: t.Mapping[str, t.Any]) -> None:
     """Refuse options and values of an earlier version. Raises RolloutError with the replacement.
 
-    module: None for rolling_update_info. arguments: the options before Ansible validates them and
-    reports a removed option as unknown.
+    module: None for rolling_update_info. arguments: the options as provided by the user.
     """
     is_rolling_update = module is Module.ROLLING_UPDATE
-    removed = {**_REMOVED_FROM_MODULES, **(_REMOVED_FROM_ALL if module else {}),
-               **(REMOVED if is_rolling_update else {})}
-    for option, instead in removed.items():
+    removed_options = {**_REMOVED_FROM_MODULES, **(_REMOVED_FROM_ALL if module else {}),
+                       **(REMOVED if is_rolling_update else {})}
+    for option, replacement in removed_options.items():
         if option in arguments:
-            raise RolloutError(f"{option} was removed: {instead}")
+            raise RolloutError(f"{option} was removed: {replacement}")
     state = arguments.get("state")
     if (is_rolling_update and state in Module.MIGRATION.states
             and state not in Module.ROLLING_UPDATE.states):
-        raise RolloutError(f"state={state} was removed: {_MIGRATION}")
+        raise RolloutError(f"state={state} was removed: {_MIGRATION_HINT}")
 
 
 def _without_defaults(params: Json, specs: Json) -> Json:
@@ -194,63 +187,60 @@ def _without_defaults(params: Json, specs: Json) -> Json:
             if params.get(option) not in (None, "", [], {}, spec.get("default"))}
 
 
-def _default_limits(kind: Kind, provided: Json) -> dict[str, Size]:
-    """Return the defaults of max_surge and max_unavailable that depend on other options.
-
-    Returns {} if the defaults of Request apply.
-    """
+def _default_limits(kind: Kind, options: Json) -> dict[str, Size]:
+    """Return the defaults of max_surge and max_unavailable, or {} for the defaults of Request."""
     if not (kind.replaces_in_place or kind.has_exclusive_surge):
         return ({"max_surge": Size(100, percent=True), "max_unavailable": Size(0)}
-                if provided.get("keep_old") else {})
-    surges = kind.has_exclusive_surge and size("max_surge", provided.get("max_surge", 0)).value > 0
-    return {"max_surge": Size(0), "max_unavailable": Size(0 if surges else 1)}
+                if options.get("keep_old") else {})
+    has_surge = (kind.has_exclusive_surge
+                 and size("max_surge", options.get("max_surge", 0)).value > 0)
+    return {"max_surge": Size(0), "max_unavailable": Size(0 if has_surge else 1)}
 
 
-def _refuse_contradictions(module: Module, state: State, kind: Kind, provided: Json) -> None:
+def _refuse_contradictions(module: Module, state: State, kind: Kind, options: Json) -> None:
     if module is Module.MIGRATION:
-        if kind.may_only_be_migrated and provided.get("release_owner"):
+        if kind.may_only_be_migrated and options.get("release_owner"):
             raise RolloutError(f"release_owner cannot be used with kind={kind}, which is migrated "
                                f"itself: leave it out")
         return
-    changes = [option for option in TEMPLATE_OPTIONS if option in provided]
-    if state.changes_template and not changes and "roll_on" not in provided:
+    template_options = [option for option in TEMPLATE_OPTIONS if option in options]
+    if state.changes_template and not template_options and "roll_on" not in options:
         raise RolloutError("nothing to update: give one of image, images, template, definition or "
                            "src, or roll_on")
-    if len(changes) > 1:
-        raise RolloutError(f"{' and '.join(changes)} cannot be combined: give only one of them")
-    changes += ["roll_on"] if "roll_on" in provided else []
-    if state.restarts and changes:
-        raise RolloutError(f"state=restarted keeps the template: remove {changes[0]}, or use "
-                           f"state=updated")
-    if "to_revision" in provided and not state.undoes:
+    if len(template_options) > 1:
+        raise RolloutError(f"{' and '.join(template_options)} cannot be combined: give only one of "
+                           f"them")
+    template_options += ["roll_on"] if "roll_on" in options else []
+    if state.restarts and template_options:
+        raise RolloutError(f"state=restarted keeps the template: remove {template_options[0]}, or "
+                           f"use state=updated")
+    if "to_revision" in options and not state.undoes:
         raise RolloutError("to_revision can only be used with state=rolled_back")
-    if "container" in provided and "image" not in provided:
+    if "container" in options and "image" not in options:
         raise RolloutError("container requires image")
 
 
-def _refuse_client_driven_options(name: str, kind: Kind, provided: Json,
-                                  definition: Json | None) -> None:
-    """Refuse options that are impossible for a kind whose pods the cluster itself replaces."""
-    if provided.get("next_name"):
+def _refuse_new_name(name: str, kind: Kind, options: Json, definition: Json | None) -> None:
+    if options.get("next_name"):
         raise RolloutError(f"next_name cannot be used with kind={kind}, because the cluster "
                            "itself performs the update: leave it out")
-    defined_name = definition["metadata"].get("name", name) if definition else name
-    if defined_name != name:
-        raise RolloutError(f"the definition is named {defined_name}, but the task is for {name}: a "
-                           f"{kind} cannot be renamed")
+    definition_name = definition["metadata"].get("name", name) if definition else name
+    if definition_name != name:
+        raise RolloutError(f"the definition is named {definition_name}, but the task is for "
+                           f"{name}: a {kind} cannot be renamed")
 
 
-def _parse_next_name(name: str, provided: Json, kind: Kind, definition: Json | None) -> str | None:
-    """Return the name of a successor that replaces the primary for good; None without one."""
+def _parse_next_name(name: str, options: Json, kind: Kind, definition: Json | None) -> str | None:
+    """Return the name of a successor that replaces the primary for good, if requested."""
     if kind.is_server_driven:
-        _refuse_client_driven_options(name, kind, provided, definition)
+        _refuse_new_name(name, kind, options, definition)
         return None
-    next_name = provided.get("next_name")
-    defined_name = definition["metadata"].get("name") if definition else None
-    if defined_name and next_name not in (None, defined_name):
-        raise RolloutError(f"next_name is {next_name}, but the definition is named {defined_name}: "
-                           f"give only one name")
-    next_name = defined_name or next_name
+    next_name = options.get("next_name")
+    definition_name = definition["metadata"].get("name") if definition else None
+    if definition_name and next_name not in (None, definition_name):
+        raise RolloutError(f"next_name is {next_name}, but the definition is named "
+                           f"{definition_name}: give only one name")
+    next_name = definition_name or next_name
     if next_name is not None and _parse_name("next_name", next_name) == name:
         raise RolloutError(f"the successor cannot also be named {name}: both controllers exist "
                            f"during the update")
@@ -283,10 +273,10 @@ def _parse_namespace(_option: str, value: str) -> str:
     return value
 
 
-def _parse_images(provided: Json) -> dict[str, str]:
-    images = provided.get("images", {})
-    if "image" in provided:
-        images = {provided.get("container", ""): provided["image"]}
+def _parse_images(options: Json) -> dict[str, str]:
+    images = options.get("images", {})
+    if "image" in options:
+        images = {options.get("container", ""): options["image"]}
     for container, image in images.items():
         if not isinstance(image, str) or not is_image(image):
             raise RolloutError(f"{image!r} is not a valid image name"
@@ -325,17 +315,17 @@ def size(option: str, value: t.Any) -> Size:
 
 
 def kind_from(option: str, value: str, module: Module | None = Module.ROLLING_UPDATE) -> Kind:
-    """Return the kind with this name or short name, in any case. Raises RolloutError.
+    """Return the kind with this name or short name. Raises RolloutError.
 
-    module: the module that must be able to change the kind; None allows any kind.
+    module: None allows any kind.
     """
-    kind, kinds = kind_named(str(value)), KINDS if module is None else module.kinds
-    if kind and kind.may_only_be_migrated and kind not in kinds:
+    kind, allowed_kinds = kind_named(str(value)), KINDS if module is None else module.kinds
+    if kind and kind.may_only_be_migrated and kind not in allowed_kinds:
         raise RolloutError(f"a {kind} cannot be updated here: use the module {Module.MIGRATION} "
                            "and update the Deployment then, or use oc rollout and oc rollback")
-    if kind is None or kind not in kinds:
+    if kind is None or kind not in allowed_kinds:
         verb = "migrated" if module is Module.MIGRATION else "updated"
-        choices = ", ".join(f"{choice} ({choice.abbreviation})" for choice in kinds)
+        choices = ", ".join(f"{choice} ({choice.abbreviation})" for choice in allowed_kinds)
         raise RolloutError(f"{option} {str(value)!r} is not a kind that can be {verb}: give one of "
                            f"{choices}")
     return kind
@@ -344,9 +334,8 @@ def kind_from(option: str, value: str, module: Module | None = Module.ROLLING_UP
 def with_kinds(params: Json, module: Module | None = None) -> Json:
     """Return the parameters with kinds named as in a manifest: sts becomes StatefulSet.
 
-    A single kind is the string `kind`; several kinds are the list `kinds`, and `kind` is None.
-    module: the module that must be able to change the kinds; None allows any kind. Raises
-    RolloutError.
+    Several kinds are in the list `kinds`, with `kind` set to None. module: None allows any kind.
+    Raises RolloutError.
     """
     value = params.get("kind") or ()
     words = [value] if isinstance(value, str) else value
@@ -381,37 +370,36 @@ def _whole_seconds(option: str, value: t.Any) -> int:
 
 
 def duration(option: str, value: t.Any) -> float:
-    """Parse a number of seconds, or a duration such as 1h30m, into seconds. Raises RolloutError."""
+    """Parse a duration such as 90 or 1h30m into seconds. Raises RolloutError."""
     text = str(value).strip()
     parts = _DURATION.fullmatch(text)
     if not text or not parts:
         raise RolloutError(f"{option} {text!r} is neither a number of seconds nor a duration such "
                            f"as 90s, 10m or 1h30m")
-    number_of_seconds, *numbers = parts.groups()
+    number_of_seconds, *numbers_with_units = parts.groups()
     seconds = float(number_of_seconds or sum(
-        int(number or 0) * unit for number, unit in zip(numbers, (3600, 60, 1))))
+        int(number or 0) * unit for number, unit in zip(numbers_with_units, (3600, 60, 1))))
     if seconds >= 2**31:
         raise RolloutError(f"{option} must be less than {2**31} seconds, not {value}")
     return seconds
 
 
 def refuse_invalid(option: str, name: str, value: t.Any) -> None:
-    """Raise RolloutError if the value of an option is invalid, regardless of other options.
+    """Raise RolloutError if the value of an option is invalid.
 
-    name: the name of the option in the error, for example the name of a role's variable.
+    name: the name for the error, such as a variable of a role.
     """
-    check = {**_CHECKED, "kind": kind_from}.get(option)
+    parse = {**_PARSERS, "kind": kind_from}.get(option)
     is_previous = option == "to_revision" and str(value).strip() == PREVIOUS
-    if check and not is_previous:
-        check(name, value)
+    if parse and not is_previous:
+        parse(name, value)
 
 
-#: Options that become the fields of a Request with the same names, without a check.
-_UNCHECKED = ("nodes", "image_drift", "autoscaler", "return_sizes", "lock",
-              "connection", "default_namespace")
-#: The same for options whose values are checked and converted. The arguments of the functions are
-#: the option and the value.
-_CHECKED: dict[str, t.Callable[[str, t.Any], t.Any]] = {
+#: Options that become fields of the Request without a check.
+_COPIED_OPTIONS = ("nodes", "image_drift", "autoscaler", "return_sizes", "lock",
+                   "connection", "default_namespace")
+#: Options that become fields of the Request. The arguments are the option and its value.
+_PARSERS: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "namespace": _parse_namespace,
     "template": refuse_non_json,
     "roll_on": parse_references,

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""JSON patches (RFC 6902), applied to objects of a simulated cluster. No I/O."""
+"""Apply JSON patches (RFC 6902) to objects of a simulated cluster."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ def apply_patch(item: Json, patch: Patch) -> Json:
 
 
 def _apply(value: t.Any, path: list[str], operation: Json) -> t.Any:
-    """Return the value after an operation has been applied to the part at `path`.
-
-    The path must not lead into a list: a list can only be replaced as a whole.
-    """
+    """Return the value after an operation at `path`, which must not lead into a list."""
     if not path:
         current = None if value == {} else value  # The API server omits empty maps.
         if operation["op"] == "test" and current != operation["value"]:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The request of a task, created by options.py from the parameters of a module. No I/O."""
+"""The request of a task, created by options.py from the parameters of a module."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .kinds import Kind, Module, State
 from .template import is_image, with_annotation, with_image, without_label
 from .thresholds import Size
 
-#: The value of the option to_revision for the template before the last update.
+#: A value of the option to_revision.
 PREVIOUS = "previous"
 COLLECTION = "baton.kubernetes"
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """The request of a task: the controller, the desired template, the limits."""
+    """The request of a task. plugins/modules/rolling_update.py documents the options."""
 
     name: str
     namespace: str = "default"
@@ -32,72 +32,54 @@ class Request:
     module: Module = Module.ROLLING_UPDATE
     state: State = State.UPDATED
     kind: Kind = Kind.REPLICATION_CONTROLLER
-    #: The name of a successor that replaces the primary for good; None for any other update.
+    #: The name of a successor that replaces the primary for good, or None.
     next_name: str | None = None
     #: Images by container name. "" stands for the container with an image of the same repository.
     images: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
-    #: A partial pod template, merged by the API server (strategic merge patch).
+    #: A strategic merge patch for the pod template.
     template: Json | None = None
-    #: The manifest of the successor, as in `kubectl rolling-update -f`.
+    #: The manifest of the successor.
     definition: Json | None = None
-    #: The ConfigMaps and Secrets whose changes replace the pods; "auto" for all in the template.
     roll_on: tuple[Reference | str, ...] = ()
-    #: By reference; None before the objects are read (flows/roll_on.py).
+    #: By reference. None before the objects are read (flows/roll_on.py).
     checksums: t.Mapping[str, str] | None = None
-    #: The number of the revision to roll back to; None rolls back the update in progress.
+    #: None rolls back the update in progress.
     to_revision: int | None = None
     #: Whether to_revision is `previous` (flows/previous.py).
     is_previous: bool = False
-    #: The template of to_revision; None before the history is read.
+    #: The template of to_revision, or None before the history is read.
     revision: Json | None = None
-    #: Whether a migration may remove the owner reference of the controller.
     releases_owner: bool = False
-    #: The key of the pod label to distinguish old and new pods (deployment_label_key).
+    #: The label that distinguishes old and new pods (deployment_label_key).
     label_key: str = object_meta.DEPLOYMENT_LABEL
     max_surge: Size = Size(1)
     max_unavailable: Size = Size(0)
-    #: Whether terminating pods count towards the replicas and max_surge (pod_replacement_policy).
-    waits_for_termination: bool = False
-    #: Whether the user has provided max_surge or max_unavailable, in place of the strategy in spec.
+    waits_for_termination: bool = False  # pod_replacement_policy
+    #: Whether max_surge or max_unavailable replaces the strategy in spec.
     overrides_strategy: bool = False
-    #: minReadySeconds of the controller; None keeps the value.
     min_ready_seconds: int | None = None
-    #: Whether the task waits for the end of the update, or only until the controller manager has
-    #: begun to replace the pods.
     waits: bool = True
-    #: Seconds without progress before the task fails.
-    progress_deadline: float = 600
-    #: Seconds for the whole task; None for no limit.
-    timeout: float | None = None
-    #: Seconds for which a fatal cause must last before the task fails.
-    failure_grace: float = 10
-    #: Whether the task rolls back a failed update (on_failure).
-    rolls_back: bool = False
-    #: The number or percentage (rounded up) of new pods at which to pause; None for no pause.
+    progress_deadline: float = 600  # seconds
+    timeout: float | None = None  # seconds
+    failure_grace: float = 10  # seconds
+    rolls_back: bool = False  # on_failure
     pause_at: Size | None = None
     keeps_old: bool = False
-    #: Seconds for which the new pods are watched at a pause and at the end.
-    soak: float = 0
-    #: Label selector of the nodes on which pods are replaced before a pause; "" for any node.
-    nodes: str = ""
-    #: What to do if the new pods run different versions of an image: "warn", "fail" or "ignore".
+    soak: float = 0  # seconds
+    nodes: str = ""  # label selector
     image_drift: str = "warn"
-    #: What to do with a HorizontalPodAutoscaler: "freeze", "refuse" or "ignore".
     autoscaler: str = "freeze"
-    #: Whether Flux ignores the controller during the update (flows/suspension.py).
     suspends_gitops: bool = False
-    #: Whether the result contains the numbers of pods over time (result key sizes).
+    #: Whether the result has the key sizes.
     return_sizes: bool = False
-    #: Whether the task acquires the Lease of the controller.
     lock: bool = True
-    #: Seconds to wait until another task releases the Lease.
-    lock_timeout: float = 0
-    #: The name of the AWX job template that runs the task; "" if unknown, None without AWX.
+    lock_timeout: float = 0  # seconds
+    #: The name of the AWX job template that runs the task. "" if unknown, None without AWX.
     job_template: str | None = None
-    #: The connection options, for commands. None stands for a value that a command cannot contain,
-    #: such as a kubeconfig that is not a file.
+    #: The connection options. None stands for a value that a command cannot contain, such as a
+    #: kubeconfig that is not a file.
     connection: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
-    #: The other options provided by the user, for commands.
+    #: The other options of the user.
     options: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict, compare=False)
 
     @property
@@ -122,17 +104,16 @@ class Request:
 
     @property
     def migrates(self) -> bool:
-        """Whether the task migrates a controller, or rolls back a migration."""
         return self.module is Module.MIGRATION
 
     @property
     def undoes(self) -> bool:
-        """Whether the task rolls back, and no desired template is known."""
+        """Whether the task rolls back to a template that is not known yet."""
         return self.state.undoes and self.revision is None
 
     @property
     def is_unresolved(self) -> bool:
-        """Whether the template of to_revision is not read yet."""
+        """Whether the template of to_revision still has to be read."""
         return self.undoes and (self.to_revision is not None or self.is_previous)
 
     @property
@@ -140,7 +121,7 @@ class Request:
         return not self.kind.replaces_in_place
 
     def unresolved(self) -> Request:
-        """Return the request as provided by the user, without data from the cluster."""
+        """Return the request without data from the cluster."""
         return dataclasses.replace(self, to_revision=None if self.is_previous else self.to_revision,
                                    revision=None, checksums=None)
 
@@ -151,20 +132,17 @@ class Request:
                                                 or self.definition is not None)
 
     def rollback_request(self) -> Request:
-        """Return the request to roll back the update, without a timeout."""
+        """Return the request to roll back the update."""
         return dataclasses.replace(self, state=State.ROLLED_BACK, to_revision=None,
                                    is_previous=False, revision=None, timeout=None,
                                    roll_on=(), checksums=None)
 
     def apply_to(self, template: Json) -> Json:
-        """Return the desired template for a request that needs no dry run.
-
-        Raises RolloutError for a missing or ambiguous container.
-        """
+        """Return the desired template if no dry run is needed. Raises RolloutError."""
         if self.revision is not None:
             return self.revision
         if self.state.restarts:
-            # With a timestamp, a repeated task would not recognize the update in progress.
+            # With a timestamp, a repeated task could not recognize the update in progress.
             digest = identity.digest(without_label(template, self.label_key))
             return with_annotation(template, object_meta.RESTART, digest)
         desired = template
@@ -179,7 +157,7 @@ class Request:
         return with_annotation(template, object_meta.CHECKSUMS, checksums)
 
     def content(self, template: Json, selector: Json) -> Json:
-        """Return the JSON value whose hash identifies the successor (identity.label_value)."""
+        """Return the JSON value that identity.label_value hashes."""
         labels = {key: value for key, value in selector.items() if key != self.label_key}
         content: Json = {"selector": labels}
         if self.definition is not None:
@@ -193,7 +171,7 @@ class Request:
 
     @property
     def fingerprint(self) -> str:
-        """A text to identify the desired change, independent of the controller's template."""
+        """A text that identifies the desired change."""
         if self.is_previous:
             return PREVIOUS
         return identity.digest([self.state, dict(self.images), self.template, self.definition,
@@ -202,14 +180,11 @@ class Request:
     def command(self, state: State | None = None, *, otherwise: str = "", **changes: t.Any) -> str:
         """Return the ad-hoc command of this task with another state or other options.
 
-        changes: None removes an option. The value of `images` is by container.
+        changes: None removes an option. `images` is by container.
 
-        With another state, the command repeats only the options that apply to the state
-        (commands.OPTIONS). A command with another state, name or template is for this controller
-        alone. Any other command is for all controllers of the task.
-
-        If no command is safe to paste, return `otherwise`, or advice to run the task again. In AWX,
-        return advice to launch a job.
+        A command with another state, name or template is for this controller alone. Any other
+        command is for all controllers of the task. If no command is safe to paste, return
+        `otherwise` or advice.
         """
         return _command(self, state, otherwise, changes)
 
@@ -217,21 +192,21 @@ class Request:
 def _command(request: Request, state: State | None, otherwise: str, changes: Json) -> str:
     if request.state != request.options.get("state", request.module.default_state):
         state = state or request.state  # The request comes from rollback_request().
-    target = state or request.state
+    goal_state = state or request.state
     is_fleet = commands.is_for_fleet(request.options, state, changes)
     if "images" in changes:
         if not all(map(is_image, changes["images"].values())):
             return otherwise or commands.RERUN_TASK
         changes = commands.NO_TEMPLATE | changes | commands.image_options(changes["images"])
-    state_options = _state_options(request, target, state)
-    # A command with the same goal repeats all options of the task: repeated_state is None then.
-    repeats_all = state is None and (bool(state_options["to_revision"]) or not target.undoes)
-    repeated_state = None if repeats_all or (target.migrates and request.migrates) else target
+    state_options = _state_options(request, goal_state, state)
+    repeats_all = state is None and (bool(state_options["to_revision"]) or not goal_state.undoes)
+    repeated_state = (None if repeats_all or (goal_state.migrates and request.migrates)
+                      else goal_state)
     options = _command_options(request, repeated_state, is_fleet, state_options | changes)
-    is_complete = not target.changes_template or bool(
+    is_complete = not goal_state.changes_template or bool(
         {"image", "images", "roll_on"} & options.keys())
     is_pastable = is_complete and not commands.NOT_PASTABLE & options.keys()
-    module = request.module.module_for(target)
+    module = request.module.module_for(goal_state)
     command = shell.ansible(module, {**options, **request.connection}) if is_pastable else None
     state_changes = {option: value for option, value in state_options.items() if value and state}
     selection = {} if is_fleet else commands.single_controller_changes(
@@ -239,10 +214,11 @@ def _command(request: Request, state: State | None, otherwise: str, changes: Jso
     if request.job_template is not None:
         if is_pastable and (state or module is not request.module):
             return commands.describe_rerun(options, f"launch a job that runs {COLLECTION}.{module}")
-        effective = {option: value for option, value in changes.items()
-                     if value is not None or option in request.options}
-        changed = {**selection, **state_changes, **effective}
-        return commands.describe_rerun(changed, commands.relaunch(request.job_template, changed))
+        effective_changes = {option: value for option, value in changes.items()
+                             if value is not None or option in request.options}
+        all_changes = {**selection, **state_changes, **effective_changes}
+        return commands.describe_rerun(
+            all_changes, commands.relaunch(request.job_template, all_changes))
     if module is not request.module:
         return command or otherwise or commands.describe_rerun({"name": request.name},
                                                                f"run the module {module}")
@@ -250,37 +226,32 @@ def _command(request: Request, state: State | None, otherwise: str, changes: Jso
         {**selection, **state_changes, **changes})
 
 
-def _state_options(request: Request, target: State, state: State | None) -> Json:
-    """Return the options state and to_revision of a command.
-
-    None leaves out an option. target: the state requested by the command. state: None if the
-    command keeps the state of the task.
-    """
+def _state_options(request: Request, goal_state: State, state: State | None) -> Json:
+    """Return the options state and to_revision of a command. state: None keeps the task's state."""
     revision = (PREVIOUS if request.is_previous else request.to_revision) if state is None else None
     return {
-        "state": None if target is request.module.module_for(target).default_state
-        else str(target),
+        "state": None if goal_state is request.module.module_for(goal_state).default_state
+        else str(goal_state),
         "to_revision": revision,
     }
 
 
-def _command_options(request: Request, target: State | None, is_fleet: bool, changes: Json) -> Json:
-    """Return all options of a command, in the order of the documentation.
-
-    target: the state whose options the command repeats; None repeats all options of the task.
-    """
+def _command_options(request: Request, repeated_state: State | None, is_fleet: bool,
+                     changes: Json) -> Json:
+    """Return the options of a command. repeated_state=None repeats all options."""
     kind = None if request.kind is Request.kind else str(request.kind)
     kinds = request.options.get("kind") if is_fleet else None
     has_namespaces = is_fleet and any(option in request.options for option in commands.NAMESPACES)
     is_default_key = request.label_key in (Request.label_key, request.kind.server_label)
     is_default_namespace = request.namespace == request.default_namespace == Request.namespace
-    keeps_next = target is None or target in commands.OPTIONS["next_name"].states
-    identifying: Json = {
+    keeps_next_name = (repeated_state is None
+                       or repeated_state in commands.OPTIONS["next_name"].states)
+    identifying_options: Json = {
         "name": None if is_fleet else request.name,
         "kind": kinds if isinstance(kinds, list) else kind,
         "namespace": None if is_default_namespace or has_namespaces else request.namespace,
-        "next_name": request.next_name if keeps_next else None,
+        "next_name": request.next_name if keeps_next_name else None,
         "deployment_label_key": None if is_default_key else request.label_key,
     }
-    repeated = commands.repeated_options(request.options, target, is_fleet)
-    return commands.sort_options({**repeated, **identifying, **changes})
+    repeated_options = commands.repeated_options(request.options, repeated_state, is_fleet)
+    return commands.sort_options({**repeated_options, **identifying_options, **changes})

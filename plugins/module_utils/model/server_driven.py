@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Parse controllers of the kinds whose pods the cluster itself replaces. No I/O."""
+"""Parse controllers of the kinds whose pods the controller manager replaces."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from .thresholds import Size
 
 @dataclasses.dataclass(frozen=True)
 class ServerDriven(Controller):
-    """A controller whose pods the controller manager replaces after a change of the template."""
+    """A controller whose pods the controller manager replaces."""
 
-    #: The number of pods with the current template (status.updatedReplicas).
-    updated: int
-    #: The fields of spec listed in SETTINGS, with their values; None for a missing field.
+    updated: int  # status.updatedReplicas
+    #: The values of the fields in SETTINGS, or None for a missing field.
     settings: Json
 
     KIND: t.ClassVar[Kind]
@@ -35,29 +34,26 @@ class ServerDriven(Controller):
 
     @classmethod
     def parse_fields(cls, item: Json) -> Json:
-        """Return the values of the fields of ServerDriven and Controller, by the field's name."""
+        """Return the arguments of the constructor."""
         return {**vars(Controller.from_api(item, cls.KIND)),
                 "settings": {field: item["spec"].get(field) for field in cls.SETTINGS},
                 "updated": (item.get("status") or {}).get("updatedReplicas", 0)}
 
     @functools.cached_property
     def rollout(self) -> object_meta.Rollout | None:
-        """The record of the update in progress; None if an update cannot have written it."""
+        """The record of the update in progress, or None if it is missing or forged."""
         record = object_meta.rollout(self.annotations)
         return record if record and self.may_have_overridden(record) else None
 
     def may_have_overridden(self, record: object_meta.Rollout) -> bool:
-        """Return whether an update may have changed the settings as the record says.
-
-        An update changes revisionHistoryLimit only from 0 to 1.
-        """
+        """Return whether an update may have changed the settings as the record says."""
+        # An update changes revisionHistoryLimit only from 0 to 1.
         before, during = (settings.get("revisionHistoryLimit", default)
                           for settings, default in ((record.original, 0), (record.overrides, 1)))
         return record.overrides.keys() <= set(self.OVERRIDDEN) and (before, during) == (0, 1)
 
     @property
     def may_pause(self) -> bool:
-        """Whether an update can pause. A pause requires at least one pod."""
         return self.replicas > 0
 
     @property
@@ -70,7 +66,7 @@ class ServerDriven(Controller):
 
     @property
     def desired(self) -> int | None:
-        """The number of old pods after the update: 0, but all replicas after a rollback."""
+        """The number of old pods at the end: 0, or all replicas for a rollback."""
         return self.replicas if self.rollout and self.rollout.is_rolling_back else 0
 
 
@@ -88,7 +84,7 @@ class Deployment(ServerDriven):
 
     @property
     def has_update_settings(self) -> bool:
-        """Whether spec has values that only an update sets, and that annotations cannot forge."""
+        """Whether spec, which annotations cannot forge, has values that only an update sets."""
         return (self.settings["minReadySeconds"] == NEVER_AVAILABLE
                 or self.settings["progressDeadlineSeconds"] == UPDATE_DEADLINE)
 
@@ -103,7 +99,7 @@ class RevisionDriven(ServerDriven):
 
     @property
     def is_replaced_by_server(self) -> bool:
-        """Whether the controller manager replaces old pods (updateStrategy is not OnDelete)."""
+        """Whether the controller manager replaces old pods."""
         return text(self.settings["updateStrategy"], "type") != "OnDelete"
 
     @property
@@ -112,29 +108,22 @@ class RevisionDriven(ServerDriven):
 
 
 def _strategies(record: object_meta.Rollout) -> list[t.Any]:
-    """Return updateStrategy during and before the update, if the record contains them."""
+    """Return the updateStrategy during and before the update, if recorded."""
     return [settings["updateStrategy"] for settings in (record.overrides, record.original)
             if "updateStrategy" in settings]
 
 
 @dataclasses.dataclass(frozen=True)
 class StatefulSet(RevisionDriven):
-    """A StatefulSet.
+    """A StatefulSet."""
 
-    rollingUpdate has partition and, with the feature gate MaxUnavailableStatefulSet,
-    maxUnavailable.
-    """
-
-    #: status.currentRevision: the ControllerRevision of the template before the update in progress.
+    #: The ControllerRevision of the template before the update in progress.
     current_revision: str
-    #: status.updateRevision: the ControllerRevision of the current template.
+    #: The ControllerRevision of the current template.
     update_revision: str
-    #: spec.volumeClaimTemplates.
-    claims: tuple[Json, ...]
-    #: The ordinal of the first pod (spec.ordinals.start).
-    start: int
-    #: Whether podManagementPolicy is OrderedReady: a pod that is not ready blocks the creation and
-    #: replacement of other pods.
+    claims: tuple[Json, ...]  # spec.volumeClaimTemplates
+    start: int  # spec.ordinals.start
+    #: Whether a pod that is not ready blocks the creation and replacement of other pods.
     is_ordered: bool
 
     KIND = Kind.STATEFUL_SET
@@ -150,14 +139,14 @@ class StatefulSet(RevisionDriven):
                    is_ordered=text(item["spec"], "podManagementPolicy") != "Parallel")
 
     def may_have_overridden(self, record: object_meta.Rollout) -> bool:
-        strategies = _strategies(record)  # The first strategy is the one during the update.
+        strategies = _strategies(record)  # The strategy during the update is the first.
         return (super().may_have_overridden(record)
                 and all(map(is_stateful_set_strategy, strategies))
                 and all(text(strategy, "type") == "RollingUpdate" for strategy in strategies[:1]))
 
     @property
     def partition(self) -> int:
-        """The number of pods, from the lowest ordinal up, that keep the previous template."""
+        """The number of pods, from the lowest ordinal, that keep the previous template."""
         return number(self.rolling_update, "partition")
 
     def uses_previous_template(self, pod: str) -> bool:
@@ -166,19 +155,16 @@ class StatefulSet(RevisionDriven):
 
 
 def pod_ordinal(pod: str) -> int:
-    """Return the ordinal in the name of a pod of a StatefulSet; 0 for a name without an ordinal."""
+    """Return the ordinal in the name of a pod, or 0."""
     digits = pod.rpartition("-")[2]
     return int(digits) if digits.isdecimal() and len(digits) <= 10 else 0
 
 
 @dataclasses.dataclass(frozen=True)
 class DaemonSet(RevisionDriven):
-    """A DaemonSet, with the number of eligible nodes as its replicas.
+    """A DaemonSet, with the number of eligible nodes as its replicas."""
 
-    rollingUpdate has maxSurge and maxUnavailable: exactly one of them is 0.
-    """
-
-    #: The number of pods on nodes that are not eligible (status.numberMisscheduled).
+    #: The number of pods on nodes that are not eligible.
     misscheduled: int
 
     KIND = Kind.DAEMON_SET
@@ -198,15 +184,14 @@ class DaemonSet(RevisionDriven):
 
     @property
     def may_stall(self) -> bool:
-        """Whether a surge is in progress that may stall (see daemonset/observed.is_stalled)."""
+        """Whether a surge may stall (see daemonset/observed.is_stalled)."""
         return bool(self.min_ready_seconds and Size.from_api(self.rolling_update["maxSurge"]).value
                     and self.is_replaced_by_server
                     and self.updated < self.replicas <= self.available)
 
     @property
     def may_pause(self) -> bool:
-        """Whether an update can pause: always, as nodes may become eligible during the pause."""
-        return True
+        return True  # Nodes may become eligible during the pause.
 
     def may_have_overridden(self, record: object_meta.Rollout) -> bool:
         return (super().may_have_overridden(record)
@@ -215,17 +200,11 @@ class DaemonSet(RevisionDriven):
 
 @dataclasses.dataclass(frozen=True)
 class DeploymentConfig(Controller):
-    """A DeploymentConfig of OpenShift.
-
-    OpenShift creates a ReplicationController for each rollout, and scales the
-    ReplicationControllers unless the DeploymentConfig is paused.
-    """
+    """A DeploymentConfig of OpenShift, which creates a ReplicationController for each rollout."""
 
     spec: Json
-    #: status.latestVersion: the number of the newest rollout, or 0 before the first rollout.
-    latest: int
+    latest: int  # status.latestVersion
 
-    #: The value of `template` for a DeploymentConfig whose spec has no template.
     EMPTY_TEMPLATE: t.ClassVar[Json] = {"spec": {"containers": []}}
 
     @classmethod
@@ -247,10 +226,9 @@ class DeploymentConfig(Controller):
         return self.is_paused and object_meta.is_paused_for_migration(self.annotations)
 
     def rollout_number(self, controller: Controller) -> int:
-        """Return the number of the rollout that created a ReplicationController.
+        """Return the number of the rollout that created a ReplicationController, or 0.
 
-        Returns 0 if no rollout created it. The name and the owner reference decide, because users
-        with annotate permission cannot change these.
+        Users with annotate permission can change neither the name nor the owner reference.
         """
         digits = controller.name.removeprefix(f"{self.name}-")
         is_rollout = (controller.owner_uid == self.uid and digits != controller.name
@@ -258,12 +236,11 @@ class DeploymentConfig(Controller):
         return int(digits) if is_rollout and int(digits) <= self.latest else 0
 
 
-#: The kinds with a class of their own.
 _CLASSES: dict[Kind, type[Controller]] = {
     Kind.DEPLOYMENT: Deployment, Kind.DEPLOYMENT_CONFIG: DeploymentConfig,
     Kind.STATEFUL_SET: StatefulSet, Kind.DAEMON_SET: DaemonSet}
 
 
 def parse(kind: Kind, item: Json) -> Controller:
-    """Return the controller of this kind, parsed from an object of the API."""
+    """Parse a controller of the kind."""
     return _CLASSES.get(kind, Controller).from_api(item, kind)

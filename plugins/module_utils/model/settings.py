@@ -2,10 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Validate the settings in a record: the fields of spec that an update changes temporarily. No I/O.
+"""Validate settings: the fields of spec that an update changes temporarily.
 
-A record may be forged (object_meta.Rollout), so its settings are checked before a task restores
-them.
+The record with the previous settings may be forged (object_meta.Rollout).
 """
 
 from __future__ import annotations
@@ -17,15 +16,13 @@ from .fields import Json, is_size, mapping
 
 
 def are_settings(value: Json) -> bool:
-    """Return whether the keys are fields of spec that an update may change, with valid values."""
-    return all(field in _SETTINGS and _SETTINGS[field](content) for field, content in value.items())
+    """Return whether the mapping contains only valid settings."""
+    return all(field in _SETTING_CHECKS and _SETTING_CHECKS[field](content)
+               for field, content in value.items())
 
 
 def are_equal(first: t.Any, second: t.Any) -> bool:
-    """Return whether two values of a setting are equal.
-
-    In a strategy, a missing maxUnavailable counts as the default, 1.
-    """
+    """Return whether two values of a setting are equal. A missing maxUnavailable counts as 1."""
     return bool(_without_default(first) == _without_default(second))
 
 
@@ -68,11 +65,7 @@ def is_stateful_set_strategy(value: t.Any) -> bool:
 
 
 def is_daemon_set_strategy(value: t.Any) -> bool:
-    """Return whether the value is a valid updateStrategy of a DaemonSet.
-
-    The API server requires that exactly one of maxSurge and maxUnavailable is 0. With OnDelete, the
-    API server ignores both.
-    """
+    """Return whether the value is a valid updateStrategy of a DaemonSet."""
     if not isinstance(value, dict) or not value.keys() <= {"type", "rollingUpdate"}:
         return False
     if value.get("type") == "OnDelete":
@@ -82,22 +75,20 @@ def is_daemon_set_strategy(value: t.Any) -> bool:
 
 
 def daemon_set_numbers(strategy: t.Any) -> Json:
-    """Return {"maxSurge": ..., "maxUnavailable": ...} from the updateStrategy of a DaemonSet.
-
-    If the values in the strategy are invalid, both returned values are the defaults of the API.
-    """
+    """Return maxSurge and maxUnavailable of a DaemonSet, or the defaults if they are invalid."""
     numbers = {**DAEMON_SET_DEFAULTS, **mapping(strategy, "rollingUpdate")}
     return numbers if _are_daemon_set_numbers(numbers) else DAEMON_SET_DEFAULTS
 
 
 def _are_daemon_set_numbers(numbers: t.Any) -> bool:
+    # The API server requires that exactly one of the numbers is 0.
     return (isinstance(numbers, dict) and numbers.keys() == DAEMON_SET_DEFAULTS.keys()
             and all(map(_is_int_or_percent, numbers.values()))
             and sum(map(_is_zero, numbers.values())) == 1)
 
 
 def _is_zero(number: int | str) -> bool:
-    """Return whether a number or percentage is 0, such as 0 or "0%"."""
+    """Return whether a number or percentage is zero, such as 0 or "0%"."""
     return str(number).strip("0%") == ""
 
 
@@ -109,8 +100,7 @@ def _is_int_or_percent(value: t.Any) -> bool:
 #: The API's defaults for a DaemonSet.
 DAEMON_SET_DEFAULTS: Json = {"maxSurge": 0, "maxUnavailable": 1}
 _PERCENT = re.compile(r"[0-9]{1,9}%")
-#: Maps each field of spec that an update may change to a check of the value.
-_SETTINGS: dict[str, t.Callable[[t.Any], bool]] = {
+_SETTING_CHECKS: dict[str, t.Callable[[t.Any], bool]] = {
     "paused": lambda value: value is None or isinstance(value, bool),
     "minReadySeconds": lambda value: value is None or is_size(value),
     "progressDeadlineSeconds": lambda value: value is None or (is_size(value) and value > 0),

@@ -2,11 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The annotation on the primary that records the start and the outcome of a soak. No I/O.
+"""The annotation with the start and the outcome of a soak.
 
-Every user with annotate permission can write the annotation, so run/soaking compares it with the
-pods. A running soak counts only while every pod is ready (explain/pod_health). A passed soak counts
-only if the age of every new pod is at least the length of the soak.
+Users with annotate permission can write the annotation, so run/soaking compares it with the pods.
 """
 
 from __future__ import annotations
@@ -17,12 +15,11 @@ from . import fields
 from .fields import Json
 from .identity import canonical
 
-#: Latest valid start, in seconds since 1970: the end of the year 9999.
+#: The end of the year 9999, in seconds since 1970.
 MAX_TIME = 253_402_300_799
-#: The error message of a soak that an incident has ended.
 NOT_PASSED = "the new pods have not passed the soak"
 MAX_HASH_LENGTH = 128
-#: Maximum number of stored Event reasons, and the maximum length of a reason in the API.
+#: Maximum number of Event reasons, and the API's maximum length of a reason.
 MAX_REASONS, MAX_REASON_LENGTH = 10, 128
 
 
@@ -32,14 +29,13 @@ class Soak:
 
     #: The hash of the new pods' template.
     template: str
-    #: The start by the API server's clock, in seconds since 1970.
+    #: Seconds since 1970 by the API server's clock.
     began: float
-    #: The number of pods that have passed the soak; None before the soak has passed.
+    #: The number of pods that have passed the soak, or None until then.
     passed: int | None = None
-    #: The length of the passed soak in seconds; 0 before the soak has passed.
+    #: The length of the passed soak.
     seconds: float = 0
-    #: The reasons of the Warning Events about old pods. An Event about a new pod is no incident if
-    #: it has one of these reasons.
+    #: The reasons of Warning Events about old pods. New pods may have the same Events.
     old_pod_reasons: tuple[str, ...] = ()
 
     @property
@@ -54,7 +50,7 @@ class Soak:
 
     @classmethod
     def read(cls, value: Json | None) -> Soak | None:
-        """Parse the value of the annotation; return None for a missing or invalid value."""
+        """Parse the value of the annotation. Return None for an invalid value."""
         if value is None:
             return None
         template, began = fields.text(value, "template"), fields.seconds(value.get("began"))

@@ -2,11 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The decisions of a planner as values: a step with a write, a wait, a soak, or the end. No I/O.
+"""The decisions of a planner: a step, a wait, a soak, or the end of the task.
 
-Every write has preconditions. A JSON patch begins with `test` operations on the fields from which
-the step was planned, but not on resourceVersion, which every change of the status changes. A
-deletion has preconditions on uid and resourceVersion.
+A patch tests only the fields from which the step was planned. resourceVersion changes too often.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from .observed import NONE_TERMINATING, Controller, Pod, Terminating
 
 
 class Action(StrEnum):
-    """The action of a step, as shown in the task's result."""
+    """The action of a step, for the task's result."""
 
     ANNOTATE = "annotate"
     CREATE = "create"
@@ -36,7 +34,7 @@ class Action(StrEnum):
     KEEP = "keep"  # stores a template in the history
 
 
-#: Kinds of objects that a write may change, as in a manifest.
+#: Kinds of objects that a write may change.
 REPLICATION_CONTROLLER = str(Kind.REPLICATION_CONTROLLER)
 AUTOSCALER = "HorizontalPodAutoscaler"
 REVISION = "ControllerRevision"
@@ -44,7 +42,7 @@ REVISION = "ControllerRevision"
 
 @dataclasses.dataclass(frozen=True)
 class Patch:
-    """A JSON patch (RFC 6902). The API server rejects it with 422 if a test fails."""
+    """A JSON patch (RFC 6902). A failed test yields status 422."""
 
     name: str
     operations: tuple[Json, ...]
@@ -53,7 +51,7 @@ class Patch:
 
 @dataclasses.dataclass(frozen=True)
 class Merge:
-    """A strategic merge patch, without preconditions; only for dry runs."""
+    """A strategic merge patch for a dry run."""
 
     name: str
     patch: Json
@@ -62,7 +60,7 @@ class Merge:
 
 @dataclasses.dataclass(frozen=True)
 class Create:
-    """The creation of an object. The API server rejects it with 409 if the name exists."""
+    """The creation of an object. An existing name yields status 409."""
 
     manifest: Json
 
@@ -80,7 +78,7 @@ class Create:
 
 @dataclasses.dataclass(frozen=True)
 class Delete:
-    """A background deletion. The API server rejects it with 409 if a precondition fails."""
+    """A background deletion. A failed precondition yields status 409."""
 
     name: str
     preconditions: Json
@@ -89,15 +87,12 @@ class Delete:
 
 @dataclasses.dataclass(frozen=True)
 class Handover:
-    """The reparenting of pods: one patch for each pod replaces its controller.
-
-    If the API server rejects the patch of a pod, the next observation contains the pod again.
-    """
+    """The patches that give pods a new controller. A rejected patch is planned again."""
 
     pods: tuple[Pod, ...]
     source_uid: str
     target_reference: Json
-    #: The labels to set on each pod; None removes a label.
+    #: None removes a label.
     labels: t.Mapping[str, str | None]
 
     kind: t.ClassVar[str] = "Pod"
@@ -126,19 +121,18 @@ Write: t.TypeAlias = "Patch | Handover | Create | Delete"
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One step of an update: a write, and its description for the result of the task."""
+    """A step of an update."""
 
     action: Action
     name: str
     write: Write
-    #: The changed value before the step: a number of replicas, a name, images or an annotation.
+    #: The changed value: a number of replicas, a name, images or an annotation.
     before: t.Any = None
     after: t.Any = None
     #: Whether the task ends after the step, for example at a pause.
     is_last: bool = False
-    #: Whether the step completes the update: it removes the annotations of the update.
+    #: Whether the step completes the update.
     is_end: bool = False
-    #: A warning about the reason for the step, or "".
     warning: str = ""
 
 
@@ -146,15 +140,12 @@ class Step:
 class Wait:
     """A wait for a change in the cluster."""
 
-    #: A text for progress lines and errors: a state to wait for, such as "foo is gone", or numbers
-    #: of pods, such as "foo 2/4 available".
+    #: A condition, such as "foo is gone", or numbers of pods, such as "foo 2/4 available".
     until: str
-    #: Whether `until` is a state, such as "foo is gone".
     is_condition: bool = False
-    #: Whether only the controller manager can end the wait, and not a step of the task. The task
-    #: then observes less often.
+    #: Whether only the controller manager can end the wait, so that the task observes less often.
     is_ended_by_server: bool = False
-    #: The controller whose deletion the task waits for, or None.
+    #: The controller whose deletion the task waits for.
     deleted: Controller | None = None
     terminating: Terminating = NONE_TERMINATING
     #: Whether no update is in progress or planned, so that the task needs no Lease.
@@ -169,13 +160,13 @@ class Wait:
 class WatchPods:
     """A soak: the task watches the new pods before the next step."""
 
-    #: Whether the update is paused already, so that the task ends after the soak.
+    #: Whether the update is already paused, so that the task ends after the soak.
     is_paused: bool
 
 
 @dataclasses.dataclass(frozen=True)
 class Done:
-    """The end of the task, with a message of one sentence."""
+    """The end of the task."""
 
     message: str
 
@@ -190,7 +181,7 @@ def patch(controller: Controller, *operations: Json) -> Patch:
 
 
 def wait_for_deletion(controller: Controller, reason: str = "") -> Wait:
-    """Return the wait until a controller is deleted. The text names its finalizers."""
+    """Return the wait until a controller is deleted."""
     finalizers = ", ".join(controller.finalizers)
     details = "; ".join(filter(None, (reason, f"its finalizers: {finalizers}" * bool(finalizers))))
     return Wait(f"{controller.name} is gone{f' ({details})' if details else ''}",
@@ -198,12 +189,13 @@ def wait_for_deletion(controller: Controller, reason: str = "") -> Wait:
 
 
 def test(path: str, value: t.Any) -> Json:
-    """Return the operation that makes the API server reject the patch if the field has changed."""
+    """Return the operation that tests a field."""
     return {"op": "test", "path": path, "value": value}
 
 
 def put(path: str, value: t.Any) -> Json:
-    """Return the operation that sets a field. In RFC 6902, `add` also replaces a present value."""
+    """Return the operation that sets a field."""
+    # In RFC 6902, `add` also replaces a present value.
     return {"op": "add", "path": path, "value": value}
 
 
@@ -223,11 +215,10 @@ def keys(path: str) -> list[str]:
 
 
 def expect_annotations(controller: Controller) -> tuple[Json, ...]:
-    """Return `test` operations on the annotations of an update, with their observed values.
+    """Return `test` operations on UPDATE_ANNOTATIONS, with their observed values.
 
-    A client that begins or reverses an update writes these annotations first, so the API server
-    then rejects a patch with these operations. A `test` for null succeeds for a missing field, as
-    an integration test shows.
+    A client that begins or reverses an update writes these annotations first. A `test` for null
+    succeeds for a missing field.
     """
     if not controller.annotations:
         return (test("/metadata/annotations", None),)
@@ -236,10 +227,7 @@ def expect_annotations(controller: Controller) -> tuple[Json, ...]:
 
 
 def annotate(controller: Controller, changes: t.Mapping[str, str | None]) -> tuple[Json, ...]:
-    """Return the operations that change annotations, after the tests of expect_annotations().
-
-    changes: the new values by key. None removes an annotation.
-    """
+    """Return the operations that change annotations. The value None removes an annotation."""
     operations = [*expect_annotations(controller)]
     if not controller.annotations:
         operations.append(put("/metadata/annotations", {}))

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How far the two controllers of an update may be scaled in one turn. No I/O.
+"""Compute how far the two controllers of an update may be scaled in one turn.
 
-All numbers are replicas. Names and rounding are those of the Deployment controller
-(pkg/controller/deployment/rolling.go and util/deployment_util.go). The growing controller is the
-successor during an update, and the user's own controller during a rollback.
+Names and rounding follow the Deployment controller (pkg/controller/deployment/rolling.go and
+util/deployment_util.go). The growing controller is the successor during an update, and the user's
+own controller during a rollback.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Size(t.NamedTuple):
 
     @classmethod
     def from_api(cls, value: int | str) -> Size:
-        """Return the size for a value of the API: a number, or a text with a percentage.
+        """Return the size for an IntOrString of the API.
 
         >>> Size.from_api(3), Size.from_api("25%")
         (Size(value=3, percent=False), Size(value=25, percent=True))
@@ -32,7 +32,7 @@ class Size(t.NamedTuple):
 
     @property
     def for_api(self) -> int | str:
-        """The value for the API: a number, or a text with a percentage.
+        """Return the size as an IntOrString of the API.
 
         >>> Size(3).for_api, Size(25, percent=True).for_api
         (3, '25%')
@@ -40,7 +40,7 @@ class Size(t.NamedTuple):
         return f"{self.value}%" if self.percent else self.value
 
     def resolve(self, desired: int, *, round_up: bool) -> int:
-        """Return the number of replicas. A percentage is taken of `desired`.
+        """Return the number of replicas.
 
         >>> Size(25, percent=True).resolve(10, round_up=True)
         3
@@ -57,9 +57,7 @@ class Size(t.NamedTuple):
 def resolve_fenceposts(max_surge: Size, max_unavailable: Size, desired: int) -> tuple[int, int]:
     """Return (surge, unavailable): how many additional and how many unavailable pods may exist.
 
-    A percentage in max_surge is rounded up, and a percentage in max_unavailable is rounded down. If
-    both numbers would be 0, the result is (0, 1), so that the update can proceed. Source:
-    ResolveFenceposts of the Deployment controller.
+    Source: ResolveFenceposts.
 
     >>> percent = lambda value: Size(value, percent=True)
     >>> resolve_fenceposts(percent(25), percent(25), 10)
@@ -77,8 +75,8 @@ def resolve_fenceposts(max_surge: Size, max_unavailable: Size, desired: int) -> 
 def grow_to(*, desired: int, surge: int, shrinking_pods: int) -> int:
     """Return the largest number of replicas for the growing controller.
 
-    shrinking_pods: the number of existing pods of the shrinking controller, including pods that are
-    still to be deleted. Source: NewRSNewReplicas of the Deployment controller.
+    shrinking_pods: the number of existing pods of the shrinking controller, including pods to
+    delete. Source: NewRSNewReplicas.
 
     >>> grow_to(desired=10, surge=3, shrinking_pods=10)
     3
@@ -93,12 +91,8 @@ def grow_to(*, desired: int, surge: int, shrinking_pods: int) -> int:
 def shrink_to(*, desired: int, unavailable: int, shrinking: int, growing_available: int) -> int:
     """Return the smallest number of replicas for the shrinking controller.
 
-    At least desired - unavailable pods must stay available in all. Unavailable pods of the growing
-    controller do not count. Unready pods of the shrinking controller are deleted first, by the
-    controller manager. shrinking: spec.replicas of the shrinking controller.
-
-    Source: reconcileOldReplicaSets of the Deployment controller (maxScaledDown = all pods - minimum
-    available - unavailable pods of the new ReplicaSet).
+    shrinking: spec.replicas of the shrinking controller. The controller manager deletes its unready
+    pods first. Source: reconcileOldReplicaSets.
 
     >>> shrink_to(desired=10, unavailable=2, shrinking=10, growing_available=0)
     8

@@ -14,6 +14,7 @@ import typing as t
 from urllib.parse import urlencode
 
 from ..model.errors import RolloutError
+from ..model.fields import Json, mapping, text
 from ..model.observed import Controller, Pod
 from ..model.steps import Handover, Patch
 from .http import (
@@ -40,13 +41,13 @@ class Handovers(Namespaced):
     """The handovers of pods in a namespace; see gateway.py."""
 
     def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
-        patches, successes = collections.deque(write.patches()), []
+        patches, versions = collections.deque(write.patches()), []
         stop = threading.Event()
 
         def work() -> None:
             with contextlib.suppress(IndexError):  # the deque is empty
                 while not stop.is_set():
-                    successes.append(self._reparent(patches.popleft()))
+                    versions.append(self._reparent(patches.popleft()))
 
         worker_count = min(MAX_CONNECTIONS, -(-len(patches) // PODS_PER_CONNECTION))
         if self.http.is_slow:
@@ -62,19 +63,22 @@ class Handovers(Namespaced):
                 stop.set()
         for future in futures:
             future.result()
-        return sum(successes)
+        self._pods_version = versions[-1] if not patches and all(versions) else ""
+        return sum(map(bool, versions))
 
-    def _reparent(self, patch: Patch) -> bool:
-        """Change the owner of a pod; return whether the patch surely succeeded."""
+    def _reparent(self, patch: Patch) -> str:
+        """Change the owner of a pod; return its resourceVersion, or "" unless the patch surely
+        succeeded.
+        """
         try:
-            self._patch_pod(patch, is_write=True)
+            return text(mapping(self._patch_pod(patch, is_write=True), "metadata"),
+                        "resourceVersion")
         except OutcomeUnknown:
-            return False  # the next list of the pods shows the owner
+            return ""  # the next list of the pods shows the owner
         except Refused as refused:
             if refused.is_stale(patch):
-                return False
+                return ""
             raise self._denial(refused, patch) from refused
-        return True
 
     def refuse_hand_over(self, controller: Controller) -> None:
         """Raise RolloutError if RBAC or admission denies a dry run with one pod.
@@ -96,10 +100,10 @@ class Handovers(Namespaced):
                         raise self._denial(
                             refused, patch, "; nothing was changed") from refused
 
-    def _patch_pod(self, patch: Patch, is_write: bool) -> None:
+    def _patch_pod(self, patch: Patch, is_write: bool) -> Json:
         path = self._pods_path + f"/{quoted(patch.name)}" + ("" if is_write else "?dryRun=All")
-        self.http.send("PATCH", path, list(patch.operations), JSON_PATCH, is_write=is_write,
-                       accept=OBJECT_METADATA)
+        return self.http.send("PATCH", path, list(patch.operations), JSON_PATCH,
+                              is_write=is_write, accept=OBJECT_METADATA)
 
     def _denial(self, refused: Refused, patch: Patch, consequence: str = "") -> RolloutError:
         if refused.status == 401 or refused.status in RETRIED:

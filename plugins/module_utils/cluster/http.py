@@ -219,8 +219,11 @@ class Http:
     def page(self, path: str, query: Json, accept: str = JSON, continue_token: str = "") -> Json:
         """Return one page of a list, by default the first page. Raises Refused, RolloutError."""
         def send(limit: int) -> Json:
-            continuation = {"continue": continue_token} if continue_token else {}
-            parameters = {**query, "limit": limit, **continuation}
+            parameters = {**query, "limit": limit}
+            if continue_token:  # which contains the version
+                parameters = {key: value for key, value in parameters.items()
+                              if not key.startswith("resourceVersion")}
+                parameters["continue"] = continue_token
             return self.send("GET", f"{path}?{urlencode(parameters)}", accept=accept)
 
         try:
@@ -255,6 +258,8 @@ class Namespaced:
         self.http, self._namespace = http, namespace
         self._where = f"namespace {namespace}"
         self._pods_path = f"/api/v1/namespaces/{namespace}/pods"
+        #: The resourceVersion of a pod in the last patch of a complete handover, or "".
+        self._pods_version = ""
 
 
 def _drop_field_sets(item: Json) -> Json:

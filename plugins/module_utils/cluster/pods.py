@@ -69,8 +69,17 @@ class Pods(Namespaced):
                      if "deletionTimestamp" in metadata)
 
     def _active_pods(self, selector: Json) -> t.Iterator[Json]:
+        """Return the metadata of the pods that have not ended. Raises RolloutError.
+
+        After a handover, the state after its patches is sufficient, since closed controllers create
+        no pods. A list of the present state would wait until the API server's cache of pods has
+        caught up with the last write to any resource.
+        """
         query = {"labelSelector": label_selector(selector),
                  "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
+        version, self._pods_version = self._pods_version, ""
+        if version:
+            query |= {"resourceVersion": version, "resourceVersionMatch": "NotOlderThan"}
         try:
             items = self.http.pages(self._pods_path, query, accept=METADATA)[0]
         except Refused as refused:

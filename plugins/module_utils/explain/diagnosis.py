@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find the causes of unavailable pods. No I/O.
-
-The tables of failure_reasons.py map symptoms to causes and suggestions.
-"""
+"""Find the causes of unavailable pods in the tables of failure_reasons.py. No I/O."""
 
 from __future__ import annotations
 
@@ -53,50 +50,48 @@ from .symptoms import (
     probe_failures,
     probe_threshold,
     restart_text,
-    termination,
+    termination_symptom,
     waiting_reason,
 )
 
-#: In characters. The middle of a longer message is omitted, because the beginning names the object,
-#: and the end states the innermost reason.
+#: In characters. The middle of a longer message is omitted.
 MAX_MESSAGE_LENGTH = 600
-#: Placeholders of suggestions whose values are safe in a command.
-_SAFE_VALUES = ("kubectl", "cluster", "logs", "claims")
+#: These values are safe in a command.
+_SAFE_PLACEHOLDERS = ("kubectl", "cluster", "logs", "claims")
 _COMMAND_PREFIXES = ("{kubectl} ", "{cluster} ", "{logs}")
-#: Redundant prefixes that the kubelet and the container runtime add to a message.
-_PREFIXES = re.compile(
+#: Of the kubelet and the container runtime.
+_REDUNDANT_PREFIXES = re.compile(
     r'^(Back-off pulling image "[^"]*": (?=Err))?(ErrImagePull: )?'
     r'(failed to pull and unpack image "[^"]*": (?=failed to resolve))?'
     r"(failed to create (containerd|shim) task: )*(OCI runtime create failed: )?"
     r"(runc create failed: )?"
     r"(unable to start container process: )?")
-#: Fields of a pod's spec with containers, and the corresponding fields of its status.
-_STATUSES = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
+#: By field of the spec.
+_STATUS_FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """A cause that prevents pods of a controller from becoming available."""
+    """A cause that prevents pods from becoming available."""
 
-    #: Stable identifier, such as "image" or "crash"; "init-crash" for an init container.
+    #: Such as "crash", or "init-crash" for an init container.
     kind: str
-    #: Reason of the status or the Event, such as "ImagePullBackOff".
+    #: Such as "ImagePullBackOff".
     reason: str
-    #: Message of the status or the Event: one line.
+    #: One line.
     message: str
-    #: Advice to the user, with each command on a line of its own.
     suggestion: str
     #: Whether waiting does not help.
     is_fatal: bool
-    #: An affected pod; "" for a cause of the controller itself.
+    #: "" for a cause of the controller itself.
     pod: str = ""
-    #: The container whose log may show the cause, or "".
+    #: The container with a log of the cause, or "".
     container: str = ""
-    #: Whether the previous instance of the container has written that log.
+    #: Whether the previous instance of the container has the log.
     is_restarted: bool = False
     #: The number of affected pods.
     pods: int = 1
-    #: The affected object, such as "pod foo-abc, init container setup".
+    #: Such as "pod foo-abc, init container setup".
     place: str = ""
 
     @property
@@ -105,27 +100,23 @@ class Cause:
         return self.kind == REJECTED
 
     def as_fatal(self) -> Cause:
-        """Return the cause as permanent, since each replacement of the pod fails the same way."""
+        """Return the cause as permanent."""
         return dataclasses.replace(self, is_fatal=True,
                                    suggestion=advice_after_waiting(self.suggestion))
 
     @property
     def sentence(self) -> str:
-        """The affected object with the reason and the message."""
         has_reason = self.message.startswith(self.reason)
         text = self.message if has_reason else ": ".join(filter(None, (self.reason, self.message)))
-        more = self.pods - 1
-        suffix = f" (and {more} more pod{'s' if more > 1 else ''})" if more else ""
+        other_count = self.pods - 1
+        suffix = (f" (and {other_count} more pod{'s' if other_count > 1 else ''})"
+                  if other_count else "")
         return f"{self.place}: {text}{suffix}"
 
 
 def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
-    """Return the causes for the unavailable pods: one cause of each kind, the most specific first.
-
-    pods: the unready pods of the controller. events: the warning Events of the namespace. Users can
-    forge Events, so an Event never makes a cause permanent.
-    """
+    """Return one cause of each kind for the unready pods of the controller."""
     commands = _commands(request)
     events_by_uid: dict[str, list[Json]] = collections.defaultdict(list)
     for event in events:
@@ -143,22 +134,23 @@ def pod_causes(request: Request, pod: Json, events: t.Iterable[Json]) -> list[Ca
     return _causes_in_pod(pod, list(events), _commands(request))
 
 
-def restart_causes(request: Request, pod: Json, names: t.Collection[str]) -> list[Cause]:
-    """Return the cause of the last restart of each of these containers."""
+def restart_causes(request: Request, pod: Json, container_names: t.Collection[str]) -> list[Cause]:
+    """Return the causes of the last restarts of the containers."""
     spec, status = _map(pod, "spec"), _map(pod, "status")
     name = _text(_map(pod, "metadata"), "name")
     values = {"pod": name, "node": _text(spec, "nodeName"), **_commands(request)}
     subject = _Subject(f"pod {name}", values, pod=name)
     causes = []
-    for field, status_field in _STATUSES.items():
+    for field, status_field in _STATUS_FIELDS.items():
         specs = _by_name(_list(spec, field))
         for container_status in _list(status, status_field):
-            if (container := _text(container_status, "name")) in names:
-                terminated = (_map(_map(container_status, "lastState"), "terminated")
-                              or _map(_map(container_status, "state"), "terminated"))
-                restarts = _number(container_status, "restartCount")
-                symptom = (termination(waiting_reason(container_status)[0], terminated, restarts)
-                           if terminated else Symptom("Restarted", restart_text(restarts)))
+            if (container := _text(container_status, "name")) in container_names:
+                termination = (_map(_map(container_status, "lastState"), "terminated")
+                               or _map(_map(container_status, "state"), "terminated"))
+                restart_count = _number(container_status, "restartCount")
+                symptom = (termination_symptom(waiting_reason(container_status)[0], termination,
+                                               restart_count)
+                           if termination else Symptom("Restarted", restart_text(restart_count)))
                 container_subject = _subject_of_container(
                     subject, field, specs.get(container, {}), container_status)
                 causes += container_subject.causes(TERMINATED, [symptom])
@@ -166,17 +158,15 @@ def restart_causes(request: Request, pod: Json, names: t.Collection[str]) -> lis
 
 
 def merge(causes: t.Iterable[Cause]) -> list[Cause]:
-    """Return one cause of each kind, with the number of affected pods.
-
-    The fatal causes come first, and then the most specific.
-    """
-    by_kind: dict[str, list[Cause]] = collections.defaultdict(list)
+    """Return one cause of each kind, the fatal and the most specific first."""
+    causes_by_kind: dict[str, list[Cause]] = collections.defaultdict(list)
     for cause in causes:
-        by_kind[cause.kind].append(cause)
+        causes_by_kind[cause.kind].append(cause)
     examples = []
-    for same_kind in by_kind.values():
-        example = min(same_kind, key=lambda cause: (not cause.is_fatal, cause.pod))
-        examples.append(dataclasses.replace(example, pods=len({cause.pod for cause in same_kind})))
+    for causes_of_kind in causes_by_kind.values():
+        example = min(causes_of_kind, key=lambda cause: (not cause.is_fatal, cause.pod))
+        examples.append(dataclasses.replace(
+            example, pods=len({cause.pod for cause in causes_of_kind})))
     return sorted(examples, key=lambda cause: (
         not cause.is_fatal, ORDER.index(cause.kind.removeprefix("init-"))))
 
@@ -186,17 +176,16 @@ class _Subject:
     """An object with symptoms: the controller, a pod or a container."""
 
     place: str
-    #: Values of the placeholders in suggestions.
+    #: By placeholder.
     values: dict[str, str]
     pod: str = ""
     container: str = ""
     is_init: bool = False
-    #: Whether the container failed more than once.
-    is_repeated: bool = False
+    has_failed_repeatedly: bool = False
     is_restarted: bool = False
 
     def causes(self, rows: t.Iterable[Row], symptoms: t.Sequence[Symptom]) -> list[Cause]:
-        """Return the cause of the first matching row, or an empty list."""
+        """Return the cause of the first matching row, or []."""
         for row in rows:
             for symptom in symptoms:
                 match = re.search(row.pattern, f"{symptom.reason}: {symptom.message}")
@@ -210,8 +199,9 @@ class _Subject:
             reason=symptom.reason,
             message=_one_line(symptom.message),
             suggestion=_suggestion(row.suggestion, {**self.values, **groups}),
+            # Users can forge Events.
             is_fatal=((row.fatal is Fatal.YES and not symptom.is_from_event)
-                      or (row.fatal is Fatal.ON_REPEAT and self.is_repeated)),
+                      or (row.fatal is Fatal.ON_REPEAT and self.has_failed_repeatedly)),
             pod=self.pod,
             container=self.container if row.has_log else "",
             is_restarted=self.is_restarted and row.has_log,
@@ -220,45 +210,40 @@ class _Subject:
 
 
 def _suggestion(template: str, values: t.Mapping[str, str | None]) -> str:
-    """Fill in the placeholders in the suggestion of a row.
+    """Fill in the placeholders of a suggestion.
 
     Users paste the commands, so a command contains only valid names.
     """
     texts = {key: " ".join((value or "").split()) for key, value in values.items()}
-    safe_texts = {key: text if key in _SAFE_VALUES else name_or_placeholder(key, text)
+    safe_texts = {key: text if key in _SAFE_PLACEHOLDERS else name_or_placeholder(key, text)
                   for key, text in texts.items()}
     return "\n".join(line.format_map(safe_texts if line.startswith(_COMMAND_PREFIXES) else texts)
                      for line in template.split("\n"))
 
 
 def name_or_placeholder(kind: str, name: str) -> str:
-    """Return the name, or a placeholder such as POD if it is not valid."""
+    """Return a valid name, or a placeholder such as POD."""
     return name if identity.is_name(name) else kind.upper()
 
 
 def _commands(request: Request) -> dict[str, str]:
-    """Return the values of the placeholders that do not depend on the pod."""
-    return {"kubectl": request.kubectl, "cluster": request.cluster_kubectl, **_advice(request)}
+    return {"kubectl": request.kubectl, "cluster": request.cluster_kubectl,
+            **_delete_first_advice(request)}
 
 
-def _advice(request: Request) -> dict[str, str]:
-    """Return the value of {or_delete_first}: "" if the updates of the kind always do so."""
+def _delete_first_advice(request: Request) -> dict[str, str]:
     advice = ", or remove old pods first: max_surge=0 max_unavailable=1"
     return {"or_delete_first": advice if request.may_surge else ""}
 
 
 def _controller_causes(controller: Controller, events: list[Json],
                        commands: t.Mapping[str, str]) -> list[Cause]:
-    """Return a list with the cause why the controller manager cannot create or delete pods, or [].
-
-    For a kind without the condition ReplicaFailure, Events are used instead.
-    """
     subject = _Subject(f"{controller.kind} {controller.name}", {**commands})
     if not controller.reports_failures and controller.current < controller.replicas:
         symptoms = [symptom for symptom in event_symptoms(events)
                     if symptom.reason == "FailedCreate"]
         return subject.causes(REPLICA_FAILURE, symptoms[-1:])
-    # During a handover, the task closes the template, so that the creation of pods fails.
+    # During a handover, the task itself makes the creation of pods fail.
     if not controller.failure or handover.CLOSED in controller.failure:
         return []
     reason = "FailedDelete" if controller.current > controller.replicas else "FailedCreate"
@@ -270,7 +255,8 @@ def _causes_in_pod(pod: Json, events: list[Json], commands: t.Mapping[str, str],
     metadata, spec, status = (_map(pod, key) for key in ("metadata", "spec", "status"))
     conditions = {_text(condition, "type"): condition for condition in _list(status, "conditions")}
     name = _text(metadata, "name")
-    values = {"pod": name, "node": _text(spec, "nodeName"), **commands, **_scheduling(spec)}
+    values = {"pod": name, "node": _text(spec, "nodeName"), **commands,
+              **_scheduling_values(spec)}
     subject = _Subject(f"pod {name}", values, pod=name)
     loss_causes = subject.causes(LOST, loss_symptoms(spec, status, conditions))
     if metadata.get("deletionTimestamp"):
@@ -288,20 +274,18 @@ def _causes_in_pod(pod: Json, events: list[Json], commands: t.Mapping[str, str],
     return _causes_in_containers(subject, spec, status, events)
 
 
-def _scheduling(spec: Json) -> dict[str, str]:
-    """Return the values of the placeholders about the scheduling of a pod."""
+def _scheduling_values(spec: Json) -> dict[str, str]:
     claims = [_text(_map(volume, "persistentVolumeClaim"), "claimName")
               for volume in _list(spec, "volumes")]
     selector = [f"{key}={value}" for key, value in _map(spec, "nodeSelector").items()]
     return {"claims": " ".join(filter(identity.is_name, claims)),
-            "cpu": _requests(spec, "cpu") or "see the template",
-            "requested_memory": _requests(spec, "memory") or "see the template",
+            "cpu": _describe_requests(spec, "cpu") or "see the template",
+            "requested_memory": _describe_requests(spec, "memory") or "see the template",
             "selector": ", ".join(selector) or "nodeAffinity",
             "gates": ", ".join(_text(gate, "name") for gate in _list(spec, "schedulingGates"))}
 
 
-def _requests(spec: Json, resource: str) -> str:
-    """Return the requests for a resource as text: "web requests 100m, log requests 50m"."""
+def _describe_requests(spec: Json, resource: str) -> str:
     containers = _list(spec, "containers")
     return ", ".join(
         f"{_text(container, 'name')} requests {amount}" for container in containers
@@ -312,11 +296,11 @@ def _causes_in_containers(subject: _Subject, spec: Json, status: Json,
                           events: list[Json]) -> list[Cause]:
     causes = []
     statuses_by_field = {field: _by_name(_list(status, status_field))
-                         for field, status_field in _STATUSES.items()}
+                         for field, status_field in _STATUS_FIELDS.items()}
     # Volumes and the network are set up before any container starts.
     if not any(has_started(container_status) for statuses in statuses_by_field.values()
                for container_status in statuses.values()):
-        symptoms = [_confirm_mount(symptom, status) for symptom in event_symptoms(
+        symptoms = [_trust_failed_mount(symptom, status) for symptom in event_symptoms(
             event for event in events if not event_field(event))]
         causes += subject.causes(NOT_STARTED, symptoms)
     for field, statuses in statuses_by_field.items():
@@ -335,12 +319,9 @@ def _by_name(items: t.Iterable[Json]) -> dict[str, Json]:
     return {_text(item, "name"): item for item in items}
 
 
-def _confirm_mount(symptom: Symptom, status: Json) -> Symptom:
-    """Trust an Event about a failed mount if the status of the pod shows that it has no sandbox.
-
-    The kubelet creates the sandbox only after it has mounted all volumes. With is_from_event False,
-    the cause can be fatal.
-    """
+def _trust_failed_mount(symptom: Symptom, status: Json) -> Symptom:
+    """Trust an Event about a failed mount if the status confirms it."""
+    # The kubelet creates the sandbox after it has mounted all volumes.
     has_no_sandbox = any(_text(condition, "type") == "PodReadyToStartContainers"
                          and _text(condition, "status") == "False"
                          for condition in _list(status, "conditions"))
@@ -353,35 +334,36 @@ def _subject_of_container(pod_subject: _Subject, field: str, spec: Json, status:
     is_sidecar = field == "initContainers" and _text(spec, "restartPolicy") == "Always"
     is_init = field == "initContainers" and not is_sidecar
     title = "init container" if is_init else "sidecar container" if is_sidecar else "container"
-    last = _map(_map(status, "lastState"), "terminated")
-    is_restarted = bool(last) and not _map(_map(status, "state"), "terminated")
+    last_termination = _map(_map(status, "lastState"), "terminated")
+    is_restarted = bool(last_termination) and not _map(_map(status, "state"), "terminated")
     logs_command = (f"{pod_subject.values['kubectl']} logs "
                     f"{name_or_placeholder('pod', pod_subject.pod)} "
                     f"-c {name_or_placeholder('container', name)}"
                     + (" --previous" if is_restarted else ""))
-    limit = _map(_map(spec, "resources"), "limits").get("memory")
+    memory_limit = _map(_map(spec, "resources"), "limits").get("memory")
     is_backing_off = waiting_reason(status)[0] == "CrashLoopBackOff"
     return dataclasses.replace(
         pod_subject, place=f"{pod_subject.place}, {title} {name}", container=name, is_init=is_init,
         is_restarted=is_restarted,
-        is_repeated=_number(status, "restartCount") > 1 or is_backing_off,
+        has_failed_repeatedly=_number(status, "restartCount") > 1 or is_backing_off,
         values={**pod_subject.values, "container": name, "logs": logs_command,
-                "memory": f"now {limit}" if limit else "none is set: the node itself ran out",
+                "memory": (f"now {memory_limit}" if memory_limit
+                           else "none is set: the node itself ran out"),
                 **{probe: _describe_probe(_map(spec, f"{probe}Probe"))
                    for probe in ("startup", "liveness", "readiness")}})
 
 
 def _describe_probe(probe: Json) -> str:
-    """Describe a probe, for example as "GET :8080/healthz, failureThreshold 3"."""
+    """Describe a probe: "GET :8080/healthz, failureThreshold 3"."""
     http, tcp, grpc = (_map(probe, kind) for kind in ("httpGet", "tcpSocket", "grpc"))
     command = _map(probe, "exec").get("command")
     action = (f"GET :{http.get('port')}{_text(http, 'path')}" if http
               else f"TCP :{tcp.get('port')}" if tcp
               else f"gRPC :{grpc.get('port')}" if grpc
               else " ".join(map(str, command)) if isinstance(command, list) else "")
-    times = [f"{field} {number}" for field in ("periodSeconds", "failureThreshold")
-             if (number := _number(probe, field))]
-    return ", ".join(filter(None, (action, *times)))
+    settings = [f"{field} {number}" for field in ("periodSeconds", "failureThreshold")
+                if (number := _number(probe, field))]
+    return ", ".join(filter(None, (action, *settings)))
 
 
 def _causes_in_container(subject: _Subject, spec: Json, status: Json,
@@ -398,19 +380,20 @@ def _causes_in_container(subject: _Subject, spec: Json, status: Json,
     if not has_started(status):
         container_events = (event for event in events if event_field(event))
         return subject.causes(NOT_STARTED, event_symptoms(container_events))
-    probes = probe_failures(events)
+    symptoms_by_probe = probe_failures(events)
     causes = []
-    terminated = (_map(_map(status, "state"), "terminated")
-                  or _map(_map(status, "lastState"), "terminated"))
-    if terminated and not (subject.is_init and _number(terminated, "exitCode") == 0):
-        restarts = _number(status, "restartCount")
-        failed_probes = [symptom._replace(message=f"{symptom.message}; {restart_text(restarts)}")
-                         for probe, symptom in probes.items()
-                         if restarts and symptom.occurrences >= probe_threshold(spec, probe)]
+    termination = (_map(_map(status, "state"), "terminated")
+                   or _map(_map(status, "lastState"), "terminated"))
+    if termination and not (subject.is_init and _number(termination, "exitCode") == 0):
+        restart_count = _number(status, "restartCount")
+        failed_probes = [
+            symptom._replace(message=f"{symptom.message}; {restart_text(restart_count)}")
+            for probe, symptom in symptoms_by_probe.items()
+            if restart_count and symptom.occurrences >= probe_threshold(spec, probe)]
         causes += subject.causes(
-            TERMINATED, [termination(reason, terminated, restarts), *failed_probes])
+            TERMINATED, [termination_symptom(reason, termination, restart_count), *failed_probes])
     if "running" in _map(status, "state"):
-        causes += subject.causes(RUNNING, list(probes.values()))
+        causes += subject.causes(RUNNING, list(symptoms_by_probe.values()))
     return causes
 
 
@@ -419,10 +402,9 @@ def _without_preemption(message: str) -> str:
 
 
 def _one_line(message: str) -> str:
-    """Return the message on one line, without redundant prefixes, and shortened."""
     line = " ".join(message.split()).rstrip(". ")
-    line = _PREFIXES.sub("", line, count=1).removesuffix(": unknown") or line
+    line = _REDUNDANT_PREFIXES.sub("", line, count=1).removesuffix(": unknown") or line
     if len(line) <= MAX_MESSAGE_LENGTH:
         return line
-    head = MAX_MESSAGE_LENGTH // 3
-    return f"{line[:head]} ... {line[-(MAX_MESSAGE_LENGTH - head - len(' ... ')):]}"
+    head_length = MAX_MESSAGE_LENGTH // 3
+    return f"{line[:head_length]} ... {line[-(MAX_MESSAGE_LENGTH - head_length - len(' ... ')):]}"

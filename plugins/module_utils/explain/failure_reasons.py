@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Tables of failure reasons, in which diagnosis.py looks up symptoms of unavailable pods. Pure.
+"""Define the tables of failure reasons for diagnosis.py. Pure.
 
 The patterns match the messages of Kubernetes 1.36, in pkg/kubelet, pkg/scheduler/framework/plugins,
 pkg/controller and plugin/pkg/admission.
@@ -13,46 +13,39 @@ from __future__ import annotations
 import enum
 import typing as t
 
-#: The signals of Linux. The control node may run on a platform with other numbers.
+#: The numbers on Linux. The control node may have others.
 SIGNALS = {1: "SIGHUP", 2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
            9: "SIGKILL", 11: "SIGSEGV",
            13: "SIGPIPE", 15: "SIGTERM"}
 
 
 class Fatal(enum.Enum):
-    """Whether a failure is permanent, so that waiting cannot help."""
+    """Whether a failure is permanent."""
 
     YES = "yes"
     NO = "no"
-    #: Permanent from the second failure on: many containers start before their database, and fail
-    #: once.
+    #: Many containers start before their database, and fail once.
     ON_REPEAT = "on-repeat"
 
 
 class Row(t.NamedTuple):
-    """A failure reason: the pattern of its symptoms, and its meaning."""
+    """A failure reason."""
 
-    #: Cause.kind, such as "quota".
     kind: str
-    #: Regular expression that is searched in the text "reason: message" of a symptom. Its named
-    #: groups are placeholders in the suggestion. The text is untrusted, so the search must take
-    #: linear time; a test checks each row.
+    #: For the text "reason: message". Named groups are placeholders of the suggestion. The text is
+    #: untrusted, so the search must take linear time (a test checks it).
     pattern: str
     fatal: Fatal
-    #: Advice to the user, with each command on a line of its own. {kubectl} stands for kubectl with
-    #: the namespace, {cluster} for kubectl without it, {memory} for the limit.
+    #: Commands are on their own lines. {kubectl} has the namespace, {cluster} does not.
     suggestion: str
-    #: An Event counts as a symptom only if it occurred at least this many times.
+    #: Minimum occurrences of an Event.
     min_count: int = 1
-    #: Whether the container's log may show the cause.
     has_log: bool = False
 
 
-# In each table, the first row that matches a symptom is the cause.
+# In each table, the first matching row is the cause.
 
-#: The controller manager cannot create pods (condition ReplicaFailure). An exceeded quota may admit
-#: the pods once other pods are deleted. All other rules reject the template until a user changes
-#: the template or the rule.
+#: The controller manager cannot create pods (condition ReplicaFailure).
 REPLICA_FAILURE = (
     Row("quota", r"failed quota: (?P<name>[^:]{1,253}): must specify (?P<what>.{1,600})", Fatal.YES,
         "add to resources in the template what the quota {name} requires: {what}"),
@@ -90,8 +83,8 @@ REPLICA_FAILURE = (
         "check which part of the template, or which rule of the namespace, the message is about"),
 )
 
-#: The scheduler finds no node (condition PodScheduled). The deletion of old pods frees resources,
-#: and an autoscaler may add nodes, so only a missing object that a user has to create is fatal.
+#: The scheduler finds no node (condition PodScheduled). Only a missing object is fatal, because
+#: resources may become free.
 UNSCHEDULABLE = (
     Row("claim", r"persistentvolumeclaim \"(?P<name>[^\"]{1,253})\" not found", Fatal.YES,
         "create the PersistentVolumeClaim {name} or correct its name in the template:\n{kubectl} "
@@ -115,8 +108,7 @@ UNSCHEDULABLE = (
     Row("unschedulable", r"didn't have free ports", Fatal.NO,
         "remove old pods first, because hostPort allows only one such pod per node: max_surge=0 "
         "max_unavailable=1"),
-    # The scheduler checks taints before node affinity, so a tainted node may have the required
-    # labels, except a node of the control plane.
+    # The scheduler checks taints before node affinity, so a tainted node may have the labels.
     Row("unschedulable", r"^(?=.*taint(?! {node-role)).*node affinity/selector", Fatal.NO,
         "check whether the nodes with the labels that the template requires ({selector}) have a "
         "taint that the template does not tolerate:\n"
@@ -140,15 +132,14 @@ UNSCHEDULABLE = (
 
 PULL_REASONS = ("ErrImagePull", "ImagePullBackOff")
 _PULL = r"^(?=.*(?:ErrImagePull|ImagePullBackOff|Failed to pull image)).*"
-#: The message of runc about a command that cannot be executed. containerd reports it with
-#: RunContainerError and StartError, and CRI-O with CreateContainerError.
+#: The message of runc, in RunContainerError and StartError (containerd) or CreateContainerError
+#: (CRI-O).
 _EXEC_FAILURE = (r"(?=.*no command specified|(?=.*exec: ).*"
                  r"(?:not found|no such file or directory|permission denied))")
 _CHECK_COMMAND = "compare command and args in the template with what is in the image"
 _CORRECT_TEMPLATE = ("correct what the message names: command, volumeMounts or securityContext in "
                      "the template")
-#: The kubelet cannot create or start a container. The symptom is the container's waiting reason, or
-#: an earlier Event. Failed pulls are fatal, because an update fails only after failure_grace.
+#: The kubelet cannot create or start a container.
 NOT_STARTED = (
     Row("image-name", r"InvalidImageName|Failed to apply default image tag", Fatal.YES,
         "correct the image name: lower case, one tag or digest, no empty part"),
@@ -192,8 +183,8 @@ NOT_STARTED = (
     Row("crash", r"^(PostStartHookError|PreStartHookError)", Fatal.ON_REPEAT,
         "look at lifecycle.postStart in the template",
         has_log=True),
-    # Not fatal: a volume is detached from a failed node after six minutes, and a storage server may
-    # recover. The pattern excludes the messages of a kubelet whose cache lacks the pod at first.
+    # A volume is detached from a failed node after six minutes. The cache of a kubelet may lack a
+    # new pod at first.
     Row("volume", r"^Failed\w{1,253}: .*Multi-Attach error", Fatal.NO,
         "remove the old pod first, because only one node at a time can use the volume: max_surge=0 "
         "max_unavailable=1"),
@@ -205,7 +196,7 @@ NOT_STARTED = (
         "see why the network or the container runtime of node {node} fails:\n{cluster} describe "
         "node {node}", min_count=2),
 )
-#: Any other waiting reason of the kubelet.
+#: Any other waiting reason.
 OTHER = Row("start", r"", Fatal.NO, "{kubectl} describe pod {pod}")
 
 _STARTUP = Row("startup", r"^Unhealthy: .*Startup probe", Fatal.ON_REPEAT,
@@ -215,8 +206,7 @@ _STARTUP = Row("startup", r"^Unhealthy: .*Startup probe", Fatal.ON_REPEAT,
 _LIVENESS = Row("liveness", r"^Unhealthy: .*Liveness probe", Fatal.ON_REPEAT,
                 "see how the container responds to its livenessProbe ({liveness}); if it only "
                 "starts slowly, give it a startupProbe:\n{logs}", has_log=True)
-#: A container has terminated. The symptom is the exit code, or a probe for which the kubelet has
-#: stopped the container.
+#: A container has terminated.
 TERMINATED = (
     Row("command", rf"^(StartError|ContainerCannotRun): {_EXEC_FAILURE}", Fatal.YES,
         _CHECK_COMMAND),
@@ -241,7 +231,7 @@ TERMINATED = (
     Row("crash", r"", Fatal.ON_REPEAT, "see its log:\n{logs}", has_log=True),
 )
 
-#: A container runs, but is not ready. A single failed probe is normal during a start.
+#: A container runs, but is not ready.
 RUNNING = (
     _STARTUP._replace(min_count=2),
     _LIVENESS._replace(min_count=2),
@@ -250,14 +240,12 @@ RUNNING = (
         has_log=True),
 )
 
-#: The kubelet's own admission rejects a pod that is bound to the node. The controller replaces the
-#: pod at once; run/deadlines.py limits these replacements.
+#: The kubelet rejects a pod. The controller replaces the pod at once (see run/deadlines.py).
 REJECTED = "refused-by-node"
-#: Kinds of causes: the pod was evicted, or its node was lost or shut down.
+#: The pod was evicted, or its node was lost or shut down.
 EVICTED, NODE = "evicted", "node"
-#: Reason of the condition DisruptionTarget after a request to the Eviction API.
+#: Reason of the condition DisruptionTarget.
 EVICTION_BY_API = "EvictionByEvictionAPI"
-#: Beginning of some suggestions, which advice_after_waiting() removes.
 _WAIT_FIRST = "wait: it will be replaced; if this keeps happening, "
 #: The pod was evicted, lost or rejected. The controller replaces it, so no row is fatal.
 LOST = (
@@ -284,9 +272,7 @@ LOST = (
         "balancer's:\n{kubectl} describe pod {pod}"),
 )
 
-#: A deleted pod has not terminated yet. It is unknown when the deletion began, so only an obstacle
-#: that does not disappear by itself is a cause. The grace period is a cause only if the update
-#: waits for the end of terminating pods.
+#: A deleted pod has not terminated yet.
 TERMINATING = (
     Row("finalizer", r"^Terminating: finalizers", Fatal.NO,
         "let the program that set the finalizer remove it; if that program no longer runs:\n"
@@ -306,8 +292,7 @@ def advice_after_waiting(suggestion: str) -> str:
     return suggestion.removeprefix(_WAIT_FIRST)
 
 
-#: Kinds of causes that only a soak detects. WARNED: the new pods have more warning Events than the
-#: old pods.
+#: Kinds of causes that only a soak detects. WARNED: too many warning Events.
 DELETED, UNREADY, WARNED = "gone", "unready", "warnings"
 #: All kinds of causes, the most specific first.
 ORDER = [*dict.fromkeys(

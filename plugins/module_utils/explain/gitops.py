@@ -4,8 +4,8 @@
 
 """Warn that Argo CD, Flux or Helm will restore the manifest of an object. Pure.
 
-Labels, annotations and managedFields of the object identify the tool. Any user who may change the
-object can forge them, so they only cause warnings, which contain only valid names.
+Any user who may change the object can forge its labels, annotations and managedFields, so they only
+cause warnings.
 """
 
 from __future__ import annotations
@@ -21,38 +21,34 @@ from ..model.object_meta import suspended_gitops
 from ..model.observed import Controller
 from ..model.request import Request
 
-#: Annotation with the value "application:group/kind:namespace/name".
+#: "application:group/kind:namespace/name".
 ARGO_TRACKING = "argocd.argoproj.io/tracking-id"
-#: Label with the name of the application.
 ARGO_LABEL = "argocd.argoproj.io/instance"
-#: Default label of Argo CD before 3.0. Most charts set it, too, so it counts only if Argo CD is
-#: also a field manager.
+#: Default label of Argo CD before 3.0. Most charts set it, too.
 INSTANCE = "app.kubernetes.io/instance"
 ARGO_MANAGERS = {"argocd-controller", "argocd-application-controller"}
-#: Pairs of labels with the name and the namespace of the Kustomization, or of the HelmRelease.
+#: Labels with the name and the namespace.
 FLUX_KUSTOMIZATION = (suspension.KUSTOMIZATION.label, "kustomize.toolkit.fluxcd.io/namespace")
 FLUX_RELEASE = (suspension.RELEASE.label, "helm.toolkit.fluxcd.io/namespace")
-#: A label, and two annotations. Other tools, such as Argo CD, set only the label.
+#: A label, and two annotations. Argo CD sets only the label.
 MANAGED_BY = "app.kubernetes.io/managed-by"
 HELM_RELEASE = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 
-#: Annotation that excludes an object from its Kustomization.
+#: Excludes an object from its Kustomization.
 FLUX_RECONCILE = suspension.KUSTOMIZATION.annotation
 _SUSPEND_PATCH = """--type=merge -p '{"spec": {"suspend": true}}'"""
-#: Connection options for kubectl.
 Connection: t.TypeAlias = "t.Mapping[str, str | None]"
 
 
 class Managed(t.NamedTuple):
-    """The metadata of an object whose manifest a tool such as Argo CD may manage."""
+    """The metadata of an object."""
 
     name: str
     labels: t.Mapping[str, t.Any]
     annotations: t.Mapping[str, t.Any]
-    #: The field managers.
     managers: frozenset[str]
     namespace: str = ""
-    #: The resource for kubectl, such as "deployment"; "" if the update deletes the object.
+    #: Such as "deployment", or "" if the update deletes the object.
     resource: str = ""
 
 
@@ -60,19 +56,19 @@ class Manager(t.NamedTuple):
     """A tool that applies a manifest of the object."""
 
     name: str
-    #: When the tool applies the manifest again, such as "at its next sync".
+    #: Such as "at its next sync".
     when: str
-    #: How the user can suspend the tool, such as "stop automatic syncs".
+    #: Such as "stop automatic syncs".
     suspend: str = ""
     command: str = ""
-    #: Advice that replaces the advice to suspend the tool.
+    #: Replaces the advice to suspend the tool.
     advice: str = ""
-    #: The controller of Flux; None for other tools.
+    #: None for other tools than Flux.
     tool: suspension.Tool | None = None
 
 
 def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
-    """Return a warning for each tool that will undo the task's change of the primary."""
+    """Return a warning for each tool that will undo the update."""
     effect = _effect(flow, request)
     if not effect:
         return []
@@ -83,8 +79,7 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
                                   for find in (_flux_kustomization, _flux_release, _helm))]
     if not is_deleted:
         managers = [manager and _with_option(request, primary, manager) for manager in managers]
-    # Argo CD (the first of the managers) prunes the successor, which inherits the label of Argo CD,
-    # but has no manifest in git.
+    # The successor inherits the label of Argo CD, but has no manifest in git.
     is_pruned = flow.creates_successor and not _is_tracked(managed)
     pruning = ("With automatic pruning, Argo CD deletes the successor during the update. "
                if is_pruned else "")
@@ -94,7 +89,6 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
 
 
 def _with_option(request: Request, primary: Controller, manager: Manager) -> Manager:
-    """Return the manager with its texts adapted to the option suspend_gitops."""
     tool = manager.tool
     if tool is None:
         return manager._replace(suspend=f"{manager.suspend} (suspend_gitops suspends only Flux)"
@@ -113,10 +107,8 @@ def _with_option(request: Request, primary: Controller, manager: Manager) -> Man
 
 
 def continuous_managers(connection: Connection, managed: Managed) -> list[Manager]:
-    """Return the tools that undo a change of the object at their next reconciliation.
-
-    Helm does not: it applies only the differences between two versions of a chart.
-    """
+    """Return the tools that undo a change at their next reconciliation."""
+    # Helm applies only the differences between two versions of a chart.
     managers = [_argo(managed), *(find(connection, managed)
                                   for find in (_flux_kustomization, _flux_release))]
     return [manager for manager in managers if manager]
@@ -128,7 +120,7 @@ def _default_advice(manager: Manager) -> str:
 
 
 def _effect(flow: Flow, request: Request) -> str:
-    """Return the effect when the tool applies the manifest ("resets foo to ..."), or "" if none."""
+    """Describe the effect of the manifest ("resets foo to ..."), or return ""."""
     if request.state.migrates:
         return (f"creates the {request.kind} {request.name} again, in addition to the Deployment, "
                 "with as many pods")
@@ -136,7 +128,7 @@ def _effect(flow: Flow, request: Request) -> str:
         return (f"creates {request.name} again, in addition to {request.next_name}, with as many "
                 "pods")
     if not flow.creates_successor:
-        # A restart only adds an annotation, which is in no manifest and stays in place.
+        # The annotation of a restart is in no manifest, and stays.
         return ("" if request.state.restarts
                 else f"resets {request.name} to its manifest, which replaces all pods")
     return (f"resets {request.name} to its manifest, template and size: pods created after that "
@@ -144,7 +136,7 @@ def _effect(flow: Flow, request: Request) -> str:
 
 
 def _is_tracked(managed: Managed) -> bool:
-    """Return whether Argo CD tracks the object by an annotation not copied from another object."""
+    """Return whether the tracking annotation of Argo CD is for this object."""
     target = text(managed.annotations, ARGO_TRACKING).partition(":")[2]
     return target.rpartition("/")[2] == managed.name
 
@@ -154,7 +146,7 @@ def _argo(managed: Managed) -> Manager | None:
     if not (is_tracked or is_managed or ARGO_LABEL in managed.labels):
         return None
     tracked_by = text(managed.annotations, ARGO_TRACKING).partition(":")[0]
-    # An application outside the namespace of Argo CD has the tracking id namespace_name.
+    # The id of an application outside the namespace of Argo CD is namespace_name.
     names = (tracked_by.split("_") if is_tracked
              else [text(managed.labels, ARGO_LABEL) or text(managed.labels, INSTANCE)])
     application = "/".join(names) if len(names) <= 2 and all(map(is_name, names)) else ""
@@ -164,7 +156,7 @@ def _argo(managed: Managed) -> Manager | None:
 
 
 def _flux_kustomization(connection: Connection, managed: Managed) -> Manager | None:
-    # suspend_gitops excludes the object only until the update ends, unlike a user's annotation.
+    # suspend_gitops excludes the object only until the update ends.
     is_excluded = (text(managed.annotations, FLUX_RECONCILE).lower() == suspension.DISABLED
                    and FLUX_RECONCILE not in suspended_gitops(managed.annotations))
     if managed.resource and is_excluded:
@@ -174,7 +166,7 @@ def _flux_kustomization(connection: Connection, managed: Managed) -> Manager | N
                     suspension.KUSTOMIZATION, "at its next reconciliation, within minutes,")
     if not (manager and managed.resource):
         return manager
-    # Suspending the Kustomization would also stop the changes of its other objects.
+    # A suspended Kustomization would not change its other objects.
     kubectl = shell.kubectl(connection, managed.namespace)
     return manager._replace(
         suspend=f"exclude {managed.name} from it",
@@ -214,7 +206,6 @@ def _helm(connection: Connection, managed: Managed) -> Manager | None:
 
 
 def _valid_names(metadata: t.Mapping[str, t.Any], keys: tuple[str, str]) -> tuple[str, str]:
-    """Return the values of both keys, or two empty strings if one is not a valid name."""
     name, namespace = (text(metadata, key) for key in keys)
     return (name, namespace) if is_name(name) and is_name(namespace) else ("", "")
 

@@ -4,8 +4,7 @@
 
 """Find images that the new pods run in several versions, because a tag has moved. No I/O.
 
-The kubelet reports the version of a running image as imageID in the status of a container: the
-digest under which a registry serves the image, or the ID of a local image. The status is untrusted.
+The version of an image is the untrusted imageID in the status of a container.
 """
 
 from __future__ import annotations
@@ -18,34 +17,34 @@ from .diagnosis import Cause
 
 DRIFT = "image-drift"
 MAX_TEXT_LENGTH = 200
-#: In a message: the maximum of versions, and of pods for each version.
+#: Limits of a message: versions, and pods per version.
 MAX_VERSIONS, MAX_NAMES = 5, 5
-#: Fields of a pod's spec with containers, and the corresponding fields of its status.
-_FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
+#: By field of the spec.
+_STATUS_FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 
 
 class RunningImage(t.NamedTuple):
-    """The image that a container of a pod runs, and its version."""
+    """The image of a running container."""
 
     container: str
-    #: The image as the spec names it, such as "web:1.2".
+    #: Such as "web:1.2".
     image: str
-    #: Whether the version is a digest, which is only compared with digests, or an image ID.
+    #: False for an image ID.
     is_digest: bool
     version: str
 
 
 class PodVersions(t.NamedTuple):
-    """The running images of a pod, with their versions."""
+    """The running images of a pod."""
 
     name: str
     images: tuple[RunningImage, ...]
 
 
 def versions_of(pod: Json) -> PodVersions:
-    """Return the known versions of the images that the spec does not name by their digest."""
-    running: list[RunningImage] = []
-    for field, status_field in _FIELDS.items():
+    """Return the versions of the images that the spec names by a tag."""
+    running_images: list[RunningImage] = []
+    for field, status_field in _STATUS_FIELDS.items():
         images = {text(container, "name"): text(container, "image")
                   for container in objects(mapping(pod, "spec"), field)}
         for status in objects(mapping(pod, "status"), status_field):
@@ -53,14 +52,15 @@ def versions_of(pod: Json) -> PodVersions:
             image = images.get(name, "")
             if image_id and image and "@" not in image:
                 version = image_id.rpartition("@")[2]
-                running.append(RunningImage(_truncate(name), _truncate(image), "@" in image_id,
-                                            _truncate(version)))
-    return PodVersions(_truncate(text(mapping(pod, "metadata"), "name")), tuple(running))
+                running_images.append(RunningImage(_truncate(name), _truncate(image),
+                                                   "@" in image_id, _truncate(version)))
+    return PodVersions(_truncate(text(mapping(pod, "metadata"), "name")),
+                       tuple(running_images))
 
 
 def causes(pods: t.Iterable[PodVersions]) -> list[Cause]:
-    """Return a cause for each container with several versions of one image."""
-    #: {(container, image, is_digest): {version: [pod names]}}.
+    """Return a cause for each image with several versions."""
+    # {(container, image, is_digest): {version: [pod names]}}.
     versions_by_image: dict[tuple[str, str, bool], dict[str, list[str]]] = {}
     for pod in pods:
         for container, image, is_digest, version in pod.images:
@@ -73,19 +73,19 @@ def causes(pods: t.Iterable[PodVersions]) -> list[Cause]:
 
 
 def _cause(container: str, image: str, versions: t.Mapping[str, list[str]]) -> Cause:
-    """Return the cause, with the version of most pods first."""
-    by_count = sorted(versions.items(), key=lambda item: (-len(item[1]), item[0]))
-    parts = [f"{version} in {_list_names(sorted(pods))}"
-             for version, pods in by_count[:MAX_VERSIONS]]
-    more = len(by_count) - len(parts)
-    message = f"{image} is {', '.join(parts)}{f' and {more} more' if more else ''}"
+    sorted_versions = sorted(versions.items(), key=lambda item: (-len(item[1]), item[0]))
+    version_texts = [f"{version} in {_list_names(sorted(pods))}"
+                     for version, pods in sorted_versions[:MAX_VERSIONS]]
+    other_count = len(sorted_versions) - len(version_texts)
+    message = (f"{image} is {', '.join(version_texts)}"
+               f"{f' and {other_count} more' if other_count else ''}")
     return Cause(kind=DRIFT, reason=image, message=message, is_fatal=True,
                  suggestion="name the image by its digest (IMAGE@sha256:...), which cannot move",
                  pods=sum(map(len, versions.values())), place=f"container {container}")
 
 
 def sentence(cause: Cause) -> str:
-    """Return the sentence without the number of pods, which the message already contains."""
+    """Return the sentence without the number of pods."""
     return f"{cause.place}: {cause.message}"
 
 

@@ -4,10 +4,8 @@
 
 """Diagnose the old pods that block an update of a StatefulSet. No I/O.
 
-With podManagementPolicy OrderedReady, the StatefulSet controller replaces no pod until all pods are
-ready. An old pod that never becomes ready therefore blocks the update, even with a corrected
-template, until a user deletes the pod (kubernetes/kubernetes#67250). Other kinds replace old pods
-regardless of readiness.
+With podManagementPolicy OrderedReady, an old pod that never becomes ready blocks the update until a
+user deletes the pod (kubernetes/kubernetes#67250).
 """
 
 from __future__ import annotations
@@ -25,12 +23,11 @@ from ..model.template import labels_of
 from . import diagnosis
 from .diagnosis import Cause
 
-#: Kinds of causes, by the template of the unready pod. OLD: the previous template. HELD: the same,
-#: but its replacement would have it, too, because the update is paused. STUCK: neither the previous
-#: nor the new template.
+#: Kinds of causes. OLD: the pod has the previous template. HELD: its replacement would have the
+#: previous template, too. STUCK: the pod has neither the previous nor the new template.
 OLD, HELD, STUCK = "old-pod", "held-pod", "stuck-pod"
 KINDS = (OLD, STUCK, HELD)
-#: Kinds of causes that would also block a rollback.
+#: These would also block a rollback.
 BLOCK_ROLLBACK = (OLD, HELD)
 
 _DELETE_ADVICE = (
@@ -46,10 +43,8 @@ _SUGGESTIONS = {OLD: _DELETE_ADVICE, STUCK: _DELETE_ADVICE, HELD: _HELD_ADVICE}
 
 def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
-    """Return the causes of old pods that block an update, and then the causes of all other pods.
-
-    In a rollback, the task itself deletes the pods that block it.
-    """
+    """Return the causes of old pods that block an update, and of all other pods."""
+    # In a rollback, the task itself deletes these pods.
     old_pods = {} if request.state.undoes else _unready_old_pods(controller, pods)
     old_pod_causes = [cause for pod in pods if _name(pod) in old_pods
                       for cause in _old_pod_causes(request, pod, events, old_pods)]
@@ -68,19 +63,18 @@ class _OldPod(t.NamedTuple):
 
     #: OLD, HELD or STUCK.
     kind: str
-    #: Whether the update cannot continue until the pod is ready or deleted.
     blocks_update: bool
 
 
 @functools.singledispatch
 def _unready_old_pods(controller: Controller, pods: t.Iterable[Json]) -> dict[str, _OldPod]:
-    """Return the old pods that are not ready, by name; {} if the controller replaces such pods."""
+    """Return the unready old pods by name; {} if the controller replaces unready pods."""
     return {}
 
 
 @_unready_old_pods.register(StatefulSet)
-def _of_stateful_set(controller: StatefulSet, pods: t.Iterable[Json]) -> dict[str, _OldPod]:
-    """Return the old pods that are not ready, by name, in the order of their ordinals."""
+def _unready_old_pods_of_stateful_set(controller: StatefulSet,
+                                      pods: t.Iterable[Json]) -> dict[str, _OldPod]:
     old_pods = {}
     for pod in sorted(pods, key=lambda pod: pod_ordinal(_name(pod))):
         revision, name = object_meta.pod_revision(labels_of(pod)), _name(pod)
@@ -92,23 +86,22 @@ def _of_stateful_set(controller: StatefulSet, pods: t.Iterable[Json]) -> dict[st
         has_previous_template = revision == controller.current_revision
         kind = (STUCK if not has_previous_template
                 else HELD if controller.uses_previous_template(name) else OLD)
-        # With podManagementPolicy Parallel, the controller replaces unready pods, too.
+        # With podManagementPolicy Parallel, the controller replaces unready pods.
         old_pods[name] = _OldPod(kind, controller.is_ordered or kind == HELD)
     return old_pods
 
 
 def _old_pod_causes(request: Request, pod: Json, events: t.Iterable[Json],
                     old_pods: t.Mapping[str, _OldPod]) -> list[Cause]:
-    """Return the causes of an unready old pod. old_pods: all unready old pods, by name."""
     name, uid = _name(pod), text(pod["metadata"], "uid")
     kind, blocks_update = old_pods[name]
     pod_events = [event for event in events
                   if uid and text(mapping(event, "involvedObject"), "uid") == uid]
     unknown_cause = Cause(kind, "", "it is not ready", "", is_fatal=False, place=f"pod {name}",
                           pod=name)
-    pods = " ".join(diagnosis.name_or_placeholder("pod", old_pod)
-                    for old_pod, (old_kind, _blocks) in old_pods.items() if old_kind == kind)
-    suggestion = _SUGGESTIONS[kind].format(pods=pods, kubectl=request.kubectl)
+    pod_names = " ".join(diagnosis.name_or_placeholder("pod", old_pod)
+                         for old_pod, (old_kind, _blocks) in old_pods.items() if old_kind == kind)
+    suggestion = _SUGGESTIONS[kind].format(pods=pod_names, kubectl=request.kubectl)
     return [dataclasses.replace(cause, kind=kind, place=f"old {cause.place}", suggestion=suggestion,
                                 is_fatal=cause.is_fatal and blocks_update)
             for cause in diagnosis.pod_causes(request, pod, pod_events) or [unknown_cause]]

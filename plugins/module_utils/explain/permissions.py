@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check permissions before the first write. docs/reference/permissions.md lists them. No I/O."""
+"""Check the permissions (docs/reference/permissions.md) before the first write. No I/O."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from ..model.fields import Json
 from ..model.request import Request
 
 LOG_RULE: Rule = ("", "pods/log", ("get",))
-#: A task with lock=false does not need this permission.
+#: Not needed with lock=false.
 LEASE_RULE: Rule = ("coordination.k8s.io", "leases", ("get", "create", "update", "delete"))
 
 
 def refuse_missing(rules: t.Sequence[Json], needs: t.Sequence[Rule], request: Request) -> None:
-    """Raise RolloutError if the rules do not allow all verbs that the request needs.
+    """Raise RolloutError if the rules do not allow all needed verbs.
 
-    rules: the resourceRules of a SelfSubjectRulesReview. Their resourceNames are ignored, because
-    not all names are known yet. needs: the needed permissions, except for LEASE_RULE.
+    rules: the resourceRules of a SelfSubjectRulesReview. needs: without LEASE_RULE.
     """
-    denied = missing(rules, [*needs, *([LEASE_RULE] if request.lock else [])])
-    if denied:
+    missing_permissions = missing(rules, [*needs, *([LEASE_RULE] if request.lock else [])])
+    if missing_permissions:
         hint = "ask for the Role in docs/reference/permissions.md"
         if request.lock and not missing(rules, needs):
             hint += (", or add lock=false to the task if no other task can work on this "
                      "controller at the same time")
         raise RolloutError("permissions are missing; nothing was changed",
                            where=f"namespace {request.namespace}",
-                           why=f"not allowed: {denied}", next_command=hint)
+                           why=f"not allowed: {missing_permissions}", next_command=hint)
 
 
 def missing(rules: t.Sequence[Json], needs: t.Iterable[Rule]) -> str:
-    """Return the needed verbs that the rules lack, such as "list, watch on pods", or ""."""
+    """Return the missing verbs, such as "list, watch on pods", or ""."""
     return "; ".join(filter(None, (_missing(rules, *rule) for rule in needs)))
 
 
 def _missing(rules: t.Sequence[Json], group: str, resource: str, verbs: t.Iterable[str]) -> str:
-    denied = [verb for verb in verbs
-              if not any(_allows(rule, group, resource, verb) for rule in rules)]
-    return f"{', '.join(denied)} on {resource}{f' ({group})' if group else ''}" if denied else ""
+    denied_verbs = [verb for verb in verbs
+                    if not any(_allows(rule, group, resource, verb) for rule in rules)]
+    return (f"{', '.join(denied_verbs)} on {resource}{f' ({group})' if group else ''}"
+            if denied_verbs else "")
 
 
 def _allows(rule: Json, group: str, resource: str, verb: str) -> bool:
-    """Return whether a rule grants a verb on a resource, as the RBAC authorizer decides.
+    """Return whether a rule grants a verb (pkg/apis/rbac/v1/evaluation_helpers.go).
 
-    */log grants pods/log, but pods/* does not (pkg/apis/rbac/v1/evaluation_helpers.go).
+    The resourceNames are ignored, because not all names are known yet.
     """
     _parent, slash, subresource = resource.partition("/")
     resources = {resource, *([f"*/{subresource}"] if slash else ())}

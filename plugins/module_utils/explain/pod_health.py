@@ -4,8 +4,7 @@
 
 """Find the failures of new pods since the start of a soak. No I/O.
 
-A soak is a time in which an update waits, and watches its new pods for failures: restarts, lost
-readiness, and more warning Events than those of the old pods.
+During a soak, an update waits, and watches its new pods for failures.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from .failure_reasons import (
     WARNED,
 )
 
-#: Another client may have written a larger number.
+#: Another client may write a larger number.
 MAX_EVENT_COUNT = 10**6
 _DESCRIBE_POD = "{kubectl} describe pod {pod}"
 
@@ -39,9 +38,8 @@ class Vitals(t.NamedTuple):
     name: str
     #: By container.
     restarts: dict[str, int]
-    #: The result of is_healthy().
     is_ready: bool
-    #: lastTransitionTime of the condition Ready.
+    #: Of the condition Ready.
     transition_time: str
 
     @classmethod
@@ -53,9 +51,9 @@ class Vitals(t.NamedTuple):
                    is_healthy(pod), text(ready, "lastTransitionTime"))
 
 
-#: Pods at the start of the soak, by uid.
+#: By uid.
 InitialPods: t.TypeAlias = "t.Mapping[str, Vitals]"
-#: The manifests of the current pods, by uid.
+#: The manifests, by uid.
 CurrentPods: t.TypeAlias = "t.Mapping[str, Json]"
 
 
@@ -71,11 +69,7 @@ def is_active(pod: Json) -> bool:
 
 
 def healthy_since(pod: Json) -> float | None:
-    """Return since when a pod has been healthy, in seconds since 1970.
-
-    Returns None if the pod is not healthy, or if a time is missing. Only the status of the pod is a
-    proof: any client may have written the annotations of the controller.
-    """
+    """Return the time since when a pod is healthy (seconds since 1970), or None if unknown."""
     start_times = [text(mapping(status, "state", "running"), "startedAt")
                    for status in _container_statuses(pod) if mapping(status, "state", "running")]
     transition_time = text(_ready_condition(pod), "lastTransitionTime")
@@ -85,7 +79,7 @@ def healthy_since(pod: Json) -> float | None:
 
 
 def last_warning_time(events: t.Iterable[Json], uids: t.Container[str]) -> float:
-    """Return the time of the last Event about the pods, in seconds since 1970, or 0 if none."""
+    """Return the time of the last Event about the pods in seconds since 1970, or 0."""
     times = (text(event, "lastTimestamp") or text(event, "eventTime") for event in events
              if _involved_uid(event) in uids)
     return max(filter(None, map(seconds, times)), default=0.0)
@@ -100,7 +94,7 @@ def name_of(pod: Json) -> str:
 
 
 def event_counts(events: t.Iterable[Json]) -> dict[str, int]:
-    """Return the counts of Events by their uids."""
+    """Return the counts of Events by uid."""
     return {text(mapping(event, "metadata"), "uid"): _count(event) for event in events}
 
 
@@ -109,12 +103,12 @@ def events_about(events: t.Iterable[Json], uids: t.Container[str]) -> list[Json]
 
 
 def reasons(events: t.Iterable[Json], uids: t.Container[str]) -> frozenset[str]:
-    """Return the reasons of the Events about these pods."""
+    """Return the reasons of the Events about the pods."""
     return frozenset(filter(None, (text(event, "reason") for event in events_about(events, uids))))
 
 
 def is_evicted_by_client(pod: Json) -> bool:
-    """Return whether a client of the Eviction API, such as a drain, has evicted a pod."""
+    """Return whether a client of the Eviction API has evicted a pod."""
     return any(text(condition, "type") == "DisruptionTarget"
                and text(condition, "status") == "True"
                and text(condition, "reason") == EVICTION_BY_API
@@ -122,7 +116,7 @@ def is_evicted_by_client(pod: Json) -> bool:
 
 
 def lost_pods(initial_pods: InitialPods, pods: CurrentPods) -> dict[str, Vitals]:
-    """Return the initially ready pods that are now deleted or terminating."""
+    """Return the initially ready pods that are deleted or terminating."""
     return {uid: before for uid, before in initial_pods.items()
             if before.is_ready
             and (uid not in pods or "deletionTimestamp" in mapping(pods[uid], "metadata"))}
@@ -130,29 +124,24 @@ def lost_pods(initial_pods: InitialPods, pods: CurrentPods) -> dict[str, Vitals]
 
 def causes(request: Request, initial_pods: InitialPods, pods: CurrentPods,
            allowed_deletions: int = 0, changed: t.Container[str] | None = None) -> list[Cause]:
-    """Return the causes of all failures of the initial pods.
+    """Return the causes of failures of the initial pods.
 
-    Deletions count as failures only if there are more than allowed_deletions.
-
-    changed: the uids of the pods to check, which have changed since the last check; None means all.
+    changed: the uids to check. None means all.
     """
-    lost = lost_pods(initial_pods, pods)
-    are_too_many = len(lost) > allowed_deletions
-    failures = [cause for uid, before in lost.items() if are_too_many
+    lost_by_uid = lost_pods(initial_pods, pods)
+    has_too_many_deletions = len(lost_by_uid) > allowed_deletions
+    failures = [cause for uid, before in lost_by_uid.items() if has_too_many_deletions
                 for cause in _loss_causes(request, before.name, pods.get(uid))]
     checked_uids = initial_pods if changed is None else filter(changed.__contains__, initial_pods)
     for uid in checked_uids:
-        if uid in pods and uid not in lost:
+        if uid in pods and uid not in lost_by_uid:
             failures += _pod_causes(request, initial_pods[uid], pods[uid])
     return diagnosis.merge(dataclasses.replace(cause, is_fatal=True) for cause in failures)
 
 
 def past_failures(request: Request, initial_pods: InitialPods,
                   states: t.Iterable[Json]) -> list[Cause]:
-    """Return the causes of failures in past states of the initial pods, except for deletions.
-
-    states: manifests of pods.
-    """
+    """Return the causes of failures in past manifests, except for deletions."""
     pairs = ((initial_pods.get(text(mapping(pod, "metadata"), "uid")), pod) for pod in states
              if "deletionTimestamp" not in pod["metadata"])
     failures = [cause for before, pod in pairs if before
@@ -165,9 +154,7 @@ def excess_warnings(request: Request, new: CurrentPods, old: CurrentPods,
                     ignored_reasons: t.Container[str] = ()) -> list[Cause]:
     """Return a cause if the new pods have more warning Events than the old pods, else [].
 
-    Both the average per pod and the maximum of a pod must be higher for the new pods.
-
-    initial_counts: the result of event_counts() at the start of the soak.
+    initial_counts: from event_counts().
     """
     counts: dict[str, int] = collections.defaultdict(int)
     last_events: dict[str, Json] = {}
@@ -202,7 +189,7 @@ def _loss_causes(request: Request, name: str, pod: Json | None) -> list[Cause]:
 
 
 def _node_causes(request: Request, pod: Json) -> list[Cause]:
-    """Return the causes if a pod was evicted, rejected, or lost with its node."""
+    """Return the causes if a pod was evicted, rejected or lost with its node."""
     # With a deletionTimestamp, pod_causes() skips the containers.
     deleted_pod = {**pod, "metadata": {"deletionTimestamp": "unknown",
                                        **mapping(pod, "metadata")}}
@@ -211,10 +198,7 @@ def _node_causes(request: Request, pod: Json) -> list[Cause]:
 
 
 def _pod_causes(request: Request, before: Vitals, pod: Json) -> list[Cause]:
-    """Return the causes why a pod that still exists has failed since its first observation.
-
-    The update itself waits for a pod that was not ready at first, and reports the causes.
-    """
+    """Return the causes of a failure of a pod that was ready at first."""
     if not before.is_ready:
         return []
     now = Vitals.from_api(pod)

@@ -2,11 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Warn, before the first write, of failures that Services, quotas and nodes make likely. Pure.
-
-A wrong warning is worse than none. Only the cluster can judge admission, LimitRanges, affinity and
-the load of nodes, so these are not checked here. Each message ends with a remedy.
-"""
+"""Warn, before the first write, of failures that Services, quotas and nodes make likely. Pure."""
 
 from __future__ import annotations
 
@@ -33,19 +29,16 @@ PRE_STOP = "lifecycle: {preStop: {sleep: {seconds: 3}}}"
 PRE_STOP_BEFORE_1_30 = 'lifecycle: {preStop: {exec: {command: [sleep, "3"]}}}'
 #: Default of terminationGracePeriodSeconds (pkg/apis/core/v1/defaults.go).
 GRACE_PERIOD = 30
-#: The value of the deployment label on the new pods is unknown before the update. No selector
-#: matches "?", which is not a valid label value.
-_UNKNOWN = "?"
+#: No selector matches "?".
+_UNKNOWN_VALUE = "?"
 
 
 @dataclasses.dataclass(frozen=True)
 class RelatedObjects:
-    """The objects that affect an update. A field is None if the user may not list its objects."""
+    """The objects that affect an update. None means that the user may not list them."""
 
     services: t.Sequence[Json] | None = None
-    #: PodDisruptionBudgets (policy/v1).
     budgets: t.Sequence[Json] | None = None
-    #: HorizontalPodAutoscalers (autoscaling/v2).
     autoscalers: t.Sequence[Json] | None = None
     quotas: t.Sequence[Json] | None = None
     nodes: t.Sequence[Json] | None = None
@@ -53,10 +46,7 @@ class RelatedObjects:
 
 def warnings(flow: Flow, request: Request, primary: Controller, template: Json,
              related: RelatedObjects) -> list[str]:
-    """Return warnings of failures and lost requests during an update of the primary.
-
-    template: the desired pod template, without the deployment label. Raises RolloutError.
-    """
+    """Return the warnings of an update to the template. Raises RolloutError."""
     update = _Update(flow, request, primary, template, related)
     if request.keeps_old and not request.undoes:
         for name, _quota, shortage in _shortages(update):
@@ -66,9 +56,9 @@ def warnings(flow: Flow, request: Request, primary: Controller, template: Json,
 
 
 def usage_of(flow: Flow, request: Request, primary: Controller, template: Json) -> quotas.Amounts:
-    """Return the amounts that an update with its full surge adds to the usage of a quota."""
+    """Return the amounts that an update adds to the usage of a quota."""
     update = _Update(flow, request, primary, template, RelatedObjects())
-    return _needed(update, update.surge)
+    return _needed_amounts(update, update.surge)
 
 
 class _Update(t.NamedTuple):
@@ -82,12 +72,12 @@ class _Update(t.NamedTuple):
 
     @property
     def desired(self) -> int:
-        """The size of the primary, even if an update in progress has scaled it down."""
+        """The size of the primary before an update in progress."""
         return max(self.primary.replicas, self.primary.original or 0)
 
     @property
     def surge(self) -> int:
-        """The number of new pods that the update creates before it deletes an old pod."""
+        """The number of new pods before the first deletion."""
         surge, _unavailable = resolve_fenceposts(
             self.request.max_surge, self.request.max_unavailable, self.desired)
         return grow_to(desired=self.desired, surge=surge, shrinking_pods=self.desired)
@@ -98,7 +88,7 @@ class _Update(t.NamedTuple):
 
     @property
     def new_labels(self) -> Json:
-        return {**labels_of(self.template), self.request.label_key: _UNKNOWN}
+        return {**labels_of(self.template), self.request.label_key: _UNKNOWN_VALUE}
 
     @property
     def kubectl(self) -> str:
@@ -106,12 +96,12 @@ class _Update(t.NamedTuple):
 
 
 def _services(update: _Update) -> t.Iterator[str]:
-    """Warn of Services that select only the current pods, or only the new pods."""
+    """Warn of Services that select only old pods, or only new pods."""
     key = update.request.label_key
     for service in _with_selector(update.related.services):
         name, selector = _name(service), _map(service, "spec", "selector")
-        missing_in_new = _mismatch(selector, update.new_labels)
-        missing_in_old = _mismatch(selector, update.old_labels)
+        missing_in_new = _unmatched_labels(selector, update.new_labels)
+        missing_in_old = _unmatched_labels(selector, update.old_labels)
         selects_old, selects_new = not missing_in_old, not missing_in_new
         if selects_old and not selects_new and key in selector:
             other_labels = {label: value for label, value in selector.items() if label != key}
@@ -134,23 +124,24 @@ def _template(update: _Update) -> t.Iterator[str]:
     spec = _map(update.template, "spec")
     servers = _find_servers(update) if update.desired else []
 
-    # A container with only a startupProbe is not ready until the probe succeeds (UpdatePodStatus,
-    # pkg/kubelet/prober).
-    without_probe = [server for server in servers if not _map(server.container, "readinessProbe")
-                     and not _map(server.container, "startupProbe")]
-    if without_probe and not _list(spec, "readinessGates"):
-        port = f"port: {without_probe[0].port}"
-        yield (f"No readinessProbe on {_containers(without_probe)}: Service "
-               f"{without_probe[0].service} sends requests to a new pod before it listens (when "
-               "measured, 18 of 5,744 requests were lost). "
+    # A container is not ready before its startupProbe succeeds (pkg/kubelet/prober).
+    servers_without_probe = [
+        server for server in servers if not _map(server.container, "readinessProbe")
+        and not _map(server.container, "startupProbe")]
+    if servers_without_probe and not _list(spec, "readinessGates"):
+        port = f"port: {servers_without_probe[0].port}"
+        yield (f"No readinessProbe on {_containers(servers_without_probe)}: Service "
+               f"{servers_without_probe[0].service} sends requests to a new pod before it listens "
+               "(when measured, 18 of 5,744 requests were lost). "
                f"Add to the container: readinessProbe: {{tcpSocket: {{{port}}}, periodSeconds: 1}}"
                ", or better, an httpGet that succeeds when it is ready to serve")
 
-    without_hook = [server for server in servers if not _has_pre_stop(server.container)]
-    if without_hook:
-        yield (f"No preStop pause on {_containers(without_hook)}: unless the server keeps running "
-               f"for 3 s after SIGTERM, it is gone before Service {without_hook[0].service} stops "
-               "sending it requests (when measured, 120 of 6,884 were lost). Add to the container: "
+    servers_without_hook = [server for server in servers if not _has_pre_stop(server.container)]
+    if servers_without_hook:
+        yield (f"No preStop pause on {_containers(servers_without_hook)}: unless the server keeps "
+               "running for 3 s after SIGTERM, it is gone before Service "
+               f"{servers_without_hook[0].service} stops sending it requests (when measured, 120 "
+               "of 6,884 were lost). Add to the container: "
                f"{PRE_STOP}, or before Kubernetes 1.30 {PRE_STOP_BEFORE_1_30}; a running pod keeps "
                "its spec, so this helps from the next update on")
 
@@ -165,63 +156,58 @@ def _template(update: _Update) -> t.Iterator[str]:
 
 
 def _quotas(update: _Update) -> t.Iterator[str]:
-    """Warn of ResourceQuotas that are too small for the update with its full surge."""
     for name, quota, shortage in _shortages(update):
-        alternative = ("" if quotas.missing(quota, _needed(update, 0))
+        alternative = ("" if quotas.missing_amounts(quota, _needed_amounts(update, 0))
                        else ", or remove old pods first: max_surge=0 max_unavailable=1")
         yield (f"ResourceQuota {name} is too small for this update: {shortage}. "
                f"Raise it: {update.kubectl} edit quota {name}{alternative}")
 
 
 def _shortages(update: _Update) -> t.Iterator[tuple[str, Json, str]]:
-    """Yield the name, the quota and the shortage as text for each quota that is too small."""
     # During an update, status.used already includes a part of the surge.
     for quota in () if update.primary.is_updating else update.related.quotas or ():
-        if shortage := quotas.shortage(quota, _needed(update, update.surge)):
+        if shortage := quotas.shortage(quota, _needed_amounts(update, update.surge)):
             yield _name(quota), quota, shortage
 
 
-def _needed(update: _Update, surge: int) -> quotas.Amounts:
-    """Return the amounts that an update with this surge adds to the usage of a quota."""
-    pods = quotas.needed(update.primary.template, update.template, update.desired, surge)
+def _needed_amounts(update: _Update, surge: int) -> quotas.Amounts:
+    pods = quotas.needed_amounts(update.primary.template, update.template, update.desired, surge)
     return pods + quotas.Amounts(update.flow.quota_names)
 
 
 def _nodes(update: _Update) -> t.Iterator[str]:
-    """Warn if no node could run a new pod, even if the node had no other pods."""
+    """Warn if no node can run a new pod, even without other pods."""
     first_obstacles, template = [], _with_tolerations(update)
     for node in update.related.nodes or ():
-        obstacles = ((number, obstacle.find(node, template))
-                     for number, obstacle in enumerate(_OBSTACLES))
-        first_obstacle = next(((number, detail) for number, detail in obstacles if detail), None)
+        obstacles = ((position, obstacle.find(node, template))
+                     for position, obstacle in enumerate(_OBSTACLES))
+        first_obstacle = next(
+            ((position, detail) for position, detail in obstacles if detail), None)
         if first_obstacle is None:
             return
         first_obstacles.append(first_obstacle)
     if first_obstacles and update.desired and not _text(_map(update.template, "spec"), "nodeName"):
-        counts = collections.Counter(_OBSTACLES[number].summary.format(detail)
-                                     for number, detail in first_obstacles)
+        counts = collections.Counter(_OBSTACLES[position].summary.format(detail)
+                                     for position, detail in first_obstacles)
         summary = ", ".join(f"{count} {text}" for text, count in counts.most_common(4))
-        number, detail = max(first_obstacles)
-        advice = _OBSTACLES[number].advice.format(
+        position, detail = max(first_obstacles)
+        advice = _OBSTACLES[position].advice.format(
             detail, kubectl=update.request.cluster_kubectl)
         yield (f"No node can run any of the new pods, even with nothing else on it: {summary}. "
                f"{advice}")
 
 
 def _daemon_nodes(update: _Update) -> t.Iterator[str]:
-    """Warn of nodes that the new template of a DaemonSet excludes.
-
-    The DaemonSet controller deletes their pods at once (manage in pkg/controller/daemon).
-    """
+    """Warn of nodes that the new template of a DaemonSet excludes."""
     if not update.flow.has_pod_per_node:
         return
     current_nodes = _eligible_nodes(update._replace(template=update.primary.template))
-    if excluded := sorted(current_nodes - _eligible_nodes(update)):
-        more = f" and {len(excluded) - 3} more" if len(excluded) > 3 else ""
-        yield (f"nodeSelector and tolerations of the new template exclude {len(excluded)} nodes "
-               f"that the current one allows ({_join(excluded[:3])}{more}): the cluster deletes "
-               "their pods at once, regardless of pause_at and max_unavailable. To try the rest "
-               "of the change first, leave this part out")
+    if excluded_nodes := sorted(current_nodes - _eligible_nodes(update)):
+        more = f" and {len(excluded_nodes) - 3} more" if len(excluded_nodes) > 3 else ""
+        yield (f"nodeSelector and tolerations of the new template exclude {len(excluded_nodes)} "
+               f"nodes that the current one allows ({_join(excluded_nodes[:3])}{more}): the "
+               "cluster deletes their pods at once, regardless of pause_at and max_unavailable. To "
+               "try the rest of the change first, leave this part out")
 
 
 def _eligible_nodes(update: _Update) -> set[str]:
@@ -231,49 +217,42 @@ def _eligible_nodes(update: _Update) -> set[str]:
 
 
 def _with_tolerations(update: _Update) -> Json:
-    """Return the template with the tolerations that the DaemonSet controller adds.
-
-    Source: AddOrUpdateDaemonPodTolerations (pkg/controller/daemon/util/daemonset_util.go).
-    """
+    """Add the tolerations of the DaemonSet controller (pkg/controller/daemon/util)."""
     if not update.flow.has_pod_per_node:
         return update.template
     spec = _map(update.template, "spec")
-    added = [{"key": f"node.kubernetes.io/{taint}", "operator": "Exists"}
-             for taint in _DAEMON_TOLERATIONS]
+    added_tolerations = [{"key": f"node.kubernetes.io/{taint}", "operator": "Exists"}
+                         for taint in _DAEMON_TOLERATIONS]
     return {**update.template,
-            "spec": {**spec, "tolerations": [*_list(spec, "tolerations"), *added]}}
+            "spec": {**spec, "tolerations": [*_list(spec, "tolerations"), *added_tolerations]}}
 
 
 def _budgets(update: _Update) -> t.Iterator[str]:
-    """Warn of PodDisruptionBudgets that allow no eviction, or do not select the new pods.
-
-    If a budget allows no eviction, the planner raises an error for an update without surge.
-    """
+    """Warn of PodDisruptionBudgets that allow no eviction, or do not select the new pods."""
     new_template = {"metadata": {"labels": update.new_labels}}
     for budget in budgets_of(update.primary.template, update.related.budgets):
         name, spec = _name(budget), _map(budget, "spec")
         other_pods = max(0, _number(_map(budget, "status"), "expectedPods")
                          - update.primary.current)
-        expected = other_pods + update.desired + update.surge
+        expected_pods = other_pods + update.desired + update.surge
         field = "maxUnavailable" if spec.get("maxUnavailable") is not None else "minAvailable"
         subject = f"PodDisruptionBudget {name} ({field}: {spec.get(field)})"
         if not budgets_of(new_template, [budget]):
-            common = {key: value for key, value in update.old_labels.items()
-                      if update.new_labels.get(key) == value}
+            common_labels = {key: value for key, value in update.old_labels.items()
+                             if update.new_labels.get(key) == value}
             yield (f"{subject} does not select the new pods, and protects no pod once the old ones "
                    "are gone. Select labels of both "
-                   f"({pairs(common) or 'add one to the template'}): "
+                   f"({pairs(common_labels) or 'add one to the template'}): "
                    f"{update.kubectl} edit pdb {name}")
-        elif update.surge and desired_healthy(budget, expected) >= expected:
-            yield (f"{subject} allows no eviction, even while all {expected} pods of the update "
-                   f"are healthy: the update keeps {update.desired} available throughout, "
+        elif update.surge and desired_healthy(budget, expected_pods) >= expected_pods:
+            yield (f"{subject} allows no eviction, even while all {expected_pods} pods of the "
+                   f"update are healthy: the update keeps {update.desired} available throughout, "
                    "regardless of max_unavailable, and no node with such a pod can be drained in "
                    f"the meantime. To allow one eviction: {update.kubectl} patch pdb {name} "
                    """--type=merge -p '{"spec": {"minAvailable": null, "maxUnavailable": 1}}'""")
 
 
 def _autoscalers(update: _Update) -> t.Iterator[str]:
-    """Warn of a primary with several HorizontalPodAutoscalers."""
     names = [_name(autoscaler)
              for autoscaler in autoscalers_of(update.request, update.related.autoscalers)]
     if len(names) > 1:
@@ -288,40 +267,37 @@ class _Server(t.NamedTuple):
 
     container: Json
     service: str
-    #: targetPort: a number or a name.
+    #: A number or a name.
     port: t.Any
 
 
 def _find_servers(update: _Update) -> list[_Server]:
-    """Return the containers of the desired template that receive requests from a Service.
-
-    Such a container declares the target port, or is the only container. A Service with
-    publishNotReadyAddresses serves the discovery of peers, not clients.
-    """
+    """Return the containers that declare the target port of a Service, or the only container."""
     spec = _map(update.template, "spec")
     containers = _list(spec, "containers")
     candidates = [*containers, *filter(quotas.is_sidecar, _list(spec, "initContainers"))]
     servers: dict[str, _Server] = {}
     for service in _with_selector(update.related.services):
         selector = _map(service, "spec", "selector")
+        # A Service with publishNotReadyAddresses is for peers, not for clients.
         if (_map(service, "spec").get("publishNotReadyAddresses")
-                or all(_mismatch(selector, labels)
+                or all(_unmatched_labels(selector, labels)
                        for labels in (update.old_labels, update.new_labels))):
             continue
         for port in _list(_map(service, "spec"), "ports"):
-            target = _map(port).get("targetPort") or _map(port).get("port")
-            matching = [container for container in candidates if any(
-                target in (_map(declared).get("name"), _map(declared).get("containerPort"))
+            target_port = _map(port).get("targetPort") or _map(port).get("port")
+            matching_containers = [container for container in candidates if any(
+                target_port in (_map(declared).get("name"), _map(declared).get("containerPort"))
                 for declared in _list(container, "ports"))]
             if _map(port).get("protocol", "TCP") == "TCP":
-                for container in matching or (containers if len(containers) == 1 else ()):
+                for container in matching_containers or (
+                        containers if len(containers) == 1 else ()):
                     servers.setdefault(_text(container, "name"),
-                                       _Server(_map(container), _name(service), target))
+                                       _Server(_map(container), _name(service), target_port))
     return list(servers.values())
 
 
 def _with_selector(services: t.Iterable[Json] | None) -> list[Json]:
-    """Return the Services with a selector, except Services of the type ExternalName."""
     return [service for service in services or () if _map(service, "spec", "selector")
             and _map(service, "spec").get("type") != "ExternalName"]
 
@@ -332,7 +308,6 @@ def _has_pre_stop(container: Json) -> bool:
 
 
 def _pre_stop_sleep(container: Json) -> int:
-    """Return the longest sleep in the preStop hook of a container, in seconds."""
     hook = _map(container, "lifecycle", "preStop")
     command = " ".join(word for word in _list(_map(hook, "exec"), "command")
                        if isinstance(word, str))
@@ -344,22 +319,22 @@ def _pre_stop_sleep(container: Json) -> int:
 class _Obstacle(t.NamedTuple):
     """A reason why a node cannot run a pod."""
 
-    #: Text after a number of nodes, such as "cordoned". {} stands for the result of find().
+    #: Such as "cordoned". {} is the result of find().
     summary: str
-    #: {} stands for the result of find(), {kubectl} for kubectl without a namespace.
+    #: {} is the result of find(), and {kubectl} is kubectl without a namespace.
     advice: str
-    #: Return a detail, such as the label "disktype=ssd", if the node (the first argument) cannot
-    #: run the pods of the template (the second argument); else "".
+    #: Return a detail if a node cannot run the pods of a template, such as a label, or else "".
     find: t.Callable[[Json, Json], str]
 
 
-def _not_ready(node: Json, _template: Json) -> str:
-    ready = [_text(condition, "status") for condition in _list(_map(node, "status"), "conditions")
-             if _text(condition, "type") == "Ready"]
-    return "" if ready == ["True"] else "not ready"
+def _unreadiness(node: Json, _template: Json) -> str:
+    ready_statuses = [
+        _text(condition, "status") for condition in _list(_map(node, "status"), "conditions")
+        if _text(condition, "type") == "Ready"]
+    return "" if ready_statuses == ["True"] else "not ready"
 
 
-def _cordoned(node: Json, template: Json) -> str:
+def _cordon(node: Json, template: Json) -> str:
     taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
     is_cordoned = _map(node, "spec").get("unschedulable")
     return "unschedulable" if is_cordoned and not _tolerates(template, taint) else ""
@@ -375,11 +350,8 @@ def _blocking_taint(node: Json, template: Json) -> str:
 
 
 def _tolerates(template: Json, taint: Json) -> bool:
-    """Return whether a template tolerates a taint.
-
-    Source: ToleratesTaint (api/core/v1/toleration.go). A toleration with an unknown operator counts
-    as well, so that no warning is wrong.
-    """
+    """Return whether a template tolerates a taint (api/core/v1/toleration.go)."""
+    # An unknown operator counts as a match, so that no warning is wrong.
     return any(_text(toleration, "effect") in ("", taint.get("effect"))
                and _text(toleration, "key") in ("", taint.get("key"))
                and (_text(toleration, "operator") not in ("", "Equal")
@@ -394,20 +366,18 @@ def _missing_labels(node: Json, template: Json) -> str:
 
 
 def _missing_resources(node: Json, template: Json) -> str:
-    allocatable = quotas.amounts(_map(node, "status", "allocatable"))
-    requests = quotas.effective(template, "requests").items()
+    allocatable = quotas.parse_amounts(_map(node, "status", "allocatable"))
+    requests = quotas.effective_amounts(template, "requests").items()
     return ", ".join(f"{quotas.format_quantity(amount)} {resource}" for resource, amount in requests
                      if amount > allocatable[resource])
 
 
-#: Taints that the pods of a DaemonSet always tolerate.
 _DAEMON_TOLERATIONS = ("not-ready", "unreachable", "disk-pressure", "memory-pressure",
                        "pid-pressure", "unschedulable")
-#: In the order of the checks. The summary counts the first obstacle of each node. The advice is for
-#: the node that passed the most checks.
+#: The advice is for the node that passes the most checks.
 _OBSTACLES = (
-    _Obstacle("not ready", "See why: {kubectl} get nodes", _not_ready),
-    _Obstacle("cordoned", "Uncordon one: {kubectl} uncordon NODE", _cordoned),
+    _Obstacle("not ready", "See why: {kubectl} get nodes", _unreadiness),
+    _Obstacle("cordoned", "Uncordon one: {kubectl} uncordon NODE", _cordon),
     _Obstacle("with the taint {}",
               "Tolerate it in the template, or: {kubectl} taint nodes NODE {}-", _blocking_taint),
     _Obstacle("without the label {}",
@@ -431,8 +401,7 @@ def _containers(servers: t.Sequence[_Server]) -> str:
     return f"container{'s' * (len(names) > 1)} {_join(names)}"
 
 
-def _mismatch(selector: Json, labels: Json) -> Json:
-    """Return the part of a selector that the labels of a pod do not match."""
+def _unmatched_labels(selector: Json, labels: Json) -> Json:
     return {key: value for key, value in selector.items() if labels.get(key) != value}
 
 

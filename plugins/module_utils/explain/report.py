@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build the result of a task: rollout status, steps, samples, messages and progress lines. No I/O.
-
-The documentation of the module rolling_update (RETURN) describes the fields.
-"""
+"""Build the result of a task (RETURN of the module rolling_update). No I/O."""
 
 from __future__ import annotations
 
@@ -22,18 +19,14 @@ from ..model.request import Request
 from ..model.steps import Step
 from ..model.template import image_names, images_of
 
-#: Maximum length of `sizes` in the result.
 MAX_SAMPLES = 500
-#: The words before the images in the summary, by state.
+#: The words before the images, by state.
 _OUTCOMES = {"updated": "updated to", "rolled_back": "rolled back to",
              "restarted": "restarted with", "migrated": "a Deployment, with"}
 
 
 def rollout(status: RolloutStatus) -> Json:
-    """Return the phase, the direction and the numbers of pods of a rollout.
-
-    The phase is complete (no update is in progress), progressing, paused or taking_over.
-    """
+    """Return the phase, the direction and the numbers of pods of a rollout."""
     is_complete = status.phase == "complete"
     return {
         "phase": status.phase,
@@ -47,7 +40,7 @@ def rollout(status: RolloutStatus) -> Json:
 
 
 def history(past: t.Iterable[Revision]) -> list[Json]:
-    """Return the revisions that a rollback can restore, newest first, and each template once."""
+    """Return the revisions for rollbacks, newest first."""
     newest: dict[str, Revision] = {}
     for revision in past:
         newest.setdefault(identity.canonical(revision.template), revision)
@@ -61,10 +54,7 @@ def images(start: RolloutStatus, end: RolloutStatus) -> Json:
 
 
 def bounds(start: RolloutStatus) -> Json:
-    """Return the minimum of available pods (floor) and the maximum of all pods (ceiling).
-
-    Both are None if the controller does not exist.
-    """
+    """Return the minimum of available pods (floor) and the maximum of all pods (ceiling)."""
     if start.goal is None:
         return {"floor": None, "ceiling": None}
     available = sum(side.available for side in (start.old, start.new) if side)
@@ -74,12 +64,7 @@ def bounds(start: RolloutStatus) -> Json:
 
 def add_sample(sizes: list[Json], status: RolloutStatus, at: str, is_end: bool = False,
                is_watched: bool = False) -> None:
-    """Append a sample of the replicas of both controllers, unless it equals the last one.
-
-    Beyond MAX_SAMPLES, every second sample is deleted.
-
-    is_end: append the sample in any case. is_watched: whether a soak watches the pods.
-    """
+    """Append a sample, unless it equals the last sample."""
     sample = {"phase": status.phase, "is_watched": is_watched, "controller": _size(status.old),
               "successor": _size(status.new)}
     if not is_end and sizes and sample == {key: sizes[-1][key] for key in sample}:
@@ -115,7 +100,7 @@ def event(primary: Controller, namespace: str, kind: str, reason: str, message: 
 
 
 def line(step: Step) -> str:
-    """Return the progress line of a step, without fields that may contain secrets."""
+    """Return the progress line of a step, without secrets."""
     if step.action in ("scale", "restore") and isinstance(step.after, int):
         change = f"{step.before} -> {step.after} replicas"
     elif step.action == "create":
@@ -136,10 +121,7 @@ def line(step: Step) -> str:
 
 
 def pause_commands(request: Request, status: RolloutStatus) -> Json:
-    """Return the commands that resume or roll back an update that the task leaves incomplete.
-
-    Returns {} unless the update is paused, or the server continues it (wait=false).
-    """
+    """Return the commands that resume or roll back an incomplete update."""
     if status.phase != "paused" and (request.waits or status.phase == "complete"):
         return {}
     changes: Json = {"pause_at": None, "nodes": None} if request.waits else {"wait": None}
@@ -150,17 +132,14 @@ def pause_commands(request: Request, status: RolloutStatus) -> Json:
 
 
 def wait_line(wait: str, namespace: str, pod: str = "", cause: str = "") -> str:
-    """Return the progress line of a wait, with the cause of unavailable pods if it is known.
-
-    cause: a sentence about the pod, or about the controller if `pod` is "".
-    """
+    """Return the progress line of a wait."""
     if pod:
         cause = cause.replace(f"pod {pod}", f"pod {namespace}/{pod}", 1)
     return "; ".join(filter(None, (wait, cause)))
 
 
 def sentence(request: Request, status: RolloutStatus, is_real: bool = True) -> str:
-    """Return the summary of a task that changed the controller. is_real: False in check mode."""
+    """Return the summary of a task. is_real: False in check mode."""
     survivor, old, new = status.survivor, status.old, status.new
     verb = "is" if is_real else "would be"
     if survivor is None:
@@ -182,7 +161,7 @@ def sentence(request: Request, status: RolloutStatus, is_real: bool = True) -> s
 
 
 def pod(item: Json, is_new: bool) -> Json:
-    """Return the fields of a pod for a user who sends requests to the pod."""
+    """Return the fields of a pod."""
     status = item.get("status") or {}
     conditions = {condition["type"]: condition["status"]
                   for condition in status.get("conditions") or []}
@@ -192,13 +171,12 @@ def pod(item: Json, is_new: bool) -> Json:
 
 
 def _last_record(controller: Controller) -> Json | None:
-    """Return the record of the last update, without fields that are only for later tasks."""
     return {field: value for field, value in controller.last_rollout.items()
             if field not in ("request", "template", "revision")} or None
 
 
 def progress(observed: Observed) -> str:
-    """Return the numbers of available and desired pods of both controllers."""
+    """Return the numbers of available and desired pods."""
     return ", ".join(
         f"{controller.name} has {controller.available} of {controller.replicas} available"
         for controller in (observed.successor, observed.primary) if controller)

@@ -18,28 +18,22 @@ from .failure_reasons import SIGNALS
 
 
 class Symptom(t.NamedTuple):
-    """A reason and a message, from the status of an object or from an Event."""
+    """A reason and a message from a status or an Event."""
 
     reason: str
     message: str
-    #: How often the Event occurred; 1 for a symptom from the status.
     occurrences: int = 1
-    #: An Event is less reliable than the status.
     is_from_event: bool = False
 
 
 def loss_symptoms(spec: Json, status: Json, conditions: dict[str, Json]) -> list[Symptom]:
-    """Return the symptoms that can show that a pod was evicted, rejected, or lost with its node.
-
-    conditions: the conditions of the pod, by type.
-    """
+    """Return the symptoms of a pod that was evicted, rejected or lost with its node."""
     symptoms = [condition_symptom(status)]
     if has_status(conditions, "DisruptionTarget", "True"):
         symptoms.append(condition_symptom(conditions["DisruptionTarget"]))
     if "Ready" in conditions and not has_status(conditions, "Ready", "True"):
         symptoms.append(condition_symptom(conditions["Ready"]))
-        # The node controller, which marks the pods of a lost node as not ready, sets no reason,
-        # unlike the kubelet.
+        # The node controller sets no reason, unlike the kubelet.
         containers = _list(status, "containerStatuses")
         are_ready = bool(containers) and all(state.get("ready") is True for state in containers)
         if are_ready and not _text(conditions["Ready"], "reason"):
@@ -53,11 +47,8 @@ def condition_symptom(condition: Json) -> Symptom:
 
 
 def finalizer_symptoms(metadata: Json) -> list[Symptom]:
-    """Return a symptom that lists the finalizers of a terminating pod, or [].
-
-    The finalizers are an obstacle only after the kubelet has stopped the pod, that is, if
-    deletionGracePeriodSeconds is 0.
-    """
+    """Return a symptom that lists the finalizers of a terminating pod, or []."""
+    # deletionGracePeriodSeconds is 0 after the kubelet has stopped the pod.
     names = metadata.get("finalizers")
     if not isinstance(names, list) or not names or metadata.get("deletionGracePeriodSeconds") != 0:
         return []
@@ -65,7 +56,7 @@ def finalizer_symptoms(metadata: Json) -> list[Symptom]:
 
 
 def grace_period_symptom(metadata: Json) -> Symptom:
-    """Return a symptom with the end of the grace period of a terminating pod."""
+    """Return a symptom with the end of the grace period."""
     seconds = _number(metadata, "deletionGracePeriodSeconds")
     end = _text(metadata, "deletionTimestamp")
     return Symptom("Terminating", f"its grace period of {seconds} s ends at {end}")
@@ -75,20 +66,17 @@ def has_status(conditions: dict[str, Json], kind: str, value: str) -> bool:
     return _text(conditions.get(kind, {}), "status") == value
 
 
-def termination(waiting: str, terminated: Json, restarts: int) -> Symptom:
-    """Return a symptom with the exit code or the start error of a container.
-
-    waiting: the waiting reason, such as CrashLoopBackOff, or "". It replaces the generic reasons
-    Error and Completed. terminated: the field `terminated` of the state.
-    """
-    reason, code = _text(terminated, "reason"), _number(terminated, "exitCode")
-    signal = f" ({SIGNALS.get(code - 128, f'signal {code - 128}')})" if 128 < code < 160 else ""
+def termination_symptom(waiting: str, termination: Json, restart_count: int) -> Symptom:
+    """Return a symptom of a container. waiting: such as CrashLoopBackOff, or ""."""
+    reason, exit_code = _text(termination, "reason"), _number(termination, "exitCode")
+    signal = (f" ({SIGNALS.get(exit_code - 128, f'signal {exit_code - 128}')})"
+              if 128 < exit_code < 160 else "")
     if reason in ("StartError", "ContainerCannotRun"):
-        return Symptom(reason, _text(terminated, "message"))
+        return Symptom(reason, _text(termination, "message"))
     if reason in ("", "Error", "Completed"):
         reason = waiting or reason or "Error"
-    details = f"exit code {code}{signal}, {restart_text(restarts)}"
-    return Symptom(reason, ": ".join(filter(None, (details, _text(terminated, "message")))))
+    details = f"exit code {exit_code}{signal}, {restart_text(restart_count)}"
+    return Symptom(reason, ": ".join(filter(None, (details, _text(termination, "message")))))
 
 
 def restart_text(count: int) -> str:
@@ -96,14 +84,14 @@ def restart_text(count: int) -> str:
 
 
 def probe_failures(events: list[Json]) -> dict[str, Symptom]:
-    """Return the last symptom of each failed probe ("liveness"), with the sum of occurrences."""
+    """Return the last symptom of each failed probe."""
     symptoms: dict[str, Symptom] = {}
     for symptom in event_symptoms(events):
         match = re.search(r"(Startup|Liveness|Readiness) probe (failed|errored)", symptom.message)
         if match and symptom.reason == "Unhealthy":
             probe = match[1].lower()
-            earlier = symptoms[probe].occurrences if probe in symptoms else 0
-            symptoms[probe] = symptom._replace(occurrences=symptom.occurrences + earlier)
+            earlier_count = symptoms[probe].occurrences if probe in symptoms else 0
+            symptoms[probe] = symptom._replace(occurrences=symptom.occurrences + earlier_count)
     return symptoms
 
 
@@ -113,27 +101,25 @@ def probe_threshold(spec: Json, probe: str) -> int:
 
 
 def event_symptoms(events: t.Iterable[Json]) -> list[Symptom]:
-    """Return the symptoms of Events, oldest first.
-
-    An Event such as "Error: ErrImagePull" is omitted, because another Event has the details.
-    """
+    """Return the symptoms of Events, oldest first."""
     symptoms = []
     for event in sorted(events, key=lambda event: (
             _text(event, "lastTimestamp") or _text(event, "eventTime"))):
         message = _text(event, "message").removeprefix("(combined from similar events): ")
         count = _number(event, "count") or _number(_map(event, "series"), "count") or 1
+        # Another Event has the details of "Error: ErrImagePull".
         if not re.fullmatch(r"Error: \w+", message):
             symptoms.append(Symptom(_text(event, "reason"), message, count, is_from_event=True))
     return symptoms
 
 
 def event_field(event: Json) -> str:
-    """Return the fieldPath of an Event about a pod, such as "spec.containers{web}"."""
+    """Return the fieldPath of an Event, such as "spec.containers{web}"."""
     return _text(_map(event, "involvedObject"), "fieldPath")
 
 
 def waiting_reason(status: Json) -> tuple[str, str]:
-    """Return the reason and the message of a waiting container; otherwise, both are ""."""
+    """Return the reason and the message of a waiting container, or ("", "")."""
     waiting = _map(_map(status, "state"), "waiting")
     return _text(waiting, "reason"), _text(waiting, "message")
 

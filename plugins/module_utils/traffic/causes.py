@@ -4,7 +4,7 @@
 
 """Explain why requests do not arrive. Pure.
 
-ROWS has the rows of the table in docs/how-to/traffic-split.md; a test compares both.
+ROWS is the table in docs/how-to/traffic-split.md (a test compares both).
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from .observed import Observed, Route
 from .related import Status
 from .request import TrafficRequest
 
-#: Conditions of a Gateway or a listener. If one is not true, requests may not arrive.
+#: Of a Gateway or a listener.
 CONDITIONS = ("Accepted", "Programmed", "ResolvedRefs")
 _DESCRIBE_GATEWAY = "{gateway_kubectl} describe gateway {gateway_name}"
 
 
 class Cause(t.NamedTuple):
-    """A cause in one sentence, and the next command or advice."""
+    """A cause why requests do not arrive."""
 
     sentence: str
+    #: A command or advice.
     next_command: str
 
 
@@ -45,29 +46,28 @@ class View(t.NamedTuple):
         return self.observed.route
 
 
-#: The placeholders of a row for each cause, such as {"gateway": "infra/shared"}.
+#: The placeholders for each cause, such as {"gateway": "infra/shared"}.
 Values: t.TypeAlias = "t.Iterable[dict[str, str]]"
 
 
 class Row(t.NamedTuple):
-    """One kind of cause, as a row of the table in the documentation."""
+    """A row of the table."""
 
-    #: The description in the table.
     case: str
-    #: Templates of Cause.sentence and Cause.next_command, with placeholders such as {gateway}.
+    #: Templates.
     sentence: str
     command: str
     find: t.Callable[[View], Values]
 
 
 def causes(request: TrafficRequest, observed: Observed, status: Status) -> list[Cause]:
-    """Return the causes why requests do not arrive, those nearest to the client first."""
+    """Return the causes, the nearest to the client first."""
     view, route = View(request, observed, status), observed.route
-    common = {"route": f"{route.kind} {route.name}", "kubectl": request.kubectl,
-              "cluster": shell.kubectl(request.connection),
-              "resource": f"{route.kind.lower()} {route.name}"}
-    return [Cause(display_text(row.sentence.format_map({**common, **values})),
-                  row.command.format_map({**common, **values}))
+    common_values = {"route": f"{route.kind} {route.name}", "kubectl": request.kubectl,
+                     "cluster": shell.kubectl(request.connection),
+                     "resource": f"{route.kind.lower()} {route.name}"}
+    return [Cause(display_text(row.sentence.format_map({**common_values, **values})),
+                  row.command.format_map({**common_values, **values}))
             for row in (POD_ROWS if observed.service else ROWS) for values in row.find(view)]
 
 
@@ -117,18 +117,17 @@ def _empty_services(view: View) -> Values:
 
 
 def _unready_pods(view: View) -> Values:
-    # The kind of the controller is unknown. With STATEFUL_SET, no cause has the advice to remove
-    # old pods first.
+    # With STATEFUL_SET, the advice is never to remove old pods first.
     request = Request(view.request.name, kind=Kind.STATEFUL_SET, namespace=view.request.namespace,
                       connection=dict(view.request.connection))
     for name, pods in view.status.pods.items():
-        unready = [pod for pod in pods if not pod_health.is_healthy(pod)]
-        pod_causes = diagnosis.merge(cause for pod in unready
+        unready_pods = [pod for pod in pods if not pod_health.is_healthy(pod)]
+        pod_causes = diagnosis.merge(cause for pod in unready_pods
                                      for cause in diagnosis.pod_causes(request, pod, ()))
         for cause in pod_causes:
             yield {"cause": cause.sentence, "advice": cause.suggestion}
-        if unready and not pod_causes:
-            pod = pod_health.name_of(unready[0])
+        if unready_pods and not pod_causes:
+            pod = pod_health.name_of(unready_pods[0])
             yield {"cause": f"pod {pod} of {name} is not ready",
                    "advice": f"{view.request.kubectl} describe pod "
                              f"{diagnosis.name_or_placeholder('pod', pod)}"}
@@ -140,16 +139,11 @@ def _missing_endpoints(view: View) -> Values:
 
 
 def _statuses(view: View) -> list[tuple[str, Json]]:
-    """Return the names ("namespace/name") and statuses of the Gateways with a known status."""
     return [(name, item["status"]) for name, item in view.status.gateways.items()
             if item and isinstance(item.get("status"), dict)]
 
 
 def _problems(status: Json) -> list[str]:
-    """Describe the conditions that are not true ("Accepted is False: ...").
-
-    status: of a Gateway or of a listener.
-    """
     return [f"{text(condition, 'type')} is {text(condition, 'status')}: "
             f"{text(condition, 'message') or text(condition, 'reason')}"
             for condition in objects(status, "conditions")
@@ -157,11 +151,9 @@ def _problems(status: Json) -> list[str]:
 
 
 def _gateway(view: View, full_name: str) -> dict[str, str]:
-    """Return the values of the placeholders for a Gateway, given as "namespace/name".
-
-    A part that is not a valid name may be unsafe in a shell, so commands contain NAMESPACE or NAME.
-    """
+    """Return the placeholders for the Gateway "namespace/name"."""
     namespace, _slash, name = full_name.partition("/")
+    # An invalid name may be unsafe in a shell.
     names = [part if is_name(part) else placeholder
              for part, placeholder in ((namespace, "NAMESPACE"), (name, "NAME"))]
     return {"gateway": full_name, "gateway_name": names[1],

@@ -4,18 +4,15 @@
 
 """Decide how a traffic split follows the update of its controller. Pure.
 
-An "update to the end" deletes all old pods without a pause. A rollback deletes all new pods. One
-Service of the split would then have no pods, so the route is changed first:
+An "update to the end" deletes all old pods without a pause. Before it begins, the route is
+restored, unless all requests go to the new pods. Before a rollback, the route stops sending
+requests to the new pods, which may be defective.
 
-- Before an update to the end, the route is restored, unless all requests go to the new pods.
-- Before a rollback, the route stops sending requests to the new pods, which may be defective.
+Any user with annotate permission can name any route in the annotation, so a split changes only if
+its Services select pods of the controller.
 
-Any user with annotate permission can name any route in the annotation of the controller. So a split
-is changed only if its Services select pods of the controller.
-
-Comments of the form `| ... |` are the rows of the tables in docs/how-to/traffic-split.md; a test
-compares both. In goal_of(), the columns are the update and the goal. In the other functions, the
-columns are goal, condition and step.
+Comments `| update | goal |` and `| goal | condition | step |` are rows of the tables in
+docs/how-to/traffic-split.md (a test compares both).
 """
 
 from __future__ import annotations
@@ -30,8 +27,8 @@ from ..model.request import Request
 from ..model.steps import Action, Decision, Done, Step
 from ..model.template import labels_of
 from . import rules
-from .observed import Observed, pair_of
-from .planner import GATEWAYS, forget, patch_routes, restore, update_rules
+from .observed import Observed, creations_of
+from .planner import GATEWAYS, forget, patch_routes_annotation, restore, update_rules
 from .record import Record
 from .rules import Share
 
@@ -39,7 +36,7 @@ NO_REQUESTS = Share(0, 100)
 
 
 class Goal(StrEnum):
-    """The state of the route that the next step of an update requires."""
+    """The required state of a route before the next step of an update."""
 
     ANY = "any"
     OLD_ONLY = "no requests for the new pods"
@@ -48,71 +45,67 @@ class Goal(StrEnum):
 
 
 def goal_of(request: Request, status: RolloutStatus, decision: Decision | None) -> Goal:
-    """Return the state that the route must have before the decision is applied."""
+    """Return the required state of the routes before the decision is applied."""
     # | no update is in progress, and the task begins an update to a pause with old pods | any |
-    if begins_to_pause(request, status, decision):
+    if begins_pausing_update(request, status, decision):
         return Goal.ANY
     # | no update is in progress, or its pods are reparented | restored |
     if status.phase == "complete" or status.is_irreversible:
         return Goal.RESTORED
-    is_end = isinstance(decision, Step) and (decision.is_end or decision.is_last)
+    is_last_step = isinstance(decision, Step) and (decision.is_end or decision.is_last)
     if request.undoes:
         # | a rollback, before its last step | no requests for the new pods |
         # | a rollback, at its last step | restored |
-        return Goal.RESTORED if is_end else Goal.OLD_ONLY
+        return Goal.RESTORED if is_last_step else Goal.OLD_ONLY
     # | an update to a pause with old pods | any |
-    if keeps_old_pods(request, status):
+    if pauses_with_old_pods(request, status):
         return Goal.ANY
     # | an update to the end, before its last step | restored, or all requests for the new pods |
     # | an update to the end, at its last step | restored |
-    return Goal.RESTORED if is_end else Goal.SWITCHED
+    return Goal.RESTORED if is_last_step else Goal.SWITCHED
 
 
-def begins_to_pause(request: Request, status: RolloutStatus, decision: Decision | None) -> bool:
-    """Return whether the task begins an update that will pause while old pods exist."""
+def begins_pausing_update(request: Request, status: RolloutStatus,
+                          decision: Decision | None) -> bool:
+    """Return whether the task begins an update that will pause with old pods."""
     return (status.phase == "complete" and not isinstance(decision, Done) and not request.undoes
-            and keeps_old_pods(request, status))
+            and pauses_with_old_pods(request, status))
 
 
-def keeps_old_pods(request: Request, status: RolloutStatus) -> bool:
-    """Return whether the update will pause while old pods exist.
-
-    If there are more new pods than pause_at, the update pauses with all of them.
-    """
+def pauses_with_old_pods(request: Request, status: RolloutStatus) -> bool:
+    """Return whether the update will pause before it has deleted all old pods."""
     if request.pause_at is None or status.goal is None:
         return False
     if request.keeps_old:
         return True
     # No pod counts as new until the controller manager has observed the start of the update.
-    is_counted = status.phase != "complete" and status.is_observed
-    new_pods = status.new.replicas if status.new and is_counted else 0
-    return max(request.pause_at.resolve(status.goal, round_up=True), new_pods) < status.goal
+    counts_new_pods = status.phase != "complete" and status.is_observed
+    new_pod_count = status.new.replicas if status.new and counts_new_pods else 0
+    return max(request.pause_at.resolve(status.goal, round_up=True), new_pod_count) < status.goal
 
 
-def forget_unreadable(controller: Controller) -> Step:
-    """Return the step that removes the annotation of a controller."""
+def forget_unreadable_routes(controller: Controller) -> Step:
+    """Return the step that removes an annotation without a valid route."""
     # | restored | the annotation names no valid route | remove the annotation |
-    return Step(Action.RESTORE, controller.name, patch_routes(controller, ()),
+    return Step(Action.RESTORE, controller.name, patch_routes_annotation(controller, ()),
                 before="an unreadable list of routes")
 
 
-def plan(goal: Goal, name: str, observed: Observed) -> Decision:
-    """Return the next step towards the goal, a wait or the end. Raises RolloutError.
-
-    name: the name of the controller.
-    """
+def plan(goal: Goal, controller_name: str, observed: Observed) -> Decision:
+    """Return the next step towards the goal, a wait or the end. Raises RolloutError."""
     controller = observed.controller
     # | any | the split is not of this controller | remove the route from the annotation |
     if controller and not is_of_controller(observed):
         if observed.is_named_by_controller:
             return forget(controller, observed.route.full_name)
-        return Done(f"{observed.route.name} has no traffic split of {name}")
+        return Done(f"{observed.route.name} has no traffic split of {controller_name}")
     # | restored, or all requests for the new pods | all requests go to the new pods | done |
     if goal is Goal.SWITCHED and is_switched(observed):
-        return Done(f"all requests of {observed.route.name} go to the new pods of {name}")
+        return Done(f"all requests of {observed.route.name} go to the new pods of "
+                    f"{controller_name}")
     # | restored | else | the rows of a restoration |
     # | restored, or all requests for the new pods | else | the rows of a restoration |
-    return _old_only(name, observed) if goal is Goal.OLD_ONLY else restore(observed)
+    return _plan_old_only(controller_name, observed) if goal is Goal.OLD_ONLY else restore(observed)
 
 
 def is_switched(observed: Observed) -> bool:
@@ -122,26 +115,22 @@ def is_switched(observed: Observed) -> bool:
 
 
 def is_of_controller(observed: Observed) -> bool:
-    """Return whether the split of the route belongs to the controller; True without a controller.
-
-    A Service of the split, or the original Service in the record, must select its pods. The
-    template may lack one label of a Service of the split: the label of the version.
-    """
+    """Return whether the split selects pods of the controller; True without a controller."""
     if observed.controller is None:
         return True
     labels = labels_of(observed.controller.template)
     record = observed.route.record
     original = observed.services.get(record.service) if record else None
+    # The template may lack the label of the version.
     return (any(len(service.selector.items() - labels.items()) <= 1 < len(service.selector)
                 for service in observed.split_services.values())
             or (original is not None and original.selects(labels)))
 
 
-def _old_only(name: str, observed: Observed) -> Decision:
-    """Return the next step towards the goal OLD_ONLY, a wait or the end."""
+def _plan_old_only(controller_name: str, observed: Observed) -> Decision:
     route = observed.route
     # | no requests for the new pods | no requests go to a split | done |
-    done = Done(f"no requests of {route.name} go to the new pods of {name}")
+    done = Done(f"no requests of {route.name} go to the new pods of {controller_name}")
     if not rules.has_requests(route.rules, observed.split_names, route.namespace):
         return done
     # | no requests for the new pods | the old pods are unknown or not ready | as restored |
@@ -156,21 +145,21 @@ def _old_only(name: str, observed: Observed) -> Decision:
     split_rules = rules.split(unsplit_rules, original, route.namespace, pair, NO_REQUESTS, ())
     # | no requests for the new pods | the new pods get requests | write the rules: weight 0 |
     if split_rules != list(route.rules):
-        target = dataclasses.replace(
+        new_record = dataclasses.replace(
             record, weights=rules.weights_of(unsplit_rules, original, route.namespace), match=())
-        return update_rules(route, target, split_rules, {original, *pair.names})
+        return update_rules(route, new_record, split_rules, {original, *pair.names})
     # | no requests for the new pods | a Gateway has not observed the rules | wait |
     # | no requests for the new pods | else | done |
     return done if route.is_current else GATEWAYS
 
 
 def _known_pair(observed: Observed) -> rules.Pair | None:
-    """Return the names of the Services of the old and of the new pods, or None if not certain."""
+    """Return the names of the split's Services, or None if not certain."""
     service = observed.services.get(observed.original)
     record = observed.route.record
     if service is None or observed.versions is None or (record and record.is_restoring):
         return None
-    names = [creation.name for creation in pair_of(observed.route, service, observed.versions)]
+    names = [creation.name for creation in creations_of(observed.route, service, observed.versions)]
     needed_names = [name for position, name in enumerate(names)
                     if position == 0 or name in observed.route.targets]
     is_certain = (observed.split_names <= set(names)
@@ -179,11 +168,9 @@ def _known_pair(observed: Observed) -> rules.Pair | None:
 
 
 def share_of(observed: Observed) -> str:
-    """Return which share of the requests goes to the new pods, such as "1%".
+    """Return the share of the requests that go to the new pods, such as "1%".
 
-    Returns "" if no rule is split, or if the rules have different shares. In a split rule, the
-    Service of the new pods is the last backend. If it does not exist yet, the only backends are the
-    original Service, with weight 0, and the Service of the old pods.
+    Returns "" if no rule is split, or if the rules have different shares.
     """
     route, services = observed.route, observed.split_services
     shares = set()
@@ -191,6 +178,7 @@ def share_of(observed: Observed) -> str:
         weights = [number(backend, "weight", 1) for backend in objects(rule, "backendRefs")
                    if rules.service_of(backend, route.namespace) in services]
         if len(weights) > 1 and sum(weights) > 0:
+            # The Service of the new pods is the last backend.
             shares.add(str(Share(weights[-1], sum(weights))))
         elif sum(weights) > 0 and observed.original in rules.services_of([rule], route.namespace):
             shares.add(str(NO_REQUESTS))

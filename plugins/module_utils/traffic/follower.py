@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Change the traffic splits of a controller during its update. run/splits.py has the interface.
-
-Without the annotation of the controller that names the routes, no request is sent.
-"""
+"""Change the traffic splits of a controller during its update (see run/splits.py)."""
 
 from __future__ import annotations
 
@@ -24,42 +21,40 @@ from ..model.request import Request
 from ..model.steps import Write
 from ..run.splits import Tools, Turn
 from . import split_run, switch
-from .follow import Goal, forget_unreadable, goal_of, is_of_controller, plan, share_of
+from .follow import Goal, forget_unreadable_routes, goal_of, is_of_controller, plan, share_of
 from .objects import Objects, SimulatedObjects
 from .observed import Observed, Versions
 from .reader import ClusterReader, NoReader
 from .record import GATEWAY_API, SERVICE, RouteName, routes_of
 from .request import TrafficRequest, command_options
 
-#: The permissions besides those for the route itself. A split without a route does not need the
-#: first one.
-_PERMISSIONS: tuple[Rule, ...] = (("", "services", ("list", "delete")),
-                                  ("discovery.k8s.io", "endpointslices", ("list",)),
-                                  ("", "pods", ("list",)))
-#: Maximum number of calls of follow() in a run. An update needs two.
-MAX_CHANGES = 5
+#: Besides the permissions for the route. Without a route, the first is not needed.
+_COMMON_PERMISSIONS: tuple[Rule, ...] = (("", "services", ("list", "delete")),
+                                         ("discovery.k8s.io", "endpointslices", ("list",)),
+                                         ("", "pods", ("list",)))
+#: Per run. An update needs two.
+MAX_FOLLOW_CALLS = 5
 
 
 class Follower:
     """The traffic splits of a controller during an update."""
 
     def __init__(self, flow: Flow, real: KubernetesGateway, is_real: bool = True) -> None:
-        """Initialize without a request. is_real: False in check mode, which changes only copies."""
+        """Initialize the splits. is_real: False in check mode."""
         self._flow, self._real, self._is_real = flow, real, is_real
-        self._simulated: dict[RouteName, SimulatedObjects] = {}
-        #: Pairs of a goal and a value of the annotation, with which the goal was reached or has
-        #: failed. The goal is not due again while the annotation has this value.
-        self._finished: set[tuple[Goal, str]] = set()
+        self._simulated_objects: dict[RouteName, SimulatedObjects] = {}
+        #: Reached or failed goals, each with the value of the annotation.
+        self._finished_goals: set[tuple[Goal, str]] = set()
         self._follow_count = 0
 
     def refuse_missing_permissions(self, turn: Turn) -> None:
         routes = routes_of(turn.primary.annotations)
         is_needed = self._goal(turn) is not Goal.ANY or turn.request.rolls_back
-        granted = self._real.rules() if routes and is_needed and self._is_real else None
-        if granted is None:
+        granted_rules = self._real.rules() if routes and is_needed and self._is_real else None
+        if granted_rules is None:
             return
-        needs = [*dict.fromkeys(rule for route in routes for rule in _permissions(route))]
-        if missing := permissions.missing(granted, needs):
+        needed_rules = [*dict.fromkeys(rule for route in routes for rule in _permissions(route))]
+        if missing := permissions.missing(granted_rules, needed_rules):
             names = " and ".join(map(str, routes))
             raise RolloutError(
                 f"the requests of {names} are split between the old and the new pods, and "
@@ -72,14 +67,15 @@ class Follower:
 
     def is_due(self, turn: Turn) -> bool:
         goal, routes = self._goal(turn), routes_of(turn.primary.annotations)
-        # With the goal RESTORED, follow() also removes an annotation without a valid route.
+        # follow() also removes an annotation without a valid route.
         is_needed = goal is Goal.RESTORED or (goal is not Goal.ANY and bool(routes))
-        return is_needed and (goal, _annotation(turn)) not in self._finished
+        return is_needed and (goal, _annotation(turn)) not in self._finished_goals
 
     def follow(self, turn: Turn, tools: Tools) -> None:
         goal, has_failed = self._goal(turn), False
         routes = routes_of(turn.primary.annotations)
-        if not routes and tools.gateway.write((step := forget_unreadable(turn.primary)).write):
+        if not routes and tools.gateway.write(
+                (step := forget_unreadable_routes(turn.primary)).write):
             tools.recorder.report_step(step)
         for route in routes:
             try:
@@ -87,8 +83,7 @@ class Follower:
             except RolloutError as error:
                 is_required = (goal in (Goal.RESTORED, Goal.SWITCHED)
                                and not tools.is_after_failure)
-                # Without a route, the Service may select only the new pods. A rollback would then
-                # remove all pods that the Service selects.
+                # Without a route, the Service may select only new pods, which a rollback deletes.
                 if tools.stop() or is_required or route.kind == SERVICE:
                     raise
                 has_failed = True
@@ -96,9 +91,9 @@ class Follower:
                 tools.warn(f"{route} could not be changed, and the rollback of the pods continues: "
                            f"{reason}. Next: {_split_request(turn.request, route).restore_command}")
         if has_failed or goal in (Goal.OLD_ONLY, Goal.SWITCHED):
-            self._finished.add((goal, _annotation(turn)))
+            self._finished_goals.add((goal, _annotation(turn)))
         self._follow_count += 1
-        if self._follow_count > MAX_CHANGES:
+        if self._follow_count > MAX_FOLLOW_CALLS:
             raise RolloutError(
                 f"another client keeps writing the annotation {object_meta.TRAFFIC_ROUTES}",
                 where=turn.request.where,
@@ -109,7 +104,7 @@ class Follower:
             return ""
         texts = []
         for route in routes_of(turn.primary.annotations):
-            # Without permission to read the route, the message has no share.
+            # The user may lack permission to read the route.
             with contextlib.suppress(RolloutError):
                 versions = self._versions(turn) if route.kind == SERVICE else None
                 objects = self._objects(turn, route, self._real, versions).read()
@@ -123,7 +118,7 @@ class Follower:
         return goal_of(turn.request, turn.status, turn.decision)
 
     def _run(self, goal: Goal, route: RouteName, turn: Turn, tools: Tools) -> None:
-        """Change a route until it has reached the goal. Raises RolloutError."""
+        """Change a route until it reaches the goal. Raises RolloutError."""
         request, is_by_selector = _split_request(turn.request, route), route.kind == SERVICE
         needs_versions = goal is Goal.OLD_ONLY or is_by_selector
         versions = self._versions(turn) if needs_versions else None
@@ -138,7 +133,7 @@ class Follower:
         tools.recorder.print_line(run.run()["msg"])
 
     def _versions(self, turn: Turn) -> Versions | None:
-        """Return the versions of the pods; None if the labels do not distinguish them."""
+        """Return the versions of the pods, or None if no label distinguishes them."""
         try:
             return split_run.versions(self._flow, turn.request, self._real, turn.status,
                                       needs_new=False)
@@ -147,21 +142,20 @@ class Follower:
 
     def _objects(self, turn: Turn, route: RouteName, gateway: Gateway,
                  versions: Versions | None) -> split_run.Cluster:
-        """Return the objects of a split. gateway: from which the controller is read."""
         def subject() -> split_run.Subject:
             gateway.look_up(turn.primary.name)
             return split_run.Subject(gateway.controllers().get(turn.primary.name), versions)
 
-        real = _RealObjects(_split_request(turn.request, route), self._real, subject)
+        real_objects = _RealObjects(_split_request(turn.request, route), self._real, subject)
         if self._is_real:
-            return real
-        if route not in self._simulated:
-            self._simulated[route] = SimulatedObjects(real.read())
-        return _SimulatedObjects(self._simulated[route], gateway, subject)
+            return real_objects
+        if route not in self._simulated_objects:
+            self._simulated_objects[route] = SimulatedObjects(real_objects.read())
+        return _SimulatedObjects(self._simulated_objects[route], gateway, subject)
 
 
 class _RealObjects(split_run.RealObjects):
-    """The objects of a split in a cluster. An empty route takes the place of a deleted route."""
+    """The objects of a split in a cluster, with an empty route in place of a deleted one."""
 
     def absent_route(self) -> Json:
         request = self.request
@@ -170,7 +164,7 @@ class _RealObjects(split_run.RealObjects):
 
 
 class _SimulatedObjects(t.NamedTuple):
-    """The objects of a split in check mode, except for the controller, which is in `gateway`."""
+    """The objects of a split in check mode."""
 
     objects: SimulatedObjects
     gateway: Gateway
@@ -190,25 +184,20 @@ class _SimulatedObjects(t.NamedTuple):
 
 
 def _permissions(route: RouteName) -> tuple[Rule, ...]:
-    """Return the permissions to change a split during an update."""
     if route.kind == SERVICE:
-        return (("", "services", ("get", "patch")), *_PERMISSIONS[1:])
-    return ((GATEWAY_API, f"{route.kind.lower()}s", ("get", "patch")), *_PERMISSIONS)
+        return (("", "services", ("get", "patch")), *_COMMON_PERMISSIONS[1:])
+    return ((GATEWAY_API, f"{route.kind.lower()}s", ("get", "patch")), *_COMMON_PERMISSIONS)
 
 
 def _share(request: TrafficRequest, observed: Observed) -> str:
-    """Return which share of the requests goes to the new pods, such as "1%".
-
-    Returns "" if unknown, or for a split of another controller.
-    """
+    """Return the share of the requests that go to the new pods, such as "1%", or "" if unknown."""
     if request.is_by_selector:
-        is_own = switch.is_of_controller(request, observed)
-        return switch.share_of(request, observed) if is_own else ""
+        is_own_split = switch.is_of_controller(request, observed)
+        return switch.share_of(request, observed) if is_own_split else ""
     return share_of(observed) if is_of_controller(observed) else ""
 
 
 def _split_request(request: Request, route: RouteName) -> TrafficRequest:
-    """Return a request to restore the route, with the options of the update."""
     options = command_options({
         "name": request.name, "kind": str(request.kind), "namespace": request.namespace,
         "default_namespace": request.default_namespace, "route_kind": route.kind,

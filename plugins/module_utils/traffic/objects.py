@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Hold the objects of a traffic split, and simulate their changes in check mode. Pure."""
+"""Hold the objects of a traffic split, and simulate their changes. Pure."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ SERVICE_NAME = "kubernetes.io/service-name"
 
 
 class Objects(t.NamedTuple):
-    """The objects of a split, as the API server has returned them."""
+    """The objects of a split in the cluster."""
 
-    #: The route, or the Service if the split uses no route.
+    #: A route, or a Service.
     route: Json
     services: tuple[Json, ...]
     #: EndpointSlices.
     slices: tuple[Json, ...]
     versions: Versions | None = None
-    #: This and the other fields: see Observed.
+    #: For the fields from here on, see Observed.
     stores_mirror: bool = True
     controller: Controller | None = None
     is_updating: bool = False
@@ -39,15 +39,16 @@ class Objects(t.NamedTuple):
     pods: tuple[Json, ...] = ()
 
     def observed(self, is_drained: bool) -> Observed:
-        """Return the observation. is_drained: see Observed."""
+        """Return the observation."""
         services = {service.name: service for service in map(Service.from_api, self.services)}
-        ready = frozenset(
+        ready_names = frozenset(
             name for name in services
             if any(ready_endpoints(services[name], endpoint_slice)
                    for endpoint_slice in self.slices))
         route = Route.from_api(self.route)
-        observed = Observed(route, services, ready, self.versions, is_drained, self.stores_mirror,
-                            self.controller, self.is_updating, self.is_updated, self.pods)
+        observed = Observed(route, services, ready_names, self.versions, is_drained,
+                            self.stores_mirror, self.controller, self.is_updating,
+                            self.is_updated, self.pods)
         if observed.service is None:
             return observed
         uids = (text(mapping(endpoint, "targetRef"), "uid") for endpoint_slice in self.slices
@@ -56,7 +57,7 @@ class Objects(t.NamedTuple):
 
 
 def ready_endpoints(service: Service, endpoint_slice: Json) -> list[Json]:
-    """Return the ready endpoints in an EndpointSlice, or [] if another Service owns the slice."""
+    """Return the ready endpoints of the Service in an EndpointSlice."""
     labels = mapping(endpoint_slice, "metadata", "labels")
     if (text(labels, SERVICE_NAME) != service.name
             or owner_uid(endpoint_slice) != service.uid):
@@ -68,17 +69,18 @@ def ready_endpoints(service: Service, endpoint_slice: Json) -> list[Json]:
 class SimulatedObjects:
     """The objects in check mode: a write changes only copies."""
 
-    def __init__(self, start: Objects) -> None:
-        self._route = start.route
-        self._versions, self._controller = start.versions, start.controller
-        self._start, self._stores_mirror = start, start.stores_mirror
-        self._services = {item["metadata"]["name"]: item for item in start.services}
-        self._slices, self._pods = list(start.slices), start.pods
+    def __init__(self, initial_objects: Objects) -> None:
+        self._route = initial_objects.route
+        self._versions, self._controller = initial_objects.versions, initial_objects.controller
+        self._initial_objects, self._stores_mirror = initial_objects, initial_objects.stores_mirror
+        self._services = {item["metadata"]["name"]: item for item in initial_objects.services}
+        self._slices, self._pods = list(initial_objects.slices), initial_objects.pods
 
     def read(self) -> Objects:
         return Objects(self._route, tuple(self._services.values()), tuple(self._slices),
                        self._versions, self._stores_mirror, self._controller,
-                       self._start.is_updating, self._start.is_updated, self._pods)
+                       self._initial_objects.is_updating, self._initial_objects.is_updated,
+                       self._pods)
 
     def write(self, write: Write) -> bool:
         """Apply a write; return False if a precondition fails."""
@@ -88,8 +90,8 @@ class SimulatedObjects:
             return False
 
     def settle(self) -> None:
-        """Simulate the controllers: each Service gets a ready endpoint, and the route a status."""
-        if self._start.route["kind"] == SERVICE:
+        """Give each Service a ready endpoint, and the route a current status."""
+        if self._initial_objects.route["kind"] == SERVICE:
             self._slices = [_slice_of(self._route, self._pods)]
             return
         for item in self._services.values():
@@ -119,14 +121,13 @@ class SimulatedObjects:
             if write.kind == SERVICE:
                 self._services[write.name] = self._route
         elif isinstance(write, Patch):
-            self._controller = _patched(self._controller, write)
+            self._controller = _patch_controller(self._controller, write)
         return True
 
     def _label(self, name: str) -> None:
-        """Add the label of the old version to a pod."""
         versions = self._versions
         if versions is not None:
-            self._pods = tuple(_labeled(pod, versions.key, versions.old)
+            self._pods = tuple(_label_pod(pod, versions.key, versions.old)
                                if mapping(pod, "metadata").get("name") == name else pod
                                for pod in self._pods)
             self._versions = dataclasses.replace(versions, unlabeled=tuple(
@@ -134,7 +135,6 @@ class SimulatedObjects:
 
 
 def _slice_of(service: Json, pods: t.Iterable[Json]) -> Json:
-    """Return an EndpointSlice with the ready pods that the Service selects."""
     parsed_service = Service.from_api(service)
     return {"metadata": {"labels": {SERVICE_NAME: parsed_service.name},
                          "ownerReferences": [{"uid": parsed_service.uid, "controller": True}]},
@@ -144,13 +144,13 @@ def _slice_of(service: Json, pods: t.Iterable[Json]) -> Json:
                                                              "labels"))]}
 
 
-def _labeled(pod: Json, key: str, value: str) -> Json:
+def _label_pod(pod: Json, key: str, value: str) -> Json:
     metadata = mapping(pod, "metadata")
     return {**pod, "metadata": {**metadata, "labels": {**mapping(metadata, "labels"), key: value}}}
 
 
-def _patched(controller: Controller | None, write: Patch) -> Controller | None:
-    """Return the controller after a patch of its annotations. Raises PreconditionFailed."""
+def _patch_controller(controller: Controller | None, write: Patch) -> Controller | None:
+    """Patch the annotations of a controller. Raises PreconditionFailed."""
     if controller is None:
         raise PreconditionFailed
     metadata = {"uid": controller.uid, "annotations": dict(controller.annotations)}

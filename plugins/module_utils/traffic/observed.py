@@ -2,14 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The observation of a traffic split: the route, its Services, and the versions of the pods. Pure.
+"""Parse the objects of a traffic split. Pure.
 
-The original Service gets the requests before a split and after the restoration. A split creates two
-Services: the first selects the old pods, the second the new pods.
-
-The name of a Service of a split ends with a hash of the route's uid, and of the selector and the
-ports of the Service. The permission to annotate objects is not enough to change these values, so
-the name proves that the Service belongs to a split of this route.
+The original Service gets the requests before a split. The split creates a Service of the old pods
+and a Service of the new pods. Their names end with a hash of the route's uid, the selector and the
+ports. A user who may only annotate objects cannot change these values, so the hash proves that a
+split of the route has created the Service.
 """
 
 from __future__ import annotations
@@ -36,9 +34,8 @@ from .record import (
 
 #: Maximum length (RFC 1035).
 MAX_SERVICE_NAME = 63
-#: The fields of a port to copy from the original Service.
+#: The fields to copy from the original Service.
 _PORT_FIELDS = ("name", "protocol", "port", "targetPort", "appProtocol")
-#: The fields of spec to copy from the original Service.
 _SERVICE_FIELDS = ("publishNotReadyAddresses", "ipFamilies", "ipFamilyPolicy",
                    "internalTrafficPolicy", "trafficDistribution", "sessionAffinity",
                    "sessionAffinityConfig")
@@ -70,13 +67,12 @@ class Service:
 
     @property
     def ports(self) -> list[Json]:
-        """The ports, with only the fields in _PORT_FIELDS."""
         return [{field: port[field] for field in _PORT_FIELDS if field in port}
                 for port in objects(self.spec, "ports")]
 
     @property
     def original(self) -> str:
-        """The name in the annotation SPLIT_OF, or "". It may be forged: use Route.original_of()."""
+        """The annotation SPLIT_OF, which may be forged (see Route.original_of())."""
         name = text(self.annotations, SPLIT_OF)
         return name if is_name(name) else ""
 
@@ -86,38 +82,35 @@ class Service:
 
 @dataclasses.dataclass(frozen=True)
 class Parent:
-    """The report of a Gateway in the status of a route (status.parents)."""
+    """The report of a Gateway in status.parents of a route."""
 
     name: str
-    #: The Gateway as "namespace/name".
     gateway: str
     #: Whether the Gateway has observed the last change of the route.
     is_current: bool
-    #: The current conditions that are not True, each as a text ("Accepted is False: ...").
+    #: "Accepted is False: ...".
     problems: tuple[str, ...]
 
     @classmethod
     def from_api(cls, item: Json, namespace: str, generation: int) -> Parent:
-        """Return the report in an item of status.parents.
-
-        namespace, generation: of the route.
-        """
+        """Parse an item of the status of a route."""
         conditions = [condition for condition in objects(item, "conditions")
                       if text(condition, "type") in ("Accepted", "ResolvedRefs")]
-        current = [condition for condition in conditions
-                   if number(condition, "observedGeneration", generation) >= generation]
+        current_conditions = [
+            condition for condition in conditions
+            if number(condition, "observedGeneration", generation) >= generation]
         problems = tuple(
             display_text(f"{text(condition, 'type')} is {text(condition, 'status')}: "
                          f"{text(condition, 'message') or text(condition, 'reason')}")
-            for condition in current if text(condition, "status") != "True")
+            for condition in current_conditions if text(condition, "status") != "True")
         reference = mapping(item, "parentRef")
         return cls(display_text(text(reference, "name")), _gateway_name(reference, namespace),
-                   bool(conditions) and conditions == current, problems)
+                   bool(conditions) and conditions == current_conditions, problems)
 
 
 @dataclasses.dataclass(frozen=True)
 class Route:
-    """An HTTPRoute or a GRPCRoute. If the split uses no route, a Service, without rules."""
+    """An HTTPRoute or a GRPCRoute, or the Service of a split without a route."""
 
     kind: str
     name: str
@@ -131,7 +124,6 @@ class Route:
     #: The Gateways of spec.parentRefs as "namespace/name".
     gateways: tuple[str, ...]
     labels: Json
-    #: The names of the field managers in metadata.managedFields.
     managers: frozenset[str]
 
     @classmethod
@@ -158,17 +150,15 @@ class Route:
 
     @property
     def full_name(self) -> RouteName:
-        """The kind and the name, as in the annotation of a controller."""
         return RouteName(self.kind, self.name)
 
     @property
     def record(self) -> Record | None:
-        """The record; None if missing or invalid."""
         return parse_record(self.annotations.get(TRAFFIC_SPLIT))
 
     @property
     def services(self) -> list[str]:
-        """The names of the Services among the backends of the rules."""
+        """The names of the backends of the rules."""
         return rules.services_of(self.rules, self.namespace)
 
     @property
@@ -178,87 +168,74 @@ class Route:
 
     @property
     def is_current(self) -> bool:
-        """Whether each Gateway has observed the last change of the route."""
         return all(parent.is_current for parent in self.parents)
 
-    def original_of(self, service: Service, names: t.Iterable[str]) -> str:
-        """Return the name of the original Service if `service` belongs to a split of this route.
-
-        names: the candidates for the original Service. The annotation of `service` proves nothing,
-        because it may be forged or missing. Returns "" if no candidate is right.
-        """
+    def original_of(self, service: Service, candidates: t.Iterable[str]) -> str:
+        """Return the name of the original Service of `service`, or "" if unknown."""
         if self.uid not in service.owner_uids:
             return ""
-        return next((original for original in filter(None, names)
+        return next((original for original in filter(None, candidates)
                      if service.name == split_name(self, original, service.selector,
                                                    service.ports)), "")
 
 
 @dataclasses.dataclass(frozen=True)
 class Versions:
-    """The label that distinguishes the old from the new pods, and its values."""
+    """The label of the pods that distinguishes the versions, with its values."""
 
     key: str
     old: str
-    #: "" without new pods.
     new: str
     #: The old pods without the label.
     unlabeled: tuple[Pod, ...] = ()
-    #: All labels of an old pod and, if new pods exist, of a new pod, including the label `key`.
+    #: The labels of one pod of each version.
     labels: tuple[Json, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Observed:
-    """The observation from which the planner decides."""
+    """The state of a traffic split, for the planners."""
 
     route: Route
-    #: The Services of the namespace by name; without a route, only the Service in `route`.
+    #: By name. Without a route, only the Service in `route`.
     services: t.Mapping[str, Service]
     #: The names of the Services with a ready endpoint.
     ready: frozenset[str]
-    #: None for a restoration, and if the labels of the pods do not distinguish two versions.
+    #: None for a restoration, and if no label distinguishes two versions.
     versions: Versions | None = None
-    #: Whether enough time has passed since a change of the rules: the Gateways know them, and
-    #: requests sent by the previous weights have ended.
+    #: Whether the Gateways know the rules, and requests sent by earlier rules have ended.
     is_drained: bool = False
-    #: Whether the API server stores the share of the requests to mirror, which is a field of newer
-    #: versions of Gateway API; True for 100%.
+    #: Whether the API server stores the share of a mirror (Gateway API v1.3).
     stores_mirror: bool = True
-    #: The controller of the pods; None if missing.
     controller: Controller | None = None
-    #: Whether an update is in progress. False for a restoration, unless a role runs it before an
-    #: update.
+    #: Always False for a restoration that a user runs.
     is_updating: bool = False
-    #: Whether the update that a role is about to run (the option `update`) would change nothing.
+    #: Whether the update in the option `update` would change nothing.
     is_updated: bool = False
     #: The pods of all versions, only without a route.
     pods: tuple[Json, ...] = ()
-    #: The uids of the pods among the ready endpoints of the Service, only without a route.
+    #: The uids of the ready pods in the EndpointSlices, only without a route.
     endpoints: frozenset[str] = frozenset()
 
     @property
     def service(self) -> Service | None:
-        """The Service in place of a route; None with a route."""
         return self.services.get(self.route.name) if self.route.kind == SERVICE else None
 
     @property
     def state(self) -> Json:
-        """The field that a split changes: {"rules": [...]}, or {"selector": {...}} without a route.
-        """
+        """The field that a split changes: {"rules": [...]} or {"selector": {...}}."""
         if self.service:
             return {"selector": dict(self.service.selector)}
         return {"rules": list(self.route.rules)}
 
     @property
     def is_named_by_controller(self) -> bool:
-        """Whether the annotation of the controller names the route."""
         return (self.controller is not None
                 and self.route.full_name in routes_of(self.controller.annotations))
 
     @property
     def originals(self) -> dict[str, str]:
-        """The name of the original Service, by the name of each existing Service of a split."""
+        """The names of the original Services, by the names of the created Services."""
         record = self.route.record
         names = (*self.route.services, *self.services, *([record.service] if record else ()))
         originals = {name: self.route.original_of(service, (service.original, *names))
@@ -267,40 +244,33 @@ class Observed:
 
     @property
     def split_services(self) -> dict[str, Service]:
-        """The existing Services of splits of the route."""
+        """The created Services, by name."""
         return {name: self.services[name] for name in self.originals}
 
     @property
     def split_names(self) -> frozenset[str]:
-        """The names of existing Services of splits, and of deleted Services in the rules.
-
-        The hash in the name of a deleted Service cannot be checked, only its form. The original
-        Service in the record must exist.
-        """
+        """The names of the created Services, and of deleted ones in the rules."""
         record = self.route.record
-        deleted = {name for name in self.route.targets
-                   if name not in self.services and record
-                   and record.service in self.services
-                   and is_split_name(name, record.service)}
-        return frozenset(self.split_services) | deleted
+        # The hash in the name of a deleted Service cannot be checked.
+        deleted_names = {name for name in self.route.targets
+                         if name not in self.services and record
+                         and record.service in self.services
+                         and is_split_name(name, record.service)}
+        return frozenset(self.split_services) | deleted_names
 
     @property
     def named_services(self) -> list[str]:
-        """The names of the Services of splits in the rules of the route."""
+        """The names of created Services in the rules."""
         return [name for name in self.route.targets if name in self.split_names]
 
     @property
     def unready(self) -> list[str]:
-        """The names of the Services that the task needs, and that lack a ready endpoint."""
-        waited_for = (self.original,) if self.versions is None else self.split_services
-        return [name for name in waited_for if name in self.services and name not in self.ready]
+        needed_names = (self.original,) if self.versions is None else self.split_services
+        return [name for name in needed_names if name in self.services and name not in self.ready]
 
     @property
     def original(self) -> str:
-        """The name of the original Service of the split in the rules, or "" if unknown or none.
-
-        If the Services in the rules do not have the same original Service, the record decides.
-        """
+        """The name of the original Service of the split in the rules, or "" if unknown."""
         originals = {original for name, original in self.originals.items()
                      if name in self.named_services}
         if len(originals) == 1:
@@ -313,28 +283,24 @@ def _gateway_name(reference: Json, namespace: str) -> str:
 
 
 def split_name(route: Route, original: str, selector: Json, ports: t.Sequence[Json]) -> str:
-    """Return the name of a Service of a split. selector, ports: of this Service."""
+    """Return the name of a created Service."""
     suffix = digest([original, route.uid, selector, list(ports)])
     return f"{_prefix(original)}-{suffix}"
 
 
 def is_split_name(name: str, original: str) -> bool:
-    """Return whether a name has the form of split_name() for the Service `original`."""
+    """Return whether a name has the form of split_name()."""
     prefix, hyphen, suffix = name.rpartition("-")
     return (bool(hyphen) and prefix == _prefix(original) and len(suffix) == HASH_LENGTH
             and set(suffix) <= set("0123456789abcdef"))
 
 
 def _prefix(original: str) -> str:
-    """Cut the name of the original Service to leave room for a hyphen and a hash."""
     return original[:MAX_SERVICE_NAME - HASH_LENGTH - 1].rstrip("-")
 
 
 def manifest(route: Route, service: Service, key: str, value: str) -> Json:
-    """Return the manifest of a Service of a split.
-
-    It has the selector of the original Service `service`, and the label `key` with this value.
-    """
+    """Return the manifest of a Service for one version of the pods of `service`."""
     selector = {**service.selector, key: value}
     spec = {field: service.spec[field] for field in _SERVICE_FIELDS if field in service.spec}
     if service.spec.get("clusterIP") == "None":
@@ -348,12 +314,9 @@ def manifest(route: Route, service: Service, key: str, value: str) -> Json:
             "spec": {**spec, "type": "ClusterIP", "selector": selector, "ports": service.ports}}
 
 
-def pair_of(route: Route, service: Service, versions: Versions) -> tuple[Create, ...]:
-    """Return the creations of the Services for the old pods and, if they exist, for the new pods.
-
-    service: the original Service.
-    """
-    return tuple(Create(manifest(route, service, versions.key, value))
+def creations_of(route: Route, original: Service, versions: Versions) -> tuple[Create, ...]:
+    """Return the creations of the Services of a split."""
+    return tuple(Create(manifest(route, original, versions.key, value))
                  for value in (versions.old, versions.new) if value)
 
 
@@ -362,32 +325,29 @@ def find_versions(key: str, pods: t.Iterable[tuple[Pod, bool]], fallback: str, w
     """Return the versions of the pods. Raises RolloutError.
 
     pods: pairs of a pod and whether the pod is new.
-    fallback: the value of the label that old pods without the label get later, or "" if each old
-        pod must have the label.
-    needs_new: whether new pods must exist.
+    fallback: the value for old pods without the label, or "" if none may lack the label.
     """
-    # The new pods have the key True.
-    pods_by_age: dict[bool, list[Pod]] = {False: [], True: []}
+    pods_by_is_new: dict[bool, list[Pod]] = {False: [], True: []}
     for pod, is_new in pods:
-        pods_by_age[is_new].append(pod)
+        pods_by_is_new[is_new].append(pod)
     for is_new, age in ((False, "old"), (True, "new")):
-        if not pods_by_age[is_new] and (needs_new or not is_new):
+        if not pods_by_is_new[is_new] and (needs_new or not is_new):
             raise RolloutError(f"there are no {age} pods, so that no requests can be split",
                                where=where, next_command="begin an update with pause_at, then "
                                "run the same task again")
-    unlabeled = tuple(pod for pod in pods_by_age[False] if fallback and key not in pod.labels)
+    unlabeled = tuple(pod for pod in pods_by_is_new[False] if fallback and key not in pod.labels)
     old_values, new_values = (
-        sorted({text(pod.labels, key) for pod in pods_by_age[is_new] if pod not in unlabeled}
+        sorted({text(pod.labels, key) for pod in pods_by_is_new[is_new] if pod not in unlabeled}
                | ({fallback} if unlabeled and not is_new else set()))
         for is_new in (False, True))
-    # Required: a single value for all old pods, and another for all new pods, if any.
-    if (len(old_values) != 1 or len(new_values) != bool(pods_by_age[True])
+    if (len(old_values) != 1 or len(new_values) != bool(pods_by_is_new[True])
             or old_values == new_values or "" in old_values + new_values):
         values = display_text(", ".join(old_values + new_values))
         raise RolloutError(f"the label {key} does not distinguish the old from the new pods",
                            where=where, why=f"its values are: {values or 'none'}",
                            next_command="finish or roll back one of the updates in progress")
-    samples = tuple({**pods_by_age[is_new][0].labels, key: value}
-                    for is_new, values in ((False, old_values), (True, new_values))
-                    for value in values)
-    return Versions(key, old_values[0], new_values[0] if new_values else "", unlabeled, samples)
+    sample_labels = tuple({**pods_by_is_new[is_new][0].labels, key: value}
+                          for is_new, values in ((False, old_values), (True, new_values))
+                          for value in values)
+    return Versions(key, old_values[0], new_values[0] if new_values else "", unlabeled,
+                    sample_labels)

@@ -4,20 +4,12 @@
 
 """Decide the next step of a traffic split from the observation alone. Pure.
 
-A split creates two Services: the first selects the old pods, the second the new pods. For a share
-of 0%, the Service of the old pods is enough, so that a task can split before an update.
-
-Backends enter and leave the rules with weight 0, and the Gateways get time before and after a
-change of weights (rules.py). A Service of a split is created before entering the rules, deleted
-after leaving the rules, and never changed.
-
 If two tasks run at the same time, neither can delete a Service named in the rules. A split writes
-the record before creating the Services, and a restoration marks the record as restoring before
-deleting the Services. A split changes the rules only if the record is unchanged, and completes a
-restoration first. The id in the record distinguishes two splits with the same Services.
+the record before it creates the Services, and changes the rules only if the record is unchanged. A
+restoration marks the record as restoring before it deletes the Services.
 
-Comments of the form `| ... |` are the rows of the tables in docs/how-to/traffic-split.md; a test
-compares both. The columns are record, condition and step.
+Comments `| record | condition | step |` are rows of the tables in docs/how-to/traffic-split.md (a
+test compares both).
 """
 
 from __future__ import annotations
@@ -43,15 +35,15 @@ from ..model.steps import (
     test,
 )
 from . import rules
-from .observed import Observed, Route, Service, Versions, pair_of
+from .observed import Observed, Route, Service, Versions, creations_of
 from .record import MAX_ROUTES, TRAFFIC_SPLIT, Record, RouteName, routes_of
 from .request import TrafficRequest
 
-#: After a change of the rules.
+#: The wait after a change of the rules.
 GATEWAYS = Wait("each Gateway has observed the route", is_condition=True, is_ended_by_server=True)
-#: Between naming the Services in the rules and sending requests to them.
+#: The wait before the first requests to a Service.
 KNOWN = Wait("each Gateway knows the Services", is_condition=True)
-#: Between taking all requests from the Services and removing the Services.
+#: The wait after the last requests to a Service.
 DRAIN = Wait("requests in progress have ended", is_condition=True)
 
 
@@ -60,19 +52,19 @@ def plan(request: TrafficRequest, observed: Observed) -> Decision:
     # | any | a role acts before an update, and an update is in progress | done |
     # | any | a role acts before an update, and nothing has to be updated | done |
     if is_skipped(request, observed):
-        return skipped_end(request, observed)
+        return end_of_skipped_task(request, observed)
     if observed.versions is None:
         return restore(observed)
     return _split(request, observed, observed.versions)
 
 
 def is_skipped(request: TrafficRequest, observed: Observed) -> bool:
-    """Return whether the task prepares an update, but no update is about to begin."""
+    """Return whether the task prepares an update that will not begin."""
     return request.is_before_update and (observed.is_updating or observed.is_updated)
 
 
-def skipped_end(request: TrafficRequest, observed: Observed) -> Done:
-    """Return the end of a skipped task, with the reason."""
+def end_of_skipped_task(request: TrafficRequest, observed: Observed) -> Done:
+    """Return the end of a skipped task."""
     reason = (f"an update of {request.name} is in progress" if observed.is_updating
               else f"{request.name} needs no update")
     return Done(f"{reason}, so that the requests for {observed.route.name} stay as they are")
@@ -85,7 +77,7 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
     if route.is_deleting:
         raise RolloutError("the route is being deleted", where=route.where)
     service = service_of_split(request, observed, versions)
-    creations = pair_of(route, service, versions)
+    creations = creations_of(route, service, versions)
     record = route.record
     # | any | the record is restoring, or another split has Services | restore first |
     earlier_split = ((record and record.is_restoring)
@@ -120,9 +112,9 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
                         after=dict(creation.manifest["spec"]["selector"]))
     _refuse_foreign_services(observed, creations)
     # | splitting | a Service has no ready endpoint | wait, at most `timeout` |
-    for name, title in zip(pair[:1] if request.excludes_new_pods else pair.names, ("old", "new")):
+    for name, age in zip(pair[:1] if request.excludes_new_pods else pair.names, ("old", "new")):
         if name not in observed.ready:
-            return Wait(f"the Service {name} of the {title} pods has a ready endpoint",
+            return Wait(f"the Service {name} of the {age} pods has a ready endpoint",
                         is_condition=True)
     return _change_rules(request, observed, record,
                          Change(service.name, pair, unsplit_rules, requested_rules))
@@ -130,7 +122,7 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
 
 def needed_creations(request: TrafficRequest, route: Route,
                      creations: tuple[Create, ...]) -> tuple[Create, ...]:
-    """Return the creations of the Services that the split needs. creations: from pair_of()."""
+    """Return the creations of the Services that the split needs."""
     return tuple(creation for position, creation in enumerate(creations)
                  if position == 0 or not request.excludes_new_pods
                  or creation.name in route.targets)
@@ -138,7 +130,6 @@ def needed_creations(request: TrafficRequest, route: Route,
 
 def _requested_rules(request: TrafficRequest, observed: Observed, unsplit_rules: t.Sequence[Json],
                      service: str, pair: rules.Pair) -> list[Json]:
-    """Return the rules after the requested split. Raises RolloutError."""
     namespace, where = observed.route.namespace, observed.route.where
     rules.refuse_rules(unsplit_rules, service, namespace, where)
     if request.mirror:
@@ -157,28 +148,26 @@ def _requested_rules(request: TrafficRequest, observed: Observed, unsplit_rules:
 
 
 class Change(t.NamedTuple):
-    """A change of the rules of a route to the requested rules."""
+    """A change of the rules of a route."""
 
     #: The name of the original Service.
     service: str
     pair: rules.Pair
-    #: The rules without a split.
     unsplit_rules: list[Json]
     requested_rules: list[Json]
 
 
 def _change_rules(request: TrafficRequest, observed: Observed, record: Record,
                   change: Change) -> Decision:
-    """Return the next step towards the requested rules. The Services are ready for requests."""
     route, names = observed.route, {change.service, *change.pair.names}
-    target = dataclasses.replace(
+    new_record = dataclasses.replace(
         record,
         weights=rules.weights_of(change.unsplit_rules, change.service, route.namespace),
         match=request.match)
     # | splitting | the rules do not name each Service | name each Service with weight 0 |
-    naming_rules = _naming_each_service(route, change)
-    if naming_rules != list(route.rules):
-        return update_rules(route, target, naming_rules, names)
+    prepared_rules = _prepared_rules(route, change)
+    if prepared_rules != list(route.rules):
+        return update_rules(route, new_record, prepared_rules, names)
     if _gives_first_requests(route, change):
         # | splitting | a Gateway has not observed the rules | wait, at most `timeout` |
         if not route.is_current:
@@ -189,8 +178,8 @@ def _change_rules(request: TrafficRequest, observed: Observed, record: Record,
         if not observed.is_drained:
             return KNOWN
     # | splitting | the rules differ from the requested rules | write the rules and the record |
-    if change.requested_rules != list(route.rules) or target != record:
-        return update_rules(route, target, change.requested_rules, names)
+    if change.requested_rules != list(route.rules) or new_record != record:
+        return update_rules(route, new_record, change.requested_rules, names)
     # | splitting | a Gateway has not observed the rules | wait, at most `timeout` |
     if not route.is_current:
         return GATEWAYS
@@ -202,8 +191,7 @@ def _change_rules(request: TrafficRequest, observed: Observed, record: Record,
                 f"{f', and copies of {request.mirror}' if request.mirror else ''}")
 
 
-def _naming_each_service(route: Route, change: Change) -> list[Json]:
-    """Return rules with each Service of the split as a backend. Added backends have weight 0."""
+def _prepared_rules(route: Route, change: Change) -> list[Json]:
     pair, namespace = change.pair, route.namespace
     if not rules.has_weight(route.rules, pair.names, namespace):
         return rules.prepared(change.unsplit_rules, change.service, namespace, pair)
@@ -220,15 +208,14 @@ def _gives_first_requests(route: Route, change: Change) -> bool:
 
 
 def update_rules(route: Route, record: Record, changed_rules: t.Sequence[Json],
-                 names: t.Collection[str]) -> Step:
-    """Return the step that writes the rules and the record. names: the Services to describe."""
+                 described_names: t.Collection[str]) -> Step:
+    """Return the step that writes the rules and the record."""
     return Step(Action.UPDATE, route.name, patch_route(route, record, changed_rules),
-                before=rules.describe(route.rules, names, route.namespace),
-                after=rules.describe(changed_rules, names, route.namespace))
+                before=rules.describe(route.rules, described_names, route.namespace),
+                after=rules.describe(changed_rules, described_names, route.namespace))
 
 
 def _refuse_problems(request: TrafficRequest, route: Route) -> None:
-    """Raise RolloutError if any of the Gateways refuses the route."""
     problems = [f"{parent.name}: {problem}" for parent in route.parents
                 for problem in parent.problems]
     if route.is_current and problems:
@@ -238,7 +225,7 @@ def _refuse_problems(request: TrafficRequest, route: Route) -> None:
 
 
 def service_of_split(request: TrafficRequest, observed: Observed, versions: Versions) -> Service:
-    """Return the original Service. Raises RolloutError unless there is exactly one candidate."""
+    """Return the original Service of the split. Raises RolloutError."""
     route = observed.route
     names = dict.fromkeys(observed.original if name in observed.split_names else name
                           for name in route.services)
@@ -266,7 +253,7 @@ def service_of_split(request: TrafficRequest, observed: Observed, versions: Vers
 
 
 def _refuse_foreign_services(observed: Observed, creations: t.Iterable[Create]) -> None:
-    """Raise RolloutError if another client has changed or is deleting a Service of the split."""
+    """Raise RolloutError if another client changed or deletes a Service of the split."""
     for creation in creations:
         service = observed.services[creation.name]
         if service.name not in observed.originals or service.is_deleting:
@@ -278,7 +265,7 @@ def _refuse_foreign_services(observed: Observed, creations: t.Iterable[Create]) 
 
 
 def label(versions: Versions) -> Step:
-    """Return the step that labels the first pod without the label of the version."""
+    """Return the step that labels the first unlabeled pod."""
     pod, path = versions.unlabeled[0], "/metadata/labels"
     key = annotation(versions.key).rpartition("/")[2]
     write = Patch(pod.name, (test("/metadata/uid", pod.uid), test(f"{path}/{key}", None),
@@ -287,10 +274,7 @@ def label(versions: Versions) -> Step:
 
 
 def annotate(request: TrafficRequest, route: Route, controller: Controller) -> Step:
-    """Return the step that adds the route to the annotation of the controller.
-
-    Raises RolloutError if it already names MAX_ROUTES routes.
-    """
+    """Return the step that adds the route to the annotation. Raises RolloutError."""
     routes = routes_of(controller.annotations)
     if len(routes) >= MAX_ROUTES:
         raise RolloutError(f"the requests of {MAX_ROUTES} routes are already split",
@@ -298,13 +282,13 @@ def annotate(request: TrafficRequest, route: Route, controller: Controller) -> S
                            why=f"they are {', '.join(map(str, routes))}",
                            next_command="restore one of these routes")
     return Step(Action.ANNOTATE, controller.name,
-                patch_routes(controller, (*routes, route.full_name)), after=str(route.full_name))
+                patch_routes_annotation(controller, (*routes, route.full_name)),
+                after=str(route.full_name))
 
 
 # A restoration
 
 def _restore_rules(observed: Observed) -> Decision:
-    """Return the next step towards rules with the original Service and no Service of the split."""
     route, original = observed.route, observed.original
     if original not in observed.services:
         raise RolloutError(
@@ -339,7 +323,7 @@ def _restore_rules(observed: Observed) -> Decision:
 
 
 def _remove_split(observed: Observed) -> Decision | None:
-    """Return the next step to restore the route, or None if nothing remains of a split."""
+    """Return the next step to restore the route; None if nothing remains of a split."""
     route, record, services = observed.route, observed.route.record, observed.split_services
     if observed.named_services:
         return _restore_rules(observed)
@@ -382,17 +366,14 @@ def restore(observed: Observed) -> Decision:
 
 
 def forget(controller: Controller, route: RouteName) -> Step:
-    """Return the step that removes the route from the annotation of the controller."""
+    """Return the step that removes the route from the annotation."""
     routes = tuple(name for name in routes_of(controller.annotations) if name != route)
-    return Step(Action.RESTORE, controller.name, patch_routes(controller, routes),
+    return Step(Action.RESTORE, controller.name, patch_routes_annotation(controller, routes),
                 before=str(route))
 
 
-def patch_routes(controller: Controller, routes: t.Sequence[RouteName]) -> Patch:
-    """Return the patch that writes the annotation of a controller, or removes it for ().
-
-    The API server refuses the patch if the annotation has changed since the observation.
-    """
+def patch_routes_annotation(controller: Controller, routes: t.Sequence[RouteName]) -> Patch:
+    """Return the patch that writes the annotation TRAFFIC_ROUTES; () removes the annotation."""
     annotations, path = controller.annotations, annotation(TRAFFIC_ROUTES)
     operations = [test("/metadata/uid", controller.uid)]
     if annotations:
@@ -406,31 +387,33 @@ def patch_routes(controller: Controller, routes: t.Sequence[RouteName]) -> Patch
 
 def patch_route(route: Route, record: Record | None,
                 changed_rules: t.Sequence[Json] | None = None) -> Patch:
-    """Return the patch that writes the record and, unless they are None, the rules."""
+    """Return the patch that writes the record and the rules.
+
+    record: None removes the record. changed_rules: None keeps the rules.
+    """
     return patch_with_record(route, (TRAFFIC_SPLIT, record.text if record else None), "/spec/rules",
                              list(route.rules),
                              None if changed_rules is None else list(changed_rules))
 
 
-def patch_with_record(route: Route, record: tuple[str, str | None], path: str,
+def patch_with_record(route: Route, entry: tuple[str, str | None], path: str,
                       observed_value: t.Any, new_value: t.Any) -> Patch:
-    """Return the patch that writes the record to an annotation, and a new value to a field.
+    """Return the patch that writes a record and a field, if neither has changed meanwhile.
 
-    record: the key and the value of the annotation; the value None removes it. path: the field.
-    new_value: None keeps the field. The API server refuses the patch if the annotation or the field
-    has changed since the observation.
+    entry: a key and a value. The value None removes the annotation.
+    new_value: None keeps the field.
     """
-    key, value = record
-    stored = route.annotations.get(key)
+    key, value = entry
+    stored_value = route.annotations.get(key)
     operations = [test("/metadata/uid", route.uid), test(path, observed_value)]
     if route.annotations:
-        operations.append(test(annotation(key), stored))
+        operations.append(test(annotation(key), stored_value))
     else:
         operations += [test("/metadata/annotations", None), put("/metadata/annotations", {})]
     if new_value is not None:
         operations.append(put(path, new_value))
     if value is not None:
         operations.append(put(annotation(key), value))
-    elif stored is not None:
+    elif stored_value is not None:
         operations.append({"op": "remove", "path": annotation(key)})
     return Patch(route.name, tuple(operations), route.kind)

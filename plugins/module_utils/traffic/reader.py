@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the objects that warnings.py and causes.py need, as far as the user may read them."""
+"""Read the objects for warnings.py and causes.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .observed import Observed
 from .record import GATEWAY_API
 from .related import RESOURCES, Related, Resource, Status
 
-#: Without one of these permissions, some warnings or causes are left out.
+#: Some warnings and causes need these permissions.
 OPTIONAL_PERMISSIONS: tuple[Rule, ...] = (
     *((resource.group, resource.resource, ("list",)) for resource in RESOURCES),
     (GATEWAY_API, "gateways", ("get",)))
@@ -28,18 +28,17 @@ class Reader(t.Protocol):
     """Reads the objects of related.py."""
 
     def related(self) -> Related:
-        """Return the objects in the namespace that may name the Service, without `features`."""
+        """Return the related objects without `features`."""
 
     def features(self, observed: Observed) -> frozenset[str]:
-        """Return the features that all Gateways of the route have, as their GatewayClasses report.
-        """
+        """Return the features common to the GatewayClasses of the route."""
 
     def status(self, observed: Observed, services: t.Sequence[str]) -> Status:
-        """Return the Gateways of the route, and the pods that these Services select."""
+        """Return the Gateways of the route, and the pods of the Services."""
 
 
 class NoReader:
-    """Reads nothing, and returns empty results."""
+    """Reads nothing."""
 
     def related(self) -> Related:
         return Related()
@@ -52,17 +51,17 @@ class NoReader:
 
 
 class ClusterReader:
-    """Reads the objects of a cluster, except those that the API server refuses to return."""
+    """Reads the objects that the user may read."""
 
     def __init__(self, gateway: KubernetesGateway, namespace: str) -> None:
         self._gateway, self._namespace = gateway, namespace
 
     def related(self) -> Related:
-        granted, versions = self._gateway.rules(), self._versions()
+        granted_rules, versions = self._gateway.rules(), self._versions()
         items = []
         for resource in RESOURCES:
             rule = (resource.group, resource.resource, ("list",))
-            if granted is None or not permissions.missing(granted, [rule]):
+            if granted_rules is None or not permissions.missing(granted_rules, [rule]):
                 items += [(resource, item)
                           for item in self._list(resource, versions.get(resource.group, ()))]
         return Related(tuple(items))
@@ -86,7 +85,6 @@ class ClusterReader:
         return Status(gateways, {name: items for name, items in pods.items() if items is not None})
 
     def _gateways(self, observed: Observed) -> dict[str, Json | None]:
-        """Return the readable Gateways of the route by "namespace/name"; None for a missing one."""
         gateways = {}
         for full_name in observed.route.gateways:
             namespace, _slash, name = full_name.partition("/")
@@ -98,7 +96,6 @@ class ClusterReader:
         return gateways
 
     def _pods(self, selector: Json) -> tuple[Json, ...] | None:
-        """Return the first page of the pods that match a selector, or None if refused."""
         try:
             query = {"labelSelector": label_selector(selector)}
             return tuple(objects(self._gateway.http.page(
@@ -107,10 +104,7 @@ class ClusterReader:
             return None
 
     def _list(self, resource: Resource, versions: t.Iterable[str]) -> list[Json]:
-        """Return the first page of the objects of a resource, in the first version that has it.
-
-        versions: of the API group.
-        """
+        """Return the first page in the first served version."""
         for version in versions:
             path = (f"/apis/{resource.group}/{quoted(version)}/namespaces/{self._namespace}/"
                     f"{resource.resource}")

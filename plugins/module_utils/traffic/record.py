@@ -4,8 +4,8 @@
 
 """Define the annotations of a traffic split, and parse their values. Pure.
 
-Any user with annotate permission can write any value. A record is therefore used only to restore
-weights and to remove rules that the split has added.
+Any user with annotate permission can forge a record, so it only restores weights and removes rules
+that the split has added.
 """
 
 from __future__ import annotations
@@ -19,80 +19,69 @@ from ..model.identity import canonical, is_name
 from ..model.kinds import Kind
 from ..model.object_meta import TRAFFIC_ROUTES
 
-#: API group of the routes and of the Gateways.
 GATEWAY_API = "gateway.networking.k8s.io"
-#: Annotation of a route. The value is Record.text.
 TRAFFIC_SPLIT = "baton.kubernetes/traffic-split"
-#: Annotation of a Service that a split has created. The value is the name of the original Service,
-#: whose requests are split.
+#: Annotation of a Service that a split has created: the name of the original Service.
 SPLIT_OF = "baton.kubernetes/split-of"
-#: Annotation of a Service that is split without a route. The value is the selector without the
-#: label of a version, as JSON.
+#: Annotation of a Service that is split without a route: the selector without the version.
 TRAFFIC_SELECTOR = "baton.kubernetes/traffic-selector"
-#: The kinds of routes whose backends have weights.
+#: The routes with weights of backends.
 ROUTE_KINDS = ("HTTPRoute", "GRPCRoute")
-#: The kind in Route, RouteName and TrafficRequest if there is no route.
+#: The kind if there is no route.
 SERVICE = "Service"
-#: Of the annotation of a controller: the number of routes, and of characters for each of them.
+#: Limits of the annotation of a controller: routes, and characters per route.
 MAX_ROUTES, MAX_ROUTE_LENGTH = 8, 270
-#: Maximum weight of a backend in Gateway API.
+#: Limits of Gateway API. Conditions are headers or query parameters.
 MAX_WEIGHT = 1_000_000
-#: Limits of Gateway API: rules of a route, matches of a rule, and headers (or query parameters) of
-#: a match.
 MAX_RULES, MAX_MATCHES, MAX_CONDITIONS = 16, 64, 16
-#: The labels that Kubernetes or OpenShift adds to a pod, such as pod-template-hash.
+#: Such as pod-template-hash.
 VERSION_LABELS = frozenset(filter(None, (kind.server_label for kind in Kind)))
-#: The fields of a match. Each has a list of conditions.
 MATCH_PARTS = ("headers", "queryParams")
 
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """The record of a split, which an annotation of the route stores."""
+    """The record of a split in the annotation TRAFFIC_SPLIT."""
 
     #: The name of the original Service.
     service: str
-    #: The resourceVersion of the route before the split. It distinguishes two splits with the same
-    #: Services.
+    #: The route's resourceVersion before the split, to distinguish splits with the same Services.
     id: str
-    #: Whether the split is being undone.
     is_restoring: bool = False
-    #: The weights before the split: one for each backend that names the original Service, in the
-    #: order of the rules.
+    #: The weights of the original Service before the split.
     weights: tuple[int, ...] = ()
-    #: The matches that the user has requested.
     match: tuple[Json, ...] = ()
 
     @property
     def text(self) -> str:
-        """Return the value of the annotation."""
         return canonical({"service": self.service, "id": self.id, "restoring": self.is_restoring,
                           "weights": list(self.weights), "match": list(self.match)})
 
 
 def parse_record(text: t.Any) -> Record | None:
-    """Parse the value of the annotation TRAFFIC_SPLIT; return None if missing or invalid."""
-    stored = values.json_object(text if isinstance(text, str) else None) or {}
-    if stored.keys() != {"service", "id", "restoring", "weights", "match"}:
+    """Parse the annotation TRAFFIC_SPLIT; return None if it is missing or invalid."""
+    stored_fields = values.json_object(text if isinstance(text, str) else None) or {}
+    if stored_fields.keys() != {"service", "id", "restoring", "weights", "match"}:
         return None
-    weights, match = stored["weights"], stored["match"]
-    checks = (isinstance(stored["service"], str) and is_name(stored["service"]),
-              isinstance(stored["id"], str) and len(stored["id"]) <= 64,
-              isinstance(stored["restoring"], bool),
+    weights, match = stored_fields["weights"], stored_fields["match"]
+    checks = (isinstance(stored_fields["service"], str) and is_name(stored_fields["service"]),
+              isinstance(stored_fields["id"], str) and len(stored_fields["id"]) <= 64,
+              isinstance(stored_fields["restoring"], bool),
               isinstance(weights, list) and len(weights) <= MAX_RULES
               and all(map(_is_weight, weights)),
               are_matches(match))
     if not all(checks):
         return None
-    return Record(stored["service"], stored["id"], stored["restoring"], tuple(weights),
-                  tuple(match))
+    return Record(stored_fields["service"], stored_fields["id"], stored_fields["restoring"],
+                  tuple(weights), tuple(match))
 
 
 def parse_selector(text: t.Any) -> Json | None:
-    """Parse the value of the annotation TRAFFIC_SELECTOR; return None if missing or invalid."""
-    stored = values.json_object(text if isinstance(text, str) else None)
-    is_valid = (stored and len(stored) <= values.MAX_ENTRIES and values.is_mapping_to_texts(stored))
-    return stored if is_valid else None
+    """Parse the annotation TRAFFIC_SELECTOR; return None if it is missing or invalid."""
+    stored_selector = values.json_object(text if isinstance(text, str) else None)
+    is_valid = (stored_selector and len(stored_selector) <= values.MAX_ENTRIES
+                and values.is_mapping_to_texts(stored_selector))
+    return stored_selector if is_valid else None
 
 
 def without_version(selector: Json, label_key: str) -> Json:
@@ -102,8 +91,7 @@ def without_version(selector: Json, label_key: str) -> Json:
 
 
 class RouteName(t.NamedTuple):
-    """An entry in the annotation of a controller: "HTTPRoute/shop" or, without a route, a Service.
-    """
+    """An entry in the annotation of a controller: "HTTPRoute/shop" or "Service/shop"."""
 
     kind: str
     name: str
@@ -113,7 +101,7 @@ class RouteName(t.NamedTuple):
 
 
 def routes_of(annotations: t.Mapping[str, t.Any]) -> tuple[RouteName, ...]:
-    """Return the routes in the annotation TRAFFIC_ROUTES; () if missing or invalid."""
+    """Parse the annotation TRAFFIC_ROUTES; return () if it is missing or invalid."""
     text = annotations.get(TRAFFIC_ROUTES)
     if not isinstance(text, str) or len(text) > MAX_ROUTES * MAX_ROUTE_LENGTH:
         return ()
@@ -125,9 +113,9 @@ def routes_of(annotations: t.Mapping[str, t.Any]) -> tuple[RouteName, ...]:
 
 
 def are_matches(value: t.Any) -> bool:
-    """Return whether the value is a valid list of matches, in the fields of Gateway API.
+    """Return whether the value is a list of matches.
 
-    An example is [{"headers": [{"name": "x-tester", "type": "Exact", "value": "yes"}]}].
+    Example: [{"headers": [{"name": "x-tester", "type": "Exact", "value": "yes"}]}].
     """
     return (isinstance(value, list) and len(value) <= MAX_MATCHES and all(map(_is_match, value)))
 

@@ -2,11 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Objects that do not belong to a traffic split, but are useful for warnings and causes. Pure.
-
-A split works without them. Kinds that the user may not read, or that the cluster does not serve,
-are left out.
-"""
+"""Define the objects outside of a traffic split that warnings and causes need. Pure."""
 
 from __future__ import annotations
 
@@ -17,18 +13,17 @@ from ..model.fields import Json, mapping, objects, text
 from . import rules
 from .record import GATEWAY_API
 
-#: The feature of a GatewayClass whose Gateways can mirror less than 100% of the requests.
+#: The feature to mirror less than 100% of the requests.
 SHARE_OF_MIRROR = "HTTPRouteRequestPercentageMirror"
-#: API group.
 ISTIO = "networking.istio.io"
 
 
 class Role(enum.Enum):
-    """The effect of an object on the requests for the Service that it names."""
+    """The effect of an object that names the Service."""
 
     #: The object sends requests to the Service.
     ROUTE = "route"
-    #: The object changes how requests are sent to the Service (TLS, retries, load balancing).
+    #: The object changes how requests are sent (TLS, retries, load balancing).
     POLICY = "policy"
     #: A service mesh follows the object, and ignores the route.
     MESH = "mesh"
@@ -38,16 +33,15 @@ class Resource(t.NamedTuple):
     """A kind of object that may name a Service, such as Ingress."""
 
     group: str
-    #: The kind in the plural, as in the URL.
+    #: The plural in the URL.
     resource: str
     kind: str
     role: Role
-    #: Return the Services named by an object in a namespace, each as a name ("shop") or as a host
-    #: name ("shop.prod.svc").
+    #: Return the Services that an object names: "shop" or "shop.prod.svc".
     find: t.Callable[[Json, str], t.Iterable[str]]
 
     def names(self, item: Json, service: str, namespace: str) -> bool:
-        """Return whether an object of the namespace names the Service."""
+        """Return whether an object names the Service."""
         host = f"{service}.{namespace}"
         return any(name in (service, host) or name.startswith(f"{host}.svc")
                    for name in self.find(item, namespace))
@@ -85,7 +79,6 @@ def _in_destinations(item: Json, _namespace: str) -> t.Iterable[str]:
             for destination in objects(route, "route")]
 
 
-#: The resources to list before the first change of a split.
 RESOURCES = (
     Resource(GATEWAY_API, "httproutes", "HTTPRoute", Role.ROUTE, _in_rules),
     Resource(GATEWAY_API, "grpcroutes", "GRPCRoute", Role.ROUTE, _in_rules),
@@ -98,13 +91,13 @@ RESOURCES = (
 
 
 class Related(t.NamedTuple):
-    """The objects in the namespace that may name the Service, as far as the user may read them."""
+    """The readable objects that may name the Service."""
 
     items: tuple[tuple[Resource, Json], ...] = ()
-    #: The features common to all Gateways of the route.
+    #: Common to all Gateways of the route.
     features: frozenset[str] = frozenset()
 
-    def naming(self, service: str, namespace: str, role: Role) -> list[tuple[Resource, Json]]:
+    def items_naming(self, service: str, namespace: str, role: Role) -> list[tuple[Resource, Json]]:
         """Return the items with this role that name the Service."""
         return [(resource, item) for resource, item in self.items
                 if resource.role is role and resource.names(item, service, namespace)]
@@ -113,7 +106,7 @@ class Related(t.NamedTuple):
 class Status(t.NamedTuple):
     """The objects that show why requests do not arrive."""
 
-    #: The Gateways of the route by "namespace/name"; None for a missing Gateway.
+    #: By "namespace/name". None is a missing Gateway.
     gateways: t.Mapping[str, Json | None] = {}
-    #: The pods by the name of the Service that selects them, and that may lack a ready endpoint.
+    #: By the name of the Service.
     pods: t.Mapping[str, tuple[Json, ...]] = {}

@@ -19,16 +19,14 @@ from ..model.options import duration
 from .record import ROUTE_KINDS, SERVICE, VERSION_LABELS, are_matches
 from .rules import Share
 
-#: Default of the option `timeout`, in seconds.
+#: The default, in seconds.
 TIMEOUT = 60
 #: The share of the new pods without the option `weight`.
-NO_SHARE = Share(0, 100)
+NO_REQUESTS = Share(0, 100)
 SPLIT, RESTORED = "split", "restored"
-#: The options of one condition in the option `match`.
-_CONDITION: Json = dict(
+_CONDITION_OPTIONS: Json = dict(
     name=dict(type="str", required=True), value=dict(type="str", required=True),
     type=dict(type="str", choices=["Exact", "RegularExpression"], default="Exact"))
-#: The options of the module, documented in plugins/modules/traffic_split.py.
 ARGUMENT_SPEC: Json = dict(
     name=dict(type="str", required=True),
     namespace=UPDATE_SPEC["namespace"],
@@ -42,85 +40,84 @@ ARGUMENT_SPEC: Json = dict(
     before_update=dict(type="bool", default=False),
     update=dict(type="dict"),
     match=dict(type="list", elements="dict", options=dict(
-        headers=dict(type="list", elements="dict", options=_CONDITION),
-        query_params=dict(type="list", elements="dict", options=_CONDITION))),
+        headers=dict(type="list", elements="dict", options=_CONDITION_OPTIONS),
+        query_params=dict(type="list", elements="dict", options=_CONDITION_OPTIONS))),
     deployment_label_key=UPDATE_SPEC["deployment_label_key"],
     timeout=dict(type="str", aliases=["wait_timeout"], default=f"{TIMEOUT}"),
     progress=UPDATE_SPEC["progress"],
 )
-#: A percentage such as "10%" or "0.5"; the two groups are the digits before and after the point.
-_WEIGHT = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))? ?%?")
+#: Such as "10%" or "0.5".
+_PERCENTAGE = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))? ?%?")
 
 
 @dataclasses.dataclass(frozen=True)
 class TrafficRequest:
-    """The request of a task: a controller, a route, and the share of the new pods.
-
-    Without a route, `route_kind` is "Service", and `route` is the name of the Service.
-    """
+    """The request of a task: a controller, a route, and the share of the new pods."""
 
     #: The name of the controller.
     name: str
     namespace: str
+    #: The name of the route or, without a route, of the Service.
     route: str
     route_kind: str = ROUTE_KINDS[0]
-    #: The original Service. With "", the route must name exactly one Service that selects the pods.
+    #: The original Service. With "", the route must name exactly one Service of the pods.
     service: str = ""
     #: Whether the task has state=restored.
     restores: bool = False
-    share: Share = NO_SHARE
-    #: The key of the pod label that distinguishes the old from the new pods.
+    share: Share = NO_REQUESTS
+    #: The pod label that distinguishes the versions.
     label_key: str = object_meta.DEPLOYMENT_LABEL
-    #: The option `match`, converted to matches of Gateway API.
+    #: In the fields of Gateway API.
     match: tuple[Json, ...] = ()
-    #: The share of the requests that the Gateway copies to the new pods; None for no copies.
+    #: The share of the requests to copy.
     mirror: Share | None = None
-    #: Whether a role runs the task to prepare an update (the option before_update).
+    #: Whether a role runs the task to prepare an update.
     is_before_update: bool = False
-    #: Of each wait, in seconds.
+    #: In seconds, for each wait.
     timeout: float = TIMEOUT
-    #: The options that a suggested command repeats. A value is None if no command can contain the
-    #: actual value (a kubeconfig passed as content, for example).
+    #: For suggested commands. None stands for a value that no command can contain.
     options: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
-    #: The connection options of the task, for kubectl.
+    #: For kubectl.
     connection: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
 
     @property
     def excludes_new_pods(self) -> bool:
-        """Whether the new pods get no requests, so that they need no Service."""
+        """Whether the new pods get no requests."""
         return not (self.restores or self.share.new or self.match or self.mirror)
 
     @property
     def is_by_selector(self) -> bool:
-        """Whether the task changes the selector of a Service in place of a route."""
+        """Whether the task changes a selector in place of a route."""
         return self.route_kind == SERVICE
 
     @property
     def kubectl(self) -> str:
-        """The beginning of a kubectl command for the namespace."""
+        """The beginning of a kubectl command."""
         return shell.kubectl(self.connection, self.namespace)
 
     @property
     def restore_command(self) -> str:
-        """The command that restores the route, or the selector of the Service."""
+        """The command that undoes the split."""
         return (shell.ansible("traffic_split", {**self.options, "state": RESTORED})
                 or f"run the same task again with state={RESTORED}")
 
 
 def parse_traffic(params: Json, connection: t.Mapping[str, str | None],
                   label_key: str = object_meta.DEPLOYMENT_LABEL) -> TrafficRequest:
-    """Return the request for the parameters of the module. Raises RolloutError."""
+    """Parse the parameters of the module. Raises RolloutError."""
     for option in ("name", "route", "service"):
         if params.get(option) and not is_name(params[option]):
             raise RolloutError(f"{option} {params[option]} is not a valid name")
-    restores, weight, match = params["state"] == RESTORED, params.get("weight"), _match(params)
-    mirror = _mirror(params)
+    restores, weight, match = (params["state"] == RESTORED, params.get("weight"),
+                               _parse_matches(params))
+    mirror = _parse_mirror(params)
     if not restores and weight in (None, "") and not match and not mirror:
         raise RolloutError("nothing to split: give weight, match or mirror")
-    share = NO_SHARE if restores or weight in (None, "") else parse_share(weight)
+    share = NO_REQUESTS if restores or weight in (None, "") else parse_share(weight)
     route, service = params.get("route"), params.get("service") or ""
     if not route:
-        _refuse_without_route(service, share, has_conditions=not restores and bool(match or mirror))
+        _refuse_without_route(service, share,
+                              has_match_or_mirror=not restores and bool(match or mirror))
     return TrafficRequest(
         params["name"], params["namespace"], route or service,
         params["route_kind"] if route else SERVICE, service, restores, share, label_key,
@@ -129,14 +126,11 @@ def parse_traffic(params: Json, connection: t.Mapping[str, str | None],
         {**connection, **command_options(params)}, connection)
 
 
-def _refuse_without_route(service: str, share: Share, *, has_conditions: bool) -> None:
-    """Raise RolloutError if the request needs a route, or names no Service.
-
-    has_conditions: whether the task splits with the option match or mirror.
-    """
+def _refuse_without_route(service: str, share: Share, *, has_match_or_mirror: bool) -> None:
+    """Raise RolloutError if the request needs a route, or names no Service."""
     if not service:
         raise RolloutError("give route, or service for blue/green without a route")
-    if has_conditions:
+    if has_match_or_mirror:
         raise RolloutError("match and mirror need a route: the selector of a Service sends all "
                            "requests to one version", next_command="give route, or remove match "
                            "and mirror")
@@ -147,7 +141,7 @@ def _refuse_without_route(service: str, share: Share, *, has_conditions: bool) -
 
 
 def command_options(params: Json) -> Json:
-    """Return the options that a suggested command repeats, except those with a default value."""
+    """Return the options that a suggested command repeats."""
     options = {option: params[option] for option in ("name", "kind", "route", "service")
                if params.get(option)}
     if params["namespace"] != params["default_namespace"]:
@@ -160,11 +154,8 @@ def command_options(params: Json) -> Json:
 
 
 def parse_share(value: t.Any, option: str = "weight") -> Share:
-    """Parse a percentage with at most three decimals: Share(5, 1000) for "0.5%".
-
-    Raises RolloutError.
-    """
-    parts = _WEIGHT.fullmatch(str(value).strip())
+    """Parse a percentage: Share(5, 1000) for "0.5%". Raises RolloutError."""
+    parts = _PERCENTAGE.fullmatch(str(value).strip())
     if parts is None:
         raise RolloutError(f"{option} {value} is not a percentage, such as 1, 0.5 or 10%")
     decimals = (parts[2] or "").rstrip("0")
@@ -174,8 +165,7 @@ def parse_share(value: t.Any, option: str = "weight") -> Share:
     return share
 
 
-def _mirror(params: Json) -> Share | None:
-    """Return the share of the requests to copy, or None for no copies. Raises RolloutError."""
+def _parse_mirror(params: Json) -> Share | None:
     if params.get("mirror") in (None, ""):
         return None
     share = parse_share(params["mirror"], "mirror")
@@ -184,8 +174,7 @@ def _mirror(params: Json) -> Share | None:
     return share if share.new else None
 
 
-def _match(params: Json) -> tuple[Json, ...]:
-    """Return the matches in the fields of Gateway API. Raises RolloutError."""
+def _parse_matches(params: Json) -> tuple[Json, ...]:
     matches = [{part: [{key: condition[key] for key in ("name", "type", "value")}
                        for condition in entry[option]]
                 for option, part in (("headers", "headers"), ("query_params", "queryParams"))

@@ -2,19 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Change the rules of a route: split the requests for a Service, and restore the rules. Pure.
+"""Split the requests for a Service in the rules of a route, and restore the rules. Pure.
 
-A split of the Service `shop` adds two backends to each rule that names `shop`: the Services of the
-old and of the new pods, with weights. The backend `shop` gets the weight 0. Example:
+A split of the Service `shop` adds two Services to each rule that names `shop`:
 
     shop 1  ->  shop 0, shop-1 99, shop-2 1
 
-Envoy receives backends and weights separately, in any order. It answers a request for a backend
-that it does not know yet with status 503. One change of a route therefore never does both: it adds
-or removes backends with weight 0, or it changes weights.
-
-A restoration is the inverse of a split: restored(split(rules)) equals rules. Changes of other
-fields by other clients stay.
+Envoy receives backends and weights in any order, and answers a request for an unknown backend with
+status 503. So no write changes both backends and weights.
 """
 
 from __future__ import annotations
@@ -25,14 +20,13 @@ from ..model.errors import RolloutError
 from ..model.fields import Json, mapping, number, objects, text
 from .record import MATCH_PARTS, MAX_CONDITIONS, MAX_MATCHES, MAX_RULES, Record
 
-#: Maximum number of filters of a rule (Gateway API).
+#: Limit of Gateway API.
 MAX_FILTERS = 16
-#: The type of a filter.
+#: The type of a filter that mirrors requests.
 MIRROR = "RequestMirror"
-#: The fields to copy from the backend of a rule to the backend of a mirror.
-_REFERENCE = ("group", "kind", "namespace", "port")
+#: The fields that a mirror copies from the backend of its rule.
+_REFERENCE_FIELDS = ("group", "kind", "namespace", "port")
 
-#: spec.rules of a route.
 Rules: t.TypeAlias = "t.Sequence[Json]"
 
 
@@ -50,7 +44,7 @@ class Pair(t.NamedTuple):
     """The names of the Services of the old and of the new pods."""
 
     old: str
-    #: "" if the route needs no Service of the new pods.
+    #: "" if not needed.
     new: str = ""
 
     @property
@@ -59,8 +53,7 @@ class Pair(t.NamedTuple):
 
 
 def service_of(backend: Json, namespace: str) -> str:
-    """Return the name of the Service of a backend, or "" if it is not a Service in the namespace.
-    """
+    """Return the name of a backend that is a Service in the namespace, or else ""."""
     is_service = (text(backend, "group") in ("", "core")
                   and text(backend, "kind") in ("", "Service")
                   and text(backend, "namespace") in ("", namespace))
@@ -68,28 +61,27 @@ def service_of(backend: Json, namespace: str) -> str:
 
 
 def services_of(rules: Rules, namespace: str) -> list[str]:
-    """Return the names of the namespace's Services among the backends of the rules, each once."""
+    """Return the names of the Services among the backends."""
     names = (service_of(backend, namespace)
              for rule in rules for backend in objects(rule, "backendRefs"))
     return [name for name in dict.fromkeys(names) if name]
 
 
 def mirrored_services(rules: Rules, namespace: str) -> list[str]:
-    """Return the names of the namespace's Services to which the rules mirror requests, each once.
-    """
+    """Return the names of the Services that get mirrored requests."""
     names = (service_of(_mirror_backend(item), namespace)
              for rule in rules for item in objects(rule, "filters"))
     return [name for name in dict.fromkeys(names) if name]
 
 
 def weights_of(rules: Rules, service: str, namespace: str) -> tuple[int, ...]:
-    """Return the weight of each backend that names the Service, in the order of the rules."""
+    """Return the weight of each backend that names the Service."""
     return tuple(_weight(backend) for rule in rules for backend in objects(rule, "backendRefs")
                  if service_of(backend, namespace) == service)
 
 
 def refuse_rules(rules: Rules, service: str, namespace: str, where: str) -> None:
-    """Raise RolloutError if a rule names the Service with weight 0, or beside other backends."""
+    """Raise RolloutError if a rule names the Service with weight 0, or another backend."""
     for position, rule in enumerate(rules, 1):
         backends = objects(rule, "backendRefs")
         if service not in [service_of(backend, namespace) for backend in backends]:
@@ -116,10 +108,9 @@ def refuse_mirrors(rules: Rules, service: str, namespace: str, where: str) -> No
 
 def split(rules: Rules, service: str, namespace: str, pair: Pair, share: Share,
           match: t.Sequence[Json], mirror: Share | None = None) -> list[Json]:
-    """Return the rules after a split: the Services of a pair share the requests for `service`.
+    """Return the rules after a split of the requests for `service`.
 
-    match: if not empty, a rule before each split rule sends the matching requests to the new pods.
-    mirror: the share of the requests to copy to the new pods.
+    match: a rule before each split rule sends the matching requests to the new pods.
     """
     result = []
     for rule in rules:
@@ -151,7 +142,7 @@ def prepared(rules: Rules, service: str, namespace: str, pair: Pair) -> list[Jso
 
 
 def has_weight(rules: Rules, names: t.Collection[str], namespace: str) -> bool:
-    """Return whether any of the Services is a backend with a weight above 0."""
+    """Return whether any of the Services has a weight above 0."""
     return any(_weight(backend) for rule in rules for backend in objects(rule, "backendRefs")
                if service_of(backend, namespace) in names)
 
@@ -163,10 +154,7 @@ def has_requests(rules: Rules, names: t.Collection[str], namespace: str) -> bool
 
 
 def mirror_probe(rules: Rules, mirror: Share) -> list[Json]:
-    """Return the rules for a dry run that shows whether the API server stores the share `mirror`.
-
-    An older Gateway API drops the share, so that has_share() returns False for the response.
-    """
+    """Return rules for a dry run that shows whether the API server stores the share."""
     result = list(rules)
     for position, rule in enumerate(rules):
         if backends := objects(rule, "backendRefs"):
@@ -176,14 +164,14 @@ def mirror_probe(rules: Rules, mirror: Share) -> list[Json]:
 
 
 def has_share(rules: Rules, mirror: Share) -> bool:
-    """Return whether the rules have a filter that mirrors this share of the requests."""
+    """Return whether a filter mirrors this share of the requests."""
     return any(_share_fields(mirror).items() <= mapping(item, "requestMirror").items()
                for rule in rules for item in objects(rule, "filters")
                if text(item, "type") == MIRROR)
 
 
 def refuse_exceeded_limits(rules: Rules, where: str) -> None:
-    """Raise RolloutError if the rules of a split exceed the limits of Gateway API."""
+    """Raise RolloutError if the rules exceed the limits of Gateway API."""
     if len(rules) > MAX_RULES:
         raise RolloutError(f"the route would have {len(rules)} rules, and Gateway API allows "
                            f"{MAX_RULES}", where=where, next_command="split without match")
@@ -206,17 +194,12 @@ def refuse_exceeded_limits(rules: Rules, where: str) -> None:
 
 def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str],
              record: Record | None, retained: t.Collection[str] = ()) -> list[Json]:
-    """Return the rules after the end of a split: `service` replaces the Services of the split.
+    """Return the rules with `service` in place of the Services of a split.
 
-    service: the original Service. names: the Services of the split. retained: those Services of the
-    split that stay in the rules, as backends with weight 0.
-
-    The weights of `service` come from the record. Without a record, or if another client has
-    added or removed rules, each restored weight is 1, which makes no difference for a single
-    backend.
+    names: the Services of the split. retained: the Services that stay, with weight 0.
     """
     result: list[Json] = []
-    #: The previous rule, if it looks like one that split() added for `match`.
+    # The previous rule, if split() may have added it for `match`.
     possible_match_rule: Json | None = None
     for rule in (_without_mirrors(rule, names, namespace) for rule in rules):
         backends = objects(rule, "backendRefs")
@@ -226,13 +209,14 @@ def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str
             result.append(rule)
             possible_match_rule = None
             continue
-        replaced = [backend for backend in backends
-                    if service_of(backend, namespace) in (service, *names)]
-        restored_backend = {**replaced[0], "name": service, "weight": 1}
+        replaced_backends = [backend for backend in backends
+                             if service_of(backend, namespace) in (service, *names)]
+        restored_backend = {**replaced_backends[0], "name": service, "weight": 1}
         retained_backends = [{**backend, "weight": 0} for backend in split_backends
                              if service_of(backend, namespace) in retained]
         restored_rule = {**rule, "backendRefs": [
-            *_with_replacement(backends, replaced, restored_backend), *retained_backends]}
+            *_replace_backends(backends, replaced_backends, restored_backend),
+            *retained_backends]}
         if possible_match_rule is not None and record and _is_match_rule(
                 possible_match_rule, restored_rule, record.match):
             result.pop()
@@ -246,7 +230,7 @@ def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str
 
 
 def describe(rules: Rules, names: t.Collection[str], namespace: str) -> str:
-    """Return the weights and mirrors of the Services: "shop-1 99, shop-2 1, mirror shop-2 10%"."""
+    """Describe the weights and mirrors: "shop-1 99, shop-2 1, mirror shop-2 10%"."""
     texts = {f"{text(backend, 'name')} {_weight(backend)}" for rule in rules
              for backend in objects(rule, "backendRefs") if service_of(backend, namespace) in names}
     mirrors = {f"mirror {name} {_mirrored_share(item)}" for rule in rules
@@ -265,33 +249,28 @@ def _backend_of(rule: Json, service: str, namespace: str) -> Json | None:
 
 
 def _with_weights(rule: Json, backend: Json, weights: t.Mapping[str, int]) -> Json:
-    """Return the rule with a copy of `backend` for each Service in `weights`."""
     return {**rule, "backendRefs": [
         {**backend, "name": name, "weight": weight} for name, weight in weights.items()]}
 
 
-def _with_replacement(backends: t.Sequence[Json], replaced: t.Sequence[Json],
+def _replace_backends(backends: t.Sequence[Json], replaced_backends: t.Sequence[Json],
                       replacement: Json) -> list[Json]:
-    """Return the backends with `replacement` in place of the replaced backends."""
-    return [replacement if backend is replaced[0] else backend for backend in backends
-            if backend is replaced[0] or not any(backend is entry for entry in replaced)]
+    return [replacement if backend is replaced_backends[0] else backend for backend in backends
+            if backend is replaced_backends[0]
+            or not any(backend is entry for entry in replaced_backends)]
 
 
 def _with_mirror(rule: Json, backend: Json, name: str, mirror: Share) -> Json:
-    """Return the rule with a filter that mirrors a share of the requests to the Service `name`.
-
-    backend: the filter copies the port of this backend.
-    """
-    reference = {key: backend[key] for key in _REFERENCE if key in backend}
+    reference = {key: backend[key] for key in _REFERENCE_FIELDS if key in backend}
     added_filter = {"type": MIRROR, "requestMirror": {"backendRef": {**reference, "name": name},
                                                       **_share_fields(mirror)}}
     return {**rule, "filters": [*objects(rule, "filters"), added_filter]}
 
 
 def _share_fields(mirror: Share) -> Json:
-    """Return a share in the fields of requestMirror, which Gateway API has since v1.3."""
-    percent, rest = divmod(mirror.new * 100, mirror.total)
-    if rest:
+    """Return the fields of requestMirror for a share (since Gateway API v1.3)."""
+    percent, remainder = divmod(mirror.new * 100, mirror.total)
+    if remainder:
         return {"fraction": {"numerator": mirror.new, "denominator": mirror.total}}
     return {} if percent == 100 else {"percent": percent}
 
@@ -305,7 +284,6 @@ def _mirrored_share(item: Json) -> Share:
 
 
 def _mirror_backend(item: Json) -> Json:
-    """Return the backend to which a filter mirrors requests; {} for another filter."""
     return mapping(item, "requestMirror", "backendRef")
 
 
@@ -321,11 +299,7 @@ def _without_mirrors(rule: Json, names: t.Collection[str], namespace: str) -> Js
 
 def _weights_to_restore(rules: Rules, service: str, namespace: str,
                         record: Record | None) -> tuple[int, ...]:
-    """Return the weight in the record for each backend that names the Service.
-
-    Returns the weights in the rules, which restored() has set to 1, if there is no record, or if it
-    has another number of weights.
-    """
+    """Return the weights in the record, unless another client has changed the rules."""
     current = weights_of(rules, service, namespace)
     if record is None or len(record.weights) != len(current):
         return current
@@ -333,7 +307,7 @@ def _weights_to_restore(rules: Rules, service: str, namespace: str,
 
 
 def _match_rule(rule: Json, backend: Json, match: t.Sequence[Json]) -> Json:
-    """Return a copy of the rule that sends requests that also match `match` to `backend`."""
+    """Return a copy of the rule for the requests that also match `match`."""
     matches = [_combined_match(existing, added) for existing in objects(rule, "matches") or [{}]
                for added in match]
     # Two rules of a route cannot have the same name.
@@ -347,7 +321,7 @@ def _combined_match(existing: Json, added: Json) -> Json:
 
 
 def _is_match_rule(previous_rule: Json, rule: Json, match: t.Sequence[Json]) -> bool:
-    """Return whether a split with this match would add exactly `previous_rule` before `rule`."""
+    """Return whether a split would add `previous_rule` before `rule`."""
     if not match:
         return False
     backends = objects(previous_rule, "backendRefs")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a traffic split: observe, plan, apply and wait, until the end or an error."""
+"""Run a traffic split: observe, plan, apply and wait."""
 
 from __future__ import annotations
 
@@ -32,13 +32,12 @@ from .record import GATEWAY_API, TRAFFIC_SELECTOR, without_version
 from .related import Related
 from .request import TrafficRequest
 
-#: In seconds. POLL_INTERVAL: between two observations. DRAIN_SECONDS: of the waits KNOWN and DRAIN.
+#: In seconds. DRAIN_SECONDS: of the waits KNOWN and DRAIN.
 POLL_INTERVAL, DRAIN_SECONDS = 0.5, 5.0
-#: Maximum number of consecutive writes with a failed precondition.
+#: Of consecutive writes with a failed precondition.
 MAX_REJECTIONS = 10
-#: Maximum number of the same action for the same object. A split needs at most four.
+#: Of an action for an object. A split needs four.
 MAX_REPETITIONS = 10
-#: With and without a route.
 _SERVICES_OF_ROUTE: Rule = ("", "services", ("list", "create", "delete"))
 _SERVICE_WITH_SELECTOR: Rule = ("", "services", ("get", "patch"))
 _PODS: Rule = ("", "pods", ("list", "patch"))
@@ -59,13 +58,12 @@ class Cluster(t.Protocol):
         """Send a write; return False if a precondition fails."""
 
     def settle(self) -> None:
-        """Run the controllers of the simulated cluster; do nothing in a real cluster."""
+        """Run the controllers of a simulated cluster."""
 
 
 class Subject(t.NamedTuple):
-    """The controller of a split, and the versions of the pods."""
+    """The controller of a split, and the versions of the pods (see Observed)."""
 
-    #: Each field: see Observed.
     controller: Controller | None
     versions: Versions | None = None
     is_updating: bool = False
@@ -78,7 +76,6 @@ class RealObjects:
     def __init__(self, request: TrafficRequest, gateway: KubernetesGateway,
                  subject: t.Callable[[], Subject]) -> None:
         self.request, self._gateway, self._subject = request, gateway, subject
-        #: None before the dry run in _can_store_mirror().
         self._stores_mirror: bool | None = None
 
     def read(self) -> Objects:
@@ -95,7 +92,7 @@ class RealObjects:
                        self._pods_of(route) if is_by_selector else ())
 
     def absent_route(self) -> Json:
-        """Raise RolloutError. A subclass can return an object in place of the route instead."""
+        """Raise RolloutError. A subclass may return an object in place of the route."""
         request = self.request
         if request.is_by_selector:
             raise RolloutError("there is no such Service",
@@ -112,11 +109,7 @@ class RealObjects:
         return
 
     def _can_store_mirror(self, route: Json) -> bool:
-        """Return whether the API server stores the share of the requests to mirror.
-
-        With older CustomResourceDefinitions, it removes the fields of the share, so that the
-        Gateway would mirror all requests.
-        """
+        """Return whether the CustomResourceDefinitions have the share of a mirror."""
         mirror = self.request.mirror
         if mirror is None or mirror.new == mirror.total:
             return True
@@ -140,12 +133,10 @@ class RealObjects:
         return Route.from_api(response).rules
 
     def _pods_of(self, service: Json) -> tuple[Json, ...]:
-        """Return the pods of all versions that a Service can select."""
         selector = without_version(mapping(service, "spec", "selector"), self.request.label_key)
         return self._pages("pods", label_selector(selector)) if selector else ()
 
     def _pages(self, resource: str, selector: str = "") -> tuple[Json, ...]:
-        """Return the objects of a resource from all pages."""
         query = {"labelSelector": selector} if selector else {}
         try:
             return tuple(self._gateway.http.pages(self._gateway.collection(resource), query)[0])
@@ -155,10 +146,7 @@ class RealObjects:
 
 def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: RolloutStatus,
              needs_new: bool = True) -> Versions:
-    """Return the versions of the pods. If no update is in progress, all pods are old.
-
-    needs_new: whether to raise RolloutError if no new pods exist.
-    """
+    """Return the versions of the pods. Raises RolloutError."""
     is_updating = status.phase != "complete"
     if needs_new and not is_updating:
         raise RolloutError("no update is in progress, so that there are no old and new pods",
@@ -184,7 +172,7 @@ def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: R
 
 def subject(split: TrafficRequest, flow: Flow, request: Request, gateway: KubernetesGateway,
             status: RolloutStatus) -> Subject:
-    """Return the subject. The caller fills in the fields `controller` and `is_updated`."""
+    """Return a Subject without a controller."""
     is_updating = status.phase != "complete"
     needs_versions = not (split.restores or (split.is_before_update and is_updating))
     pod_versions = versions(flow, request, gateway, status,
@@ -204,26 +192,23 @@ class SplitRun:
     stop: t.Callable[[], str]
     reader: Reader = dataclasses.field(default_factory=NoReader)
     steps: list[Json] = dataclasses.field(default_factory=list)
-    #: Return the next decision, or raise RolloutError. None: the planner for the request decides.
+    #: None means the planner for the request.
     decide: t.Callable[[Observed], Decision] | None = None
     #: The value of Observed.is_drained for the next observation.
     is_drained: bool = False
-    #: Observed.state in the first observation and in the last observation.
+    #: Observed.state in the first and in the last observation.
     states: list[Json] = dataclasses.field(default_factory=list)
     warnings: list[str] = dataclasses.field(default_factory=list)
-    #: Consecutive writes with a failed precondition.
-    _rejections: int = 0
-    _applied: collections.Counter[tuple[Action, str]] = dataclasses.field(
+    _rejection_count: int = 0
+    _applied_counts: collections.Counter[tuple[Action, str]] = dataclasses.field(
         default_factory=collections.Counter)
-    #: The weights or selectors that this task has written, as texts. The task does not write the
-    #: same text twice, unless it restores another split in between.
-    _written: list[str] = dataclasses.field(default_factory=list)
-    #: The current wait, and its start (seconds of the monotonic clock).
+    #: The weights or selectors written since the last restoration.
+    _written_texts: list[str] = dataclasses.field(default_factory=list)
     _wait: Wait | None = None
     _wait_start: float = 0.0
 
     def run(self) -> Json:
-        """Run the loop, and return the result. Raises RolloutError with the applied steps."""
+        """Return the result of the task. Raises RolloutError."""
         try:
             while True:
                 observed = self.cluster.read().observed(self.is_drained)
@@ -249,7 +234,7 @@ class SplitRun:
     def _apply(self, observed: Observed, step: Step) -> None:
         route, self._wait = observed.route, None
         is_update = step.action is Action.UPDATE
-        if is_update and str(step.after) in self._written:
+        if is_update and str(step.after) in self._written_texts:
             (field,) = observed.state
             raise RolloutError(f"another client has changed the {field} after this task",
                                where=route.where,
@@ -258,38 +243,34 @@ class SplitRun:
         if not self.steps and self.decide is None:
             self._warn_of_related(observed)
         if not self.cluster.write(step.write):
-            self._rejections += 1
-            if self._rejections > MAX_REJECTIONS:
+            self._rejection_count += 1
+            if self._rejection_count > MAX_REJECTIONS:
                 raise RolloutError(f"the {step.write.kind} {step.name} was changed before each of "
-                                   f"{self._rejections} writes", where=route.where,
+                                   f"{self._rejection_count} writes", where=route.where,
                                    next_command="run the same task again")
             self.clock.sleep(POLL_INTERVAL)
             return
-        self._rejections = 0
-        self._applied[step.action, step.name] += 1
-        if self._applied[step.action, step.name] > MAX_REPETITIONS:
+        self._rejection_count = 0
+        self._applied_counts[step.action, step.name] += 1
+        if self._applied_counts[step.action, step.name] > MAX_REPETITIONS:
             raise RolloutError(f"another client keeps undoing changes of the {step.write.kind} "
                                f"{step.name}", where=route.where,
                                next_command="find out who changes it, then run the same task again")
         if is_update:
-            self._written.append(str(step.after))
+            self._written_texts.append(str(step.after))
             self.is_drained = False
         elif step.action is Action.RESTORE:
-            self._written.clear()
+            self._written_texts.clear()
         self.steps.append(report.entry(step, self.clock.timestamp_seconds()))
-        self.print_line(_line(step))
+        self.print_line(_progress_line(step))
 
     def _adds_mirror(self, observed: Observed) -> bool:
-        """Return whether the task adds a mirror to the route."""
         route = observed.route
         names = rules.mirrored_services(route.rules, route.namespace)
         return self.request.mirror is not None and observed.split_services.keys().isdisjoint(names)
 
     def _warn_of_related(self, observed: Observed) -> None:
-        """Print the warnings if a split or a mirror is about to begin.
-
-        Raises RolloutError if a BackendTLSPolicy is missing.
-        """
+        """Print warnings of objects that name the Service. Raises RolloutError."""
         from .warnings import added_services, refuse_missing_policies
 
         if self.request.is_by_selector:
@@ -307,7 +288,6 @@ class SplitRun:
         self._warn(observed, related, is_beginning=is_beginning)
 
     def _warn(self, observed: Observed, related: Related, *, is_beginning: bool) -> None:
-        """Print the warnings, and keep them for the result. Do nothing unless is_beginning."""
         from .warnings import warnings
 
         if not is_beginning:
@@ -319,11 +299,11 @@ class SplitRun:
     def _causes(self, observed: Observed) -> list[Cause]:
         from .causes import causes
 
-        unready = [observed.route.name] if observed.service else observed.unready
-        return causes(self.request, observed, self.reader.status(observed, unready))
+        unready_names = [observed.route.name] if observed.service else observed.unready
+        return causes(self.request, observed, self.reader.status(observed, unready_names))
 
     def _wait_for(self, observed: Observed, wait: Wait) -> None:
-        """Sleep for a part of the wait, or end it. Raises RolloutError after the timeout."""
+        """Sleep for a part of the wait. Raises RolloutError after the timeout."""
         now = self.clock.monotonic()
         if wait != self._wait:
             self._wait, self._wait_start = wait, now
@@ -345,7 +325,6 @@ class SplitRun:
         self.clock.sleep(POLL_INTERVAL)
 
     def _result(self, observed: Observed, done: Done) -> Json:
-        """Return the result of the task, documented in plugins/modules/traffic_split.py."""
         route, request = observed.route, self.request
         has_no_weight = request.restores or is_skipped(request, observed)
         causes = self._causes(observed) if self.steps and not request.is_by_selector else []
@@ -360,23 +339,23 @@ class SplitRun:
 
 
 def needs(request: TrafficRequest, kind: Kind) -> tuple[Rule, ...]:
-    """Return the permissions that the task needs. kind: of the controller."""
-    controller: Rule = (kind.group, kind.resource, ("get", "list", "patch"))
+    """Return the permissions that the task needs."""
+    controller_rule: Rule = (kind.group, kind.resource, ("get", "list", "patch"))
     if request.is_by_selector:
-        return (controller, _SERVICE_WITH_SELECTOR, _ENDPOINTS,
+        return (controller_rule, _SERVICE_WITH_SELECTOR, _ENDPOINTS,
                 ("", "pods", ("list",)) if request.restores else _PODS)
-    route: Rule = (GATEWAY_API, f"{request.route_kind.lower()}s", ("get", "patch"))
-    return (controller, route, _SERVICES_OF_ROUTE, _ENDPOINTS,
+    route_rule: Rule = (GATEWAY_API, f"{request.route_kind.lower()}s", ("get", "patch"))
+    return (controller_rule, route_rule, _SERVICES_OF_ROUTE, _ENDPOINTS,
             *(() if request.restores else (_PODS,)))
 
 
 def run(request: TrafficRequest, cluster: Cluster, check_mode: bool,
         print_line: t.Callable[[str], None], stop: t.Callable[[], str],
         reader: Reader | None = None) -> Json:
-    """Run or simulate the task, and return its result. Raises RolloutError."""
+    """Run or simulate the task. Raises RolloutError."""
     if check_mode:
-        simulated, clock = SimulatedObjects(cluster.read()), SimulatedClock()
-        return SplitRun(request, simulated, clock, lambda line: None, stop,
+        simulated_objects, clock = SimulatedObjects(cluster.read()), SimulatedClock()
+        return SplitRun(request, simulated_objects, clock, lambda line: None, stop,
                         reader or NoReader()).run()
     return SplitRun(request, cluster, Clock(), print_line, stop, reader or NoReader()).run()
 
@@ -386,7 +365,7 @@ def _next_commands(causes: t.Sequence[Cause]) -> list[str]:
                               for line in cause.next_command.splitlines()))
 
 
-def _line(step: Step) -> str:
+def _progress_line(step: Step) -> str:
     texts = [pairs(value) if isinstance(value, dict) else str(value)
              for value in (step.before, step.after) if value]
     return display_text(f"{step.action} {step.write.kind} {step.name}: {' -> '.join(texts)}")

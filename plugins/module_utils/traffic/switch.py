@@ -5,17 +5,14 @@
 """Decide the next step of blue/green without a route, by the selector of a Service. Pure.
 
 One write adds the label of a version to the selector, such as pod-template-hash=1a2b, and stores
-the record: an annotation with the selector without this label. A restoration removes the label. The
-Service still selects the previous pods, so a restoration need not wait before its write. No write
-selects a version that has no ready pod.
+the record: an annotation with the selector without this label. A restoration removes the label.
 
-Any user with annotate permission can write the record, or name any Service in the annotation of the
-controller. So the selector in the record is never written to the Service. An update changes a
-Service only if the controller names it, and it has a record and selects pods of the controller.
+Any user with annotate permission can forge the record, or name any Service in the annotation of the
+controller. So the selector in the record is never written to the Service, and an update changes
+only a Service that selects pods of the controller.
 
-Comments of the form `| ... |` are the rows of the tables in docs/how-to/blue-green.md; a test
-compares both. The columns are record, condition and step. In follow(), the columns are goal,
-condition and step.
+Comments `| record | condition | step |` are rows of the tables in docs/how-to/blue-green.md (a test
+compares both). In follow(), the first column is the goal.
 """
 
 from __future__ import annotations
@@ -28,11 +25,11 @@ from ..model.steps import Action, Decision, Done, Patch, Step, Wait
 from ..model.template import labels_of
 from .follow import Goal
 from .observed import Observed, Service, Versions
-from .planner import annotate, forget, is_skipped, label, patch_with_record, skipped_end
+from .planner import annotate, end_of_skipped_task, forget, is_skipped, label, patch_with_record
 from .record import TRAFFIC_SELECTOR, parse_selector, without_version
 from .request import TrafficRequest
 
-#: After a write of the selector.
+#: The wait after a write of the selector.
 ENDPOINTS = Wait("the EndpointSlices have the pods that the Service selects", is_condition=True)
 
 
@@ -41,7 +38,7 @@ def plan(request: TrafficRequest, observed: Observed) -> Decision:
     # | any | a role acts before an update, and an update is in progress | done |
     # | any | a role acts before an update, and nothing has to be updated | done |
     if is_skipped(request, observed):
-        return skipped_end(request, observed)
+        return end_of_skipped_task(request, observed)
     service = observed.service
     if service is None or observed.versions is None:
         return _restore(request, observed)
@@ -70,7 +67,6 @@ def _refuse(request: TrafficRequest, observed: Observed, service: Service) -> No
 
 def _switch(request: TrafficRequest, observed: Observed, service: Service,
             versions: Versions) -> Decision:
-    """Return the next step towards the requested version, a wait or the end."""
     version = versions.new if request.share.new else versions.old
     selector = {**without_version(service.selector, request.label_key), versions.key: version}
     _refuse(request, observed, service)
@@ -97,11 +93,11 @@ def _switch(request: TrafficRequest, observed: Observed, service: Service,
 
 
 def _refuse_others(request: TrafficRequest, observed: Observed, versions: Versions) -> None:
-    """Raise RolloutError if the Service also selects ready pods of neither version."""
-    foreign = [pod for pod in observed.pods if is_healthy(pod)
-               and text(labels_of(pod), versions.key) not in (versions.old, versions.new)]
-    if foreign:
-        names = sorted(text(mapping(pod, "metadata"), "name") for pod in foreign)
+    """Raise RolloutError if the Service selects ready pods of neither version."""
+    foreign_pods = [pod for pod in observed.pods if is_healthy(pod)
+                    and text(labels_of(pod), versions.key) not in (versions.old, versions.new)]
+    if foreign_pods:
+        names = sorted(text(mapping(pod, "metadata"), "name") for pod in foreign_pods)
         raise RolloutError("the Service also selects pods of other controllers or versions",
                            where=observed.route.where,
                            why=f"they would get no requests: {', '.join(names[:3])}"
@@ -110,14 +106,12 @@ def _refuse_others(request: TrafficRequest, observed: Observed, versions: Versio
 
 
 def _select(request: TrafficRequest, observed: Observed, service: Service, selector: Json) -> Step:
-    """Return the step that writes the selector and the record."""
     record = canonical(without_version(service.selector, request.label_key))
     return Step(Action.UPDATE, service.name, _patch(observed, service, record, selector),
                 before=dict(service.selector), after=selector)
 
 
 def _patch(observed: Observed, service: Service, record: str | None, selector: Json) -> Patch:
-    """Return the patch of the selector and the record. None removes the record."""
     return patch_with_record(observed.route, (TRAFFIC_SELECTOR, record), "/spec/selector",
                              dict(service.selector), selector)
 
@@ -125,7 +119,6 @@ def _patch(observed: Observed, service: Service, record: str | None, selector: J
 # A restoration
 
 def _restore(request: TrafficRequest, observed: Observed) -> Decision:
-    """Return the next step until the selector has no label of a version, a wait or the end."""
     service, controller = observed.service, observed.controller
     if service is None:
         return Done(f"{observed.route.name} has no traffic split")
@@ -182,7 +175,7 @@ def follow(goal: Goal, request: TrafficRequest, observed: Observed) -> Decision:
 
 
 def is_of_controller(request: TrafficRequest, observed: Observed) -> bool:
-    """Return whether the Service selects all pods of the controller, or the pods of one version."""
+    """Return whether the Service selects pods of the controller."""
     if observed.service is None or observed.controller is None:
         return False
     common_selector = without_version(observed.service.selector, request.label_key)
@@ -191,14 +184,14 @@ def is_of_controller(request: TrafficRequest, observed: Observed) -> bool:
 
 
 def share_of(request: TrafficRequest, observed: Observed) -> str:
-    """Return which share of the requests goes to the new pods: "0%", "100%", or "" if unknown."""
+    """Return the share of the requests that go to the new pods: "0%", "100%", or "" if unknown."""
     versions, service = observed.versions, observed.service
     shares = {versions.old: "0%", versions.new: "100%"} if versions else {}
     return shares.get(_selected_version(request, service), "") if service else ""
 
 
 def services(request: TrafficRequest, observed: Observed) -> list[str]:
-    """Return a list with the name of the Service if it selects one version only, or else []."""
+    """Return [name] for a Service that selects one version only, or else []."""
     service = observed.service
     return [service.name] if service and _selected_version(request, service) else []
 
@@ -206,14 +199,13 @@ def services(request: TrafficRequest, observed: Observed) -> list[str]:
 # The state
 
 def _selected_version(request: TrafficRequest, service: Service) -> str:
-    """Return the version that the selector selects, such as "1a2b", or "" for all versions."""
+    """Return the version in the selector, such as "1a2b", or "" if none."""
     common_selector = without_version(service.selector, request.label_key)
     return next((text(service.selector, key) for key in service.selector
                  if key not in common_selector), "")
 
 
 def _has_record(service: Service) -> bool:
-    """Return whether the Service has a valid record."""
     return parse_selector(service.annotations.get(TRAFFIC_SELECTOR)) is not None
 
 
@@ -232,8 +224,8 @@ def _ready_uids(observed: Observed, selector: Json) -> frozenset[str]:
 def _after_endpoints(observed: Observed, service: Service, decision: Decision) -> Decision:
     """Return the decision if the EndpointSlices are up to date, or else ENDPOINTS."""
     selector = service.selector
-    unselected = {text(mapping(pod, "metadata"), "uid") for pod in observed.pods
-                  if not selector.items() <= labels_of(pod).items()}
+    unselected_uids = {text(mapping(pod, "metadata"), "uid") for pod in observed.pods
+                       if not selector.items() <= labels_of(pod).items()}
     is_current = (_ready_uids(observed, selector) <= observed.endpoints
-                  and observed.endpoints.isdisjoint(unselected))
+                  and observed.endpoints.isdisjoint(unselected_uids))
     return decision if is_current else ENDPOINTS

@@ -2,10 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Warn, before the first change of a split, of requests that the split does not reach. Pure.
+"""Warn of requests that a split does not reach, before its first change. Pure.
 
-A wrong warning is worse than none, so each row needs evidence. ROWS has the rows of the table in
-docs/how-to/traffic-split.md; a test compares both.
+ROWS is the table in docs/how-to/traffic-split.md (a test compares both).
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from ..model.errors import RolloutError
 from ..model.fields import Json, display_text, mapping, objects, text
 from ..model.identity import canonical
 from . import rules
-from .observed import Observed, Route, Service, pair_of
+from .observed import Observed, Route, Service, creations_of
 from .planner import needed_creations, service_of_split
 from .related import SHARE_OF_MIRROR, Related, Role
 from .request import TrafficRequest
 
-#: Prefixes of the annotations of a Service that configure the proxy of a Gateway.
+#: Prefixes of annotations that configure the proxy of a Gateway.
 PROXY_ANNOTATIONS = ("projectcontour.io/", "traefik.ingress.kubernetes.io/", "konghq.com/",
                      "haproxy.org/", "nginx.org/", "cloud.google.com/backend-config")
 
@@ -34,79 +33,80 @@ class Split(t.NamedTuple):
     route: Route
     #: The original Service.
     service: Service
-    #: The names of the Services of the split; () without a route.
+    #: The names of the created Services.
     names: tuple[str, ...]
     related: Related
 
     @property
     def rules(self) -> list[tuple[int, Json]]:
-        """The rules that name the original Service, as pairs: (position from 1, rule)."""
+        """The rules of the original Service, with positions from 1."""
         return [(position, rule) for position, rule in enumerate(self.route.rules, 1)
                 if self.service.name in rules.services_of([rule], self.route.namespace)]
 
 
 TLS_POLICY = "BackendTLSPolicy"
-#: The placeholders of a row for each warning, such as {"position": 2}.
+#: The placeholders for each warning, such as {"position": 2}.
 Values: t.TypeAlias = "t.Iterable[t.Mapping[str, t.Any]]"
 
 
 class Row(t.NamedTuple):
-    """One kind of warning, as a row of the table in the documentation."""
+    """A row of the table."""
 
-    #: The description in the table.
     case: str
-    #: A template of the warning, with placeholders such as {position}.
+    #: A template.
     sentence: str
     find: t.Callable[[Split], Values]
 
 
 def warnings(request: TrafficRequest, observed: Observed, related: Related) -> list[str]:
-    """Return the warnings about a split that is about to begin, or [] before a restoration."""
+    """Return the warnings before a split; [] before a restoration."""
     if observed.versions is None:
         return []
     service = observed.service or service_of_split(request, observed, observed.versions)
     names = () if observed.service else tuple(
-        creation.name for creation in pair_of(observed.route, service, observed.versions))
+        creation.name for creation in creations_of(observed.route, service, observed.versions))
     split = Split(request, observed.route, service, names, related)
-    common = {"service": service.name, "route": f"{observed.route.kind} {observed.route.name}"}
-    return [display_text(row.sentence.format(**{**common, **values}))
+    common_values = {"service": service.name,
+                     "route": f"{observed.route.kind} {observed.route.name}"}
+    return [display_text(row.sentence.format(**{**common_values, **values}))
             for row in (SERVICE_ROWS if observed.service else ROUTE_ROWS)
             for values in row.find(split)]
 
 
 def added_services(request: TrafficRequest, observed: Observed) -> tuple[str, ...]:
-    """Return the names of the Services that the task adds to the rules of the route."""
+    """Return the names of the Services that the task adds to the rules."""
     if observed.versions is None:
         return ()
     service = service_of_split(request, observed, observed.versions)
-    creations = pair_of(observed.route, service, observed.versions)
+    creations = creations_of(observed.route, service, observed.versions)
     return tuple(creation.name
                  for creation in needed_creations(request, observed.route, creations)
                  if creation.name not in observed.route.targets)
 
 
 def refuse_missing_policies(request: TrafficRequest, observed: Observed, related: Related) -> None:
-    """Raise RolloutError if a BackendTLSPolicy names the original, but not the added Services."""
+    """Raise RolloutError if a BackendTLSPolicy does not name each added Service."""
     names, namespace = added_services(request, observed), observed.route.namespace
     if not names or observed.versions is None:
         return
     service = service_of_split(request, observed, observed.versions).name
     policies, *policies_of_added = (
-        [item for resource, item in related.naming(name, namespace, Role.POLICY)
+        [item for resource, item in related.items_naming(name, namespace, Role.POLICY)
          if resource.kind == TLS_POLICY] for name in (service, *names))
-    missing = [name for name, items in zip(names, policies_of_added, strict=True) if not items]
-    if not (policies and missing):
+    missing_names = [name for name, items in zip(names, policies_of_added, strict=True)
+                     if not items]
+    if not (policies and missing_names):
         return
-    policy = text(mapping(policies[0], "metadata"), "name")
+    policy_name = text(mapping(policies[0], "metadata"), "name")
     reference = next(target for target in objects(mapping(policies[0], "spec"), "targetRefs")
                      if text(target, "name") == service)
     operations = [{"op": "add", "path": "/spec/targetRefs/-", "value": {**reference, "name": name}}
-                  for name in missing]
+                  for name in missing_names]
     raise RolloutError(
-        f"the BackendTLSPolicy {policy} applies to {service}, but not to "
-        f"{' and '.join(missing)}", where=observed.route.where,
+        f"the BackendTLSPolicy {policy_name} applies to {service}, but not to "
+        f"{' and '.join(missing_names)}", where=observed.route.where,
         why="a Gateway would send plain text to pods that expect TLS",
-        next_command=(f"{request.kubectl} patch backendtlspolicies {policy} --type=json "
+        next_command=(f"{request.kubectl} patch backendtlspolicies {policy_name} --type=json "
                       f"-p '{canonical(operations)}'", "run the same task again"))
 
 
@@ -117,29 +117,28 @@ def _mirrors(split: Split) -> Values:
 
 
 def _other_routes(split: Split) -> Values:
-    for values in _naming(split, Role.ROUTE):
+    for values in _related_values(split, Role.ROUTE):
         if (values["kind"], values["name"]) != (split.route.kind, split.route.name):
             yield values
 
 
 def _meshes(split: Split) -> Values:
-    return _naming(split, Role.MESH)
+    return _related_values(split, Role.MESH)
 
 
 def _policies(split: Split) -> Values:
     namespace = split.route.namespace
-    kinds = ({resource.kind for resource, _item in split.related.naming(
+    kinds = ({resource.kind for resource, _item in split.related.items_naming(
         name, namespace, Role.POLICY)} for name in split.names)
-    # Each Service of the split has its own policy of these kinds.
+    # Each Service of the split has a policy of these kinds.
     common_kinds = set.intersection(*kinds)
-    return [values for values in _naming(split, Role.POLICY)
+    return [values for values in _related_values(split, Role.POLICY)
             if values["kind"] not in {TLS_POLICY, *common_kinds}]
 
 
-def _naming(split: Split, role: Role) -> t.Iterator[dict[str, str]]:
-    """Yield the kind and the name of each object of a role that names the original Service."""
-    naming = split.related.naming(split.service.name, split.route.namespace, role)
-    for resource, item in naming:
+def _related_values(split: Split, role: Role) -> t.Iterator[dict[str, str]]:
+    items = split.related.items_naming(split.service.name, split.route.namespace, role)
+    for resource, item in items:
         yield {"kind": resource.kind, "name": text(mapping(item, "metadata"), "name")}
 
 

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Filters of the roles and playbooks. They wrap functions of module_utils/release and plugin_utils.
+"""Filters of the roles and playbooks, which wrap functions of module_utils and plugin_utils.
 
-Each filter is documented in the YAML file of the same name.
+The YAML file with the name of a filter documents it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def region_batches(groups: t.Mapping[str, list[str]], regions: t.Any,
 
 def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: list[str],
                max_failed: t.Any = 0) -> str:
-    """Wrap batches.gate(). max_failed: a percentage, as a number or as a text such as "10%"."""
+    """Wrap batches.gate(). max_failed: a number, or a text such as "10%"."""
     try:
         percentage = float(str(max_failed).strip().removesuffix("%") or 0)
     except ValueError:
@@ -90,8 +90,8 @@ def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: l
 def host_page(path: str, host: str, other: t.Any = None, is_alone: bool = True) -> str:
     """Wrap pages.host_page().
 
-    other: the path of the report in the variables of another host, or None. If it differs from
-    path, each host already has a path of its own.
+    other: the path of the report of another host, or None. A different path shows that each host
+    has a path of its own.
     """
     return pages.host_page(path, host, other is not None and entries(other)[:1] != [path], is_alone)
 
@@ -106,7 +106,6 @@ class FilterModule:
     """The filters of this file."""
 
     def filters(self) -> dict[str, t.Callable]:
-        """Return the filters by their names."""
         return {function.__name__: function for function in
                 (entries, next_turn, turn_options, analysis_options, approval_answer, failed_task,
                  release_artifacts, region_batches, batch_gate, host_page, report_overview)}

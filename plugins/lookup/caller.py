@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Return the user who runs Ansible, and the control node. caller.yml documents the lookup."""
+"""Return the user who runs Ansible, and the control node."""
 
 from __future__ import annotations
 

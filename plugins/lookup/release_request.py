@@ -42,7 +42,7 @@ Json = dict[str, t.Any]
 ROLES = pathlib.Path(__file__).parents[2] / "roles"
 HOOKS = ("before", "verify", "after", "failure")
 CLUSTER_VARIABLES = ("kubeconfig", "context")
-#: The options of traffic_split that have another name as variables of the role (without ROLE_).
+#: Options of traffic_split with another name in the role.
 TRAFFIC_VARIABLES = {"match": "traffic_match", "weight": "stages"}
 
 
@@ -50,10 +50,8 @@ class LookupModule(LookupBase):
     """The lookup of the requests of roles."""
 
     def run(self, terms: list[str], variables: t.Any = None, **options: t.Any) -> list[Json]:
-        """Return the request of each role."""
         extra = load_extra_vars(self._loader)
-        # Keep the content of the task files out of Ansible's cache: an include would not evaluate
-        # templates in content from the cache.
+        # An include would not evaluate templates in content from the cache.
         load = functools.partial(self._loader.load_from_file, cache="none")
         return [Variables(role, variables, self._templar.template, extra).request(load)
                 for role in terms]
@@ -77,10 +75,7 @@ class Variables:
                       else "playbook")
 
     def value(self, *names: str, default: t.Any = "") -> t.Any:
-        """Return the first of these variables that is not empty, or the default.
-
-        An invalid template is recorded as an error.
-        """
+        """Return the first variable that is not empty. Record invalid templates."""
         for name in names:
             if name in self.variables:
                 try:
@@ -93,7 +88,7 @@ class Variables:
         return default
 
     def role_variable(self, option: str, default: t.Any = "") -> t.Any:
-        """Return the value of the variable ROLE_OPTION, such as image_bump_image."""
+        """Return the value of ROLE_OPTION, such as image_bump_image."""
         return self.value(f"{self.role}_{option}", default=default)
 
     def request(self, load: t.Callable[[str], t.Any]) -> Json:
@@ -131,22 +126,20 @@ class Variables:
                 "errors": list(map(self._with_user_names, dict.fromkeys(self.errors)))}
 
     def _repeatable_options(self, values: Json) -> Json:
-        """Return {"user_options": ..., "cluster": ...}, two fields of release/request.Request.
+        """Return the fields user_options and cluster of release/request.Request.
 
-        user_options is {} if the user's command has other variables or an inventory, or if the
-        suggested command would reveal the credentials of an analysis. In cluster, a kubeconfig that
-        is not a path becomes None.
+        A repeated command must not reveal the credentials of an analysis or a kubeconfig.
         """
         extra_names, options = set(self.extra), documented_options(self.role)
-        typed_names = {short for name in options
-                       for short in short_names(_option_of(name, self.role))}
+        all_short_names = {short_name for name in options
+                           for short_name in short_names(_option_of(name, self.role))}
         cluster = {name: self.extra[name] for name in CLUSTER_VARIABLES if name in self.extra}
         kubeconfig = cluster.get("kubeconfig")
         if kubeconfig and not (isinstance(kubeconfig, str) and is_path(kubeconfig)):
             cluster["kubeconfig"] = None
         inventory = list(context.CLIARGS.get("inventory") or ())
         is_repeatable = (self.layer == "playbook"
-                         and extra_names <= {*typed_names, *cluster, *options}
+                         and extra_names <= {*all_short_names, *cluster, *options}
                          and inventory in ([], list(C.DEFAULT_HOST_LIST))
                          and not self.role_variable("analysis"))
         values = {_option_of(name, self.role): self.role_variable(_option_of(name, self.role))
@@ -156,18 +149,14 @@ class Variables:
         return {"user_options": values if is_repeatable else {}, "cluster": cluster}
 
     def _errors_of_removed_variables(self) -> t.Iterator[str]:
-        """Yield an error for each variable of an earlier version, with the replacement.
-
-        A short name counts only as an extra variable (-e): another variable of the user may have
-        the same name.
-        """
         for option, replacement in REMOVED_FROM_ROLES.items():
             name = f"{self.role}_{option}"
+            # Another variable of the user may have the short name.
             if name in self.variables or (self.has_short_names and option in self.extra):
                 yield f"{name} was removed: {replacement}"
 
     def _with_user_names(self, error: str) -> str:
-        """Replace the names of the role's variables by the short names that the user typed."""
+        """Replace the names of variables by their short names."""
         if self.layer != "role":
             for name in sorted(specs(self.role), key=len, reverse=True):
                 error = error.replace(name,
@@ -176,26 +165,24 @@ class Variables:
 
     @property
     def _is_only_host(self) -> bool:
-        """Return whether localhost is the only host of the play."""
         hosts = self.variables.get("ansible_play_hosts_all") or []
         return self.variables.get("inventory_hostname") in (None, "localhost") and len(hosts) < 2
 
     def options(self) -> Json:
-        """Return the options of the module rolling_update; record invalid values as errors."""
+        """Return the options of the module rolling_update; record invalid values."""
         values = {name: value for name, spec in specs(self.role).items()
                   if not is_empty(value := self.value(
                       *self._names(name), default=spec.get("default")))}
         self.errors += ArgumentSpecValidator(specs(self.role)).validate(values).error_messages
-        images = f"{self.role}_images"
-        if images in values:
-            values[images] = self._read(images, values[images])
+        images_variable = f"{self.role}_images"
+        if images_variable in values:
+            values[images_variable] = self._read(images_variable, values[images_variable])
         return {_option_of(name, self.role): value for name, value in values.items()}
 
     def _dictionary(self, name: str) -> Json:
         return self._read(name, self.value(name, default={}))
 
     def _read(self, name: str, value: t.Any) -> Json:
-        """Return a dictionary, or the one in a text from a survey."""
         try:
             return check_type_dict(value)
         except TypeError as error:
@@ -206,15 +193,14 @@ class Variables:
         """Return the full name and the short names of a variable, by precedence."""
         option = _option_of(name, self.role)
         # The playbook rollback sets rollback_image itself.
-        short = (short_names(option) if self.has_short_names
-                 and not (self.role == "rollback" and option in IMAGES) else [])
-        return [name, *short] if name in self.extra else [*short, name]
+        short_variables = (short_names(option) if self.has_short_names
+                           and not (self.role == "rollback" and option in IMAGES) else [])
+        return [name, *short_variables] if name in self.extra else [*short_variables, name]
 
     def _entries(self, option: str, comma: bool = False) -> list[str]:
         return entries.entries(self.role_variable(option), comma)
 
     def _stages(self) -> list[t.Any]:
-        """Return the stages: texts, or dictionaries with the keys pods and traffic."""
         value = self.role_variable("stages")
         parts = value if isinstance(value, list | tuple) else [value]
         return [stage for part in parts
@@ -236,7 +222,6 @@ class Variables:
             yield f"{self.role}_{TRAFFIC_VARIABLES.get(option, option)}: {error}"
 
     def _yaml(self, option: str) -> t.Any:
-        """Return the value of an option, parsed as YAML if it is a text; record an error."""
         value = self.role_variable(option)
         try:
             return yaml.safe_load(value) if isinstance(value, str) and value else value or []
@@ -244,27 +229,24 @@ class Variables:
             self.errors.append(f"{self.role}_{option} is not YAML: {error}")
             return value
 
-    def _file(self, typed: str, load: t.Callable[[str], t.Any]) -> Json:
-        """Find a task file in the playbook's folder, its subfolder tasks, or the working directory.
-
-        Return {"typed": ..., "path": ...}. If there is no such file, record an error.
-        """
+    def _file(self, typed_path: str, load: t.Callable[[str], t.Any]) -> Json:
         folder = str(self.variables.get("playbook_dir") or ".")
-        paths = [os.path.join(folder, typed), os.path.join(folder, "tasks", typed), typed]
+        paths = [os.path.join(folder, typed_path), os.path.join(folder, "tasks", typed_path),
+                 typed_path]
         path = next((os.path.realpath(file) for file in paths if os.path.isfile(file)), "")
         try:
             is_list = bool(path) and isinstance(load(path), list)
         except AnsibleError:
             is_list = False
         if not is_list:
-            self.errors.append(f"{typed} is not a file with a list of tasks. A relative path "
+            self.errors.append(f"{typed_path} is not a file with a list of tasks. A relative path "
                                "is searched in the playbook's folder, in its subfolder tasks, and "
                                "in the working directory")
-        return {"typed": typed, "path": path}
+        return {"typed": typed_path, "path": path}
 
 
 def specs(role: str) -> dict[str, Json]:
-    """Return the argument specs of the variables for options of the module rolling_update."""
+    """Return the argument specs of the variables for options of rolling_update."""
     return {name: spec for name, spec in documented_options(role).items()
             if _option_of(name, role) in ARGUMENT_SPEC}
 
@@ -274,15 +256,15 @@ def documented_options(role: str) -> dict[str, Json]:
     """Return the argument specs of all variables of the role."""
     try:
         path = ROLES / role / "meta" / "argument_specs.yml"
-        documented = yaml_load(path.read_text(encoding="utf-8"))
+        documentation = yaml_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise AnsibleError(f"{role} is not a role of this collection: {error}") from error
-    options: dict[str, Json] = documented["argument_specs"]["main"]["options"]
+    options: dict[str, Json] = documentation["argument_specs"]["main"]["options"]
     return options
 
 
 def short_names(option: str) -> list[str]:
-    """Return the variables of the playbooks for an option of the module, by precedence."""
+    """Return the short names of an option of the module, by precedence."""
     return [*filter(None, [PLAYBOOK_NAMES.get(option)]), option]
 
 

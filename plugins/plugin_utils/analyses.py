@@ -20,8 +20,8 @@ Json = dict[str, t.Any]
 def validate(analyses: list[Json]) -> list[str]:
     """Return one sentence for each analysis with invalid options.
 
-    A missing option is no error, because module_defaults may contain it. No file is read, because a
-    file may exist only on the machine that runs the module.
+    A missing option may be in module_defaults. A missing file may be on the machine that runs the
+    module.
     """
     errors = [_error_message(plain(analysis)) for analysis in analyses]
     return [f"analysis {number}: {error}" for number, error in enumerate(errors, 1) if error]
@@ -47,6 +47,6 @@ def _error_message(options: Json) -> str:
             prometheus.check_address(params)
     except RolloutError as error:
         message = ": ".join(filter(None, [error.what, error.why]))
-    except ImportError:  # the machine that runs the module may have the missing package
+    except ImportError:  # the module may run on another machine
         return ""
     return secrets.mask(message, connection.secrets(params) | prometheus.secrets(params))

@@ -15,24 +15,24 @@ from ansible.errors import AnsibleFilterError
 def entries(value: t.Any, comma: bool = False, inside: bool = False) -> list[str]:
     """Return the entries of a list, or of a text with one entry per line.
 
-    comma: commas also separate entries. inside: raise AnsibleFilterError for an entry that is an
-    absolute path, contains "..", or begins with "~".
+    inside: raise AnsibleFilterError for an entry that is absolute, contains "..", or begins with
+    "~".
     """
     text = "\n".join(map(str, value)) if isinstance(value, list | tuple) else str(value or "")
     lines = (text.replace(",", "\n") if comma else text).split("\n")
-    stripped = [line.strip() for line in lines if line.strip()]
-    for path in map(pathlib.PurePath, stripped if inside else ()):
+    stripped_lines = [line.strip() for line in lines if line.strip()]
+    for path in map(pathlib.PurePath, stripped_lines if inside else ()):
         if path.is_absolute() or ".." in path.parts or path.parts[0].startswith("~"):
             raise AnsibleFilterError(
                 f"{path} is not a path inside the project: it must be relative, without .. and "
                 "without ~. Nothing has been changed.")
-    return stripped
+    return stripped_lines
 
 
 def plain(value: t.Any) -> t.Any:
     """Return a copy of a value, with plain dicts and lists.
 
-    Ansible's own dicts and lists evaluate templates whenever an element is read.
+    Ansible's own dicts and lists evaluate templates at each access.
     """
     if isinstance(value, t.Mapping):
         return {str(key): plain(element) for key, element in value.items()}

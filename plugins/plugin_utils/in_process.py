@@ -2,12 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run the code of a module without starting another Python interpreter.
+"""Run the code of a module without starting another Python interpreter, which takes long.
 
-The start of a module takes most of the time of a short task. A task that only reads therefore runs
-in the worker process of Ansible. A task that writes runs in a forked process, which ends when
-Ansible ends, and can be killed separately. Ansible imports this file before it forks its workers,
-so that the packages are imported once for all hosts.
+A task that only reads runs in the worker process of Ansible. A task that writes runs in a forked
+process, which can be killed separately.
 """
 
 from __future__ import annotations
@@ -28,15 +26,15 @@ from ansible.utils.display import Display
 from ..module_utils import task
 from ..module_utils.model.fields import Json
 
-with contextlib.suppress(Exception):  # a missing or broken package is an error of the task
+# Ansible forks its workers after this import. A broken package is an error of the task.
+with contextlib.suppress(Exception):
     importlib.import_module("kubernetes.config")
 
 
 def parameters(function: str, args: t.Any, folder: str) -> Json | None:
     """Return the validated parameters of a module, or None if the module must report an error.
 
-    function: the name of the function of task.py that the module runs. folder: the folder of the
-    playbook, where relative paths begin.
+    function: in task.py. folder: for relative paths.
     """
     try:
         with _in_folder(folder):
@@ -51,19 +49,14 @@ def parameters(function: str, args: t.Any, folder: str) -> Json | None:
 
 
 def _validator(function: str) -> ArgumentSpecValidator:
-    exclusive = task.INFO_EXCLUSIVE if function == "info" else None
-    return ArgumentSpecValidator(task.OPTIONS[function], mutually_exclusive=exclusive)
+    exclusive_options = task.INFO_EXCLUSIVE if function == "info" else None
+    return ArgumentSpecValidator(task.OPTIONS[function], mutually_exclusive=exclusive_options)
 
 
 def read(function: str, params: Json, folder: str, environment: dict[str, str],
          **flags: bool) -> Json | None:
-    """Run a function of task.py that writes nothing, and return its result.
-
-    Return None if the module must report an unexpected exception. flags: keyword arguments of the
-    function, such as check_mode.
-    """
+    """Run a function of task.py that writes nothing; return its result, or None after an error."""
     try:
-        # The function runs in the working directory and the environment of a module.
         with _in_folder(folder), _with_environment(environment):
             return _result(function, params, flags)
     except Exception as error:  # the module then reports the error
@@ -74,8 +67,8 @@ def read(function: str, params: Json, folder: str, environment: dict[str, str],
 class Process:
     """A forked process that runs a function of task.py, which may change the cluster.
 
-    Create the process before the first request, because a request starts threads: a lock that
-    another thread holds during the fork (for example in OpenSSL) stays locked forever in the fork.
+    Create it before the first request, which starts threads: a lock that another thread holds
+    during a fork stays locked in the fork.
     """
 
     def __init__(self, function: str, params: Json, folder: str, environment: dict[str, str],
@@ -85,7 +78,7 @@ class Process:
         if self._pid:
             os.close(write_end)
             return
-        try:  # exit by os._exit() in any case, so that the child never returns to the worker's code
+        try:  # os._exit() keeps the child from the worker's code
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
             null = os.open(os.devnull, os.O_RDWR)
@@ -105,7 +98,7 @@ class Process:
     def result(self) -> Json:
         """Wait for the end of the process, and return its result.
 
-        If the wait is interrupted, the pipe closes, and the process ends at its next output.
+        After an interrupted wait, the process ends at its next output.
         """
         with open(self._output, encoding="utf-8") as output:
             text = output.read()
@@ -157,10 +150,7 @@ def _result_or_error(function: str, params: Json, flags: dict[str, bool]) -> Jso
 
 @contextlib.contextmanager
 def _silence() -> t.Iterator[None]:
-    """Discard the output of libraries and their logs, which may contain secrets.
-
-    Ansible's handler would write the logs to Ansible's log file.
-    """
+    """Discard the output and the logs of libraries, which may contain secrets."""
     handlers = logging.getLogger().handlers
     previous_handlers = handlers[:]
     handlers[:] = [logging.NullHandler()]
@@ -173,7 +163,7 @@ def _silence() -> t.Iterator[None]:
 
 @contextlib.contextmanager
 def _in_folder(path: str) -> t.Iterator[None]:
-    """Change the working directory for a block of code. (contextlib.chdir needs Python 3.11.)"""
+    """Replace contextlib.chdir, which needs Python 3.11."""
     previous_folder = os.getcwd()
     os.chdir(path)
     try:

@@ -4,7 +4,7 @@
 
 """Define the base class of the action plugins, which prepares the arguments of a task.
 
-Arguments may contain secrets, so if possible, the module gets them through a pipe, not in a file.
+Arguments may contain secrets, so the module gets them through a pipe if possible, not in a file.
 """
 
 from __future__ import annotations
@@ -26,25 +26,23 @@ from . import in_process
 
 
 class ModuleAction(ActionBase):
-    """Base class of the action plugins. A plugin runs a module, or its code in Ansible's process.
-    """
+    """Base class of plugins that run a module, or its code in Ansible's process."""
 
     _supports_async = True
     _supports_check_mode = True
     _supports_diff = True
 
     def prepare(self, tmp: t.Any, task_vars: dict[str, t.Any] | None) -> None:
-        """Complete and check the arguments of the task. Each action plugin first calls this."""
+        """Complete and check the arguments of the task."""
         super().run(tmp, task_vars)
-        # The roles pass all options as one template, in the argument _arguments. If the `args` of
-        # their tasks were a template, Ansible would warn that facts can inject options. They cannot
-        # here: the template returns only options that the role documents in argument_specs.yml.
+        # The roles pass all options as one template. Ansible would warn that facts can inject
+        # options if `args` were a template, but this template returns only documented options.
         if isinstance(self._task.args.get("_arguments"), dict):
             self._task.args |= self._task.args.pop("_arguments")
         try:
             headers = check_type_dict(self._task.args.get("proxy_headers") or {})
         except TypeError:
-            # Fail before the module runs: its result would show the value in `invocation`.
+            # The result of the module would show the value in `invocation`.
             raise AnsibleActionFail("proxy_headers is not a mapping") from None
         self._task.args |= {"proxy_headers": headers} if headers else {}
         self._reject_jinja_file(self._task.args.get("template"))
@@ -55,40 +53,36 @@ class ModuleAction(ActionBase):
         if (self._connection.transport == "local" and isinstance(kubeconfig, str)
                 and secrets.is_path(kubeconfig)):
             self._task.args["kubeconfig"] = self._kubeconfig(kubeconfig.split(os.pathsep))
-        # Variables of the module's environment.
         self.environment: dict[str, str] = {}
         if task_vars and "awx_job_id" in task_vars:
-            template = self._templar.template(task_vars.get("awx_job_template_name") or "")
-            self.environment[task.JOB_TEMPLATE] = str(template)
+            job_template = self._templar.template(task_vars.get("awx_job_template_name") or "")
+            self.environment[task.JOB_TEMPLATE] = str(job_template)
         if self._is_local_or_ssh() and not self._connection.become:
-            # Without pipelining, Ansible writes the options to a file, including secrets.
+            # Without pipelining, Ansible writes secrets to a file.
             self._connection.set_option("pipelining", True)
 
     def parameters(self, function: str, task_vars: dict[str, t.Any] | None) -> Json | None:
-        """Return the validated options if the function can run in this process, otherwise None.
+        """Return the validated options if the function of task.py can run in this process, or None.
 
-        function: the name of the function of task.py that the module runs. It can run here only if
-        the module would run as the same user, on the same machine, and with the same Python and
-        environment.
+        It can run here if the module would use the same user, machine, Python and environment.
         """
         host_vars = task_vars or {}
         if delegate := self._task.delegate_to:
             host_vars = host_vars.get("ansible_delegated_vars", {}).get(delegate, {})
         connection = self._connection
         interpreter = self._templar.template(host_vars.get("ansible_python_interpreter"))
-        # connection.become is also set by the variable ansible_become.
+        # The variable ansible_become also sets connection.become.
         if (connection.transport != "local" or connection.become or self._task.async_val
                 or any(self._task.environment or ()) or interpreter != sys.executable):
             return None
         return in_process.parameters(function, self._task.args, self._loader.get_basedir())
 
     def read(self, function: str, params: Json | None, **flags: bool) -> Json | None:
-        """Run the function in this process; return its result, or None if the module must run."""
+        """Run the function in this process; return None if the module must run."""
         folder = self._loader.get_basedir()
         return params and in_process.read(function, params, folder, self.environment, **flags)
 
     def run_module(self, task_vars: dict[str, t.Any] | None) -> dict[str, t.Any]:
-        """Run the module, with self.environment added to its environment."""
         if self.environment:
             self._task.environment.append(self.environment)
         try:
@@ -101,7 +95,7 @@ class ModuleAction(ActionBase):
 
     @staticmethod
     def _reject_jinja_file(template: t.Any) -> None:
-        """Reject the path of a Jinja file, which kubernetes.core.k8s accepts as `template`."""
+        """Refuse the path of a Jinja file, which kubernetes.core.k8s accepts as `template`."""
         try:
             parts = check_type_dict(template or {})
         except TypeError:
@@ -113,11 +107,7 @@ class ModuleAction(ActionBase):
                 "definition: \"{{ lookup('ansible.builtin.template', 'foo.yml.j2') }}\"")
 
     def _manifest(self, src: str) -> Json:
-        """Return {"src": path}, or {"definition": content} for an encrypted manifest.
-
-        The folders files/ of the role and of the playbook are searched, too. A URL, or the path of
-        a missing file, is returned unchanged for the module.
-        """
+        """Return {"src": path}, or {"definition": content} for an encrypted manifest."""
         with contextlib.suppress(AnsibleError):
             src = self._find_needle("files", src)
         if not self._is_vault(src):
@@ -132,10 +122,6 @@ class ModuleAction(ActionBase):
         return False
 
     def _kubeconfig(self, paths: list[str]) -> str:
-        """Return the paths of the kubeconfig files, or the content of an encrypted file.
-
-        Paths are searched and returned as by _manifest().
-        """
         for number, path in enumerate(paths):
             with contextlib.suppress(AnsibleError):
                 paths[number] = self._find_needle("files", path)
@@ -143,7 +129,7 @@ class ModuleAction(ActionBase):
             if len(paths) > 1:
                 raise AnsibleActionFail(
                     f"kubeconfig {path} is encrypted: it cannot be combined with other files")
-            # Decrypt in memory, because get_real_file() would write a file.
+            # get_real_file() would write the decrypted file.
             return self._loader._get_file_contents(path)[0].decode()
         return os.pathsep.join(paths)
 

@@ -13,9 +13,8 @@ import pathlib
 def host_page(path: str, host: str, is_named_by_host: bool = False, is_alone: bool = True) -> str:
     """Return the path of the page for one cluster, next to the page for all clusters.
 
-    path: the path of the page for all clusters, or "". is_named_by_host: whether `path` already
-    contains the name of the host. is_alone: whether the play has no other host. Two hosts never
-    share a page.
+    is_named_by_host: whether `path` already contains the name of the host. is_alone: whether the
+    play has no other host.
 
     >>> host_page("out/europe.html", "eu"), host_page("", "eu")
     ('out/europe-eu.html', '')
@@ -33,10 +32,9 @@ def host_page(path: str, host: str, is_named_by_host: bool = False, is_alone: bo
 
 def overview(hosts: list[str], data: list[dict], path: str, host_path: str,
              regions: dict) -> dict[str, dict]:
-    """Return {path: data of the page for all clusters}, or {} if there is no such page.
+    """Return {path: data of the page for all clusters}, or {} without this page.
 
-    data: of each of `hosts`; {} if its run has not ended. path: the path of the page for all
-    clusters. host_path: the path of the page for this host. regions: the hosts by region.
+    data: of each of `hosts`; {} if its run has not ended. regions: the hosts by region.
     """
     if len(hosts) < 2 or not path or host_path == path:
         return {}

@@ -4,13 +4,11 @@
 
 """Print the progress lines of a running module, on this machine or over a connection.
 
-The module writes the lines to a file. The last line, the end marker, is the name of the file. The
-list of processes shows this name, so another user may create the file. It is therefore read only if
-it is a regular file with one hard link, and its owner is this user or become_user.
+The module writes the lines to a file. The last line, the end marker, is the name of the file. Other
+users see this name in the list of processes, so the file must be a regular file with one hard link
+and a known owner.
 
-Background threads read the file and watch Ansible. They catch all exceptions: for an uncaught
-exception, Ansible would print a warning in the middle of the output. Lines are printed with
-Display, because a worker process has no terminal.
+Background threads catch all exceptions, because Ansible prints a warning for an uncaught exception.
 """
 
 from __future__ import annotations
@@ -33,31 +31,26 @@ from ansible.utils.display import Display
 
 MAX_LINE_LENGTH = 500
 MAX_READ_BYTES = 2**20
-#: Seconds between two checks of whether Ansible is still running.
+#: In seconds.
 CHECK_PERIOD = 0.5
-#: Maximum seconds to wait for the last lines after the end of the module.
+#: In seconds, after the end of the module.
 LAST_LINES_TIMEOUT = 10.0
 
 
 class LocalFile:
-    """A progress file on this machine.
-
-    The new mtime after each read shows the module that Ansible is still running.
-    """
+    """A progress file on this machine. Each read touches it as a keep-alive."""
 
     #: Seconds between two reads.
     pause = 0.1
 
     def __init__(self, path: str, become_user: str = "") -> None:
         self._path = path
-        self._owners = {os.geteuid()}
+        self._owner_uids = {os.geteuid()}
         with contextlib.suppress(KeyError):
-            self._owners |= {pwd.getpwnam(become_user).pw_uid} if become_user else set()
+            self._owner_uids |= {pwd.getpwnam(become_user).pw_uid} if become_user else set()
 
     def read(self, offset: int, is_last: bool) -> bytes:
-        """Return the content from an offset on.
-
-        The file is deleted after the read of its end marker, or if is_last is True.
+        """Return the content from an offset on. Delete the file if is_last or after its end marker.
         """
         try:
             descriptor = os.open(self._path,
@@ -67,7 +60,7 @@ class LocalFile:
         try:
             status = os.fstat(descriptor)
             if (not stat.S_ISREG(status.st_mode) or status.st_nlink > 1
-                    or status.st_uid not in self._owners):
+                    or status.st_uid not in self._owner_uids):
                 return b""
             content = os.pread(descriptor, MAX_READ_BYTES, offset)
             os.utime(descriptor)
@@ -80,46 +73,40 @@ class LocalFile:
 
 
 class RemoteFile:
-    """A progress file on another machine, read by commands that wait there for new lines."""
+    """A progress file on another machine."""
 
-    #: Seconds between two reads.
     pause = 0.3
-    #: A command checks at most max_polls times for new lines, every 0.2 s. Before the first line,
-    #: the first_reads first commands check at most max_first_polls times, since a module may end
-    #: without a line.
+    #: Checks by a command, every 0.2 s. The first commands check less often, because a module may
+    #: end without a line.
     max_polls, max_first_polls, first_reads = 10, 2, 20
 
     def __init__(self, action: ActionBase, path: str, become_user: str = "") -> None:
-        # Use a copy, without become, because the module uses the original connection meanwhile.
+        # The module uses the original connection meanwhile.
         self._action = copy.copy(action)
         self._action._connection = copy.copy(action._connection)
         self._action._connection.set_become_plugin(None)
         self._path, self._become_user = path, become_user
-        self._reads = 0
+        self._read_count = 0
 
     def read(self, offset: int, is_last: bool) -> bytes:
-        """Return the content from an offset on.
-
-        The file is deleted as in LocalFile.read(). Return b"" if there is no new line in time.
-        Raises AnsibleError if the connection fails.
-        """
-        self._reads += 1
-        is_first = not offset and self._reads <= self.first_reads
-        polls = 0 if is_last else self.max_first_polls if is_first else self.max_polls
+        """Return the content from an offset on, or b"" without a new line. Raises AnsibleError."""
+        self._read_count += 1
+        is_first = not offset and self._read_count <= self.first_reads
+        poll_count = 0 if is_last else self.max_first_polls if is_first else self.max_polls
         result = self._action._low_level_execute_command(
-            self._command(offset, polls, is_last), sudoable=False)
+            self._command(offset, poll_count, is_last), sudoable=False)
         return result["stdout"].replace("\r\n", "\n").encode(errors="replace")
 
-    def _command(self, offset: int, polls: int, is_last: bool) -> str:
+    def _command(self, offset: int, poll_count: int, is_last: bool) -> str:
         file, end_marker = shlex.quote(self._path), shlex.quote(os.path.basename(self._path))
         user = (f" $(id -u {shlex.quote(self._become_user)} 2>/dev/null)" if self._become_user
                 else "")
         return (
-            # is_ours checks the owner before a read: no other user can replace a file of this user.
+            # Check the owner first: no other user can replace a file of this user.
             f'f={file}; o=" $(id -u){user} "; is_ours() {{ [ -r "$f" ] || return 1; '
             'set -- $(ls -ldn "$f" 2>/dev/null); '
             'case $1:$2 in -*:1) case $o in *" $3 "*) return 0;; esac;; esac; return 1; }; '
-            f'i=0; while [ $i -lt {polls} ] && '
+            f'i=0; while [ $i -lt {poll_count} ] && '
             f'{{ ! is_ours || [ "$(wc -c < "$f")" -le {offset} ]; }}; '
             'do sleep 0.2 || sleep 1; i=$((i+1)); done; '
             f'is_ours || exit 0; touch -c "$f"; text=$(tail -c +{offset + 1} "$f"; echo .); '
@@ -139,10 +126,7 @@ class Printer:
         self._thread = _start_thread(self._run)
 
     def stop(self, has_lines: bool) -> None:
-        """Print the remaining lines after the end of the module.
-
-        has_lines: whether the module has certainly written lines.
-        """
+        """Print the remaining lines. has_lines: whether the module has certainly written lines."""
         self._module_ended.set()
         if has_lines or self._has_lines:
             self._thread.join(LAST_LINES_TIMEOUT)
@@ -154,7 +138,7 @@ class Printer:
             try:
                 content = self._source.read(offset, is_last)
             except Exception as error:
-                # Continue: without further reads, the module would assume that Ansible was killed.
+                # Without reads, the module would assume that Ansible was killed.
                 Display().vvv(f"progress lines cannot be read: {error!r}")
                 self._module_ended.wait(CHECK_PERIOD)
                 continue
@@ -165,7 +149,6 @@ class Printer:
                 is_last = self._print(lines.decode(errors="replace").split("\n")) or is_last
 
     def _print(self, lines: list[str]) -> bool:
-        """Print the lines before the end marker, and return whether there is an end marker."""
         for line in lines:
             if line == self._end_marker:
                 return True
@@ -180,15 +163,14 @@ class Printer:
 
 
 @contextlib.contextmanager
-def ends_with_ansible() -> t.Iterator[None]:
+def end_with_ansible() -> t.Iterator[None]:
     """Terminate this process group when Ansible has ended.
 
-    A worker process has its own session, so the worker and its module would survive if AWX kills
-    the process group of Ansible, or if a user closes the terminal.
+    A worker has its own session, so it would survive a kill of Ansible's process group.
     """
     parent = multiprocessing.parent_process()
     if isinstance(multiprocessing.current_process(), multiprocessing.context.ForkServerProcess):
-        # The parent is a fork server and not Ansible; no release of Ansible uses fork servers.
+        # A fork server is not Ansible. (No release of Ansible uses one.)
         parent = None
     task_ended = threading.Event()
 
@@ -207,9 +189,7 @@ def ends_with_ansible() -> t.Iterator[None]:
 def _start_thread(target: t.Callable[[], None]) -> threading.Thread:
     """Start a thread with the context variables of Display, and with blocked signals.
 
-    Python handles signals in the main thread only. A signal that the kernel delivers to this thread
-    would not end the main thread's wait for the module: on a busy machine, one Ctrl-C in five was
-    lost. Commands of this thread inherit the blocked signals, but end within two seconds.
+    Otherwise, the kernel delivered one Ctrl-C in five to this thread on a busy machine.
     """
     thread = threading.Thread(target=contextvars.copy_context().run, args=(target,), daemon=True)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
@@ -221,11 +201,10 @@ def _start_thread(target: t.Callable[[], None]) -> threading.Thread:
 
 
 def _print_to_stderr(line: str) -> None:
-    """Print a line to the standard error of Ansible.
+    """Print a line to the standard error of Ansible. Raises OSError.
 
-    With Display, the main process of Ansible writes the line. If standard error is a pipe whose
-    reader has ended (`2>&1 | head`), Ansible would hang, because the error would end the thread
-    that collects results. This process therefore writes to a pipe itself. Raises OSError.
+    Ansible's main process would hang on a pipe without a reader (`2>&1 | head`), so this process
+    writes to a pipe itself.
     """
     stderr = f"/proc/{os.getppid()}/fd/2"
     if not os.path.exists(stderr) or not stat.S_ISFIFO(os.stat(stderr).st_mode):

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Define the base class of the action plugins that print progress lines.
-
-Only an action plugin can print while a task runs.
-"""
+"""Define the base class of the action plugins that print progress lines while a task runs."""
 
 from __future__ import annotations
 
@@ -23,14 +20,14 @@ from ..module_utils.model.options import refuse_removed
 from . import in_process, progress
 from .module_action import ModuleAction
 
-#: The folder of the progress file if the module runs as another user or over ssh.
+#: If the module runs as another user or over ssh.
 SHARED_FOLDER = "/tmp"
-#: Stdout callbacks of Ansible that write output for programs.
+#: Stdout callbacks with output for programs.
 MACHINE_READABLE_CALLBACKS = ("json", "jsonl")
 
 
-#: The modules that change controllers, by the name of their function in task.py.
-MODULES = {"update": Module.ROLLING_UPDATE, "migrate": Module.MIGRATION}
+#: By the name of the function in task.py.
+MODULE_BY_FUNCTION = {"update": Module.ROLLING_UPDATE, "migrate": Module.MIGRATION}
 
 
 class ProgressAction(ModuleAction):
@@ -39,18 +36,17 @@ class ProgressAction(ModuleAction):
     prints_in_check_mode = False
 
     def update(self, task_vars: dict[str, t.Any] | None, function: str) -> dict[str, t.Any]:
-        """Change controllers, or show the changes in check mode, with a function of task.py."""
+        """Change controllers, or show the changes in check mode."""
         try:
-            refuse_removed(MODULES[function], self._task.args)
+            refuse_removed(MODULE_BY_FUNCTION[function], self._task.args)
         except RolloutError as error:
             return error.as_result() | {"failed": True}
-        # The roles request the numbers of pods over time, for their report.
         if self._task.args.pop("_return_sizes", False):
             self.environment["BATON_SIZES"] = "1"
         return self.change(task_vars, function)
 
     def change(self, task_vars: dict[str, t.Any] | None, function: str) -> dict[str, t.Any]:
-        """Run a function that changes the cluster, or show the changes in check mode."""
+        """Change the cluster, or show the changes in check mode."""
         params, diff = self.parameters(function, task_vars), self._task.diff
         if not self._task.check_mode:
             return self.execute(task_vars, function, params, diff=diff)
@@ -68,12 +64,12 @@ class ProgressAction(ModuleAction):
             self.environment["BATON_PROGRESS"] = path
         process = (in_process.Process(function, params, self._loader.get_basedir(),
                                       self.environment, **flags) if params else None)
-        with progress.ends_with_ansible(), self._printer(path, task_vars or {}) as result:
+        with progress.end_with_ansible(), self._printer(path, task_vars or {}) as result:
             result.update(process.result() if process else self.run_module(task_vars))
         return result
 
     def has_lines(self, result: dict[str, t.Any]) -> bool:
-        """Return whether the result shows that the module has written progress lines."""
+        """Return whether the module has written progress lines."""
         return bool(result.get("changed") or result.get("failed"))
 
     def _folder(self) -> str:
@@ -82,10 +78,7 @@ class ProgressAction(ModuleAction):
 
     @contextlib.contextmanager
     def _printer(self, path: str, task_vars: dict[str, t.Any]) -> t.Iterator[dict[str, t.Any]]:
-        """Print the lines of a file while the task runs.
-
-        Yield a dictionary, to which the caller adds the result of the task.
-        """
+        """Print the lines of a file while the task runs. Yield a dictionary for the result."""
         result: dict[str, t.Any] = {}
         if not path:
             yield result

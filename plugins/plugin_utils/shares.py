@@ -14,25 +14,26 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.plugin_utils.entries import plain
 
 Json = dict[str, t.Any]
-#: Valid values for all required options, so that each option of the user can be validated alone.
-VALID: Json = {"name": "any", "namespace": "any", "default_namespace": "any", "route": "any",
-               "weight": "1%"}
+#: Valid values for the required options, so that each option can be validated alone.
+VALID_OPTIONS: Json = {"name": "any", "namespace": "any", "default_namespace": "any",
+                       "route": "any", "weight": "1%"}
 
 
 def validate(traffic: Json, weights: t.Sequence[str]) -> t.Iterator[tuple[str, str]]:
     """Yield (option, error) for each invalid option of the module traffic_split.
 
-    traffic: the options, without weight. weights: the shares of the stages, such as "10%".
+    traffic: the options without weight. weights: the shares of the stages, such as "10%".
     """
     options = [*traffic.items(), *(("weight", weight) for weight in weights)]
-    # Without a route, the split needs a Service, and the only shares are 0% and 100%.
+    # Without a route, the only shares are 0% and 100%.
     without_route = {"route": None, "service": "any", "weight": "0%"}
-    valid = VALID if traffic.get("route") or not traffic.get("service") else VALID | without_route
+    valid_options = (VALID_OPTIONS if traffic.get("route") or not traffic.get("service")
+                     else VALID_OPTIONS | without_route)
     for option, value in options:
-        # A GRPCRoute has no query parameters, so match depends on the kind.
+        # A GRPCRoute has no query parameters to match.
         route_kind = ({"route_kind": traffic["route_kind"]}
                       if option == "match" and "route_kind" in traffic else {})
-        if error := _error_message(plain({**valid, **route_kind, option: value})):
+        if error := _error_message(plain({**valid_options, **route_kind, option: value})):
             yield option, error
 
 

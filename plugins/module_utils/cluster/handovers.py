@@ -41,7 +41,7 @@ class Handovers(Namespaced):
     """The handovers of pods in a namespace; see gateway.py."""
 
     def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
-        patches, versions = collections.deque(write.patches()), []
+        patches, versions = collections.deque(write.patches()), list[t.Optional[str]]()
         stop = threading.Event()
 
         def work() -> None:
@@ -63,21 +63,22 @@ class Handovers(Namespaced):
                 stop.set()
         for future in futures:
             future.result()
-        self._pods_version = versions[-1] if not patches and all(versions) else ""
-        return sum(map(bool, versions))
+        is_complete = not patches and None not in versions
+        self._pods_version = (is_complete and versions and versions[-1]) or ""
+        return len(versions) - versions.count(None)
 
-    def _reparent(self, patch: Patch) -> str:
-        """Change the owner of a pod; return its resourceVersion, or "" unless the patch surely
+    def _reparent(self, patch: Patch) -> str | None:
+        """Change the owner of a pod; return its resourceVersion, or None unless the patch surely
         succeeded.
         """
         try:
             return text(mapping(self._patch_pod(patch, is_write=True), "metadata"),
                         "resourceVersion")
         except OutcomeUnknown:
-            return ""  # the next list of the pods shows the owner
+            return None  # the next list of the pods shows the owner
         except Refused as refused:
             if refused.is_stale(patch):
-                return ""
+                return None
             raise self._denial(refused, patch) from refused
 
     def refuse_hand_over(self, controller: Controller) -> None:

@@ -9,17 +9,13 @@ from __future__ import annotations
 from ..model.fields import Json, mapping, text
 from ..model.template import repository
 from .request import Request
-from .rollback_scope import IN_PROGRESS
+from .rollback_scope import IN_PROGRESS_PHASES
 
 
 def names_to_abort(rollouts: list[Json], request: Request) -> list[str]:
     """Return the names of the controllers whose update in progress leads to other images.
 
-    An update that already leads to the requested images is an interrupted rollback, which the role
-    resumes.
-
-    If labels select the controllers, the requested image is meant only for containers that run an
-    image of the same repository, as in the module rolling_update.
+    An update to the requested images is an interrupted rollback, which the role resumes.
     """
     image, images, container = (request.options.get(option)
                                 for option in ("image", "images", "container"))
@@ -28,6 +24,7 @@ def names_to_abort(rollouts: list[Json], request: Request) -> list[str]:
     def is_selected(rollout: Json) -> bool:
         current_images = {**mapping(rollout, "controller", "images"),
                           **mapping(rollout, "successor", "images")}
+        # With labels, as in rolling_update, the image is for containers with its repository.
         return (not (is_selected_by_labels and image)
                 or repository(image) in map(repository, current_images.values()))
 
@@ -41,8 +38,9 @@ def names_to_abort(rollouts: list[Json], request: Request) -> list[str]:
         return all(successor_images.get(container_name) == expected_image
                    for container_name, expected_image in (expected_images or {}).items())
 
-    in_progress = [rollout for rollout in rollouts
-                   if text(rollout, "phase") in IN_PROGRESS and is_selected(rollout)]
-    return [text(rollout, "name") for rollout in in_progress
+    rollouts_in_progress = [rollout for rollout in rollouts
+                            if text(rollout, "phase") in IN_PROGRESS_PHASES
+                            and is_selected(rollout)]
+    return [text(rollout, "name") for rollout in rollouts_in_progress
             if not has_requested_images(text(rollout, "name"),
                                         mapping(rollout, "successor", "images"))]

@@ -13,7 +13,7 @@ import typing as t
 from ..model.fields import Json, objects
 from .aborts import names_to_abort
 from .ending import Ending
-from .history import UPDATING, Event, History
+from .history import UPDATE_PURPOSES, Event, History
 from .request import File, Request
 from .stage import Stage
 
@@ -29,7 +29,6 @@ class Release:
 
     @functools.cached_property
     def ending(self) -> Ending:
-        """Return the outcome and the messages that the run would have if it ended now."""
         return Ending(self.request, self.history)
 
     @property
@@ -38,10 +37,7 @@ class Release:
 
     def next_file(self, purpose: str, files: t.Sequence[File],
                   events: t.Sequence[Event]) -> File | None:
-        """Return the first file that has not run yet; None if all files have run.
-
-        purpose: the purpose of the turns that run these files. events: the turns that count.
-        """
+        """Return the first of the files that has not run yet, or None."""
         run_count = sum(event.turn.purpose == purpose and event.turn.do == "run"
                         for event in events)
         return files[run_count] if run_count < len(files) else None
@@ -56,7 +52,6 @@ class Release:
 
     @property
     def next_failure_file(self) -> File | None:
-        """Return the next file of the failure hook; None if all have run, or if one has failed."""
         has_failed = any(event.has_failed for event in self.history.with_purpose("failure"))
         return (None if has_failed
                 else self.next_file("failure", self.request.failure, self.history.events))
@@ -72,7 +67,6 @@ class Release:
 
     @property
     def is_paused_for_checks(self) -> bool:
-        """Return whether the update is paused at a stage, whose checks follow."""
         return self.is_paused and "pause_at" in self.history.updates[-1].turn.options
 
     @property
@@ -89,24 +83,21 @@ class Release:
 
     @property
     def next_stage(self) -> Stage | None:
-        """Return the stage of the next update; None if no stage remains, or after the end."""
         update_count = len(self.history.updates)
         return (self.request.pauses[update_count] if update_count < len(self.request.pauses)
                 and not self.has_ended else None)
 
     @property
     def is_finishing(self) -> bool:
-        """Return whether all stages have passed, and the update to the end needs no approval."""
+        """Return whether the update to the end follows without an approval."""
         return self.request.finishes and not self.has_ended and self.next_stage is None
 
     @property
     def split(self) -> SplitConditions:
-        """Return the conditions about the share of the requests for the new pods."""
         return SplitConditions(self)
 
     @property
     def approval(self) -> Event | None:
-        """Return the event of the wait for approval; None before the end of the wait."""
         return self.history.last("approval")
 
     @property
@@ -115,15 +106,13 @@ class Release:
 
     @property
     def needs_approval(self) -> bool:
-        """Return whether the update is paused until a person approves it."""
         return (self.request.approve_within is not None and not self.request.check_mode
                 and self.is_paused and self.approval is None)
 
     @property
     def names_to_roll_back(self) -> list[str]:
-        """Return the names of the controllers that a failed run must roll back now, or []."""
         event = self.history.failed
-        if (not event or event.turn.purpose not in UPDATING or not self.request.rolls_back
+        if (not event or event.turn.purpose not in UPDATE_PURPOSES or not self.request.rolls_back
                 or self.history.with_purpose("rollback")):
             return []
         return self.ending.rollback_scope.names_to_roll_back
@@ -132,8 +121,7 @@ class Release:
     def was_late_rollback_refused(self) -> bool:
         """Return whether the rollback after a missed deadline has failed for an unknown reason.
 
-        Another client may have approved the update just before the rollback, as the turn `look`
-        then shows.
+        Another client may have approved the update just before the rollback.
         """
         event, rollback = self.history.failed, self.history.last("rollback")
         return bool(event and event.turn.purpose == "approval" and rollback and rollback.has_failed
@@ -149,34 +137,30 @@ class Release:
 
     @property
     def needs_report_warning(self) -> bool:
-        """Return whether the report could not be written, and no warning was shown yet."""
         event = self.history.last("report")
         return bool(event and event.has_failed and not self.history.with_purpose("warning"))
 
     @property
     def has_passed_artifacts(self) -> bool:
-        """Return whether the artifacts are passed to the next job, or no workflow needs them."""
         return not self.request.has_artifacts or bool(self.history.with_purpose("artifacts"))
 
     @property
     def names_to_abort(self) -> list[str]:
-        """Return the names of the controllers whose update a rollback must abort first."""
-        look = self.history.last("look")
-        return names_to_abort(objects(look.result, "rollouts"), self.request) if look else []
+        event = self.history.last("look")
+        return names_to_abort(objects(event.result, "rollouts"), self.request) if event else []
 
     def turn_names(self, names: list[str]) -> list[str]:
-        """Return the value of Turn.names for some of the controllers of the request."""
         return [] if self.request.name else names
 
     @property
     def next_group(self) -> list[tuple[list[str], Json]]:
-        """Return a list with the next group of Request.groups to update; [] if none remains."""
+        """Return a list with the next group of Request.groups, or []."""
         return self.request.groups[len(self.history.updates):][:1]
 
 
 @dataclasses.dataclass(frozen=True)
 class SplitConditions:
-    """The conditions about the traffic split, which gives the new pods a share of the requests.
+    """The conditions about the share of the requests for the new pods.
 
     Without a split, the requests *follow the pods*: they go to old and new pods alike. A split
     before an update *holds* the requests: all of them go to the old pods.
@@ -189,23 +173,15 @@ class SplitConditions:
         return self.release.history
 
     @property
-    def is_missing(self) -> bool:
-        """Return whether the share of the current stage must be set.
-
-        If a repeated run finds that the update is beyond the stage, the share stays as it is: a
-        smaller share would overload the remaining old pods.
-        """
+    def needs_share(self) -> bool:
         if not (self.release.is_paused_for_checks and self._history.updates[-1].turn.traffic):
             return False
+        # Beyond the stage, a smaller share would overload the remaining old pods.
         return self._is_within_stage and not any(event.turn.do == "split"
                                                  for event in self._history.events_at_stage)
 
     @property
     def needs_hold(self) -> bool:
-        """Return whether the requests must be held before the update to the next stage.
-
-        They are not held if a repeated run finds that the update is beyond the current stage.
-        """
         stage = self.release.next_stage
         if not (stage and stage.traffic) or self._history.traffic:
             return False
@@ -215,9 +191,9 @@ class SplitConditions:
 
     @property
     def needs_restoration_after_failure(self) -> bool:
-        """Return whether a failure may have left the requests held, before any pod was updated.
+        """Return whether a failure may have left the requests held.
 
-        No rollback then restores the route, because no update is in progress.
+        A rollback would restore the route.
         """
         event = self._history.failed
         may_hold = event and (event.turn.purpose == "update" or (
@@ -229,23 +205,16 @@ class SplitConditions:
 
     @property
     def _is_within_stage(self) -> bool:
-        """Return whether the update is within the current stage, according to the numbers of pods.
-
-        With keep_old, all new pods may exist early, so missing old pods show that the update is
-        beyond the stage.
-        """
         sizes = self._history.summary.sizes
         new_pods_of_stage = Stage(self._history.stage).size.resolve(sizes["desired"], round_up=True)
+        # With keep_old, all new pods may exist early.
         if self.release.request.keeps_old:
             return sizes["old"] >= sizes["desired"]
         return sizes["new"] <= new_pods_of_stage
 
     @property
     def needs_restoration(self) -> bool:
-        """Return whether the route must be restored before the next pods are updated.
-
-        With keep_old, the module itself restores the route during the update to the end.
-        """
         stage = self.release.next_stage
+        # With keep_old, the module itself restores the route at the end.
         is_last = self.release.is_finishing and not self.release.request.keeps_old
         return bool(self._history.traffic) and (not stage.traffic if stage else is_last)

@@ -12,15 +12,14 @@ import typing as t
 
 from ..model.fields import Json, mapping, objects, text
 from . import next_steps
-from .history import UPDATING, Event, History, is_hold, measured_by
+from .history import UPDATE_PURPOSES, Event, History, is_hold, measured_part
 from .request import Request
 from .rollback_scope import RollbackScope, lines_about_remaining_updates
 from .summary import Summary
 
-#: Maximum number of characters of the message of a failed task.
+#: In characters.
 MAX_MESSAGE_LENGTH = 1000
-#: Maximum number of characters of a report in the artifacts of a job. AWX stores artifacts in its
-#: database, and passes them to every later job of the workflow.
+#: In characters. AWX passes artifacts to every later job of the workflow.
 MAX_REPORT_LENGTH = 500_000
 UNCHANGED = "Nothing has been changed."
 
@@ -34,7 +33,7 @@ class Ending:
 
     @property
     def is_refused(self) -> bool:
-        """Return whether the run failed before its first turn, because of an invalid variable."""
+        """Return whether an invalid variable prevented the first turn."""
         return (bool(self.request.errors)
                 and all(event.turn.purpose == "artifacts" for event in self.history.events))
 
@@ -42,8 +41,7 @@ class Ending:
     def outcome(self) -> str:
         """Return updated, paused, rolled_back, stopped or failed.
 
-        stopped: an update is still in progress, or another client has resumed the update.
-        failed: no update has begun, or a hook or the rollback has failed.
+        stopped: an update is still in progress, or another client has resumed it.
         """
         if self.is_refused:
             return "failed"
@@ -55,7 +53,8 @@ class Ending:
             return "rolled_back"
         if self._is_approved:
             return "stopped"
-        if self.request.role == "rollback" or self.rollback or event.turn.purpose not in UPDATING:
+        if (self.request.role == "rollback" or self.rollback
+                or event.turn.purpose not in UPDATE_PURPOSES):
             return "failed"
         if event.turn.purpose == "update":
             return "stopped" if self.result.get("changed") else "failed"
@@ -63,8 +62,6 @@ class Ending:
 
     @property
     def message(self) -> str:
-        """Return the message for the report and the artifacts, with the full message of a failure.
-        """
         event = self.history.failed
         if self.is_refused:
             return self.error
@@ -72,39 +69,35 @@ class Ending:
             return self._success_message
         failure = self._failure(event, text(event.failure, "reason"))
         consequence = self._consequence(event, text(self.rollback, "msg"))
-        return "\n".join([failure, *consequence, *self._failed_hooks])
+        return "\n".join([failure, *consequence, *self._failed_hook_lines])
 
     @property
     def error(self) -> str:
-        """Return the message of the last task of the role, or "" after a success.
-
-        Ansible has already shown the full message of the failed task, so the text repeats only its
-        gist or its first line.
-        """
+        """Return the message of the last task of the role, or ""."""
         if self.is_refused:
             return "\n".join(f"{error.rstrip('.')}. {UNCHANGED}" for error in self.request.errors)
         event = self.history.failed
         if not event:
             return ""
+        # Ansible has already shown the full message of the failed task.
         first_line = text(event.failure, "gist") or text(event.failure, "reason").partition("\n")[0]
         task = text(event.failure, "task")
-        # The commands of a failed task are for a shell, which a user of AWX does not have.
+        # A user of AWX has no shell for the commands of the failed task.
         subject = "reason is" if self.request.layer == "awx" else "reason and the next command are"
-        above = ([f"The {subject} shown above, at the failed task {task!r}."]
-                 if text(event.failure, "gist") else [])
+        reference = ([f"The {subject} shown above, at the failed task {task!r}."]
+                     if text(event.failure, "gist") else [])
         rollback_message = gist(self.rollback) or text(self.rollback, "msg")
         return "\n".join([
-            self._failure(event, first_line), *self._consequence(event, rollback_message), *above,
-            *self._failed_hooks, *next_steps.for_this_cluster(self.request)])
+            self._failure(event, first_line), *self._consequence(event, rollback_message),
+            *reference, *self._failed_hook_lines, *next_steps.for_this_cluster(self.request)])
 
     @property
     def result(self) -> Json:
-        """Return the result of the last update or approval."""
         return self.history.result
 
     @functools.cached_property
     def rollback(self) -> Json:
-        """Return the result of the rollback after a failure of image_bump, or {}."""
+        """Return the result of the rollback after a failure of image_bump."""
         if self.request.role == "rollback":
             return {}
         event = self.history.last("rollback")
@@ -112,7 +105,6 @@ class Ending:
 
     @functools.cached_property
     def rollback_scope(self) -> RollbackScope:
-        """Return the controllers that the run has updated before its rollback."""
         is_fleet = not self.request.name
         results = [result for event in self.history.updates
                    for result in objects(event.result, "results")]
@@ -124,19 +116,18 @@ class Ending:
     def previous_images(self) -> dict[str, str]:
         """Return the images that a rollback of the whole run would restore, by container.
 
-        Returns {} unless the run has updated all controllers, and all had the same images before.
+        Returns {} unless all controllers are updated, and had the same images before.
         """
-        latest = {text(result, "name"): result for result in self.history.results
-                  if not result.get("skipped")}
-        are_updated = (Summary(list(latest.values())).outcome == "updated"
-                       and not any(result.get("failed") for result in latest.values()))
-        replaced = list(previous_images_by_name(self.history.results).values())
-        return (replaced[0] if are_updated and replaced
-                and all(images == replaced[0] for images in replaced) else {})
+        result_by_name = {text(result, "name"): result for result in self.history.results
+                          if not result.get("skipped")}
+        are_updated = (Summary(list(result_by_name.values())).outcome == "updated"
+                       and not any(result.get("failed") for result in result_by_name.values()))
+        replaced_images = list(previous_images_by_name(self.history.results).values())
+        return (replaced_images[0] if are_updated and replaced_images
+                and all(images == replaced_images[0] for images in replaced_images) else {})
 
     @property
     def kind(self) -> str:
-        """Return the kind of the controllers, or "" for an unknown kind."""
         kinds = {text(result, "kind") for result in self.history.results} - {""}
         return text(self.request.options, "kind") or (kinds.pop() if len(kinds) == 1 else "")
 
@@ -151,17 +142,16 @@ class Ending:
 
     @property
     def _is_approved(self) -> bool:
-        """Return whether a client approved the update just before the rollback."""
-        look = self.history.last("look")
-        return bool(self.rollback.get("failed") and look
-                    and look.result.get("answer") == "approved")
+        look_event = self.history.last("look")
+        return bool(self.rollback.get("failed") and look_event
+                    and look_event.result.get("answer") == "approved")
 
     @property
     def _is_in_progress(self) -> bool:
         return bool(self.history.summary.in_progress)
 
     def _is_rolled_back(self, event: Event) -> bool:
-        if self.request.role == "rollback" or event.turn.purpose not in UPDATING:
+        if self.request.role == "rollback" or event.turn.purpose not in UPDATE_PURPOSES:
             return False
         if self.rollback:
             return not self.rollback.get("failed") and not self._remaining_lines(event)
@@ -172,17 +162,16 @@ class Ending:
                     and text(mapping(rollout, "last_rollout"), "outcome") == "rolled_back")
 
     def _remaining_lines(self, event: Event) -> list[str]:
-        """Return message lines about the controllers of a fleet that are not rolled back."""
-        if self.request.name or not self.request.rolls_back or event.turn.purpose not in UPDATING:
+        if (self.request.name or not self.request.rolls_back
+                or event.turn.purpose not in UPDATE_PURPOSES):
             return []
         return lines_about_remaining_updates(self.rollback_scope,
                                              objects(self.rollback, "results"))
 
     def _failure(self, event: Event, reason: str) -> str:
-        return failure_of(self.request, event, reason, self._success_message)
+        return failure_sentence(self.request, event, reason, self._success_message)
 
     def _consequence(self, event: Event, message: str) -> list[str]:
-        """Return lines about the state of the update after a failure, with the next command."""
         remaining_lines, rerun_instruction = (self._remaining_lines(event),
                                               next_steps.run_again(self.request))
         if self._is_approved:
@@ -209,16 +198,16 @@ class Ending:
         return remaining_lines or ([f"Next: {rerun_instruction}."] if is_awx else [])
 
     @property
-    def _failed_hooks(self) -> list[str]:
+    def _failed_hook_lines(self) -> list[str]:
         return [f"Then {event.turn.file} has failed too: {text(event.failure, 'reason')}"
                 for event in self.history.with_purpose("restore", "failure")
                 if event.has_failed]
 
 
-def failure_of(request: Request, event: Event, reason: str, success: str) -> str:
-    """Return the sentence about a failed turn, with its stage and the reason.
+def failure_sentence(request: Request, event: Event, reason: str, success_message: str) -> str:
+    """Return the sentence about a failed turn.
 
-    success: the message of the successful update, which precedes the failure of an after hook.
+    success_message: the message of the update before an after hook.
     """
     turn, task = event.turn, text(event.failure, "task")
     if turn.purpose == "update" and request.role == "image_bump":
@@ -231,13 +220,14 @@ def failure_of(request: Request, event: Event, reason: str, success: str) -> str
                  "approval": f"The check approval has failed {place}: ",
                  "before": f"{turn.file} has failed before the update of {request.title}, "
                            "which was not started: ",
-                 "after": f"{success}, but then {turn.file} has failed: "}.get(turn.purpose, "")
+                 "after": f"{success_message}, but then {turn.file} has failed: "
+                 }.get(turn.purpose, "")
     failure = ": ".join(filter(None, (task, reason)))
     return f"{beginning}{failure.rstrip('.')}." if beginning else failure
 
 
 def next_commands(ending: Ending) -> list[str]:
-    """Return the next commands; [] after a complete run, and for an invalid request."""
+    """Return the next commands; [] after a complete run or for an invalid request."""
     request, history = ending.request, ending.history
     is_update = request.role == "image_bump"
     is_resumable = is_update and bool(history.summary.in_progress
@@ -253,7 +243,7 @@ def report_data(request: Request, history: History, ending: Ending, caller: Json
                 ended: str) -> Json:
     """Return the data of the report, as a Run of plugin_utils/report/data.py.
 
-    caller: {"user": ..., "host": ...}. began, ended: times of the run in RFC 3339.
+    began, ended: in RFC 3339.
     """
     return {"name": request.title, "namespace": _namespace(request, history.results),
             "kind": ending.kind,
@@ -274,28 +264,27 @@ def _namespace(request: Request, results: t.Sequence[Json]) -> str:
 def failed_task(result: Json, name: str) -> Json:
     """Return the failure of a task, with the keys task, reason, gist and measured.
 
-    reason: the message of the task. gist: the failure in one sentence; "" if the task does not run
-    a module of this collection. measured: the measurements of an analysis; {} for any other task.
+    gist: "" unless a module of this collection has failed. measured: only of an analysis.
     """
     if result.get("_ansible_no_log"):
         return {"task": name, "reason": "its output is hidden by no_log", "gist": "",
                 "measured": {}}
-    measured = measured_by(result) if "measurements" in result else {}
+    measured = measured_part(result) if "measurements" in result else {}
     return {"task": name, "reason": message_of(result), "gist": gist(result), "measured": measured}
 
 
 def message_of(result: Json) -> str:
-    """Return the message of a failed task, or of its first failed item if the task has a loop."""
-    failed = next((item for item in objects(result, "results") if item.get("failed")), result)
-    message = ": ".join(str(part) for part in (failed.get("msg") or "no message",
-                                               failed.get("stderr")) if part)
+    """Return the message of a failed task, or of the first failed item in a loop."""
+    failed_item = next((item for item in objects(result, "results") if item.get("failed")), result)
+    message = ": ".join(str(part) for part in (failed_item.get("msg") or "no message",
+                                               failed_item.get("stderr")) if part)
     if len(message) <= MAX_MESSAGE_LENGTH:
         return message
     return f"{message[:MAX_MESSAGE_LENGTH - 3]}..."
 
 
 def gist(result: Json) -> str:
-    """Return one sentence about the failure of a module of this collection; "" for other results.
+    """Return one sentence about the failure of a module of this collection, or "".
 
     For example: "Deployment shop/foo: the new pods do not become available."
     """
@@ -307,16 +296,16 @@ def gist(result: Json) -> str:
 def previous_images_by_name(results: t.Sequence[Json]) -> dict[str, dict[str, str]]:
     """Return the images that a run has replaced, by controller and container.
 
-    Only controllers whose update is complete are included. The record in the cluster is not used,
-    because another client may have written it.
+    The record in the cluster is not used, because another client may have written it.
     """
-    latest = {text(result, "name"): result for result in results if not result.get("skipped")}
+    result_by_name = {text(result, "name"): result for result in results
+                      if not result.get("skipped")}
     updated_names = [name
-                     for name, phase in Summary(list(latest.values())).phases.items()
+                     for name, phase in Summary(list(result_by_name.values())).phases.items()
                      if phase == "complete"]
     scope = RollbackScope(list(results), [])
-    replaced = {name: scope.previous_images(name) for name in updated_names}
-    return {name: images for name, images in replaced.items() if images}
+    replaced_images = {name: scope.previous_images(name) for name in updated_names}
+    return {name: images for name, images in replaced_images.items() if images}
 
 
 def artifacts(request: Request, history: History, ending: Ending, page: str = "") -> Json:

@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The loop of a role: add the result of a turn to the history, and decide the next turn. Pure.
-
-The task files of a role keep the state as a fact between two turns, so the state is JSON.
-"""
+"""The loop of a role: add the result of a turn to the history, and decide the next turn. Pure."""
 
 from __future__ import annotations
 
@@ -21,28 +18,26 @@ from .request import Request
 from .summary import Summary
 from .table import next_turn
 
-#: The task files of the last step, by Turn.do. turn.yml takes any other step.
+#: By Turn.do. turn.yml runs any other turn.
 LAST_FILES = {"succeed": "succeed.yml", "fail": "fail.yml"}
-#: Seconds between two checks for an approval.
+#: In seconds.
 APPROVAL_POLL_INTERVAL = 5
-#: Purposes of the turns that follow once the outcome is known.
+#: The outcome is known in turns with these purposes.
 FINAL_PURPOSES = ("after", "failure", "report", "warning", "artifacts", "end")
 
 
-def decide(request: Request, state: Json, done: Json, failure: Json, now: str,
+def decide(request: Request, state: Json, registered_result: Json, failure: Json, now: str,
            caller: Json) -> Json:
     """Record the turn that has just ended, and decide the next turn.
 
-    Return {"state": the next state, "facts": variables for the task files of the user}.
-
-    state: the history, and the turn that has just ended; {} before the first turn. done: the
-    registered result of that turn. failure: the return value of ending.failed_task(); {} after a
-    success. now: RFC 3339. caller: {"user": ..., "host": ...}.
+    Returns {"state": the next state, "facts": variables for the task files of the user}. state: {}
+    before the first turn. failure: from ending.failed_task(), or {}. now: in RFC 3339. caller:
+    {"user": ..., "host": ...}.
     """
     history = History.read(state)
     if state:
         event = _event(request, history, Turn(**mapping(state, "turn")), text(state, "at"), now,
-                       done, failure)
+                       registered_result, failure)
         history = History([*history.events, event])
     release = Release(request, history, now)
     turn = next_turn(release)
@@ -63,23 +58,23 @@ def answer(request: Request, state: Json, rollouts: list[Json] | None, now: str)
     deadline = Turn(**mapping(state, "turn")).deadline
     now_seconds = seconds(now) or 0.0
     approval = Approval(history.result, request.name, rollouts, deadline, now_seconds)
-    # Five checks more than needed, so that the deadline ends the wait, not the number of checks.
-    checks = math.ceil(max(0.0, deadline - now_seconds) / APPROVAL_POLL_INTERVAL) + 5
-    return {"is_answered": approval.outcome != "waiting", "looks": checks}
+    # With five more checks, the deadline always ends the wait.
+    check_count = math.ceil(max(0.0, deadline - now_seconds) / APPROVAL_POLL_INTERVAL) + 5
+    return {"is_answered": approval.outcome != "waiting", "looks": check_count}
 
 
-def _event(request: Request, history: History, turn: Turn, began: str, now: str, done: Json,
-           failure: Json) -> Event:
-    """Return the event of a turn that has ended. began, now: in RFC 3339."""
+def _event(request: Request, history: History, turn: Turn, began: str, now: str,
+           registered_result: Json, failure: Json) -> Event:
     result: Json = {}
     if turn.do in ("update", "split"):
-        result = done
+        result = registered_result
     elif turn.do == "analyze":
-        result = {"results": objects(done, "results")}
+        result = {"results": objects(registered_result, "results")}
     elif turn.purpose == "approval" or (turn.purpose == "look" and request.role == "image_bump"):
-        ask = history.last("ask")
-        deadline = ask.turn.deadline if ask else 0.0
-        rollouts = objects(done, "rollouts") if "rollouts" in done else None
+        ask_event = history.last("ask")
+        deadline = ask_event.turn.deadline if ask_event else 0.0
+        rollouts = (objects(registered_result, "rollouts") if "rollouts" in registered_result
+                    else None)
         approval = Approval(history.result, request.name, rollouts, deadline, seconds(now) or 0.0)
         result = approval.current_result | {"answer": approval.outcome}
         if turn.purpose == "approval" and not failure:
@@ -87,12 +82,11 @@ def _event(request: Request, history: History, turn: Turn, began: str, now: str,
         elif turn.purpose == "look":
             failure = {}  # the run already reports the failure of its rollback
     elif turn.do == "look":
-        result = {"rollouts": objects(done, "rollouts")}
+        result = {"rollouts": objects(registered_result, "rollouts")}
     return Event(turn, began, now, result, failure)
 
 
 def _denial(request: Request, outcome: str, deadline: float) -> Json:
-    """Return the failure of a wait for approval; {} if the outcome is "approved"."""
     if outcome == "approved":
         return {}
     reason = ("The update was rolled back, or replaced by another update"
@@ -103,10 +97,7 @@ def _denial(request: Request, outcome: str, deadline: float) -> Json:
 
 
 def _facts(release: Release, turn: Turn, began: str, caller: Json) -> Json:
-    """Return the facts for the task files of the user.
-
-    A key such as "stage" is for the fact image_bump_stage. began: the start of the run.
-    """
+    """Return the facts for the task files of the user, such as "stage" for image_bump_stage."""
     request, history = release.request, release.history
     last_event = history.last("update", "rollback", "approval")
     summary = Summary.of(last_event.result if last_event else {})

@@ -15,14 +15,13 @@ from ..model.fields import Json
 from .request import Request, variable
 from .stage import parse_stage
 
-#: The advice if there is no command that is safe to paste.
+#: If no command is safe to paste.
 _SAME_COMMAND = "run the same command again"
-#: Options with a list, which users can also type as one text with commas.
 COMMA_SEPARATED = ("names", "stages")
 
 
 def for_this_cluster(request: Request) -> list[str]:
-    """Return a list with the advice to repeat the play for this cluster only, or []."""
+    """Return the advice to repeat the play for this cluster only."""
     advice = _advice_for_host(request)
     return [f"Next, for this cluster only: {advice}."] if advice else []
 
@@ -47,12 +46,11 @@ def roll_back(request: Request) -> str:
 
 def commands(request: Request, *, is_resumable: bool, is_paused: bool) -> list[str]:
     """Return the commands to repeat or resume the run, and to roll back an update in progress."""
-    rollback = [_rollback_command(request)] if is_resumable else []
-    return [_advice_for_host(request) or _repeat_command(request, is_paused), *rollback]
+    rollback_commands = [_rollback_command(request)] if is_resumable else []
+    return [_advice_for_host(request) or _repeat_command(request, is_paused), *rollback_commands]
 
 
 def _repeat_command(request: Request, is_paused: bool) -> str:
-    """Return the command that repeats the run, and continues a paused update to its end."""
     changes = {request.variable("stages"): "100%"} if is_paused else {}
     if request.layer == "awx":
         return describe_rerun(changes, relaunch(request.job_template, changes))

@@ -15,15 +15,13 @@ from ..model.fields import Json, mapping, objects, text, values
 from ..model.options import duration, refuse_invalid
 from .stage import COMPLETE, Stage, errors_of_shares, parse_stage
 
-#: Options that select controllers.
 SELECTIONS = ("name", "names", "label_selectors")
 IMAGES = ("image", "images", "container")
-#: The variables of the playbooks for options with the name of an Ansible keyword. (Ansible warns
-#: about a variable with such a name.)
+#: Ansible warns about variables with the names of its keywords.
 PLAYBOOK_NAMES = {"name": "controller", "namespace": "controller_namespace",
                   "timeout": "time_limit"}
 
-#: The texts that Ansible reads as true (BOOLEANS_TRUE of convert_bool.py), in lower case.
+#: As in BOOLEANS_TRUE of convert_bool.py.
 TRUE_TEXTS = ("y", "yes", "on", "1", "true", "t", "1.0")
 
 
@@ -31,9 +29,8 @@ TRUE_TEXTS = ("y", "yes", "on", "1", "true", "t", "1.0")
 class File:
     """A task file of the user."""
 
-    #: The path as typed by the user.
+    #: As typed by the user.
     typed: str
-    #: The absolute path.
     path: str
 
 
@@ -43,51 +40,46 @@ class Request:
 
     #: image_bump or rollback.
     role: str
-    #: What the user runs: role, playbook or awx. Messages name the variables of this layer.
+    #: role, playbook or awx. Messages name the variables of this layer.
     layer: str
-    #: One option of SELECTIONS, such as {"name": "web"}.
+    #: Such as {"name": "web"}.
     selection: Json
-    #: The options of the module rolling_update, without the selection.
+    #: Of the module rolling_update, without the selection.
     options: Json
-    #: The images that a rollback restores, by controller and container.
+    #: By controller and container.
     previous_images: dict[str, Json]
     stages: list[Stage]
-    #: The options of the module rollout_analysis for each analysis.
+    #: Of the module rollout_analysis.
     analyses: list[Json]
-    #: The task files of the hooks before, after and failure. The task files in verify are checks.
+    #: The hooks before, after and failure, and the checks (verify).
     before: list[File]
     verify: list[File]
     after: list[File]
     failure: list[File]
-    #: Seconds in which a person has to approve the update; None without an approval.
+    #: In seconds; None without an approval.
     approve_within: float | None
-    #: How long the update keeps the old pods after the last stage, such as "15m", or "".
+    #: Such as "15m", or "".
     keep_old_for: str
-    #: The path of the report; "" without a report.
+    #: "" without a report.
     report: str
-    #: Whether the report exists already.
     has_page: bool
     #: Whether the next job of a workflow needs artifacts (set_stats).
     has_artifacts: bool
     check_mode: bool
-    #: The inventory host, which stands for a cluster; "" if the play runs only on localhost.
+    #: The inventory host of a cluster; "" if the play runs only on localhost.
     host: str
     errors: list[str]
-    #: The name of the job template that AWX has launched, or "".
     job_template: str = ""
-    #: The options with values other than the defaults, for a command that repeats the run; {} if
-    #: these options would not suffice.
+    #: Options other than the defaults, for a command that repeats the run; {} if they do not
+    #: suffice.
     user_options: Json = dataclasses.field(default_factory=dict)
-    #: The variables of a playbook that select the cluster.
     cluster: Json = dataclasses.field(default_factory=dict)
-    #: The options of the module traffic_split: route, route_kind, service and match.
+    #: route, route_kind, service and match of the module traffic_split.
     traffic: Json = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, variables: Json) -> Request:
-        """Build a request from the output of the lookup release_request.
-
-        Invalid values raise no exception: their messages are in `errors`.
+        """Build a request from the lookup release_request. Invalid values add messages to `errors`.
         """
         role, layer = text(variables, "role"), text(variables, "layer")
         errors = [str(error) for error in values(variables, "errors")]
@@ -133,23 +125,20 @@ class Request:
 
     @property
     def name(self) -> str:
-        """Return the name of the only controller, or ""."""
         return str(self.selection.get("name") or "")
 
     @property
     def title(self) -> str:
-        """Return the selected name, names or labels as a text."""
         (selected, *_more) = self.selection.values() if self.selection else ("",)
         return (", ".join(map(str, selected)) if isinstance(selected, list | tuple)
                 else str(selected))
 
     @property
     def pauses(self) -> list[Stage]:
-        """Return the stages at which the update pauses, in order.
+        """Return the stages at which the update pauses.
 
-        At 100%, the update pauses only if there are checks, or with keep_old. With keep_old_for,
-        the list has the last stage twice: at the second one, the old pods are kept for that time.
-        In check mode, there are no pods to check.
+        With keep_old_for, the last stage occurs twice. The second one keeps the old pods for that
+        time.
         """
         if self.check_mode:
             return []
@@ -166,7 +155,6 @@ class Request:
 
     @property
     def keeps_old(self) -> bool:
-        """Return whether the stages keep all old pods."""
         return _keeps_old(self.options)
 
     @property
@@ -175,22 +163,18 @@ class Request:
 
     @property
     def namespace_and_kind(self) -> Json:
-        """Return the options namespace and kind."""
         return {option: self.options[option] for option in ("namespace", "kind")
                 if self.options.get(option)}
 
     @property
     def images(self) -> Json:
-        """Return the image options; {} if the role rollback only aborts an update."""
         return {option: self.options[option] for option in IMAGES if self.options.get(option)}
 
     @property
     def groups(self) -> list[tuple[list[str], Json]]:
         """Return the groups of controllers that a rollback updates together, as (names, images).
 
-        The controllers of a group have the same previous images (by container). Without previous
-        images, the only group is ([], {}): all controllers of the selection, with the image options
-        of the request.
+        A group has the same previous images, or is ([], {}) for the whole selection.
         """
         groups: list[tuple[list[str], Json]] = []
         for name, images in self.previous_images.items():
@@ -203,7 +187,7 @@ class Request:
         return groups or ([([], {})] if self.images else [])
 
     def variable(self, option: str) -> str:
-        """Return the variable of the user's layer for an option."""
+        """Return the user's variable for an option."""
         return variable(self.role, self.layer, option)
 
 
@@ -217,7 +201,6 @@ def variable(role: str, layer: str, option: str) -> str:
 
 
 def _stages(variables: Json, message_start: str, errors: list[str]) -> list[Stage]:
-    """Return the stages; add a message to errors for each invalid stage."""
     stages = []
     for value in values(variables, "stages"):
         try:
@@ -228,7 +211,7 @@ def _stages(variables: Json, message_start: str, errors: list[str]) -> list[Stag
 
 
 def _keeps_old(options: Json) -> bool:
-    """Return the option keep_old as a bool. The value is a text if it comes from a survey or -e.
+    """Return the option keep_old as a bool. From a survey or -e, it is a text.
 
     >>> _keeps_old({"keep_old": "no"}), _keeps_old({"keep_old": "Yes"}), _keeps_old({})
     (False, True, False)
@@ -251,7 +234,6 @@ def _errors_of_keep_for(keep_for: str, options: Json, stages: t.Sequence[Stage],
 
 def _errors_of_value(parse: t.Callable[[str, t.Any], t.Any], option: str,
                      value: t.Any) -> list[str]:
-    """Return a list with the message of the error that parse(option, value) raises, or []."""
     try:
         parse(option, value)
     except RolloutError as error:

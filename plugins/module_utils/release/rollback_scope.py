@@ -4,8 +4,8 @@
 
 """Decide which controllers a failed run of a role rolls back, and which it only reports. Pure.
 
-A failed task has no result for the controllers that it did not reach, so the decision uses the last
-result of each controller in the whole run.
+A failed task has no result for the controllers that it did not reach, so earlier results count,
+too.
 
 | last result of a controller | action of the role |
 |---|---|
@@ -28,79 +28,74 @@ import json
 
 from ..model.fields import Json, mapping, text
 
-#: Phases of an update that can be rolled back.
-IN_PROGRESS = ("paused", "progressing")
+IN_PROGRESS_PHASES = ("paused", "progressing")
 
 
 @dataclasses.dataclass(frozen=True)
 class RollbackScope:
     """The controllers that a run has updated."""
 
-    #: One result for each controller and task, in the order of the tasks.
+    #: One for each controller and task, in order.
     results: list[Json]
-    #: The results of the last update or wait for approval. After a wait, they show the changes by
-    #: other clients.
-    last: list[Json]
+    #: Of the last update or wait for approval, with the changes by other clients.
+    last_results: list[Json]
 
     @functools.cached_property
-    def latest(self) -> dict[str, Json]:
-        """Return the last result, by name, of each controller not updated by another client."""
-        latest: dict[str, Json] = {}
-        for result in [*self.results, *self.last]:
+    def last_result_by_name(self) -> dict[str, Json]:
+        """Return the last result of each controller that no other client has updated."""
+        result_by_name: dict[str, Json] = {}
+        for result in [*self.results, *self.last_results]:
             name = text(result, "name")
             if not result.get("skipped"):
-                latest[name] = result
+                result_by_name[name] = result
             elif mapping(result, "rollout"):  # skipped because of an update by another client
-                latest.pop(name, None)
-        return {name: result for name, result in latest.items() if name}
+                result_by_name.pop(name, None)
+        return {name: result for name, result in result_by_name.items() if name}
 
     @property
     def names_to_roll_back(self) -> list[str]:
-        """Return the names of the controllers that the role rolls back."""
-        return [name for name, result in self.latest.items() if self._is_in_progress(name, result)]
+        return [name for name, result in self.last_result_by_name.items()
+                if self._is_in_progress(name, result)]
 
     @property
     def updated(self) -> list[str]:
         """Return the names of the controllers whose update by this run is complete."""
         changed_names = {text(result, "name") for result in self.results if result.get("changed")}
-        return [name for name, result in self.latest.items()
+        return [name for name, result in self.last_result_by_name.items()
                 if name in changed_names and not result.get("failed")
                 and _phase(result) == "complete" and not _is_rolled_back(result)]
 
     @property
     def not_rolled_back(self) -> dict[str, Json]:
-        """Return the last results, by name, of controllers that failed after a change."""
-        return {name: result for name, result in self.latest.items()
+        """Return the last results of controllers that failed after a change, by name."""
+        return {name: result for name, result in self.last_result_by_name.items()
                 if result.get("failed") and result.get("changed") and not _is_rolled_back(result)}
 
     @property
     def are_rolled_back(self) -> bool:
-        """Return whether the module has rolled back every controller that the run has changed."""
-        changed_results = [result for result in self.latest.values() if result.get("changed")]
+        """Return whether the module has rolled back every changed controller."""
+        changed_results = [result for result in self.last_result_by_name.values()
+                           if result.get("changed")]
         return (bool(changed_results) and all(map(_is_rolled_back, changed_results))
                 and not self.names_to_roll_back)
 
     def _is_in_progress(self, name: str, result: Json) -> bool:
-        """Return whether an update of the controller by this run is still in progress.
-
-        If its last task failed without a change, the update of an earlier stage is still in
-        progress, unless another update has replaced it.
-        """
         if not result.get("failed"):
-            return _phase(result) in IN_PROGRESS
-        earlier = self._last_in_progress.get(name)
-        if result.get("changed") or earlier is None or _phase(result) == "complete":
+            return _phase(result) in IN_PROGRESS_PHASES
+        # The update of an earlier stage may still be in progress.
+        earlier_rollout = self._last_rollouts_in_progress.get(name)
+        if result.get("changed") or earlier_rollout is None or _phase(result) == "complete":
             return False
-        return is_same_update(earlier, mapping(result, "rollout"))
+        return is_same_update(earlier_rollout, mapping(result, "rollout"))
 
     @functools.cached_property
-    def _last_in_progress(self) -> dict[str, Json]:
+    def _last_rollouts_in_progress(self) -> dict[str, Json]:
         return {text(result, "name"): mapping(result, "rollout") for result in self.results
                 if not result.get("failed") and not result.get("skipped")
-                and _phase(result) in IN_PROGRESS}
+                and _phase(result) in IN_PROGRESS_PHASES}
 
     def previous_images(self, name: str) -> dict[str, str]:
-        """Return the images that this run has replaced in a controller, by container."""
+        """Return the images that this run has replaced, by container."""
         changes = [mapping(result, "rollout", "images") for result in self.results
                    if text(result, "name") == name and mapping(result, "rollout", "images")]
         before, after = ((mapping(changes[0], "before"), mapping(changes[-1], "after"))
@@ -109,17 +104,14 @@ class RollbackScope:
                 for container, image in before.items() if after.get(container, image) != image}
 
 
-def is_same_update(earlier: Json, current: Json) -> bool:
-    """Return whether a controller still has the update of this run, or the rollback of that update.
-
-    A rollout to other images is an update by another client.
-    """
-    return (text(current, "direction") != "forward"
-            or desired_images(current) == desired_images(earlier))
+def is_same_update(earlier_rollout: Json, current_rollout: Json) -> bool:
+    """Return whether a controller still has the update of this run, or its rollback."""
+    return (text(current_rollout, "direction") != "forward"
+            or desired_images(current_rollout) == desired_images(earlier_rollout))
 
 
 def desired_images(rollout: Json) -> Json:
-    """Return the images that the controller has at the end of the rollout, by container."""
+    """Return the images at the end of the rollout, by container."""
     return mapping(rollout, "successor", "images") or mapping(rollout, "controller", "images")
 
 
@@ -134,9 +126,9 @@ def _is_rolled_back(result: Json) -> bool:
 
 
 def lines_about_remaining_updates(scope: RollbackScope, rollback_results: list[Json]) -> list[str]:
-    """Return message lines about controllers that are not rolled back, with the next commands.
+    """Return message lines about controllers that are not rolled back.
 
-    rollback_results: the results of the role's own rollback, one for each controller.
+    rollback_results: of the role's own rollback.
     """
     failed_results = scope.not_rolled_back | {
         text(result, "name"): result for result in rollback_results if result.get("failed")}
@@ -160,7 +152,7 @@ def lines_about_remaining_updates(scope: RollbackScope, rollback_results: list[J
 
 
 def _image_clause(images: dict[str, str]) -> str:
-    """Return a part of the next command, such as "and image=web:1 "; "" without images."""
+    """Return a clause such as "and image=web:1 ", or ""."""
     if len(images) == 1:
         ((_container, image),) = images.items()
         return f"and image={image} "

@@ -14,7 +14,6 @@ from ..model.fields import Json
 from ..model.options import size
 from ..model.thresholds import Size
 
-#: The keys of a stage that is a dictionary.
 KEYS = ("pods", "traffic")
 
 
@@ -22,16 +21,15 @@ KEYS = ("pods", "traffic")
 class Stage:
     """A stage, at which the update pauses."""
 
-    #: The number or percentage of new pods, such as "3" or "10%".
+    #: Such as "3" or "10%".
     pods: str
-    #: The percentage of the requests for the new pods; "" if the requests follow the pods.
+    #: A percentage of the requests; "" if the requests follow the pods.
     traffic: str = ""
-    #: How long the update keeps the old pods at this stage before it ends, such as "15m"; "" except
-    #: at the stage that the option keep_old_for adds.
+    #: Such as "15m"; "" except at the stage that keep_old_for adds.
     keep_for: str = ""
 
     def __str__(self) -> str:
-        """Return the stage as users type it in one text.
+        """Return the stage as users type it.
 
         >>> str(Stage("50%")), str(Stage("10%", "1%"))
         ('50%', '10%/1%')
@@ -44,28 +42,25 @@ class Stage:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether all pods are new at the stage."""
         return self.pods == "100%"
 
 
-#: The only stage of a release without stages.
 COMPLETE = Stage("100%")
 
 
 def parse_stage(message_start: str, value: t.Any) -> Stage:
     """Return the stage in a text or a dictionary. Raises RolloutError.
 
-    message_start: the beginning of the error message. The share of the requests is validated in
-    plugin_utils/shares.py.
+    plugin_utils/shares.py validates the share of the requests.
 
     >>> parse_stage("stages", "10% / 0.5"), parse_stage("stages", {"pods": 3, "traffic": "1%"})
     (Stage(pods='10%', traffic='0.5%'), Stage(pods='3', traffic='1%'))
     """
     if isinstance(value, dict):
-        unknown = ", ".join(sorted(str(key) for key in value.keys() - set(KEYS)))
-        if unknown or "pods" not in value:
+        unknown_keys = ", ".join(sorted(str(key) for key in value.keys() - set(KEYS)))
+        if unknown_keys or "pods" not in value:
             raise RolloutError(f"{message_start} a stage has the keys pods and traffic"
-                               + (f", not {unknown}" if unknown else ": pods is missing"))
+                               + (f", not {unknown_keys}" if unknown_keys else ": pods is missing"))
         pods, share = value["pods"], value.get("traffic")
     else:
         pods, slash, share = str(value).partition("/")
@@ -79,10 +74,7 @@ def parse_stage(message_start: str, value: t.Any) -> Stage:
 
 def errors_of_shares(stages: t.Sequence[Stage], selection: Json, traffic: Json,
                      name_of: t.Callable[[str], str], *, keeps_old: bool) -> list[str]:
-    """Return the error messages for the stages that have a share of the requests.
-
-    name_of: returns the name under which the user sets an option (see Request.variable).
-    """
+    """Return the error messages for the stages that have a share of the requests."""
     stages_with_share = [stage for stage in stages if stage.traffic]
     if not stages_with_share:
         return []

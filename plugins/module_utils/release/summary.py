@@ -4,8 +4,7 @@
 
 """The status of the controllers, read from the result of the module rolling_update. Pure.
 
-A task file of the user (a check) may overwrite the variable with the result, so a missing key
-counts as an empty value.
+A task file of the user may overwrite this result, so a missing key counts as empty.
 """
 
 from __future__ import annotations
@@ -13,14 +12,13 @@ from __future__ import annotations
 import dataclasses
 
 from ..model.fields import Json, mapping, number, objects, text
-from .rollback_scope import IN_PROGRESS
+from .rollback_scope import IN_PROGRESS_PHASES
 
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
     """The status of the controllers after a task of the module."""
 
-    #: One for each controller.
     results: list[Json]
 
     @classmethod
@@ -33,7 +31,6 @@ class Summary:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Return the numbers of desired, old and new replicas, each summed over the controllers."""
         rollouts = [mapping(result, "rollout") for result in self.results]
         return {"desired": sum(number(rollout, "desired") for rollout in rollouts),
                 "old": sum(number(mapping(rollout, "controller"), "replicas")
@@ -43,36 +40,30 @@ class Summary:
 
     @property
     def phases(self) -> dict[str, str]:
-        """Return the phase of each controller that has not failed or been skipped, by name."""
+        """Return the phases of the controllers that have not failed or been skipped, by name."""
         return {text(result, "name"): text(mapping(result, "rollout"), "phase")
                 for result in self.results
                 if not result.get("failed") and not result.get("skipped")}
 
     @property
     def is_paused(self) -> bool:
-        """Return whether a controller is paused, and no controller is still progressing."""
         return "paused" in self.phases.values() and "progressing" not in self.phases.values()
 
     @property
     def stage_outcome(self) -> str:
-        """Return "passed", or "stopped" if a controller has not reached the stage."""
         return "passed" if set(self.phases.values()) <= {"paused", "complete"} else "stopped"
 
     @property
     def in_progress(self) -> list[str]:
-        """Return the names of the paused or progressing controllers, except failed or skipped ones.
-        """
-        return [name for name, phase in self.phases.items() if phase in IN_PROGRESS]
+        return [name for name, phase in self.phases.items() if phase in IN_PROGRESS_PHASES]
 
     @property
     def in_progress_even_if_failed(self) -> list[str]:
-        """Return the names of all paused or progressing controllers."""
         return [name for name, rollout in self.rollouts.items()
-                if text(rollout, "phase") in IN_PROGRESS]
+                if text(rollout, "phase") in IN_PROGRESS_PHASES]
 
     @property
     def outcome(self) -> str:
-        """Return "updated", or "paused" if an update is still paused or progressing."""
         return "updated" if set(self.phases.values()) <= {"complete"} else "paused"
 
     def as_json(self) -> Json:

@@ -4,8 +4,8 @@
 
 """The decision tables of a release: the next turn of the roles image_bump and rollback. Pure.
 
-The first row whose condition holds (conditions.py) decides the next turn. The rows for a failure
-come first, so that no stage begins after a failure. docs/concepts/release.md has the same tables.
+The first row whose condition holds (conditions.py) decides the next turn. docs/concepts/release.md
+has the same tables.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from .history import BEFORE_UPDATE, HOLD, Turn
 from .request import File, Request
 from .stage import COMPLETE, Stage
 
-#: The option lock_timeout of the update after an approval, in seconds. The task of the person who
-#: approved the update may still hold the Lease.
+#: In seconds. The task that approved the update may still hold the Lease.
 LOCK_TIMEOUT_AFTER_APPROVAL = 3600
 
 
@@ -89,10 +88,11 @@ def _show_how_to_approve(release: Release) -> Turn:
     result, seconds_to_approve = release.history.result, release.request.approve_within or 0.0
     approval_deadline = deadline(result, seconds_to_approve, seconds(release.now) or 0.0)
     paused_results = [item for item in objects(result, "results") if item.get("resume_command")]
-    resume, roll_back = ("; ".join(dict.fromkeys(text(item, key) for item in paused_results))
-                         for key in ("resume_command", "rollback_command"))
+    resume_commands, rollback_commands = (
+        "; ".join(dict.fromkeys(text(item, key) for item in paused_results))
+        for key in ("resume_command", "rollback_command"))
     lines = [f"{release.request.title} waits for approval until {rfc3339(approval_deadline)}.",
-             f"To resume: {resume}", f"To roll back: {roll_back}"]
+             f"To resume: {resume_commands}", f"To roll back: {rollback_commands}"]
     return Turn("show", "Show how to approve", "ask", release.history.stage, lines=lines,
                 deadline=approval_deadline)
 
@@ -105,7 +105,7 @@ def _wait_for_approval(release: Release) -> Turn:
 
 
 def _roll_back(release: Release, names: t.Sequence[str]) -> Turn:
-    # Roll back the other controllers even if one controller fails.
+    # One failed controller must not end the rollback.
     options: Json = {} if release.request.name else {"max_failures": "100%"}
     return Turn("update", f"Roll back {release.request.title}", "rollback", release.history.stage,
                 names=list(names), options={"state": "rolled_back", **options})
@@ -117,7 +117,7 @@ def _plan(release: Release) -> Turn:
                    *(file.typed for file in request.verify)]
     previous_stages = [None, *request.stages]
     stage_lines = [line for previous, stage in zip(previous_stages, request.stages, strict=False)
-                   for line in _planned_stage(request, previous, stage, check_names)]
+                   for line in _lines_of_stage(request, previous, stage, check_names)]
     approval_lines = ["Wait for approval"] if request.approve_within is not None else []
     keep_lines = ([f"Keep the old pods of {request.title} for {request.keep_old_for}"]
                   if request.keep_old_for else [])
@@ -127,15 +127,17 @@ def _plan(release: Release) -> Turn:
                 lines=[*stage_lines, *keep_lines, *approval_lines, *end_lines])
 
 
-def _planned_stage(request: Request, previous: Stage | None, stage: Stage,
-                   check_names: list[str]) -> list[str]:
-    is_restored = previous and previous.traffic and not stage.traffic
-    is_held = stage.traffic and not (previous and previous.traffic)
-    share = [f"send {stage.traffic} of the requests to the new pods"] if stage.traffic else []
-    follows = ", ".join([*share, *check_names])
+def _lines_of_stage(request: Request, previous_stage: Stage | None, stage: Stage,
+                    check_names: list[str]) -> list[str]:
+    is_restored = previous_stage and previous_stage.traffic and not stage.traffic
+    is_held = stage.traffic and not (previous_stage and previous_stage.traffic)
+    share_actions = ([f"send {stage.traffic} of the requests to the new pods"] if stage.traffic
+                     else [])
+    next_actions = ", ".join([*share_actions, *check_names])
     return [*([f"Restore the route of {request.title}"] if is_restored else []),
             *([f"{HOLD} {request.title} before the update to {stage.pods}"] if is_held else []),
-            f"Update {request.title} to {stage.pods}" + (f", then {follows}" if follows else "")]
+            f"Update {request.title} to {stage.pods}"
+            + (f", then {next_actions}" if next_actions else "")]
 
 
 def _warn_of_missing_report(release: Release) -> Turn:
@@ -156,11 +158,10 @@ def _update_to_images(release: Release) -> Turn:
 class Row(t.NamedTuple):
     """A row of a decision table."""
 
-    #: The condition in words, as in docs/concepts/release.md.
+    #: The condition in words.
     case: str
-    #: The turn that follows, in words.
+    #: The next turn in words.
     follows: str
-    #: Returns a true value if the condition holds.
     holds: t.Callable[[Release], t.Any]
     turn: t.Callable[[Release], Turn]
 
@@ -175,14 +176,13 @@ ARTIFACTS = Row("the run has ended in a workflow", "pass the artifacts to the ne
 REFUSED_IN_WORKFLOW = ARTIFACTS._replace(case="the request has an error, in a workflow",
                                          holds=lambda release: release.ending.is_refused
                                          and not release.has_passed_artifacts)
-#: The rows after a failure, before the rows of the stages.
+#: These rows come before the stages, so that no stage begins after a failure.
 FAILED = [
     Row("a failure, and the failure hook has more files",
         "run the next file; if a file fails, run no more",
         lambda release: release.has_failed and release.next_failure_file,
         lambda release: _run("failure", release.next_failure_file, release)),
 ]
-#: The last rows of each table, after a failure or a success.
 END = [
     Row("the run has ended, and a report is requested", "write the report",
         lambda release: not release.has_report and release.request.role == "image_bump",
@@ -236,7 +236,7 @@ IMAGE_BUMP = [
         Row("paused at a stage with a share of the requests, and the share is not set",
             "set the share, unless a repeated run has more new pods than the stage, or has removed "
             "old pods that `keep_old` keeps",
-            lambda release: release.split.is_missing, _split),
+            lambda release: release.split.needs_share, _split),
         Row("paused at a stage, and analyses are requested",
             "analyze each controller in progress, until one fails",
             lambda release: release.is_paused_for_checks and release.request.analyses

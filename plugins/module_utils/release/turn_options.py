@@ -17,10 +17,7 @@ from .request import IMAGES, SELECTIONS, Request
 
 
 def module_options(request: Request, turn: Turn) -> Json:
-    """Return the options of the module that a turn runs.
-
-    For a rollback, options that apply only to updates are omitted (model/commands.py).
-    """
+    """Return the options of the module that a turn runs."""
     if turn.do == "split":
         return split_options(request, turn)
     selection: Json = {"names": turn.names} if turn.names else request.selection
@@ -29,13 +26,16 @@ def module_options(request: Request, turn: Turn) -> Json:
     options = {option: value
                for option, value in request.options.items() if option not in SELECTIONS}
     if turn.options.get("state") == "rolled_back":
-        repeated = repeated_options(options, State.ROLLED_BACK, is_fleet=True)
+        # Omit options that apply only to updates.
+        options_of_rollback = repeated_options(options, State.ROLLED_BACK, is_fleet=True)
         options = {option: value
-                   for option, value in options.items() if option in repeated
+                   for option, value in options.items() if option in options_of_rollback
                    or option == "to_revision"}
     elif request.role == "rollback":
-        excluded = ("to_revision", "next_name", *(IMAGES if "images" in turn.options else ()))
-        options = {option: value for option, value in options.items() if option not in excluded}
+        excluded_options = ("to_revision", "next_name",
+                            *(IMAGES if "images" in turn.options else ()))
+        options = {option: value
+                   for option, value in options.items() if option not in excluded_options}
     if "pause_at" not in turn.options:
         options = {option: value for option, value in options.items()
                    if option not in ("nodes", "keep_old")}
@@ -49,34 +49,32 @@ def split_options(request: Request, turn: Turn) -> Json:
                       if option in request.options}
     traffic_options = {option: value for option, value in request.traffic.items() if value}
     is_before_update = is_hold(turn) and BEFORE_UPDATE in turn.options
-    update = {"update": _update_options(request, turn)} if is_before_update else {}
+    update_option = {"update": _update_options(request, turn)} if is_before_update else {}
     return (request.selection | request.namespace_and_kind | shared_options | traffic_options
-            | turn.options | update)
+            | turn.options | update_option)
 
 
-def _update_options(request: Request, hold: Turn) -> Json:
-    """Return the options of the update before which the requests are held."""
-    update = Turn("update", hold.title, "update", hold.stage, options={"pause_at": hold.stage})
-    return {option: value for option, value in module_options(request, update).items()
+def _update_options(request: Request, hold_turn: Turn) -> Json:
+    update_turn = Turn("update", hold_turn.title, "update", hold_turn.stage,
+                       options={"pause_at": hold_turn.stage})
+    return {option: value for option, value in module_options(request, update_turn).items()
             if not option.startswith("_")}
 
 
-def analysis_options(release: Release, pair: Json, measured: t.Sequence[Json]) -> Json:
+def analysis_options(release: Release, pair: Json, earlier_results: t.Sequence[Json]) -> Json:
     """Return the options of rollout_analysis for one controller and one analysis.
 
-    At 100%, without old pods, an analysis passes only if an earlier one of the run has compared new
-    and old pods.
-
-    pair: {"name": the controller, "analysis": the index in Request.analyses}. measured: the results
-    of this turn so far.
+    pair: {"name": the controller, "analysis": the index in Request.analyses}. earlier_results: of
+    this turn.
     """
     name = text(pair, "name")
+    # Without old pods, an analysis passes only after a comparison with old pods in this run.
     has_compared = (name in release.history.compared_names
-                    or any(result.get("old_pods") for result in measured
+                    or any(result.get("old_pods") for result in earlier_results
                            if text(result, "name") == name))
     rollout = release.history.summary.rollouts.get(name)
     old_replicas = mapping(rollout, "controller").get("replicas") or 0
-    default = {"on_no_old_pods": ("pass" if has_compared and not old_replicas
-                                  else "inconclusive")}
-    return (default | release.request.analyses[pair["analysis"]] | {"name": name}
+    default_options = {"on_no_old_pods": ("pass" if has_compared and not old_replicas
+                                          else "inconclusive")}
+    return (default_options | release.request.analyses[pair["analysis"]] | {"name": name}
             | release.request.namespace_and_kind)

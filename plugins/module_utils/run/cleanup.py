@@ -26,9 +26,8 @@ def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, ga
              memory: Memory, lease: Lease, recorder: Recorder, error: RolloutError) -> None:
     """Apply the cleanup steps, and record the failure of the update in an Event.
 
-    If the cluster keeps replacing failing pods, the text of `error` then says whether the cleanup
-    has ended this. A failure of the cleanup is ignored, so that the user reads the error of the
-    update.
+    Adds to `error` whether the cluster keeps replacing failing pods. A failure of the cleanup is
+    ignored.
     """
 
     def apply(step: Step) -> bool:
@@ -43,14 +42,13 @@ def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, ga
         try:
             observed = observe()
         except RolloutError:
-            raise  # The cleanup ends here: nothing can be planned.
-        except Exception:  # Probably a bug. The last observation suffices.
+            raise  # Nothing can be planned.
+        except Exception:  # probably a bug
             observed = _last_observed(request, gateway, memory)
         if isinstance(error, RolloutFailed) and error.is_endless and observed.in_progress:
             step = flow.halt_step(observed)
             error.what += (f"; {step.name} creates no more pods" if step and apply(step)
                            else "; the cluster keeps creating replacements")
-        # The service needs its autoscaler until a user runs the task again.
         if observed.autoscaler and (step := autoscaler.restore(observed.autoscaler)):
             apply(step)
     if isinstance(error, RolloutFailed):

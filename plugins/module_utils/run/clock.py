@@ -21,18 +21,15 @@ class Clock:
         return time.monotonic()
 
     def elapsed(self) -> float:
-        """Return the seconds since an arbitrary start, including suspensions of the machine.
-
-        A Lease can expire while a laptop is suspended.
-        """
+        """Return the seconds since an arbitrary start, including suspensions of the machine."""
         return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
     def timestamp_seconds(self) -> str:
-        """Return the current UTC time as an RFC 3339 timestamp, to the second."""
+        """Return the UTC time in RFC 3339, to the second."""
         return self.timestamp_millis()[:-5] + "Z"
 
     def timestamp_millis(self) -> str:
-        """Return the current UTC time as an RFC 3339 timestamp, to the millisecond."""
+        """Return the UTC time in RFC 3339, to the millisecond."""
         now = datetime.datetime.now(datetime.timezone.utc)
         return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -46,30 +43,28 @@ class SimulatedClock(Clock):
     is_real = False
 
     def __init__(self) -> None:
-        self._slept = 0.0
+        self._slept_seconds = 0.0
 
     def monotonic(self) -> float:
-        return self._slept
+        return self._slept_seconds
 
     elapsed = monotonic
 
     def sleep(self, seconds: float) -> None:
-        self._slept += seconds
+        self._slept_seconds += seconds
 
 
 class Intervals(t.NamedTuple):
-    """Intervals in seconds, which limit how often a run sends requests other than steps."""
+    """Minimum seconds between two requests of a kind."""
 
-    #: The minimum between two renewals of the Lease.
+    #: Renewals of the Lease.
     renew: float = 2.0
-    #: The time without progress after which a run looks for failing pods.
+    #: Seconds without progress before a run looks for failing pods.
     look_at_pods: float = 1.0
-    #: The minimum between two Events about a new number of replicas.
+    #: Events about a new number of replicas.
     events: float = 1.0
-    #: Whether `events` is the minimum between any two Events, each of which may report different
-    #: steps. Otherwise, `events` applies only to new numbers of replicas.
+    #: Whether `events` applies to all Events. One Event then reports several steps.
     joins_events: bool = False
 
 
-#: The intervals of a task for a single controller.
 DEFAULT_INTERVALS = Intervals()

@@ -4,9 +4,8 @@
 
 """Deadlines of waits, and limits of attempts.
 
-Like progressDeadlineSeconds of a Deployment, progress_deadline is the number of seconds without
-progress after which an update fails. For a fatal cause, which does not end by itself, an update
-fails after failure_grace.
+progress_deadline follows progressDeadlineSeconds of a Deployment. A *fatal* cause does not end by
+itself, so an update already fails after failure_grace.
 """
 
 from __future__ import annotations
@@ -32,37 +31,32 @@ from .clock import Clock, Intervals
 if t.TYPE_CHECKING:
     from ..explain import diagnosis
 
-#: A cause counts as solved if it has not been observed for this many seconds. (A crashing container
-#: runs for a moment after each restart.)
+#: A cause counts as solved after this many seconds. (A crashing container runs for a moment after
+#: each restart.)
 CAUSE_TIMEOUT = 2.0
-#: A controller with more replicas is large: a cheap request checks first whether its pods are still
-#: starting. (A list of a thousand pods takes megabytes.)
+#: With more replicas, a list of all pods takes megabytes.
 LARGE_CONTROLLER = 200
-#: Seconds without progress after which the pods of a large controller are listed in any case.
+#: Seconds without progress after which the pods are listed in any case.
 CHEAP_CHECK_SECONDS = 10.0
-#: The update fails once kubelets have rejected this many pods for each unavailable replica. (The
-#: controller replaces each rejected pod at once.)
+#: For each unavailable replica. (A pod that the kubelet has rejected is replaced at once.)
 MAX_REJECTED_PODS = 3
-#: Maximum number of times that a task applies the same step.
 MAX_REPETITIONS = 5
-#: Maximum number of consecutive rejected writes.
 MAX_REJECTED_WRITES = 20
 
 
 class Attempts:
-    """Counts how often each step was applied, and how many writes in a row were rejected."""
-
+    """Counts the applications of each step, and the consecutive rejected writes."""
     def __init__(self) -> None:
-        self._steps: collections.Counter[tuple] = collections.Counter()
-        self._rejected_writes = 0
+        self._step_counts: collections.Counter[tuple] = collections.Counter()
+        self._rejected_write_count = 0
 
     @property
-    def distinct_steps(self) -> int:
-        return len(self._steps)
+    def distinct_step_count(self) -> int:
+        return len(self._step_counts)
 
     def refuse_repetition(self, request: Request, step: Step) -> None:
-        """Raise RolloutError if the step was already applied MAX_REPETITIONS times."""
-        if self._steps[_step_key(step)] >= MAX_REPETITIONS:
+        """Raise RolloutError after MAX_REPETITIONS applications of the step."""
+        if self._step_counts[_step_key(step)] >= MAX_REPETITIONS:
             raise RolloutError(f"another client keeps undoing this step ({line(step)}): it was "
                                f"taken {MAX_REPETITIONS} times",
                                where=_where(request, step),
@@ -70,13 +64,13 @@ class Attempts:
                                              request.command()))
 
     def count_step(self, step: Step) -> None:
-        self._steps[_step_key(step)] += 1
-        self._rejected_writes = 0
+        self._step_counts[_step_key(step)] += 1
+        self._rejected_write_count = 0
 
     def count_rejection(self, request: Request, step: Step) -> None:
-        """Count a rejected write. Raises RolloutError after MAX_REJECTED_WRITES in a row."""
-        self._rejected_writes += 1
-        if self._rejected_writes > MAX_REJECTED_WRITES:
+        """Raise RolloutError after MAX_REJECTED_WRITES in a row."""
+        self._rejected_write_count += 1
+        if self._rejected_write_count > MAX_REJECTED_WRITES:
             raise RolloutError(f"{step.name} keeps changing: {MAX_REJECTED_WRITES} writes in a row "
                                f"were rejected",
                                where=_where(request, step), next_command=request.command())
@@ -92,71 +86,67 @@ class Deadlines:
 
     def reset(self) -> None:
         """Restart progress_deadline, and drop the causes."""
-        #: The most progress so far, as a pair: number of distinct steps, RolloutStatus.progress.
+        #: The maximum of (distinct_step_count, RolloutStatus.progress).
         self._max_progress: tuple[int, float] | None = None
-        #: The smallest RolloutStatus.goal so far: the number of replicas at the end of the update.
+        #: The minimum of RolloutStatus.goal, which a scale-down decreases.
         self._min_goal = math.inf
         self._progress_time = self._clock.monotonic()
         #: Since the last progress.
-        self._min_terminating = math.inf
-        #: Times of the first and the last observation of each current fatal cause.
-        self._fatal_causes: dict[str, tuple[float, float]] = {}
-        #: The number of rejected pods when the first was observed since the last progress, or None.
-        self._rejected_before: int | None = None
+        self._min_terminating_count = math.inf
+        #: By Cause.kind: the times of the first and the last observation.
+        self._fatal_cause_times: dict[str, tuple[float, float]] = {}
+        #: At the first observation since the last progress.
+        self._initial_rejected_count: int | None = None
 
     def wait(self, request: Request, status: RolloutStatus, wait: Wait,
-             distinct_steps: int) -> tuple[list[diagnosis.Cause], float]:
-        """Check the deadlines at one moment of a wait.
-
-        Returns (causes, remaining). causes: why the wait takes long; empty after recent progress.
-        remaining: the seconds until progress_deadline. The deletion of a terminating pod counts as
-        progress, and the deadline never precedes the end of a pod's grace period.
+             distinct_step_count: int) -> tuple[list[diagnosis.Cause], float]:
+        """Return the causes of a long wait, and the seconds until progress_deadline.
 
         Raises RolloutFailed after a deadline or for a fatal cause, and RolloutError if a finalizer
         blocks a deletion.
         """
         now = self._clock.monotonic()
-        # Until the controller manager has observed an update, the status of a StatefulSet looks
-        # like that of a finished update.
-        progress = (distinct_steps, status.progress if status.is_observed else -math.inf)
+        # An unobserved update of a StatefulSet has the status of the finished previous update.
+        progress = (distinct_step_count, status.progress if status.is_observed else -math.inf)
         goal = math.inf if status.goal is None else status.goal
-        # A scale-down makes the goal smaller, and restarts the deadline, too.
         if self._max_progress is None or progress > self._max_progress or goal < self._min_goal:
             self._max_progress, self._progress_time = progress, now
-            self._rejected_before, self._min_terminating = None, math.inf
-        if 0 < wait.terminating.count < self._min_terminating:
-            self._min_terminating, self._progress_time = wait.terminating.count, now
+            self._initial_rejected_count, self._min_terminating_count = None, math.inf
+        # A deleted pod counts as progress.
+        if 0 < wait.terminating.count < self._min_terminating_count:
+            self._min_terminating_count, self._progress_time = wait.terminating.count, now
         self._min_goal = min(self._min_goal, goal)
         stalled_seconds = now - self._progress_time
-        remaining = request.progress_deadline - stalled_seconds
+        remaining_seconds = request.progress_deadline - stalled_seconds
         if (grace_ends := seconds(wait.terminating.grace_ends)) is not None:
-            remaining = max(remaining,
-                            grace_ends + request.failure_grace - self._gateway.server_time())
+            remaining_seconds = max(
+                remaining_seconds,
+                grace_ends + request.failure_grace - self._gateway.server_time())
         is_slow = stalled_seconds >= self._intervals.look_at_pods
         causes = self._causes(request, status, stalled_seconds,
-                              remaining <= 0) if is_slow or remaining <= 0 else []
-        self._fatal_causes = {kind: times for kind, times in self._fatal_causes.items()
-                              if now - times[1] <= CAUSE_TIMEOUT}
-        self._fatal_causes |= {cause.kind: (self._fatal_causes.get(cause.kind, (now, now))[0], now)
-                               for cause in causes if cause.is_fatal}
-        # Kubelets that reject every pod would fill the namespace with pods during failure_grace.
+                              remaining_seconds <= 0) if is_slow or remaining_seconds <= 0 else []
+        self._fatal_cause_times = {kind: times for kind, times in self._fatal_cause_times.items()
+                                   if now - times[1] <= CAUSE_TIMEOUT}
+        self._fatal_cause_times |= {
+            cause.kind: (self._fatal_cause_times.get(cause.kind, (now, now))[0], now)
+            for cause in causes if cause.is_fatal}
+        # During failure_grace, rejected pods would fill the namespace.
         is_endless = any(cause.is_rejection and cause.is_fatal for cause in causes)
         if causes and (is_endless or any(now - first >= request.failure_grace
-                                         for first, _last in self._fatal_causes.values())):
+                                         for first, _last in self._fatal_cause_times.values())):
             raise self._failure(request, status, causes, _describe_failure(causes))
-        if wait.deleted and wait.deleted.finalizers and (remaining <= 0
+        if wait.deleted and wait.deleted.finalizers and (remaining_seconds <= 0
                                                          or self._is_timed_out(request)):
             raise endless_deletion(request, wait.deleted)
-        if remaining <= 0:
+        if remaining_seconds <= 0:
             raise self._failure(request, status, causes,
                                 f"no progress for {request.progress_deadline:g} s while waiting "
                                 f"for this: {wait.until}")
         self.check_timeout(request, status, causes)
-        return causes, remaining
+        return causes, remaining_seconds
 
     def check_timeout(self, request: Request, status: RolloutStatus,
                       causes: t.Iterable[diagnosis.Cause] = ()) -> None:
-        """Raise RolloutFailed after the timeout of the whole task."""
         if self._is_timed_out(request):
             raise self._failure(request, status, causes,
                                 f"not finished within {request.timeout:g} s")
@@ -167,58 +157,49 @@ class Deadlines:
 
     def _causes(self, request: Request, status: RolloutStatus, stalled_seconds: float,
                 is_expired: bool) -> list[diagnosis.Cause]:
-        """Return why new pods are not available, or why old pods still exist.
-
-        is_expired: whether progress_deadline has passed. Returns [] while observedGeneration is
-        outdated: the task then waits for the controller manager, not for pods.
-        """
         from ..explain import old_pods
 
-        growing = status.grows
-        if growing is None or not growing.is_observed:
+        growing_controller = status.grows
+        if growing_controller is None or not growing_controller.is_observed:
             return []
         is_early = not is_expired and stalled_seconds < CHEAP_CHECK_SECONDS
-        if (is_early and growing.replicas > LARGE_CONTROLLER
-                and self._gateway.are_starting(growing)):
+        if (is_early and growing_controller.replicas > LARGE_CONTROLLER
+                and self._gateway.are_starting(growing_controller)):
             return []
-        pods = self._gateway.troubled_pods(growing)
+        pods = self._gateway.troubled_pods(growing_controller)
         for controller in status.shrinks:
             pods += [pod for pod in self._gateway.troubled_pods(controller)
                      if "deletionTimestamp" in pod["metadata"]]
         if is_expired and not pods:
-            growing = self._with_counted_pods(growing)
-        causes = old_pods.causes(request, growing, pods, self._gateway.warnings())
-        return [self._with_severity(cause, growing) for cause in causes]
+            growing_controller = self._with_counted_pods(growing_controller)
+        causes = old_pods.causes(request, growing_controller, pods, self._gateway.warnings())
+        return [self._fatal_if_endless(cause, growing_controller) for cause in causes]
 
-    def _with_counted_pods(self, growing: Controller) -> Controller:
-        """Return the controller with the number of its pods in place of status.replicas.
-
-        The controller manager of Kubernetes 1.24 does not update the status of a StatefulSet while
-        the creation of pods fails.
-        """
-        if growing.reports_failures or growing.current < growing.replicas:
-            return growing
-        pods = self._gateway.all_pods(growing)
+    def _with_counted_pods(self, controller: Controller) -> Controller:
+        # Kubernetes 1.24 does not update the status while the creation of pods fails.
+        if controller.reports_failures or controller.current < controller.replicas:
+            return controller
+        pods = self._gateway.all_pods(controller)
         if pods is None:
-            return growing
-        return dataclasses.replace(growing, current=len(own_pods(growing, pods)))
+            return controller
+        return dataclasses.replace(controller, current=len(own_pods(controller, pods)))
 
-    def _with_severity(self, cause: diagnosis.Cause, growing: Controller) -> diagnosis.Cause:
-        """Return the cause, as a fatal one if kubelets have rejected too many pods."""
+    def _fatal_if_endless(self, cause: diagnosis.Cause, controller: Controller) -> diagnosis.Cause:
         if not cause.is_rejection:
             return cause
-        if self._rejected_before is None:
-            self._rejected_before = cause.pods
-        limit = MAX_REJECTED_PODS * max(1, growing.replicas - growing.available)
-        is_endless = cause.pods - self._rejected_before >= limit
+        if self._initial_rejected_count is None:
+            self._initial_rejected_count = cause.pods
+        limit = MAX_REJECTED_PODS * max(1, controller.replicas - controller.available)
+        is_endless = cause.pods - self._initial_rejected_count >= limit
         return cause.as_fatal() if is_endless else cause
 
     def _failure(self, request: Request, status: RolloutStatus, causes: t.Iterable[diagnosis.Cause],
                  what: str) -> RolloutFailed:
-        growing = status.grows
+        controller = status.grows
         progress = ""
-        if growing:
-            progress = f"{growing.name} has {growing.available} of {growing.replicas} available"
+        if controller:
+            progress = (f"{controller.name} has {controller.available} of {controller.replicas} "
+                        f"available")
         error = failure(request, self._gateway, what, progress, causes,
                         can_roll_back=not status.is_irreversible)
         if status.way_out:
@@ -231,8 +212,7 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
             can_roll_back: bool = True) -> RolloutFailed:
     """Return the error for failing pods, with each cause and the last lines of its log.
 
-    what: the summary of the failure. progress: a clause such as "web has 2 of 3 available", or "".
-    can_roll_back: False if no command may suggest a rollback.
+    progress: a clause such as "web has 2 of 3 available", or "".
     """
     from ..explain import old_pods
 
@@ -247,7 +227,7 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
                                                for cause in causes)
     error.skips_rollback = is_rollback_blocked or not can_roll_back
     if any(cause.kind == old_pods.HELD for cause in causes):
-        # pause_at keeps the failing pods at the old template.
+        # With pause_at, the failing pods would keep the old template.
         options = {option: value for option,
                    value in request.options.items() if option != "pause_at"}
         request = dataclasses.replace(request, pause_at=None, options=options)
@@ -257,7 +237,7 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
 
 
 def explain_idle_failure(request: Request, error: RolloutFailed, status: RolloutStatus) -> None:
-    """Change the error of a task that waited for pods while no update was in progress."""
+    """Change the error of a task that waited for pods without an update."""
     error.what, error.skips_rollback = f"{error.what}; no update is in progress", True
     if status.way_out:
         alternative = status.way_out[0]
@@ -271,10 +251,7 @@ def explain_idle_failure(request: Request, error: RolloutFailed, status: Rollout
 
 
 def concurrent_change_error(request: Request) -> RolloutError:
-    """Return the error for a template that another client changed during a wait for pods.
-
-    The task ends, because its next step would undo the change.
-    """
+    """Return the error for a change that the next step of the task would undo."""
     return RolloutError("another client changed the template while this task waited for pods",
                         where=request.where, next_command=request.command())
 
@@ -289,18 +266,17 @@ def _describe_failure(causes: t.Iterable[diagnosis.Cause]) -> str:
 
 def next_commands(request: Request, error: RolloutFailed, *states: State,
                   is_undone: bool = False) -> str:
-    """Return the suggestions of the causes, and then the commands to choose from, one per line.
+    """Return the suggestions of the causes, and then the alternative commands, one per line.
 
-    states: the values of the option state in further commands. is_undone: whether a rollback has
-    deleted the new pods, which no suggestion may then name. After a failed rollback, the last
-    command finishes the update instead, since the former template may never have worked.
+    is_undone: whether a rollback has deleted the new pods.
     """
     suggestions = dict.fromkeys(cause["suggestion"] for cause in error.causes
                                 if not (is_undone and cause["pod"]
                                         and cause["pod"] in cause["suggestion"]))
-    forward = [f"{RERUN}, to finish the update instead"] if request.undoes else []
+    # The template before the update may never have worked.
+    rerun_commands = [f"{RERUN}, to finish the update instead"] if request.undoes else []
     return _join_suggestions(
-        suggestions, request.command(), *map(request.command, states), *forward)
+        suggestions, request.command(), *map(request.command, states), *rerun_commands)
 
 
 def _join_suggestions(suggestions: t.Iterable[str], *commands: str) -> str:
@@ -309,7 +285,6 @@ def _join_suggestions(suggestions: t.Iterable[str], *commands: str) -> str:
 
 
 def _step_key(step: Step) -> tuple:
-    """Return the properties that stay equal if the step is applied again."""
     return step.action, step.name, repr(step.after)
 
 

@@ -2,10 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The reconcile loop of an update. A turn observes, plans, and then applies one step or waits.
+"""The reconcile loop of an update. Each turn observes, plans, and then applies one step or waits.
 
-Every decision depends only on the state of the cluster, so a task that runs again after a kill
-resumes with the next turn. The state in memory is only for the report and the deadlines.
+Decisions depend only on the cluster, so a task can resume the update of a killed task.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ if t.TYPE_CHECKING:
     from ..explain.quotas import Amounts
     from .soaking import Soaking
 
-#: Maximum seconds between two observations during a wait.
+#: Seconds between two observations.
 POLL_INTERVAL = 0.2
-#: Seconds between two observations while only the controller manager can end the wait. (More
-#: frequent observations would slow down a controller manager on the same machine.)
+#: In seconds, if only the controller manager can end the wait. (Shorter intervals slow down a
+#: controller manager on the same machine.)
 BATCH_SECONDS = 0.02
 
 
@@ -61,12 +60,10 @@ def run(
 ) -> Json:
     """Update the controller to the requested state, and return the task's result.
 
-    print_line: prints a progress line. stop: returns why the task has to stop, or ""; called before
-    each step, and several times a second during a wait. Raises RolloutError with the steps so far.
+    stop: returns a reason, or "". Raises RolloutError with the steps so far.
     """
     runner = _Run(flow, request, gateway, clock, print_line, stop, intervals, splits)
-    # Tests simulate a kill of this process by a BaseException. A killed process sends no requests,
-    # so only the handlers of RolloutError and Exception send requests.
+    # Tests simulate a kill by a BaseException, after which no requests may be sent.
     try:
         result = runner.run()
     except RolloutError:
@@ -76,7 +73,7 @@ def run(
         error = InternalError.from_exception(exception, runner.request.where,
                                              runner.request.command())
         runner.clean_up(error)
-        with contextlib.suppress(Exception):  # The status may raise the same exception.
+        with contextlib.suppress(Exception):  # the status may raise the same exception
             runner.with_progress(error)
         runner.end()
         raise error from exception
@@ -90,7 +87,7 @@ def run(
 
 
 def simulate(flow: Flow, request: Request, gateway: Gateway, splits: Splits = NO_SPLITS) -> Json:
-    """Run the task in check mode, on a simulated cluster. Raises RolloutError as run() does."""
+    """Run the task in check mode, on a simulated cluster. Raises RolloutError."""
     from ..cluster.simulated import SimulatedGateway
 
     clock = SimulatedClock()
@@ -100,9 +97,7 @@ def simulate(flow: Flow, request: Request, gateway: Gateway, splits: Splits = NO
 
 def look(flow: Flow, request: Request, gateway: Gateway, clock: Clock,
          splits: Splits = NO_SPLITS) -> Json | None:
-    """Return the task's result if the cluster is in the requested state, else None.
-
-    Writes nothing and waits for nothing. Raises RolloutError as run() does.
+    """Return the result if the cluster is in the requested state, else None. Raises RolloutError.
     """
     runner = _Run(flow, request, gateway, clock, lambda line: None, lambda: "", DEFAULT_INTERVALS,
                   splits)
@@ -116,8 +111,6 @@ def needed_quota(flow: Flow, request: Request, gateway: Gateway, clock: Clock) -
 
 
 class _State:
-    """The state of a run."""
-
     def __init__(self, flow: Flow, request: Request, gateway: Gateway, clock: Clock,
                  print_line: t.Callable[[str], None], stop: t.Callable[[], str],
                  intervals: Intervals, splits: Splits = NO_SPLITS) -> None:
@@ -132,7 +125,6 @@ class _State:
         self.image_drift = image_drift.ImageDrift(gateway, self.warn)
         self.first_observed: Observed | None = None
         self._last_status: tuple[Request, Observed, RolloutStatus] | None = None
-        #: Whether the last decision was to watch the pods of a soak.
         self.is_watching = False
         self.tools = Tools(gateway, clock, self.recorder, self.lease.renew, stop, self.warn)
 
@@ -141,10 +133,6 @@ class _State:
         self.recorder.print_line(f"warning: {warning}")
 
     def observe(self) -> Observed:
-        """Return a new observation, and report the steps of the controller manager.
-
-        Also completes the request.
-        """
         memory = self.memory
         memory.now, memory.seconds = self.clock.timestamp_seconds(), self.clock.monotonic()
         memory.server_time = self.gateway.server_time()
@@ -167,19 +155,16 @@ class _State:
                                         self.flow.status(self.request, observed))
         return last[2]
 
-    def turn_of(self, observed: Observed, decision: Decision | None) -> Turn | None:
-        """Return the turn for the traffic splits; None without a split."""
+    def split_turn_of(self, observed: Observed, decision: Decision | None) -> Turn | None:
         return Turn.of(self.request, observed.primary, lambda: self.status(observed), decision)
 
     def final_result(self, observed: Observed, message: str = "") -> Json:
-        """Return the result of a successful task, with the traffic shares in its message."""
-        result, turn = self.result(observed, message), self.turn_of(observed, None)
+        result, turn = self.result(observed, message), self.split_turn_of(observed, None)
         return {**result, "msg": result["msg"] + (self.splits.describe(turn) if turn else "")}
 
     def result(self, observed: Observed, message: str = "") -> Json:
-        """Return the task's result. The default message is a summary of the status."""
         end_status = self.status(observed)
-        # The first observation lacks the PodDisruptionBudgets, which are read later.
+        # PodDisruptionBudgets are read after the first observation.
         first = self.first_observed or observed
         start_status = self.status(dataclasses.replace(first, budgets=observed.budgets))
         if self.memory.has_begun:
@@ -194,7 +179,6 @@ class _State:
         }
 
     def with_progress(self, error: RolloutError) -> RolloutError:
-        """Add the applied steps and the status of the update to the error, and return it."""
         observed = self.memory.observed
         if observed.in_progress and not isinstance(error, RolloutFailed):
             error.status = report.progress(observed)
@@ -206,13 +190,10 @@ class _State:
 
 
 class _Run(_State):
-    """The loop of a run, one turn at a time."""
-
-    #: Whether the last decision was to wait for pods although no update is in progress.
+    #: Whether the task waits for pods although no update is in progress.
     is_idle = False
 
     def run(self) -> Json:
-        """Return the result of the loop; roll back and clean up after a failure."""
         try:
             return self.loop()
         except RolloutFailed as error:
@@ -233,10 +214,7 @@ class _Run(_State):
     def loop(self, is_read_only: bool) -> Json | None: ...
 
     def loop(self, is_read_only: bool = False) -> Json | None:
-        """Repeat turns until there is a result, and return it.
-
-        A read-only loop returns None unless the first decision is Done.
-        """
+        """Repeat turns. A read-only loop returns None unless the first decision is Done."""
         try:
             preflight.read_frozen_autoscaler(self.request, self.gateway, self.memory)
             while True:
@@ -249,7 +227,7 @@ class _Run(_State):
                 if self.memory.has_begun and self.clock.is_real:
                     self.image_drift.check(self.flow, self.request, observed, decision,
                                            self.status(observed))
-                split_turn = self.turn_of(observed, decision)
+                split_turn = self.split_turn_of(observed, decision)
                 if split_turn and not (decision and self.splits.is_due(split_turn)):
                     split_turn = None
                 if isinstance(decision, Done) and not split_turn:
@@ -257,7 +235,7 @@ class _Run(_State):
                         observed, "" if self.recorder.steps else decision.message)
                 if is_read_only:
                     return None
-                if result := self.turn(observed, decision, split_turn):
+                if result := self.take_turn(observed, decision, split_turn):
                     return result
         except NoSuchController as error:
             error.was_deleted = self.memory.has_begun
@@ -267,26 +245,19 @@ class _Run(_State):
             raise self.with_progress(error) from error.__cause__
 
     def decide(self, observed: Observed, is_read_only: bool) -> Decision | None:
-        """Return the next decision; None if the task must acquire the Lease before it can decide.
-
-        An error about an update in progress may be wrong while another task works on that update.
-        """
         try:
             return self.soaking.decide(self.flow, self.request, observed)
         except RolloutError:
             if self.memory.has_begun or not observed.in_progress:
                 raise
+            # The error may be wrong while another task works on the update: acquire the Lease.
             if is_read_only and not self.lease.is_held_by_other_task():
                 raise
             return None
 
-    def turn(self, observed: Observed, decision: Decision | None,
-             split_turn: Turn | None) -> Json | None:
-        """Begin the run, change a route, wait, watch, or apply a step.
-
-        Returns the task's result after the last step, else None. split_turn: None unless a route
-        has to be changed before the decision is applied.
-        """
+    def take_turn(self, observed: Observed, decision: Decision | None,
+                  split_turn: Turn | None) -> Json | None:
+        """Return the result after the last step. split_turn: None unless a route has to change."""
         was_idle, self.is_idle = self.is_idle, (
             isinstance(decision, Wait) and decision.is_idle and split_turn is None)
         if was_idle and not (self.is_idle or self.memory.has_begun):
@@ -305,17 +276,16 @@ class _Run(_State):
         return None
 
     def begin(self, observed: Observed) -> None:
-        """Check the permissions, acquire the Lease, and print warnings, before the first write."""
         responses = preflight.check_permissions(
             self.flow, self.request, self.gateway, self.memory, observed)
-        if turn := self.turn_of(observed, None):
+        if turn := self.split_turn_of(observed, None):
             self.splits.refuse_missing_permissions(turn)
         self.soaking.begin(self.request, self.status(observed))
         if self.request.lock:
             self.lease.acquire()
             responses |= preflight.request_related(self.flow, self.request, self.gateway, observed)
             _read_controllers(self.flow, self.request, self.gateway, observed)
-            # The previous holder of the Lease may have changed every object.
+            # The previous holder of the Lease may have changed any object.
             self.request, self.first_observed = self.request.unresolved(), None
             self.memory.revisions = None
         for warning in preflight.store_related(
@@ -329,7 +299,7 @@ class _Run(_State):
             self.recorder.record_pending_events()
 
     def apply(self, observed: Observed, step: Step) -> bool:
-        """Apply a step; return False if the step has to be planned again. Raises RolloutError."""
+        """Return False if the step has to be planned again. Raises RolloutError."""
         self.attempts.refuse_repetition(self.request, step)
         self.lease.renew()
         try:
@@ -341,7 +311,7 @@ class _Run(_State):
             return False
         if step.write.kind == AUTOSCALER:
             preflight.read_autoscalers(self.gateway, self.memory)
-        if not is_applied:  # A precondition failed.
+        if not is_applied:  # a precondition has failed
             self.memory.revisions, self.memory.next_pod_list = None, 0
             _read_controllers(self.flow, self.request, self.gateway, observed)
             self.attempts.count_rejection(self.request, step)
@@ -356,24 +326,21 @@ class _Run(_State):
         return True
 
     def wait(self, observed: Observed, wait: Wait) -> None:
-        """Wait for a change in the cluster. Raises RolloutFailed after a deadline."""
-        causes, remaining = self.deadlines.wait(
-            self.request, self.status(observed), wait, self.attempts.distinct_steps)
+        causes, remaining_seconds = self.deadlines.wait(
+            self.request, self.status(observed), wait, self.attempts.distinct_step_count)
         self.recorder.report_wait(wait.line, causes)
         self.lease.renew()
         if wait.is_ended_by_server:
             self.clock.sleep(BATCH_SECONDS)
-        self.gateway.wait(min(remaining, POLL_INTERVAL))
+        self.gateway.wait(min(remaining_seconds, POLL_INTERVAL))
 
     def watch(self, observed: Observed) -> None:
-        """Watch the pods of a soak for a moment. Raises RolloutFailed after the task's timeout."""
         self.deadlines.reset()
         self.deadlines.check_timeout(self.request, self.status(observed))
         self.lease.renew()
         self.gateway.wait(POLL_INTERVAL)
 
     def roll_back(self, error: RolloutFailed) -> None:
-        """Roll back if possible (on_failure=rollback), and add the outcome to the error."""
         if self.request.undoes or error.skips_rollback:
             return
         if self.status(self.observe()).is_irreversible:
@@ -398,7 +365,7 @@ class _Run(_State):
 
 
 class _NoSoak:
-    """Replaces Soaking in a task that does not request a soak."""
+    """Replaces Soaking in a task without a soak."""
 
     def begin(self, request: Request, status: RolloutStatus) -> None:
         """Do nothing."""
@@ -409,25 +376,20 @@ class _NoSoak:
 
 def _soaking(request: Request, gateway: Gateway, clock: Clock, print_line: t.Callable[[str], None],
              warnings: list[str]) -> Soaking | _NoSoak:
-    """Return the soak of a request, or its replacement _NoSoak.
-
-    The import of soaking.py takes long, because the file imports the tables of all failure reasons.
-    """
     if not soak.is_requested(request):
         return _NoSoak()
+    # This import takes long: it includes the tables of all failure reasons.
     from .soaking import Soaking
 
     return Soaking(gateway, clock, print_line, warnings)
 
 
 def _read_controllers(flow: Flow, request: Request, gateway: Gateway, observed: Observed) -> None:
-    """Read all controllers of the update again, the primary last."""
     for name in (*flow.lookup_names(observed), request.name):
         gateway.look_up(name)
 
 
 def _explain_absence(error: NoSuchController, gateway: Gateway, name: str) -> None:
-    """Add to the error why the controller is absent, or else the name of a similar controller."""
     error.why = error.why or gateway.absence_reason(name)
     if not (error.why or error.next_command):
         error.what += did_you_mean(name, (

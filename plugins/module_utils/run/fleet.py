@@ -4,9 +4,8 @@
 
 """The update of several controllers by one task: selection, order, concurrency, failures.
 
-The task observes all controllers before the first update, so that a wrong name is reported before
-anything is changed. Each driver has its own thread, so that its waits and retries do not block
-another. All drivers of a kind in a namespace share a gateway with one watch.
+All controllers are observed before the first update, so that a wrong name changes nothing. Each
+driver has its own thread.
 """
 
 from __future__ import annotations
@@ -33,12 +32,11 @@ from .places import Place
 from .shared import SharedCluster
 from .splits import NO_SPLITS, Splits
 
-#: Options that only a task for a single controller may have.
 SINGLE_OPTIONS = ("next_name", "definition", "src", "to_revision")
 SELECTORS = ("label_selectors", "field_selectors")
-#: Seconds that dispatch_changes() waits for changes, in total for all watches.
+#: In seconds, in total for all watches.
 CHANGES_INTERVAL = 0.1
-#: Longer intervals than for a single controller, to limit the load on the API server.
+#: Long intervals limit the load on the API server.
 INTERVALS = Intervals(renew=7.0, look_at_pods=5.0, events=20.0, joins_events=True)
 
 
@@ -47,34 +45,31 @@ class Group(t.NamedTuple):
 
     flow: Flow
     gateway: KubernetesGateway
-    #: Returns the traffic splits of a controller. The argument is_real is False in check mode.
+    #: The argument is False in check mode.
     splits: t.Callable[[bool], Splits] = lambda is_real: NO_SPLITS
 
 
-#: The groups by place, in the order of the updates.
+#: In the order of the updates.
 Groups: t.TypeAlias = t.Mapping[Place, Group]
 
 
 @dataclasses.dataclass(frozen=True)
 class Fleet:
+    #: Empty if selectors choose the controllers.
     """The controllers of a task."""
 
-    #: The names, in the order of the updates; empty if selectors choose the controllers.
     names: tuple[str, ...]
-    #: In kubectl's syntax. A controller must match all selectors.
+    #: A controller must match all selectors.
     label_selectors: tuple[str, ...]
-    #: In kubectl's syntax. A controller must match all selectors.
     field_selectors: tuple[str, ...]
     concurrency: int
-    #: Updates still begin while at most this many controllers have failed. A percentage of all
-    #: controllers is rounded down.
+    #: After more failures, no update begins. A percentage is rounded down.
     max_failures: Size
-    #: The kinds, in the order of the updates.
     kinds: tuple[Kind, ...]
 
     @classmethod
     def from_params(cls, params: Json) -> Fleet | None:
-        """Return the fleet of a task, or None for a task with a single controller (option name).
+        """Return the fleet, or None for a task with a single controller (option name).
 
         Raises RolloutError for an invalid combination of options.
         """
@@ -108,7 +103,6 @@ class Fleet:
         )
 
     def requests(self, params: Json, groups: Groups) -> list[Request]:
-        """Return a request per controller. Raises RolloutError."""
         requests = []
         for place, group in groups.items():
             names = self.names or (*self._selected_names(group.gateway),
@@ -119,7 +113,6 @@ class Fleet:
         return requests
 
     def _refuse_empty(self, params: Json, requests: t.Sequence[Request], groups: Groups) -> None:
-        """Raise RolloutError if no controller is selected, in all or in a listed namespace."""
         namespaces = list(dict.fromkeys(place.namespace for place in groups))
         empty_namespaces = [namespace for namespace in namespaces
                             if all(request.namespace != namespace for request in requests)]
@@ -130,28 +123,25 @@ class Fleet:
                                where=f"namespace {first_names(empty_namespaces)}", page="fleet")
 
     def _selected_names(self, gateway: KubernetesGateway) -> list[str]:
-        """Return the names of the controllers that match the selectors.
-
-        The name of a matching successor is replaced by that of its primary, unless the primary
-        exists and does not match. With several kinds, a ReplicaSet with an owner is left out,
-        because its owner is updated.
-        """
         controllers = gateway.controllers()
-        matching = gateway.names(self.label_selectors, self.field_selectors)
-        selected = [name for name in sorted(matching) if name in controllers
-                    and not (len(self.kinds) > 1 and controllers[name].is_part_of_owner)]
-        primaries = {name: controllers[name].primary(controllers) or name for name in selected}
-        not_selected = controllers.keys() - set(selected)
-        return list(dict.fromkeys(name if primary in not_selected else primary
-                                  for name, primary in primaries.items()))
+        matching_names = gateway.names(self.label_selectors, self.field_selectors)
+        # With several kinds, a ReplicaSet is updated through its owner.
+        selected_names = [name for name in sorted(matching_names) if name in controllers
+                          and not (len(self.kinds) > 1 and controllers[name].is_part_of_owner)]
+        primary_by_name = {name: controllers[name].primary(controllers) or name
+                           for name in selected_names}
+        names_not_selected = controllers.keys() - set(selected_names)
+        # A successor stands for its primary, unless the primary exists and does not match.
+        return list(dict.fromkeys(name if primary in names_not_selected else primary
+                                  for name, primary in primary_by_name.items()))
 
     def _deleted_names(self, params: Json, place: Place, group: Group) -> list[str]:
-        """Return the names of matching controllers that an interrupted update has deleted."""
+        """Return the names of controllers that an interrupted update has deleted."""
         request = parse_request({**params, **place._asdict(), "name": "any"})
         labels_by_name = group.flow.deleted_controller_labels(request, group.gateway)
-        existing = group.gateway.controllers()
+        existing_controllers = group.gateway.controllers()
         return sorted(name
-                      for name, labels in labels_by_name.items() if name not in existing
+                      for name, labels in labels_by_name.items() if name not in existing_controllers
                       and matches(self.label_selectors, labels)
                       and matches(self.field_selectors, {"metadata.name": name,
                                                          "metadata.namespace": request.namespace}))
@@ -174,10 +164,7 @@ class Fleet:
 def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
         print_line: t.Callable[[str], None] = lambda line: None,
         stop: t.Callable[[], str] = lambda: "") -> Json:
-    """Update every controller, and return the task's result.
-
-    Raises RolloutError with all results if an update fails.
-    """
+    """Update every controller, and return the task's result. Raises RolloutError."""
     fleet_run = _FleetRun(fleet, requests, groups, clock)
 
     def update(request: Request) -> Json:
@@ -192,7 +179,6 @@ def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
                    for request in fleet_run.remaining]
         try:
             for future in futures:
-                # dispatch_changes() waits for changes, unless all watches have ended.
                 while concurrent.futures.wait([future], CHANGES_INTERVAL if fleet_run.has_no_watch
                                               else 0).not_done:
                     fleet_run.dispatch_changes()
@@ -205,7 +191,7 @@ def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
 
 
 def simulate(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) -> Json:
-    """Run the task in check mode, one simulated update after another. Raises RolloutError."""
+    """Run the task in check mode. Raises RolloutError."""
     fleet_run = _FleetRun(fleet, requests, groups, clock)
 
     def update(request: Request) -> Json:
@@ -225,16 +211,14 @@ def look(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) ->
 
 
 class _FleetRun:
-    """The controllers of a task, which the constructor observes, with the result of each."""
-
     def __init__(self, fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) -> None:
         self.requests = requests
-        self.failures_allowed = fleet.max_failures.resolve(len(requests), round_up=False)
+        self.max_failed_count = fleet.max_failures.resolve(len(requests), round_up=False)
         self.shared = {place: SharedCluster(group.flow, group.gateway,
                                             [request.name for request in requests
                                              if Place.of(request) == place])
                        for place, group in groups.items()}
-        #: The results so far, by place and name. A controller without an entry needs an update.
+        #: A controller without an entry needs an update.
         self._entries: dict[tuple[Place, str], Json] = {}
         for request in requests:
             flow, gateway, _splits = groups[Place.of(request)]
@@ -257,9 +241,9 @@ class _FleetRun:
         self._refuse_small_quotas(clock)
 
     def _refuse_small_quotas(self, clock: Clock) -> None:
-        """Raise RolloutError if a quota does not admit the new pods of all updates with keep_old.
+        """Refuse updates with keep_old whose new pods together exceed a quota.
 
-        A driver checks the quota only for its own controller.
+        A driver only knows its own controller.
         """
         requests_by_namespace: dict[str, list[Request]] = {}
         for request in self.remaining:
@@ -272,10 +256,11 @@ class _FleetRun:
                 continue
             from ..explain import quotas
 
-            needed = sum((driver.needed_quota(cluster.flow, request,
-                                              cluster.gateway_for(request.name), clock)
-                          for cluster, request in zip(clusters, requests)), quotas.Amounts())
-            quotas.refuse_small_quotas(requests, needed, stored_quotas)
+            needed_amounts = sum(
+                (driver.needed_quota(cluster.flow, request, cluster.gateway_for(request.name),
+                                     clock)
+                 for cluster, request in zip(clusters, requests)), quotas.Amounts())
+            quotas.refuse_small_quotas(requests, needed_amounts, stored_quotas)
 
     @property
     def remaining(self) -> list[Request]:
@@ -309,10 +294,6 @@ class _FleetRun:
             self._record(request, update)
 
     def result(self, verb: str = "are") -> Json:
-        """Return the joint result of the task; verb is "would be" in check mode.
-
-        Raises RolloutError for a failed controller.
-        """
         entries = {self.display_name(request): self._entries[_key(request)]
                    for request in self.requests}
         return joint_result(entries, self._next_commands(), verb)
@@ -328,32 +309,31 @@ class _FleetRun:
 
     @property
     def _has_too_many_failures(self) -> bool:
-        return len(self._failed_names) > self.failures_allowed
+        return len(self._failed_names) > self.max_failed_count
 
     def _next_commands(self) -> list[str]:
-        """Return the next commands of the first failure.
+        """Return the next commands of the first failed controller.
 
-        A rollback of the first failed controller is replaced by one joint rollback for each
-        namespace, of all failed controllers of that kind with the same advice.
+        Its rollback becomes one joint rollback per namespace, for all failed controllers of its
+        kind.
         """
-        failed = [(request, self._entries[_key(request)]["failure"]["next_command"].splitlines())
-                  for request in self.requests if self._entries[_key(request)]["failed"]]
-        if not failed:
+        failures = [(request, self._entries[_key(request)]["failure"]["next_command"].splitlines())
+                    for request in self.requests if self._entries[_key(request)]["failed"]]
+        if not failures:
             return []
-        first, first_commands = failed[0]
+        first, first_commands = failures[0]
         requests_by_namespace: dict[str, list[Request]] = {}
-        for request, commands in failed:
+        for request, commands in failures:
             rollback = request.command(State.ROLLED_BACK)
             if request.kind is first.kind and rollback in commands:
                 requests_by_namespace.setdefault(request.namespace, []).append(request)
-        joint = [_joint_rollback(requests)
-                 for requests in requests_by_namespace.values()][:LISTED_LIMIT]
+        joint_rollbacks = [_joint_rollback(requests)
+                           for requests in requests_by_namespace.values()][:LISTED_LIMIT]
         first_rollback = first.command(State.ROLLED_BACK)
         return [command for line in first_commands
-                for command in (joint if line == first_rollback else [line])]
+                for command in (joint_rollbacks if line == first_rollback else [line])]
 
     def _record(self, request: Request, work: t.Callable[[Request], Json | None]) -> None:
-        """Call work(request), and record its error or its result, unless None."""
         try:
             result = work(request)
         except RolloutError as error:

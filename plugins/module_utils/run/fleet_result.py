@@ -11,7 +11,7 @@ import typing as t
 from ..model.errors import RolloutError
 from ..model.fields import Json
 
-#: Maximum number of names, or of reasons, in a message.
+#: For names and reasons in a message.
 LISTED_LIMIT = 5
 
 
@@ -23,29 +23,25 @@ def entry(namespace: str, name: str, kind: str, result: Json) -> Json:
 
 def joint_result(results: dict[str, Json], next_command: t.Sequence[str] = (),
                  verb: str = "are") -> Json:
-    """Join the results of all controllers into the result of the task.
-
-    results: entry() of each controller, by its name in messages. next_command: for a failure. verb:
-    "would be" in check mode. Raises RolloutError for a failed controller.
-    """
+    """Return the result of the task. Raises RolloutError for a failed controller."""
     failure_by_name = {name: result["failure"]
                        for name, result in results.items() if result["failed"]}
-    skipped = [name for name, result in results.items() if result["skipped"]]
-    succeeded = [name for name, result in results.items()
-                 if not result["failed"] and not result["skipped"]]
+    skipped_names = [name for name, result in results.items() if result["skipped"]]
+    succeeded_names = [name for name, result in results.items()
+                       if not result["failed"] and not result["skipped"]]
     changed_count = sum(result["changed"] for result in results.values())
     diffs = [{**diff, "before_header": name, "after_header": name}
              for name, result in results.items() if (diff := result.pop("diff", {}))]
     warnings = _join_messages((name, warning) for name, result in results.items()
                               for warning in result.pop("warnings", ()))
-    joint = {"changed": bool(changed_count), "results": list(results.values()),
-             "warnings": warnings}
-    counts = [f"{len(succeeded)} of {len(results)} controllers "
-              f"{verb if changed_count else 'are'} as requested ({changed_count} changed)"]
-    if skipped:
-        counts.append(f"{len(skipped)} skipped ({first_names(skipped)})")
+    joint_fields = {"changed": bool(changed_count), "results": list(results.values()),
+                    "warnings": warnings}
+    count_clauses = [f"{len(succeeded_names)} of {len(results)} controllers "
+                     f"{verb if changed_count else 'are'} as requested ({changed_count} changed)"]
+    if skipped_names:
+        count_clauses.append(f"{len(skipped_names)} skipped ({first_names(skipped_names)})")
     if not failure_by_name:
-        return joint | {"msg": ", ".join(counts), "diff": diffs}
+        return joint_fields | {"msg": ", ".join(count_clauses), "diff": diffs}
     names, failures = list(failure_by_name), list(failure_by_name.values())
     reasons = [": ".join(filter(None, [failure["what"], "; ".join(failure["why"].splitlines())]))
                for failure in failures]
@@ -57,14 +53,14 @@ def joint_result(results: dict[str, Json], next_command: t.Sequence[str] = (),
                          why=reason if has_one_reason
                          else first_names(_join_messages(zip(names, reasons)), "\n"),
                          next_command=next_command)
-    error.status, error.progress = ", ".join(counts), joint
+    error.status, error.progress = ", ".join(count_clauses), joint_fields
     raise error
 
 
 def _join_messages(messages: t.Iterable[tuple[str, str]]) -> list[str]:
     """Return a text such as "web, api: message" for each distinct message.
 
-    messages: pairs of a controller's name and a message.
+    messages: pairs of a name and a message.
     """
     names_by_text: dict[str, list[str]] = {}
     for name, text in messages:
@@ -73,8 +69,8 @@ def _join_messages(messages: t.Iterable[tuple[str, str]]) -> list[str]:
 
 
 def first_names(texts: list[str], between: str = ", ") -> str:
-    """Join the first LISTED_LIMIT names or other texts, and count the rest ("and 3 more")."""
-    remaining = len(texts) - LISTED_LIMIT
+    """Join the first LISTED_LIMIT texts, and count the rest ("and 3 more")."""
+    excess = len(texts) - LISTED_LIMIT
     return (between.join(texts[:LISTED_LIMIT])
-            + (f"{between if between.isspace() else ' '}and {remaining} more" if remaining > 0
+            + (f"{between if between.isspace() else ' '}and {excess} more" if excess > 0
                else ""))

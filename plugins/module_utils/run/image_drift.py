@@ -2,11 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the images of the new pods. They run different versions of an image if a tag has moved.
+"""Compare the images of the new pods. A moved tag leads to different versions of an image.
 
 A list of all pods can be large, so the new pods are listed at most three times: when two are
-available, when half of all are available, and before a pause or the last steps of the update. On a
-slow connection, only the last list delays the update.
+available, when half of them are, and before a pause or the last steps.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ if t.TYPE_CHECKING:
     from ..explain.image_drift import PodVersions
 
 NEEDS: tuple[Rule, ...] = (("", "pods", ("list",)),)
-MOVED = "a tag has moved: the new pods run different versions of an image"
+MOVED_TAG = "a tag has moved: the new pods run different versions of an image"
 
 
 def needs(request: Request) -> tuple[Rule, ...]:
-    """Return the permissions to compare images if image_drift=fail requires them, else ()."""
+    """Return the permissions that image_drift=fail requires."""
     return NEEDS if request.image_drift == "fail" and not request.state.undoes else ()
 
 
@@ -43,88 +42,76 @@ class ImageDrift:
 
     def __init__(self, gateway: Gateway, warn: t.Callable[[str], None]) -> None:
         self._gateway, self._warn = gateway, warn
-        #: The image versions of each listed new pod, even if deleted since, by uid.
+        #: By uid, even of deleted pods.
         self._versions: dict[str, PodVersions] = {}
-        #: The number of available new pods at the last list.
-        self._listed_available = 0
-        #: The moments at which the images were compared: "soak", "end", or "" for any other time.
-        self._moments: set[str] = set()
-        #: The causes for which a warning was printed, as pairs: place (container), image.
-        self._warned: set[tuple[str, str]] = set()
-        #: The controllers with new pods at the last list.
-        self._controllers: list[Controller] = []
-        #: The requested lists of new pods that are not compared yet. A list is None if the user may
-        #: not list pods.
-        self._pending: list[tuple[Holder, concurrent.futures.Future[list[Json] | None]]] = []
+        #: At the last list.
+        self._listed_available_count = 0
+        #: See _moment().
+        self._compared_moments: set[str] = set()
+        #: The place (container) and the image.
+        self._printed_warnings: set[tuple[str, str]] = set()
+        self._listed_controllers: list[Controller] = []
+        #: A list is None if the user may not list pods.
+        self._pending_lists: list[tuple[Holder, concurrent.futures.Future[list[Json] | None]]] = []
 
     def check(self, flow: Flow, request: Request, observed: Observed, decision: Decision | None,
               status: RolloutStatus) -> None:
-        """Compare the images if a comparison is due.
-
-        Raises RolloutFailed for different versions with image_drift=fail.
-        """
+        """Compare the images if due. Raises RolloutFailed for different versions."""
         if request.image_drift == "ignore" or request.state.undoes or not request.waits:
             return
         if status.direction == "back":
             return
-        available = status.new.available if status.new and status.is_observed else 0
-        # A list is due once this many new pods are available: two, and half of all (at least two).
+        available_count = status.new.available if status.new and status.is_observed else 0
         thresholds = {2, max(2, ((status.goal or 0) + 1) // 2)}
-        is_due = any(self._listed_available < threshold <= available for threshold in thresholds)
+        is_due = any(self._listed_available_count < threshold <= available_count
+                     for threshold in thresholds)
         moment = _moment(flow, observed, decision)
-        is_new_moment = bool(moment) and moment not in self._moments
+        is_new_moment = bool(moment) and moment not in self._compared_moments
         holders = [holder for holder in status.holders
                    if holder.new_labels is not None and holder.has_known_labels]
         controllers = [holder.controller for holder in holders]
-        if is_due or (is_new_moment and controllers != self._controllers):
-            self._listed_available, self._controllers = available, controllers
-            self._pending += [(holder, self._list(holder)) for holder in holders]
-        if is_new_moment or all(future.done() for _holder, future in self._pending):
-            self._moments.add(moment)
+        if is_due or (is_new_moment and controllers != self._listed_controllers):
+            self._listed_available_count, self._listed_controllers = available_count, controllers
+            self._pending_lists += [(holder, self._list_pods(holder)) for holder in holders]
+        if is_new_moment or all(future.done() for _holder, future in self._pending_lists):
+            self._compared_moments.add(moment)
             self._compare(request, status)
 
-    def _list(self, holder: Holder) -> concurrent.futures.Future[list[Json] | None]:
-        """List the new pods of a controller, on a slow connection in the background."""
+    def _list_pods(self, holder: Holder) -> concurrent.futures.Future[list[Json] | None]:
         selector = {**holder.controller.selector, **(holder.new_labels or {})}
         controller = dataclasses.replace(holder.controller, selector=selector)
         read = functools.partial(self._gateway.all_pods, controller)
         if future := self._gateway.start_in_background(read):
             return future
-        done: concurrent.futures.Future[list[Json] | None] = concurrent.futures.Future()
-        done.set_result(read())
-        return done
+        result_future: concurrent.futures.Future[list[Json] | None] = concurrent.futures.Future()
+        result_future.set_result(read())
+        return result_future
 
     def _compare(self, request: Request, status: RolloutStatus) -> None:
-        """Wait for the requested lists, and compare the images of the pods.
-
-        With image_drift=fail, raises RolloutError if the user may not list pods, and RolloutFailed
-        for different versions.
-        """
         from ..explain import image_drift
 
-        pending, self._pending = self._pending, []
-        for holder, future in pending:
+        pending_lists, self._pending_lists = self._pending_lists, []
+        for holder, future in pending_lists:
             pods = future.result()
             if pods is None and request.image_drift == "fail":
                 raise _pods_not_listed_error(request)
             self._versions |= {
                 pod["metadata"]["uid"]: image_drift.versions_of(pod) for pod in pods or ()
                 if owner_uid(pod) == holder.controller.uid and holder.is_new(labels_of(pod))}
-        if pending:
+        if pending_lists:
             self._report(request, status)
 
     def _report(self, request: Request, status: RolloutStatus) -> None:
-        """Warn of different versions; with image_drift=fail, raise RolloutFailed."""
         from ..explain import image_drift
         from .deadlines import failure
 
         causes = image_drift.causes(self._versions.values())
         if causes and request.image_drift == "fail":
-            raise failure(request, self._gateway, MOVED, "", causes,
+            raise failure(request, self._gateway, MOVED_TAG, "", causes,
                           can_roll_back=not status.is_irreversible)
         for cause in causes:
-            if (cause.place, cause.reason) not in self._warned:
-                self._warned.add((cause.place, cause.reason))
+            if (cause.place, cause.reason) not in self._printed_warnings:
+                self._printed_warnings.add((cause.place, cause.reason))
                 self._warn(f"a tag has moved: {image_drift.sentence(cause)}")
 
 

@@ -23,7 +23,7 @@ from .watched import WatchedPods
 
 
 class View(t.NamedTuple):
-    """An observation of an update, with its status and with the controller of the new pods."""
+    """An observation of an update, with its status."""
 
     request: Request
     observed: Observed
@@ -41,20 +41,19 @@ class View(t.NamedTuple):
 
     @property
     def new_pod_count(self) -> int:
-        """Return the desired number of new pods, at a pause up to the pause."""
+        """Return the number of new pods that the update wants now."""
         new = self.status.new
         return new.replicas if new else self.status.goal or 0
 
     @property
     def controller_name(self) -> str:
-        """Return the name of the controller of the new pods, or else of the old pods."""
         side = self.status.new or self.status.old
         return side.name if side else ""
 
     def desired_replicas(self, previous: tuple[int, int]) -> tuple[int, int]:
         """Return the desired replicas of the whole update, and of the successor.
 
-        previous: the last result, or (0, 0). Its second number stays if there is no successor.
+        The second number stays without a successor.
         """
         new = self.status.new
         has_successor = new and self.controller_of_new_pods is not self.observed.primary
@@ -66,27 +65,24 @@ class Incidents:
 
     def __init__(self, gateway: Gateway, clock: Clock, pods: WatchedPods) -> None:
         self._gateway, self._clock, self._pods = gateway, clock, pods
-        #: The first observation of each watched pod, by uid.
+        #: The first observation of each pod, by uid.
         self.initial_pods: dict[str, pod_health.Vitals] = {}
-        #: The count of each Event before the soak, by uid. Only a higher count is an incident.
+        #: By uid, before the soak. Only a higher count is an incident.
         self._ignored_counts: dict[str, int] = {}
         self._scale_down = _ScaleDown()
-        #: The names of the watched pods that another client has evicted, according to find().
-        self.evicted: list[str] = []
-        #: The time (Clock.monotonic) since which the only incidents are missing pods. None if there
-        #: are no incidents, or other incidents too.
+        #: By another client, according to find().
+        self.evicted_names: list[str] = []
+        #: Since when the only incidents are missing pods (Clock.monotonic), or None.
         self.missing_since: float | None = None
 
     def start(self, view: View, events: list[Json]) -> None:
-        """Store the counts of earlier Events, and the desired replicas."""
         self._scale_down = _ScaleDown(view.desired_replicas((0, 0)))
         self._ignored_counts = pod_health.event_counts(events)
 
     def add_pods(self, events: list[Json]) -> bool:
-        """Watch the pods that were created or became ready since the last call.
+        """Watch the pods that were created or became ready; return whether there are any.
 
-        Returns whether any pods were added. Their earlier Events are about the start of a pod, and
-        so are no incidents.
+        Earlier Events of these pods are about their start.
         """
         has_new_pods = False
         for uid, pod in self._pods.active_new.items():
@@ -101,7 +97,7 @@ class Incidents:
     def find(self, view: View, events: list[Json], old_reasons: frozenset[str]) -> list[Cause]:
         """Return the incidents since the last call.
 
-        old_reasons: reasons of Events about old pods, which are no incidents.
+        old_reasons: the reasons of Events about old pods.
         """
         request, pods = view.request, self._pods
         self._scale_down.resize(view.desired_replicas(self._scale_down.desired_replicas))
@@ -110,28 +106,26 @@ class Incidents:
         past_failures = pod_health.past_failures(request, self.initial_pods, changes)
         self._accept_evictions(changes)
         causes = pod_health.causes(
-            request, self.initial_pods, pods.new, max(self._scale_down.remaining), changed_uids)
-        # Since the last call, a pod may also have failed, and then recovered or been deleted. These
-        # failures are not needed if an existing pod fails now.
+            request, self.initial_pods, pods.new, max(self._scale_down.remaining_counts),
+            changed_uids)
+        # A pod may also have failed and then recovered, or been deleted.
         if all(cause.kind == DELETED for cause in causes):
             causes += past_failures
         return causes + pod_health.excess_warnings(
             request, self._ready_pods, pods.old, events, self._ignored_counts, old_reasons)
 
     def _accept_evictions(self, changes: list[Json]) -> None:
-        """Stop watching the pods that another client has evicted (the template is no cause)."""
-        evicted_names = {pod["metadata"]["uid"]: pod_health.name_of(pod) for pod in changes
-                         if pod_health.is_evicted_by_client(pod)}
-        self.evicted = [evicted_names[uid]
-                        for uid in evicted_names.keys() & self.initial_pods.keys()]
-        for uid in evicted_names:
+        names_by_uid = {pod["metadata"]["uid"]: pod_health.name_of(pod) for pod in changes
+                        if pod_health.is_evicted_by_client(pod)}
+        self.evicted_names = [names_by_uid[uid]
+                              for uid in names_by_uid.keys() & self.initial_pods.keys()]
+        for uid in names_by_uid:
             self.initial_pods.pop(uid, None)
 
     def may_be_scale_down(self, view: View, causes: list[Cause]) -> bool:
         """Return whether a scale-down may be the reason for all incidents.
 
-        The watch may report the deletion of a pod before the smaller
-        spec.replicas of its controller, so missing pods are an incident only after CAUSE_TIMEOUT.
+        The watch may report a deleted pod before the smaller spec.replicas of its controller.
         """
         now = self._clock.monotonic()
         if not causes or any(cause.kind != DELETED for cause in causes):
@@ -150,29 +144,23 @@ class Incidents:
 
     @property
     def _ready_pods(self) -> dict[str, Json]:
-        """Return the watched pods by uid, except starting and terminating ones."""
         return {uid: pod for uid, pod in self._pods.active_new.items()
                 if uid in self.initial_pods and self.initial_pods[uid].is_ready}
 
 
 class _ScaleDown:
-    """Counts the pods that scale-downs still have to remove.
-
-    desired_replicas and remaining are pairs: a number for the whole update, and a number for the
-    successor.
-    """
+    """Counts the pods that scale-downs still have to remove, in total and from the successor."""
 
     def __init__(self, desired_replicas: tuple[int, int] = (0, 0)) -> None:
-        self.desired_replicas, self.remaining = desired_replicas, (0, 0)
+        self.desired_replicas, self.remaining_counts = desired_replicas, (0, 0)
 
     def resize(self, desired_replicas: tuple[int, int]) -> None:
-        """Store new desired replicas. A decrease raises `remaining`, and an increase lowers it."""
         remaining_total, remaining_successor = (
             max(0, remaining + before - now) for remaining, before, now
-            in zip(self.remaining, self.desired_replicas, desired_replicas))
+            in zip(self.remaining_counts, self.desired_replicas, desired_replicas))
         self.desired_replicas = desired_replicas
-        self.remaining = remaining_total, remaining_successor
+        self.remaining_counts = remaining_total, remaining_successor
 
     def subtract(self, count: int) -> None:
-        remaining_total, remaining_successor = self.remaining
-        self.remaining = max(0, remaining_total - count), max(0, remaining_successor - count)
+        remaining_total, remaining_successor = self.remaining_counts
+        self.remaining_counts = max(0, remaining_total - count), max(0, remaining_successor - count)

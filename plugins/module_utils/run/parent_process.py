@@ -4,8 +4,8 @@
 
 """Progress lines for the parent process (Ansible), and detection of a parent that has died.
 
-Ansible reads the output of a module only after the module has ended, so the action plugin reads
-progress lines from the optional file in BATON_PROGRESS, locally or over ssh.
+Ansible reads the output of a module only after its end, so the action plugin reads progress lines
+from the file in BATON_PROGRESS.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import signal
 import threading
 import time
 
-#: Seconds without a keep-alive after which the reader (Ansible) counts as dead. (During a network
-#: partition, standard output stays open.)
+#: In seconds. (During a network partition, standard output stays open.)
 KEEPALIVE_TIMEOUT = 60.0
-#: A reader that exists sends its first keep-alive within this many seconds.
+#: In seconds.
 FIRST_KEEPALIVE_TIMEOUT = 5.0
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -30,7 +29,6 @@ class ParentProcess:
     """The connection to Ansible: a context manager, safe for threads."""
 
     def __enter__(self) -> ParentProcess:
-        #: The name of a received signal, or "".
         self._signal = ""
         self._file = _ProgressFile.create(os.environ.get("BATON_PROGRESS"))
         for number in _SIGNALS:
@@ -47,14 +45,13 @@ class ParentProcess:
         self._signal = signal.Signals(number).name
 
     def print_line(self, line: str) -> None:
-        """Write a progress line."""
         if self._file:
             self._file.write(line)
 
     def reason_to_stop(self) -> str:
-        """Return why the task has to stop, or "" while Ansible waits for the result."""
+        """Return why the task has to stop, or "" while Ansible waits."""
         poll = select.poll()
-        poll.register(1, 0)  # standard output: 0 selects no events, but errors are always reported
+        poll.register(1, 0)  # standard output; errors are always reported
         is_closed = any(event & (select.POLLERR | select.POLLHUP) for _fd, event in poll.poll(0))
         if not self._signal and is_closed:
             return "Ansible has ended"
@@ -65,16 +62,15 @@ class ParentProcess:
 
 
 class _ProgressFile:
-    """The file of progress lines. A last line with the file's base name marks the end.
+    """The file of progress lines. Its base name is the last line.
 
-    As a keep-alive, the reader touches the file, which changes its mtime.
+    The reader changes the mtime of the file as a keep-alive.
     """
 
     @classmethod
     def create(cls, path: str | None) -> _ProgressFile | None:
-        """Create a file that only the reader can read, or return None."""
         login_uid, euid = os.environ.get("SUDO_UID", ""), os.geteuid()
-        # With become_user, the login user could not read the file of a user other than root.
+        # The login user cannot read the file of a become_user other than root.
         if not path or (login_uid.isdecimal() and int(login_uid) not in (0, euid) and euid != 0):
             return None
         try:
@@ -84,7 +80,6 @@ class _ProgressFile:
             return None
         if euid == 0 and login_uid.isdecimal():
             with contextlib.suppress(OSError):
-                # After become, the login user reads the file.
                 os.fchown(descriptor, int(login_uid), -1)
         return cls(path, descriptor)
 
@@ -97,17 +92,16 @@ class _ProgressFile:
         self._keepalive_time: float | None = None
 
     def write(self, line: str) -> None:
-        with self._lock, contextlib.suppress(OSError):  # The disk may be full.
+        with self._lock, contextlib.suppress(OSError):  # the disk may be full
             os.write(self._descriptor,
                      " ".join(line.splitlines()).encode("utf-8", "replace") + b"\n")
             self._is_empty = False
             self._mtime = os.fstat(self._descriptor).st_mtime_ns
 
     def seconds_since_keepalive(self) -> float:
-        """Return the seconds since the last keep-alive of the reader.
+        """Return the seconds since the last keep-alive, or 0 without one.
 
-        Returns 0 before the first keep-alive, because the reader may lack the permission to touch
-        the file, and after the file was deleted.
+        The reader may lack the permission to touch the file.
         """
         now = time.monotonic()
         with self._lock:
@@ -119,10 +113,7 @@ class _ProgressFile:
             return 0 if self._keepalive_time is None else now - self._keepalive_time
 
     def close(self, is_reader_alive: bool) -> None:
-        """Write the end mark, after which the reader deletes the file.
-
-        Without a reader or a line, delete the file here.
-        """
+        """Write the last line. Without a reader or a line, delete the file here."""
         had_no_reader = (self._keepalive_time is None
                          and time.monotonic() - self._start > FIRST_KEEPALIVE_TIMEOUT)
         if is_reader_alive and not had_no_reader and not self._is_empty:

@@ -17,12 +17,12 @@ from ..model.kinds import Kind
 from ..model.options import parse_request
 from ..model.request import Request
 
-#: Maximum number of namespaces of a task, each of which needs a watch with an open connection.
+#: Each namespace needs a watch with an open connection.
 MAX_NAMESPACES = 100
 
 
 class Place(t.NamedTuple):
-    """A namespace and a kind, for the controllers of this kind in this namespace."""
+    """A namespace and a kind of controllers."""
 
     namespace: str
     kind: Kind
@@ -56,8 +56,7 @@ def placeholder_requests(params: Json, kinds: t.Iterable[t.Any],
                          namespaces: t.Sequence[str] = ()) -> list[Request]:
     """Return a request for each namespace and kind, to check the options of the task.
 
-    If `namespaces` is empty, the options list the namespaces. Raises RolloutError for invalid
-    options.
+    Raises RolloutError for invalid options.
     """
     places = [(namespace, kind)
               for namespace in namespaces or params.get("namespaces") or [params.get("namespace")]
@@ -67,11 +66,9 @@ def placeholder_requests(params: Json, kinds: t.Iterable[t.Any],
 
 
 def expand(params: Json, requests: list[Request]) -> tuple[Connection | None, list[Request]]:
-    """Return (connection, requests) with a request for each namespace and kind of the task.
+    """Return the connection of all namespaces, and a request for each namespace and kind.
 
-    The connection is shared by all namespaces; None if the task is for a single namespace.
-
-    requests: the result of placeholder_requests(). Raises RolloutError.
+    The connection is None for a single namespace. Raises RolloutError.
     """
     selectors = params.get("namespace_selectors")
     if not selectors and not params.get("namespaces"):

@@ -2,11 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks before the first write: permissions, and warnings about related objects.
-
-Related objects are Services, PodDisruptionBudgets, HorizontalPodAutoscalers, ResourceQuotas and
-nodes.
-"""
+"""Checks before the first write: permissions, and warnings about related objects."""
 
 from __future__ import annotations
 
@@ -24,17 +20,15 @@ from . import image_drift
 if t.TYPE_CHECKING:
     from ..explain.quotas import Amounts
 
-#: For each field of preflight_warnings.RelatedObjects, the API resource of its objects.
+#: By field of preflight_warnings.RelatedObjects.
 RESOURCES = {"services": "services", "budgets": "poddisruptionbudgets",
              "autoscalers": "horizontalpodautoscalers", "quotas": "resourcequotas",
              "nodes": "nodes"}
-#: The API resource of the Rollouts of Argo Rollouts. It is also their key in Responses.
+#: Of Argo Rollouts. Also a key in Responses.
 ROLLOUTS = "rollouts"
-#: Fields with objects that the planner uses. They are read only after the Lease is acquired, since
-#: its previous holder may have written them.
+#: The previous holder of the Lease may have written these objects.
 REQUIRED_BY_STEPS = ("budgets", "autoscalers")
-#: Functions that wait for a response of the API server and return it, by field of RelatedObjects or
-#: by another key, such as ROLLOUTS.
+#: Functions that wait for a response, by field of RelatedObjects or by another key.
 Responses: t.TypeAlias = "dict[str, t.Callable[[], t.Any]]"
 
 
@@ -42,8 +36,7 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
                       observed: Observed) -> Responses:
     """Check the permissions of the task, and disable optional features that lack permissions.
 
-    Also requests the related objects that may be read before the Lease is acquired, and returns
-    their responses. Raises RolloutError if a required permission is missing.
+    Returns the responses that may be read before the Lease is acquired. Raises RolloutError.
     """
     from ..explain import permissions
 
@@ -51,7 +44,6 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
     if _creates_pods(flow, observed):
         responses = _send_requests(gateway, "services", "quotas", "nodes")
     if source := flow.handover_source(request, observed):
-        # The call raises RolloutError if the pods cannot be reparented.
         responses["refusal"] = prefetch(
             gateway, functools.partial(gateway.refuse_hand_over, source))
     rules = gateway.rules()
@@ -73,10 +65,6 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
 
 def _may_find_rollouts(request: Request, observed: Observed,
                        rules: t.Sequence[Json] | None) -> bool:
-    """Return whether a list of the Rollouts of Argo Rollouts is useful and not forbidden.
-
-    rules: the user's permissions; None if unknown.
-    """
     from ..explain import permissions
 
     return (argo_rollouts.may_be_referenced(request) and not observed.in_progress
@@ -88,28 +76,23 @@ def request_related(
     """Request the objects that the planner uses, after the Lease is acquired."""
     responses = _send_requests(gateway, *REQUIRED_BY_STEPS)
     if flow.optional_permissions(request) and _creates_pods(flow, observed) and observed.primary:
-        pending = gateway.start_in_background(
+        pending_revisions = gateway.start_in_background(
             functools.partial(gateway.revisions, [observed.primary.uid]))
-        responses |= {"revisions": pending.result} if pending else {}
+        responses |= {"revisions": pending_revisions.result} if pending_revisions else {}
     return responses
 
 
 def _creates_pods(flow: Flow, observed: Observed) -> bool:
-    """Return whether the task is about to begin an update that creates pods."""
     return bool(flow.makes_pods and observed.primary and not observed.in_progress)
 
 
 def _send_requests(gateway: Gateway, *fields: str) -> Responses:
-    """Request the objects of these fields of RelatedObjects.
-
-    On a slow connection, the requests are sent at the same time, in the background.
-    """
     return {field: prefetch(gateway, functools.partial(gateway.objects, RESOURCES[field]))
             for field in fields}
 
 
 def read_frozen_autoscaler(request: Request, gateway: Gateway, memory: Memory) -> None:
-    """Read the autoscalers before a rollback. A killed task may have left an autoscaler frozen."""
+    """Read the autoscaler, which a killed task may have left frozen, before a rollback."""
     if request.state.undoes and not memory.has_begun:
         read_autoscalers(gateway, memory)
 
@@ -118,8 +101,7 @@ def store_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory
                   observed: Observed, responses: Responses) -> list[str]:
     """Store the related objects and the preflight warnings in memory.
 
-    Returns the warnings that the user should read before the first write. Raises RolloutError if
-    pods cannot be reparented.
+    Returns the warnings to print. Raises RolloutError if pods cannot be reparented.
     """
     from ..explain import gitops
     from ..explain.preflight_warnings import RelatedObjects, warnings

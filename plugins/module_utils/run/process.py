@@ -2,11 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The identity of the process that runs a task, and the check whether the process has ended.
-
-A Lease stores the identity in an annotation, so that a task on the same machine does not wait for
-the Lease of a killed task to expire.
-"""
+"""The identity of the process that runs a task, in an annotation of its Leases."""
 
 from __future__ import annotations
 
@@ -15,25 +11,23 @@ import pathlib
 import typing as t
 import uuid
 
-#: Process.task of each running task of this Python process: one for each controller of a fleet.
+#: Process.task of the running tasks of this Python process.
 ACTIVE_TASKS: set[str] = set()
 
 
 class Process(t.NamedTuple):
-    """The process that runs a task, identified uniquely even after its pid is reused."""
+    """A process that runs a task, identified uniquely even after its pid is reused."""
 
-    #: Boot id and pid namespace, within which the pid is unique; "" if unknown.
+    #: Boot id and pid namespace; "" if unknown.
     machine: str
     pid: str
-    #: Start time of the process, in clock ticks since boot.
+    #: In clock ticks since boot.
     start: str
-    #: A random number and the kind of the controller, such as "1a2b3c4d.ReplicaSet"; without the
-    #: kind in earlier versions.
+    #: Such as "1a2b3c4d.ReplicaSet": a random number and the kind. Earlier versions wrote no kind.
     task: str
 
     @classmethod
     def of_new_task(cls, kind: str = "") -> Process:
-        """Return the identity of this Python process with a new task."""
         try:
             boot_id = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
             machine = f"{boot_id}.{os.stat('/proc/self/ns/pid').st_ino}"
@@ -45,7 +39,7 @@ class Process(t.NamedTuple):
 
     @classmethod
     def from_text(cls, text: str) -> Process | None:
-        """Parse "machine/pid/start/task", an entry of the annotation; return None if invalid."""
+        """Parse "machine/pid/start/task"; return None for an invalid text."""
         parts = text.split("/")
         if len(parts) != 4 or len(text) > 200 or not text.isascii() or not parts[1].isdigit():
             return None
@@ -56,14 +50,14 @@ class Process(t.NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Return the kind of the controller; "" if an earlier version wrote the Lease."""
+        """Return the kind of the controller, or "" for an earlier version."""
         return self.task.partition(".")[2]
 
     def is_on_same_machine(self, process: Process) -> bool:
         return bool(self.machine) and self.machine == process.machine
 
     def has_ended(self) -> bool:
-        """Return whether the process, which must be of this machine, has certainly ended.
+        """Return whether this process of the same machine has certainly ended.
 
         /proc can hide a process of another user (hidepid), but signal 0 detects it.
         """
@@ -74,20 +68,16 @@ class Process(t.NamedTuple):
         except ProcessLookupError:
             return True
         except OSError:
-            pass  # The process belongs to another user.
+            pass  # the process belongs to another user
         return start_time(self.pid) not in (None, self.start)
 
 
 def start_time(pid: str) -> str | None:
-    """Return the start time of a process, in clock ticks since boot.
-
-    Returns "" for a zombie, None for an unknown process.
-    """
+    """Return the start time in clock ticks since boot, "" for a zombie, or None."""
     try:
         stat_line = pathlib.Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
         return None
-    # The name in parentheses can contain spaces. Field 3 is the state, field 22 the start time
-    # (proc(5)).
+    # proc(5): the name can contain spaces. Field 3 is the state, field 22 the start time.
     fields_from_third = stat_line.rpartition(")")[2].split()
     return "" if fields_from_third[0] in "ZX" else fields_from_third[19]

@@ -21,7 +21,6 @@ from .clock import Clock, Intervals
 if t.TYPE_CHECKING:
     from ..explain.diagnosis import Cause
 
-#: Seconds between two progress lines that only show new numbers of pods.
 LINE_INTERVAL = 1.0
 
 
@@ -34,50 +33,42 @@ class Recorder:
         self._print_line, self._intervals = print_line, intervals
         self._namespace = request.namespace
         self._returns_sizes = request.return_sizes
-        #: False after the creation of an Event has failed.
+        #: False after an Event could not be created.
         self._may_record = True
-        #: The values of `steps` and `sizes` in the task's result.
         self.steps: list[Json] = []
         self.sizes: list[Json] = []
-        #: The primary as last observed, to which the Events refer.
         self.primary: Controller | None = None
         self._last_wait, self._line_time = "", clock.monotonic() - LINE_INTERVAL
         self._reported_causes: set[str] = set()
-        #: The Events that are not created yet, as (the state before the first step, the number of
-        #: steps, the last step). All scale steps of a controller share an Event, with the key (name
-        #: of the controller, 0). Any other step has the key ("", number of the step).
+        #: Events to create: (state before the first step, number of steps, last step). The key is
+        #: (controller, 0) for scale steps, and ("", number of the step) for others.
         self._pending_events: dict[tuple[str, int], tuple[t.Any, int, Step]] = {}
-        #: The time of the last Event (Clock.monotonic).
+        #: By Clock.monotonic.
         self._event_time = clock.monotonic() if intervals.joins_events else -intervals.events
 
     def print_line(self, line: str) -> None:
         self._print_line(line)
 
     def report_step(self, step: Step) -> None:
-        """Add a step (of this task or of the controller manager) to the result, and print it."""
+        """Add a step to the result, and print it."""
         self.steps.append(report.entry(step, self._clock.timestamp_seconds()))
         self._print_line(report.line(step))
 
-    def report_wait(self, wait: str, causes: t.Sequence[Cause]) -> None:
-        """Print each new cause of failure, and new numbers of pods once per LINE_INTERVAL.
-
-        wait: the progress line of the wait (steps.Wait.line).
-        """
+    def report_wait(self, wait_line: str, causes: t.Sequence[Cause]) -> None:
+        """Print new causes at once, and wait_line at most once per LINE_INTERVAL."""
         now = self._clock.monotonic()
         new_causes = [cause for cause in causes if cause.kind not in self._reported_causes]
-        if new_causes or (wait != self._last_wait and now - self._line_time >= LINE_INTERVAL):
-            self._last_wait, self._line_time = wait, now
+        if new_causes or (wait_line != self._last_wait and now - self._line_time >= LINE_INTERVAL):
+            self._last_wait, self._line_time = wait_line, now
             if not new_causes:
-                self._print_line(report.wait_line(wait, self._namespace))
+                self._print_line(report.wait_line(wait_line, self._namespace))
             for cause in new_causes:
-                self._print_line(report.wait_line(wait, self._namespace, cause.pod, cause.sentence))
+                self._print_line(report.wait_line(wait_line, self._namespace, cause.pod,
+                                                  cause.sentence))
             self._reported_causes.update(cause.kind for cause in new_causes)
 
     def sample(self, status: RolloutStatus, is_watched: bool, is_end: bool = False) -> None:
-        """Add the current numbers of pods to the result, if requested.
-
-        is_watched: whether a soak watches the pods. is_end: whether the task ends now.
-        """
+        """Add the current numbers of pods to the result, if requested."""
         if self._clock.is_real and self._returns_sizes:
             report.add_sample(self.sizes, status, self._clock.timestamp_millis(), is_end,
                               is_watched)
@@ -92,23 +83,22 @@ class Recorder:
     def record_event(self, step: Step, may_wait: bool) -> None:
         """Create an Event for a step, now or later. Scale steps within a short time share an Event.
 
-        may_wait: whether the Event may be created later even if the step is no scale step.
+        may_wait: whether the Event of any other step may be created later, too.
         """
         is_scale = step.action is Action.SCALE
         key = (step.name if is_scale else "", 0 if is_scale else len(self.steps))
-        before, count, _last = self._pending_events.get(key, (step.before, 0, step))
+        before, count, _last_step = self._pending_events.get(key, (step.before, 0, step))
         self._pending_events[key] = before, count + 1, step
         may_wait = may_wait or is_scale or self._intervals.joins_events
         if not may_wait or self._clock.monotonic() - self._event_time >= self._intervals.events:
             self.record_pending_events()
 
     def record_pending_events(self) -> None:
-        """Create the Events for all steps that no Event reports yet."""
         events = []
-        for before, count, last in self._pending_events.values():
-            line = report.line(dataclasses.replace(last, before=before))
+        for before, count, last_step in self._pending_events.values():
+            line = report.line(dataclasses.replace(last_step, before=before))
             line += f" in {count} steps" if count > 1 else ""
-            events.append(("RollingUpdate" + last.action.title().replace(" ", ""), line))
+            events.append(("RollingUpdate" + last_step.action.title().replace(" ", ""), line))
         self._pending_events = {}
         if self._intervals.joins_events and len(events) > 1:
             events = [("RollingUpdate", "; ".join(line for _reason, line in events))]

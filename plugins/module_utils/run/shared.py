@@ -21,29 +21,25 @@ from ..model.kinds import Kind
 from ..model.observed import Controller, Pod, TerminatingPod
 from ..model.steps import AUTOSCALER, Create, Handover, Merge, Patch, Write
 
-#: Seconds after which a driver observes its controller again, even without a change.
 RESYNC_INTERVAL = 1.0
 
 
 class SharedCluster:
-    """The watch events and the cached responses for all controllers of a kind in a namespace."""
+    """The watch events and the cached responses for the controllers of a kind in a namespace."""
 
     def __init__(self, flow: Flow, gateway: KubernetesGateway, names: t.Iterable[str]) -> None:
         self.flow, self.gateway = flow, gateway
-        #: The error that ends all drivers.
         self.error: RolloutError | None = None
         self._gateways = {name: SharedGateway(self) for name in names}
         self._lock = threading.Lock()
-        #: The responses of objects(), by resource.
         self._objects: dict[str, list[Json] | None] = {}
-        #: A list with the response of Gateway.rules(), which can be None; empty before the request.
+        #: Empty before the request. The only element can be None.
         self._rules: list[list[Json] | None] = []
         self._revisions: list[Json] | None = None
-        #: The uids of the controllers that have read the cached revisions.
-        self._readers: set[str] = set()
+        #: Controllers that have read the cached revisions.
+        self._reader_uids: set[str] = set()
 
     def gateway_for(self, name: str) -> SharedGateway:
-        """Return the gateway for the driver of a controller."""
         return self._gateways[name]
 
     def dispatch_changes(self, seconds: float) -> None:
@@ -80,14 +76,14 @@ class SharedCluster:
             return self._objects[resource]
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        """Return the ControllerRevisions of these controllers, from a cache for all controllers.
+        """Return the ControllerRevisions of these controllers from a cache.
 
-        A second call for a controller renews the cache, because its driver needs a newer list.
+        A second call for a controller needs a newer list.
         """
         with self._lock:
-            if self._revisions is None or self._readers.issuperset(uids):
-                self._revisions, self._readers = self.gateway.revisions(()), set()
-            self._readers.update(uids)
+            if self._revisions is None or self._reader_uids.issuperset(uids):
+                self._revisions, self._reader_uids = self.gateway.revisions(()), set()
+            self._reader_uids.update(uids)
             if self._revisions is None:
                 return None
             return [item for item in self._revisions if object_meta.owner_uid(item) in uids]
@@ -102,10 +98,9 @@ class SharedGateway:
 
     def __init__(self, cluster: SharedCluster) -> None:
         self._cluster, self._gateway = cluster, cluster.gateway
-        #: The last dry run, as (key, response). The key has the uid and the digest of the template
-        #: of the controller, and the write.
+        #: As (key, response). The key contains the uid, the digest of the template and the write.
         self._dry_run: tuple[tuple[str, str] | None, Json] | None = None
-        #: If set, wait() of the driver returns.
+        #: Ends wait() of the driver.
         self.woken = threading.Event()
 
     # Methods that do more than call the gateway of all drivers

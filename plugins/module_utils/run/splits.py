@@ -4,9 +4,8 @@
 
 """The interface between a run and the traffic splits of its controller.
 
-A traffic split sends requests to one Service for the old pods, and to another Service for the new
-pods. The end of an update or rollback deletes the pods of one of these Services, so the driver
-changes the route first. traffic/follower.py implements the interface.
+A split sends requests to a Service for the old pods, and to a Service for the new pods. The driver
+changes the route before the pods of a Service are deleted.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from .recorder import Recorder
 
 
 class Turn(t.NamedTuple):
-    """The observation in one turn of the driver's loop, and the decision that is applied next."""
+    """The observation in one turn of the loop, and the next decision."""
 
     request: Request
     primary: Controller
@@ -43,29 +42,26 @@ class Turn(t.NamedTuple):
 
 
 class Tools(t.NamedTuple):
-    """The objects and functions of a run that a change of the routes needs."""
+    """The parts of a run that a change of the routes needs."""
 
     gateway: Gateway
     clock: Clock
     recorder: Recorder
-    #: Renew the Lease. Raises RolloutError.
     renew: t.Callable[[], None]
-    #: Return why the task has to stop, or "".
+    #: Returns "" while the task may continue.
     reason_to_stop: t.Callable[[], str]
     warn: t.Callable[[str], None]
-    #: Whether the task rolls back a failed update.
     is_after_failure: bool = False
 
     def stop(self) -> str:
-        """Renew the Lease, and return why the task has to stop, or "". Raises RolloutError."""
+        """Renew the Lease, and return the reason to stop. Raises RolloutError."""
         self.renew()
         return self.reason_to_stop()
 
     def write(self, step: Step, memory: Memory) -> tuple[bool, Step]:
-        """Write a step. Return (is_accepted, step to report).
+        """Write a step; return (is_accepted, step to report). Raises RolloutError.
 
-        For a handover, `before` of the step to report is the number of reparented pods. Raises
-        RolloutError.
+        A reported handover has the number of reparented pods in `before`.
         """
         if not isinstance(step.write, Handover):
             return self.gateway.write(step.write), step
@@ -76,10 +72,10 @@ class Tools(t.NamedTuple):
 
 
 class Splits(t.Protocol):
-    """The traffic splits of a controller, as the driver uses them."""
+    """The traffic splits of a controller. traffic/follower.py implements the protocol."""
 
     def refuse_missing_permissions(self, turn: Turn) -> None:
-        """Raise RolloutError if the task may have to change a route, but lacks the permission."""
+        """Raise RolloutError if the task lacks a permission to change a route."""
 
     def is_due(self, turn: Turn) -> bool:
         """Return whether a route has to be changed before the decision is applied."""
@@ -88,7 +84,7 @@ class Splits(t.Protocol):
         """Change the routes, and wait for the Gateways. Raises RolloutError."""
 
     def describe(self, turn: Turn) -> str:
-        """Return text to add to a message: the share of the requests for the new pods, or ""."""
+        """Return the end of a message, with the share of the requests for the new pods."""
 
 
 class NoSplits:

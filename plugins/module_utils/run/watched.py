@@ -2,11 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The pods that a soak watches, classified as old or new.
-
-A soak reads the pods, maybe thousands, several times a second, so an unchanged pod is not parsed
-again.
-"""
+"""The pods that a soak watches, classified as old or new."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ from ..model.template import labels_of
 
 
 class _PodState(t.NamedTuple):
-    """A pod with its parsed properties."""
+    """The parsed properties of a pod. (A soak reads thousands of pods several times a second.)"""
 
     pod: Json
     labels: Json
@@ -36,15 +32,14 @@ class _PodState(t.NamedTuple):
 
 
 class WatchedPods:
-    """The pods of all controllers in an update, by uid, as read by the last call of update()."""
+    """The pods of all controllers in an update, by uid, as of the last update()."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        #: Controllers by uid. A controller without pods stays, because the watch can still report
-        #: the deletion of its last pods.
+        #: By uid. The watch may still report the deletion of the last pods of a controller.
         self._holders: dict[str, Holder] = {}
         self._states: dict[str, _PodState] = {}
-        #: The changed new pods that changes() has not returned yet.
+        #: Since the last call of changes().
         self._changes: list[Json] = []
         self._clear()
 
@@ -53,17 +48,15 @@ class WatchedPods:
         self.new: dict[str, Json] = {}
         #: Without pods that have ended or are terminating.
         self.active_new: dict[str, Json] = {}
-        #: Without pods that have ended or are terminating.
         self.old: dict[str, Json] = {}
-        #: The number of ready new pods.
-        self.ready = 0
+        self.ready_count = 0
 
     def update(self, request: Request, status: RolloutStatus) -> None:
         """Read the current pods. Raises RolloutError."""
         for holder in status.holders:
             uid = holder.controller.uid
             labels = self._holders.get(uid, holder).new_labels
-            # If the revisions cannot be listed now, the labels of the last call still apply.
+            # If the revisions cannot be listed now, the last labels still apply.
             if not holder.has_known_labels and labels is not None:
                 holder = holder._replace(new_labels=labels)
             self._holders[uid] = holder
@@ -75,11 +68,10 @@ class WatchedPods:
                 raise pods_not_listed_error(request)
             for pod in pods:
                 self._classify(pod, holder, previous_states)
-        self.ready = sum(self._states[uid].is_healthy for uid in self.active_new)
+        self.ready_count = sum(self._states[uid].is_healthy for uid in self.active_new)
 
     def _classify(self, pod: Json, holder: Holder,
                   previous_states: t.Mapping[str, _PodState]) -> None:
-        """Add a pod to the old or new pods, with its previous state if the pod is unchanged."""
         uid = pod["metadata"]["uid"]
         state = self._states.get(uid) or previous_states.get(uid)
         is_unchanged = state is not None and state.pod is pod
@@ -97,10 +89,7 @@ class WatchedPods:
             self.old[uid] = pod
 
     def changes(self) -> list[Json]:
-        """Return the new pods that have changed since the last call, in order.
-
-        A pod that has changed several times is returned once in each state.
-        """
+        """Return each state of the new pods that changed since the last call, in order."""
         changes, self._changes = self._changes, []
         return changes
 

@@ -28,33 +28,33 @@ except ImportError:  # without drawsvg the page has no charts
 from .rollouts import Json, duration, parse_time
 from .sizes_chart import round_step
 
-#: Margins of the plot in pixels, and the approximate number of ticks on the axis of values.
+#: Margins in pixels, and the approximate number of ticks on the axis of values.
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 24, 40
 TICKS = 6
-#: Maximum number of curves on a page, and of measurements in the table of a curve.
+#: Curves on a page, and measurements in the table of a curve.
 MAX_CURVES, MAX_POINTS = 20, 500
 
 
 class Point(t.NamedTuple):
-    """A measurement. A missing number or bound is None."""
+    """A measurement."""
 
     at: datetime.datetime
     new: float | None
     old: float | None
     outcome: str
     reason: str
-    #: Bounds of the new value, according to the thresholds and the old value.
+    #: For the new value.
     lower_bound: float | None
     upper_bound: float | None
 
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """The measurements of a metric of a controller, over all stages."""
+    """The measurements of a metric of a controller."""
 
     controller: str
     metric: str
-    #: The points of each analysis; no line connects two analyses.
+    #: By analysis. No line connects two analyses.
     runs: list[list[Point]]
 
     @property
@@ -67,12 +67,10 @@ class Curve:
 
     @property
     def last_points(self) -> list[Point]:
-        """Return the measurements for the table."""
         return self.points[-MAX_POINTS:]
 
     @property
     def description(self) -> str:
-        """Describe the chart: number and outcomes of the measurements."""
         points = self.points
         inconclusive = sum(point.outcome not in ("failed", "passed") for point in points)
         period = duration((points[-1].at - points[0].at).total_seconds())
@@ -132,8 +130,7 @@ def _number(item: Json, key: str) -> float | None:
     return value if abs(value) < 1e300 else None  # a chart cannot show infinity
 
 
-#: The lines of a chart by their class in the style sheet, in the order of drawing. A function
-#: returns the value of a point.
+#: Functions of the value at a point, by class in the style sheet, in the order of drawing.
 _LINES: dict[str, t.Callable[[Point], float | None]] = {
     "lower-bound": lambda point: point.lower_bound,
     "upper-bound": lambda point: point.upper_bound,
@@ -152,7 +149,7 @@ def _line(coordinates: list[tuple[float, float]], style: str) -> drawsvg.Path:
 def draw(curve: Curve, width: int, height: int, name: str) -> str:
     """Draw a chart of a size in pixels, and return its svg element.
 
-    name: the prefix of all ids in the element, which must be unique on the page.
+    name: the prefix of all ids, unique on the page.
     """
     picture = drawsvg.Drawing(width, height, id_prefix=name, role="img", class_="sizes",
                               aria_labelledby=f"{name}-title")
@@ -176,7 +173,7 @@ def draw(curve: Curve, width: int, height: int, name: str) -> str:
         return round(bottom - (bottom - TOP) * (value - ticks[0]) / (ticks[-1] - ticks[0]), 1)
 
     for tick in ticks:
-        # The lowest tick has a grid line, too: an axis could hide the line of a threshold.
+        # An axis at the lowest tick could hide the line of a threshold.
         picture.append(drawsvg.Line(LEFT, y(tick), right, y(tick), class_="grid"))
         picture.append(drawsvg.Text(f"{tick:.4g}", None, LEFT - 8, y(tick), class_="number",
                                     text_anchor="end", dy="0.35em"))

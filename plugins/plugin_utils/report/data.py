@@ -2,13 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Define the types of the data of a report.
+"""Define the types of the data of a report. tests/unit/report/test_data.py checks them.
 
 The role image_bump provides a Run (`image_bump_report_data`), and the playbooks for several
-clusters provide a Release. Any key may be missing, for example after an interrupted run. The report
-then shows "not known". Times are in RFC 3339.
-
-tests/unit/report/test_data.py compares the keys with the documentation and with the code.
+clusters provide a Release. Any key may be missing. Times are in RFC 3339.
 """
 
 from __future__ import annotations
@@ -19,20 +16,19 @@ import typing as t
 class Release(t.TypedDict, total=False):
     """The runs in several clusters."""
 
-    #: The run of each inventory host; {} for a host without data.
+    #: By inventory host; {} for a host without data.
     clusters: dict[str, Run]
-    #: The hosts by region.
     regions: dict[str, list[str]]
 
 
 class Run(t.TypedDict, total=False):
     """A run of the role in one cluster."""
 
-    #: The controllers in the request: a name, several names, or label selectors.
+    #: A name, several names, or label selectors.
     name: str
     namespace: str
     image: str
-    #: Images by container, or the text of a survey.
+    #: By container, or the text of a survey.
     images: dict[str, str] | str
     #: updated, paused, rolled_back, stopped or failed.
     outcome: str
@@ -40,21 +36,19 @@ class Run(t.TypedDict, total=False):
     started: str
     ended: str
     user: str
-    #: The control node.
     host: str
-    #: File name of the report on this run.
     page: str
     stages: list[Stage]
-    #: One result for each controller and task, in the order of the tasks.
+    #: One for each controller and task, in order.
     results: list[Result]
 
 
 class Stage(t.TypedDict, total=False):
     """A stage, or a rollback."""
 
-    #: The number or percentage of new pods at the end of the stage, such as 10%; or "rollback".
+    #: The new pods at the end of the stage, such as 10%; or "rollback".
     stage: str
-    #: The share of the requests for the new pods, such as 1%; "" without a split.
+    #: Such as 1%; "" without a split.
     traffic: str
     started: str
     ended: str
@@ -64,7 +58,7 @@ class Stage(t.TypedDict, total=False):
 
 
 class Check(t.TypedDict, total=False):
-    """A task file, an analysis (rollout_analysis), a split (traffic_split), or an approval."""
+    """A task file, an analysis, a traffic split, or an approval."""
 
     file: str
     #: passed or failed.
@@ -101,8 +95,7 @@ class Measurement(t.TypedDict, total=False):
 class Result(t.TypedDict, total=False):
     """An element of `results` of the module rolling_update.
 
-    The kind is empty if the user did not specify it, and the task failed before it read the
-    controller.
+    The kind is "" if the task failed before it read the controller.
     """
 
     name: str
@@ -121,11 +114,9 @@ Step = t.TypedDict("Step", {"action": str, "name": str, "from": t.Any, "to": t.A
 
 
 class Size(t.TypedDict, total=False):
-    """The numbers of pods at one time."""
-
     at: str
     phase: str
-    #: Whether the new pods were watched at this time (a soak).
+    #: Whether the new pods were watched (a soak).
     is_watched: bool
     controller: Replicas | None
     successor: Replicas | None

@@ -12,20 +12,18 @@ import datetime
 import functools
 import typing as t
 
-#: Outcomes of rows that a reader need not look at.
 SUCCESSFUL = ("updated", "restarted", "migrated", "complete", "unchanged")
-#: Maximum number of initially visible rows, and of all rows. In a larger table, only the rows with
-#: another outcome than SUCCESSFUL are initially visible.
+#: Initially visible rows, and all rows. In a larger table, rows in SUCCESSFUL are collapsed.
 MAX_INITIAL_ROWS, MAX_ROWS = 30, 1000
-#: Maximum number of initially visible lines and characters of a text, and of all its characters.
+#: Initially visible lines and characters of a text, and all characters.
 MAX_INITIAL_LINES, MAX_INITIAL_CHARACTERS, MAX_CHARACTERS = 12, 1200, 20_000
 
 
 class Row(t.NamedTuple):
-    """A row of the table, for a controller or a cluster."""
+    """A row for a controller or a cluster."""
 
     name: str
-    #: The URL of the section or the page about the controller or cluster, or "".
+    #: The URL of the section or page, or "".
     link: str
     #: The kind of a controller, or the region of a cluster.
     group: str
@@ -47,7 +45,6 @@ class Overview:
 
     @property
     def shows_groups(self) -> bool:
-        """Return whether the rows show their groups."""
         return (len({row.group for row in self.rows}) > 1
                 or (self.subject == "cluster" and any(row.group for row in self.rows)))
 
@@ -58,7 +55,6 @@ class Overview:
 
     @property
     def initial_rows(self) -> list[Row]:
-        """Return the initially visible rows."""
         rows = self.rows
         if len(rows) > MAX_INITIAL_ROWS:
             rows = [row for row in rows if row.outcome not in SUCCESSFUL]
@@ -66,7 +62,7 @@ class Overview:
 
     @property
     def collapsed_rows(self) -> list[Row]:
-        """Return the rows that are not initially visible, up to MAX_ROWS in all."""
+        """Return the other rows, up to MAX_ROWS in all."""
         initial = set(map(id, self.initial_rows))
         return [row for row in self.rows if id(row) not in initial][:MAX_ROWS - len(initial)]
 
@@ -77,7 +73,7 @@ class Overview:
                 else None)
 
     def interval(self, row: Row) -> tuple[float, float] | None:
-        """Return (start, width) of the bar of a row, in percent of the time span of all rows."""
+        """Return (start, width) of the bar of a row, in percent of the total time."""
         if not row.begin or not self._span:
             return None
         begin, end = self._span

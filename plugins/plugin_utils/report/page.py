@@ -35,8 +35,7 @@ def render(data: rollouts.Json, template: pathlib.Path) -> str:
 def _environment(folder: pathlib.Path) -> jinja2.Environment:
     """Return an environment that escapes all text as HTML.
 
-    Some text is not trusted, for example from the log of a pod. Ansible's own templating ignores
-    autoescape.
+    Some text is not trusted, for example a log. Ansible's own templating ignores autoescape.
     """
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True,
                                      trim_blocks=True,
@@ -51,7 +50,7 @@ def _environment(folder: pathlib.Path) -> jinja2.Environment:
 def _escape_unprintable(value: object) -> object:
     """Escape unprintable characters, which can reorder or hide text.
 
-    Text from the cluster has already been escaped, but text from the user has not.
+    (Text from the cluster is already escaped.)
     """
     return (escape_unprintable(value, "\n") if isinstance(value, str)
             and not isinstance(value, markupsafe.Markup) else value)
@@ -59,7 +58,7 @@ def _escape_unprintable(value: object) -> object:
 
 def chart(item: rollouts.Rollout | curves.Curve, width: int, height: int,
           name: str) -> markupsafe.Markup:
-    """Return a chart as markup, whose texts drawsvg has escaped."""
+    """Return a chart as markup. drawsvg has escaped its texts."""
     return markupsafe.Markup(curves.draw(item, width, height, name)
                              if isinstance(item, curves.Curve)
                              else sizes_chart.draw(item, width, height, name))

@@ -31,23 +31,21 @@ from .overview import Overview, Row
 Json = dict[str, t.Any]
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
-#: Stage name of a rollback.
 ROLLBACK = "rollback"
-#: Keys of a run that the page for several clusters shows if all runs have the same value.
+#: The page for several clusters shows these keys if all runs have the same value.
 COMMON_KEYS = ("name", "namespace", "image", "images", "user", "host")
-#: Maximum number of controllers with a section, of samples of a chart, and of listed steps.
+#: Controllers with a section, samples of a chart, and listed steps.
 MAX_SECTIONS, MAX_SAMPLES, MAX_STEPS = 10, 500, 500
 
 
 class Sample(t.NamedTuple):
-    """The numbers of pods at one time, of the controller and of its successor."""
+    """The numbers of pods at one time."""
 
     at: datetime.datetime
-    #: Whether the handover is in progress: both the controller and the successor count all pods.
+    #: In the handover, both the controller and the successor count all pods.
     is_taking_over: bool
-    #: Whether the new pods are watched (a soak).
     is_watched: bool
-    #: Whether the pods of the controller are new pods, as from the handover on.
+    #: Whether the pods of the controller are new, as from the handover on.
     is_new: bool
     controller: Json | None
     successor: Json | None
@@ -67,7 +65,7 @@ class Sample(t.NamedTuple):
 
 
 class Soak(t.NamedTuple):
-    """A soak of new pods, at a pause or at the end of an update."""
+    """A soak at a pause or at the end of an update."""
 
     begin: datetime.datetime
     end: datetime.datetime
@@ -88,7 +86,7 @@ class Rollout:
     name: str
     results: list[Json]
     kind: str = ""
-    #: The name, and the kind if another controller of the report has the same name.
+    #: With the kind if the name is not unique.
     title: str = ""
 
     @functools.cached_property
@@ -99,7 +97,6 @@ class Rollout:
 
     @property
     def outcome(self) -> str:
-        """Return the outcome of the last task."""
         if self.last_result.get("skipped"):
             return "skipped"
         phase = text(mapping(self.last_result, "rollout"), "phase")
@@ -117,17 +114,15 @@ class Rollout:
 
     @property
     def failed_result(self) -> Json:
-        """Return the first failed result (a later one may be that of a rollback), or {}."""
+        """Return the first failed result, since the last one may belong to a rollback."""
         return next((result for result in self.results if result.get("failure")), {})
 
     @property
     def failure(self) -> Json:
-        """Return the parts of the error message."""
         return mapping(self.failed_result, "failure")
 
     @property
     def causes(self) -> list[Json]:
-        """Return the causes of unavailable pods, each with the last lines of a log."""
         return [cause | {"log": values(cause, "log")} for cause in objects(self.failure, "causes")]
 
     @functools.cached_property
@@ -138,7 +133,6 @@ class Rollout:
 
     @property
     def images(self) -> dict[str, tuple[str, str]]:
-        """Return the images before and after the update, by container."""
         changes = [images for result in self.results
                    if (images := mapping(result, "rollout", "images"))]
         before, after = ((mapping(changes[0], "before"), mapping(changes[-1], "after")) if changes
@@ -147,7 +141,6 @@ class Rollout:
 
     @property
     def successor_name(self) -> str:
-        """Return the name of the successor."""
         names = (text(mapping(result, "rollout", "successor"), "name") for result in self.results)
         created = (text(step, "name") for step in self.steps if step.get("action") == "create")
         return next(filter(None, [*names, *created]), "successor")
@@ -173,7 +166,6 @@ class Rollout:
 
     @functools.cached_property
     def samples(self) -> list[Sample]:
-        """Return the samples in order of time, at most about MAX_SAMPLES evenly spaced ones."""
         samples = sorted(
             (sample for _result, samples in self._samples_by_result for sample in samples),
             key=lambda sample: sample.at)
@@ -200,7 +192,6 @@ class Rollout:
 
     @property
     def soaks(self) -> list[Soak]:
-        """Return the soaks, each from consecutive samples in which the pods were watched."""
         soaks = []
         for result, samples in self._samples_by_result:
             groups = itertools.groupby(samples, lambda sample: sample.is_watched)
@@ -215,14 +206,12 @@ class Rollout:
 
     @property
     def times(self) -> tuple[datetime.datetime, datetime.datetime] | None:
-        """Return the times of the first and the last observation of the controller."""
         times = [sample.at for _result, samples in self._samples_by_result for sample in samples]
         times += [step["at"] for step in self.steps if step["at"]]
         return (min(times), max(times)) if times else None
 
     @property
     def pauses(self) -> list[tuple[datetime.datetime, datetime.datetime]]:
-        """Return the start and the end of each pause between the samples of two tasks."""
         times_by_task = [[sample.at for sample in samples]
                          for _result, samples in self._samples_by_result if samples]
         return [(max(before), min(after))
@@ -238,7 +227,6 @@ class Report:
 
     @functools.cached_property
     def rollouts(self) -> list[Rollout]:
-        """Return a rollout for each controller, in the order of their start."""
         results = objects(self.data, "results")
         kinds: dict[str, set[str]] = collections.defaultdict(set)
         for result in results:
@@ -246,7 +234,7 @@ class Report:
         grouped: dict[tuple[str, str], list[Json]] = {}
         for result in results:
             name = self._name(result)
-            # A task that failed before it read the controller may not know the kind.
+            # A task may fail before it reads the controller.
             kind = text(result, "kind") or (min(kinds[name]) if len(kinds[name]) == 1 else "")
             grouped.setdefault((name, kind), []).append(result)
         counts = collections.Counter(name for name, _kind in grouped)
@@ -264,7 +252,7 @@ class Report:
 
     @functools.cached_property
     def sections(self) -> list[Rollout]:
-        """Return the rollouts that have a section. In a large fleet, only failed rollouts do."""
+        """Return the rollouts with a section: in a large fleet, only failed ones."""
         rollouts = self.rollouts
         if len(rollouts) > MAX_SECTIONS:
             rollouts = [rollout for rollout in rollouts
@@ -273,7 +261,6 @@ class Report:
 
     @functools.cached_property
     def overview(self) -> Overview | None:
-        """Return the table of several controllers or clusters, or None."""
         if clusters := mapping(self.data, "clusters"):
             region_of_cluster = {
                 str(name): region for region, names in mapping(self.data, "regions").items()
@@ -295,7 +282,6 @@ class Report:
 
     @property
     def headline(self) -> str:
-        """Return the message of the run, without the details of failures that have a section."""
         message = text(self.data, "message")
         for rollout in self.sections:
             if failed_message := text(rollout.failed_result, "msg"):
@@ -304,17 +290,13 @@ class Report:
 
     @functools.cached_property
     def stages(self) -> list[Json]:
-        """Return the stages with the additional keys soaks, title and decision.
-
-        soaks: pairs of a rollout and a soak. decision: what followed the stage.
-        """
+        """Return the stages with soaks (pairs of rollout and soak), title and decision."""
         stages = [self._with_times(stage)
                   | {"checks": [self._with_times(check) for check in objects(stage, "checks")],
                      "soaks": [], "title": _title(stage)}
                   for stage in objects(self.data, "stages")]
         for rollout in self.rollouts:
             for soak in rollout.soaks:
-                # The start of a stage is rounded down to a second.
                 started_stages = [stage for stage in stages
                                   if stage["started"] and stage["started"] <= soak.begin]
                 if started_stages:
@@ -324,7 +306,6 @@ class Report:
         return stages
 
     def _decision(self, following: Json | None) -> str:
-        """Describe the decision before the following stage, or before the end."""
         if following and text(following, "stage") == ROLLBACK:
             return "rollback started"
         if following:
@@ -349,13 +330,13 @@ class Report:
 
 
 def _title(stage: Json) -> str:
-    """Return the title of a stage, such as "10%, 1% of the requests"."""
+    """Return a title such as "10%, 1% of the requests"."""
     share = text(stage, "traffic")
     return text(stage, "stage") + (f", {share} of the requests" if share else "")
 
 
 def with_common_keys(data: Json) -> Json:
-    """Return the data of several clusters with the keys of a Run. Return other data unchanged."""
+    """Return the data of several clusters with the keys of a Run, and other data unchanged."""
     clusters = mapping(data, "clusters")
     if not clusters or "outcome" in data:
         return data

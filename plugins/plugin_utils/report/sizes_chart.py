@@ -4,7 +4,7 @@
 
 """Draw a chart of a rollout: new and old pods, available pods, floor and ceiling. No I/O.
 
-drawsvg escapes texts, but not attributes, so only texts may contain names and messages.
+drawsvg does not escape attributes, so only texts may contain names and messages.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ except ImportError:  # without drawsvg the page has no charts
 
 from .rollouts import Rollout, Sample, duration
 
-#: Margins of the plot in pixels.
+#: In pixels.
 LEFT, RIGHT, TOP, BOTTOM = 40, 16, 24, 40
-#: Possible seconds between two ticks of the time axis.
+#: Possible seconds between two ticks.
 TIME_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800,
               3600, 7200, 14400, 43200, 86400)
 
@@ -35,13 +35,13 @@ def is_available() -> bool:
 def draw(rollout: Rollout, width: int, height: int, name: str) -> str:
     """Draw a chart of a size in pixels, and return its svg element.
 
-    name: the prefix of all ids in the element, which must be unique on the page.
+    name: the prefix of all ids, unique on the page.
     """
     return _Chart(rollout, width, height, name).svg()
 
 
 class _Chart:
-    """The drawing of a chart. x() and y() convert a time and a number of pods to pixels."""
+    """The drawing of a chart. x() and y() return pixels."""
 
     def __init__(self, rollout: Rollout, width: int, height: int, name: str) -> None:
         self.rollout, self.samples = rollout, rollout.samples
@@ -76,12 +76,11 @@ class _Chart:
         return round(self.bottom - (self.bottom - TOP) * pods / self.height, 1)
 
     def spans(self) -> t.Iterator[tuple[Sample, float, float]]:
-        """Yield each sample with its x coordinate and that of the next sample."""
+        """Yield each sample with its x coordinate and the next x coordinate."""
         for sample, following in itertools.pairwise(self.samples):
             yield sample, self.x(sample.at), self.x(following.at)
 
     def bands(self) -> None:
-        """Shade pauses, soaks and the handover."""
         bands = [("pause", self.x(begin), self.x(end)) for begin, end in self.rollout.pauses]
         bands += [("soak", self.x(soak.begin), self.x(soak.end)) for soak in self.rollout.soaks]
         for is_taking_over, spans in itertools.groupby(
@@ -112,7 +111,7 @@ class _Chart:
                                          class_="number", text_anchor="end"))
 
     def areas(self) -> None:
-        """Draw the new pods, and the old pods above them, except during the handover."""
+        """Draw the new pods, and the old pods above them."""
         new, old, edge = (drawsvg.Path(class_=kind) for kind in ("new", "old", "edge"))
         for sample, begin, end in self.spans():
             if sample.is_taking_over or begin == end:
@@ -131,7 +130,6 @@ class _Chart:
                                                  class_=kind))
 
     def available(self) -> None:
-        """Draw the line of the available pods, except during the handover."""
         line, is_drawn = drawsvg.Path(class_="available"), False
         for sample, begin, end in self.spans():
             y = self.y(sample.available)
@@ -147,7 +145,7 @@ if drawsvg:
 
 
 def describe(rollout: Rollout) -> str:
-    """Describe the chart: the first, the last and the extreme numbers of pods."""
+    """Describe the first, the last and the extreme numbers of pods."""
     samples = rollout.samples
     first_sample, last_sample = samples[0], samples[-1]
     counted = [sample for sample in samples if not sample.is_taking_over] or samples
@@ -173,10 +171,7 @@ def round_step(minimum: float) -> float:
 
 
 def _time_step(length: float, max_ticks: float) -> float:
-    """Return the smallest step of TIME_STEPS with at most max_ticks ticks, or the length.
-
-    length: the length of the axis in seconds.
-    """
+    """Return the smallest of TIME_STEPS with at most max_ticks ticks, or the length (seconds)."""
     return next((seconds for seconds in TIME_STEPS if length / seconds <= max_ticks), length)
 
 

@@ -11,6 +11,7 @@ import itertools
 import sys
 import threading
 import time
+import urllib.parse
 
 import pytest
 from apiserver import (
@@ -511,6 +512,40 @@ def test_patch_of_a_pod_is_retried_on_an_overloaded_server(gateway, api):
 
     assert gateway.hand_over(reparent_to_bar("a"), always_continue) == 1
     assert patched_pods(api) == ["a"] * 3
+
+
+def patched_pod(version):
+    return answer({"kind": "PartialObjectMetadata", "metadata": {"resourceVersion": version}})
+
+
+def query_of(request):
+    return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(request[1]).query))
+
+
+def test_the_list_after_a_handover_waits_only_for_its_patches(gateway, api):
+    api.answers += [patched_pod("7"), patched_pod("8"),
+                    pods(pod("a", uid="1"), **{"continue": "x"}), pods(), pods()]
+
+    gateway.hand_over(reparent_to_bar("a", "b"), always_continue)
+    gateway.live_pods({"app": "foo"})
+    gateway.live_pods({"app": "foo"})
+
+    first_page, second_page, next_list = map(query_of, api.requests[2:])
+    assert (first_page["resourceVersion"], first_page["resourceVersionMatch"]) == (
+        "8", "NotOlderThan")
+    assert second_page["continue"] == "x" and "resourceVersion" not in second_page
+    assert not any(key.startswith("resourceVersion") for key in (*second_page, *next_list))
+
+
+@pytest.mark.parametrize("response", [status(409), reset, PATCHED_POD],
+                         ids=["conflict", "reset", "no version"])
+def test_the_list_after_an_incomplete_handover_shows_the_present_state(gateway, api, response):
+    api.answers += [patched_pod("7"), response, pods()]
+
+    gateway.hand_over(reparent_to_bar("a", "b"), always_continue)
+    gateway.live_pods({"app": "foo"})
+
+    assert "resourceVersion" not in query_of(api.requests[-1])
 
 
 def test_refusal_ends_all_connections_of_a_handover(gateway, api):

@@ -36,9 +36,9 @@ class Api(http.server.ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        #: Prepared responses: `watches` to requests for a watch, `answers` to all other requests.
+        #: Prepared responses to watches, and to all other requests.
         self.answers, self.watches = [], []
-        #: The other requests: (method, path, headers, body).
+        #: Requests except watches: (method, path, headers, body).
         self.requests = []
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.closing = threading.Event()
@@ -96,18 +96,15 @@ def answer(content, code=200, **headers):
 
 
 def status(code, message="no", **fields):
-    """Return the response with which the API server reports an error."""
     return answer({"kind": "Status", "code": code, "message": message, **fields}, code)
 
 
 def reset(handler, query):
-    """Reset the connection without a response."""
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     handler.connection.close()
 
 
-def truncated(handler, query):
-    """Send a response that ends before its Content-Length."""
+def truncated_answer(handler, query):
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")
     handler.end_headers()
@@ -121,7 +118,6 @@ def rc_list(*items, version="10", **metadata):
 
 
 def item(version="1", **changes):
-    """Return a ReplicationController as the API server returns it."""
     return {"kind": "ReplicationController",
             **rc(**{"namespace": "default", "resourceVersion": version, **changes})}
 
@@ -134,7 +130,7 @@ PRIMARY = Controller.from_api(item())
 SCALE_TO_2 = scale(PRIMARY, 2).write
 DELETE = Delete("foo", {"uid": "uid of foo"})
 CREATE = Create(new(name="bar"))
-#: Additional field of the Status with which the API server rejects an invalid manifest.
+#: Field of the Status for an invalid manifest.
 CAUSES = {"details": {"causes": [{"field": "spec.replicas"}]}}
 
 
@@ -143,9 +139,9 @@ def event(event_type, version, **changes):
 
 
 def stream(*events, tail=b""):
-    """Return the response to a watch: the events and the bytes of `tail`, and then the end.
+    """Return the response to a watch: events, then the bytes of `tail`.
 
-    Each query of a watch is added to the server's `watched`.
+    The query of the watch is added to the server's `watched`.
     """
     def send(handler, query):
         handler.server.watched = [*getattr(handler.server, "watched", ()), query]

@@ -64,8 +64,8 @@ def rc(
 ) -> Json:
     """Return a ReplicationController. By default, all its pods exist and are available.
 
-    label: the deployment label of its selector and template. available, current: the numbers of
-    pods in its status. observed: whether the status belongs to the current generation.
+    label: the deployment label of selector and template. available, current: the numbers of pods in
+    the status. observed: whether the status belongs to the current generation.
     """
     current = replicas if current is None else current
     available = current if available is None else available
@@ -91,13 +91,13 @@ def rc(
 
 
 def rs(name: str = "foo", label: str | None = None, **more: t.Any) -> Json:
-    """Return a ReplicaSet. A given label is added to its template, but not to its selector."""
+    """Return a ReplicaSet. Only its template has the label, not its selector."""
     item = rc(name, label=label, **more)
     return {**item, "kind": "ReplicaSet",
             "spec": {**item["spec"], "selector": {"matchLabels": {"app": "foo"}}}}
 
 
-#: The update of the tests and its rollback, and the name and deployment label of its successor.
+#: SUCCESSOR is the name of the update's successor, LABEL its deployment label.
 UPDATE = parse_request({"name": "foo", "image": "myimage:v2"})
 ROLLBACK = dataclasses.replace(UPDATE, state=State.ROLLED_BACK)
 SUCCESSOR, LABEL = expected_successor(UPDATE, Controller.from_api(rc()))
@@ -108,8 +108,8 @@ def old(replicas: int = 3, goal: int = 0, original: int = 3,
         annotate: t.Mapping[str, str | None] | None = None, **changes: t.Any) -> Json:
     """Return foo during an update of three pods.
 
-    replicas: the current size of foo. goal: its size at the end, 0 for an update and 3 for a
-    rollback. original: its size before the update. annotate: annotations to change (None: remove).
+    replicas: the size now. goal: the size at the end (0, or 3 for a rollback). original: the size
+    before. annotate: annotations to change (None: remove).
     """
     return rc("foo", replicas,
               **{"annotations": _annotations(SUCCESSOR, goal, original, annotate or {}), **changes})
@@ -131,14 +131,13 @@ def record(outcome: str, before: str = "myimage:v1", after: str = "myimage:v2", 
 
 
 def final_record(request: Request, before: str = "myimage:v1", after: str = "myimage:v2") -> str:
-    """Return the value of last-rollout at the end of the requested update."""
+    """Return the value of last-rollout at the end of the update."""
     entry = provenance.record_entry(request.fingerprint, Controller.from_api(rc(image=after)),
                                     DEPLOYMENT_LABEL)
     return record("updated", before, after, request=entry)
 
 
 def observe(request: Request, *items: Json, **facts: t.Any) -> Observed:
-    """Return what a task with this request observes of the controllers."""
     controllers = map(Controller.from_api, items)
     observed = find({controller.name: controller for controller in controllers}, request)
     base = observed.primary or observed.successor
@@ -163,7 +162,7 @@ def summary(decision: Decision) -> tuple:
 
 
 def apply(decision: Decision, *items: Json) -> dict[str, Json]:
-    """Write a step to a model of the cluster. Return the resulting controllers by name."""
+    """Write a step to a model. Return the resulting controllers by name."""
     assert isinstance(decision, Step), decision
     cluster = ClusterModel(items)
     assert cluster.write(decision.write), f"refused: {decision}"
@@ -171,7 +170,7 @@ def apply(decision: Decision, *items: Json) -> dict[str, Json]:
 
 
 def patch_tests(decision: Decision) -> Json:
-    """Return the test operations of a step's patch, by path."""
+    """Return the test operations of a patch, by path."""
     assert isinstance(decision, Step) and isinstance(decision.write, Patch), decision
     return {operation["path"]: operation["value"] for operation in decision.write.operations
             if operation["op"] == "test"}
@@ -188,7 +187,7 @@ def run_to_end(decide: t.Callable[..., Decision], request: Request, cluster: t.A
                until: str = "end", **facts: t.Any) -> list[str]:
     """Run a task on a simulated cluster, and return its actions.
 
-    The task ends with its last step, or is killed after the action `until`.
+    The task ends, or is killed after the action `until`.
     """
     actions: list[str] = []
     while not isinstance(decision := decide(request, cluster, **facts), Done):
@@ -216,7 +215,7 @@ def make_status_stale(items: dict[t.Any, Json | None]) -> None:
 
 
 def run_past_waits(world: t.Any, max_steps: int, **request: Request) -> list[str]:
-    """Run at most max_steps steps of a simulated migration, past its waits. Return the steps."""
+    """Run at most max_steps steps of a migration, past its waits. Return the steps."""
     steps: list[str] = world.run_steps(max_steps, **request)
     while len(steps) < max_steps and isinstance(world.decide(**request), Wait):
         world.cluster.settle()

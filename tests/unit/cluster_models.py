@@ -3,8 +3,7 @@
 
 """Extend the models of check mode, so that a test can make each move and copy the state.
 
-A model lists the possible next moves, for example that a pod becomes ready. A test makes the moves
-in any order. tests/integration compares the models with real clusters.
+tests/integration compares the models with real clusters.
 """
 
 from __future__ import annotations
@@ -71,10 +70,10 @@ class Move(t.NamedTuple):
 
 
 class Moves:
-    """Model that can make all of its moves."""
+    """Mixin that makes all moves of a model."""
 
     def settle(self) -> bool:
-        """Make moves until none remains. Return whether any move was made."""
+        """Make moves until none remains. Return whether there was any."""
         has_changed = False
         while moves := self.moves():
             self.make(moves[0])
@@ -93,12 +92,11 @@ class ClusterModel(Moves, SimulatedCluster):
         super().__init__(items, kind, look_up_revisions)
         #: The controller manager's cache of controllers, by name.
         self.cached = {name: item for name, item in self.items.items() if _size(item) <= MAX_PODS}
-        #: Changes that the controller manager has not received yet, in order: (name, new object).
+        #: Changes that the controller manager has not received yet: (name, new object).
         self.undelivered: list[tuple[str, Json | None]] = []
         self.terminating: list[Pod] = []
 
     def copy(self) -> ClusterModel:
-        """Return an independent cluster in the same state."""
         duplicate = copy.copy(self)
         duplicate.items, duplicate.cached = dict(self.items), dict(self.cached)
         duplicate.stored_revisions = dict(self.stored_revisions)
@@ -158,12 +156,12 @@ class ClusterModel(Moves, SimulatedCluster):
         self._deliver()
 
     def _make_deliver_owner(self, _owner: str) -> None:
-        self._change_pod(lambda pod: pod.owner != pod.cached_owner,
-                         lambda pod: pod._replace(cached_owner=pod.owner))
+        self._change_first_pod(lambda pod: pod.owner != pod.cached_owner,
+                               lambda pod: pod._replace(cached_owner=pod.owner))
 
     def _make_sync(self, name: str) -> None:
-        self.pods, removed, status = self._sync(name)
-        self._terminate(removed)
+        self.pods, removed_pods, status = self._sync(name)
+        self._terminate(removed_pods)
         item = self.items.get(name)
         if item and item["metadata"].get("uid") == self.cached[name]["metadata"].get("uid"):
             self.items[name] = {**item, "status": status}
@@ -176,14 +174,14 @@ class ClusterModel(Moves, SimulatedCluster):
         self.pods = [pod for pod in self.pods if pod.owner != uid]
 
     def _make_ready(self, uid: str) -> None:
-        self._change_pod(lambda pod: pod.owner == uid and not pod.ready,
-                         lambda pod: pod._replace(ready=True))
+        self._change_first_pod(lambda pod: pod.owner == uid and not pod.ready,
+                               lambda pod: pod._replace(ready=True))
 
     def _make_end(self, uid: str) -> None:
         self.terminating.remove(next(pod for pod in self.terminating if pod.owner == uid))
 
-    def _change_pod(self, matches: t.Callable[[Pod], bool], change: t.Callable[[Pod], Pod]) -> None:
-        """Change the first matching pod."""
+    def _change_first_pod(self, matches: t.Callable[[Pod], bool],
+                          change: t.Callable[[Pod], Pod]) -> None:
         index = next(index for index, pod in enumerate(self.pods) if matches(pod))
         self.pods[index] = change(self.pods[index])
 
@@ -202,41 +200,41 @@ class ClusterModel(Moves, SimulatedCluster):
         item = self.items.get(name)
         exists = item is not None and item["metadata"].get("uid", "") == controller.uid
         may_adopt = exists and not item["metadata"].get("deletionTimestamp")
-        claimed = _claimed(controller, self.pods, bool(may_adopt))
-        if claimed is None:
+        own_and_other_pods = _claim_pods(controller, self.pods, bool(may_adopt))
+        if own_and_other_pods is None:
             return None
-        controlled, foreign = claimed
-        controlled, removed, status = self._pods_after_sync(controller, controlled)
-        pods = sorted(foreign + controlled)
+        own_pods, other_pods = own_and_other_pods
+        own_pods, removed_pods, status = self._pods_after_sync(controller, own_pods)
+        pods = sorted(other_pods + own_pods)
         if pods == sorted(self.pods) and (not exists or has_counts(item, status)):
             return None
-        return pods, removed, status
+        return pods, removed_pods, status
 
     def _new_pod(self, controller: Controller, ready: bool) -> Pod:
         return Pod(*super()._new_pod(controller, ready), cached_owner=controller.uid)
 
 
-def _claimed(controller: Controller, pods: list[Pod], may_adopt: bool,
-             ) -> tuple[list[Pod], list[Pod]] | None:
-    """Return (pods of the controller, other pods) after it has adopted and released pods.
+def _claim_pods(controller: Controller, pods: list[Pod], may_adopt: bool,
+                ) -> tuple[list[Pod], list[Pod]] | None:
+    """Return (pods of the controller, other pods) after adoptions and releases.
 
     Return None if it would have to adopt a pod although may_adopt is False.
     """
-    controlled, foreign = [], []
+    own_pods, other_pods = [], []
     for pod in pods:
         matches = controller.selector.items() <= dict(pod.labels).items()
         if pod.cached_owner == controller.uid and (matches or controller.is_deleting):
-            controlled.append(pod)
+            own_pods.append(pod)
         elif pod.cached_owner == controller.uid:
             is_owner = pod.owner == controller.uid
-            foreign.append(pod._replace(owner="", cached_owner="") if is_owner else pod)
+            other_pods.append(pod._replace(owner="", cached_owner="") if is_owner else pod)
         elif pod.cached_owner == "" and matches and not controller.is_deleting:
             if not may_adopt:
                 return None
-            controlled.append(pod._replace(owner=controller.uid, cached_owner=controller.uid))
+            own_pods.append(pod._replace(owner=controller.uid, cached_owner=controller.uid))
         else:
-            foreign.append(pod)
-    return controlled, foreign
+            other_pods.append(pod)
+    return own_pods, other_pods
 
 
 def _size(item: Json) -> int:
@@ -251,7 +249,6 @@ class DeploymentModel(Moves, SimulatedDeployments):
         self.sets = ClusterModel(sets, Kind.REPLICA_SET)
 
     def copy(self) -> DeploymentModel:
-        """Return an independent cluster in the same state."""
         duplicate = copy.copy(self)
         duplicate.items, duplicate.sets = dict(self.items), self.sets.copy()
         return duplicate
@@ -262,22 +259,21 @@ class DeploymentModel(Moves, SimulatedDeployments):
     def _change(self, name: str) -> Write | None:
         """Return the next change, which may scale the ReplicaSets of a paused Deployment.
 
-        The model of check mode does not scale them. Source: scale
-        (pkg/controller/deployment/sync.go), which divides the difference between the ReplicaSets.
-        Here, the largest ReplicaSet gets the whole difference.
+        Source: scale (pkg/controller/deployment/sync.go), which divides the difference between all
+        ReplicaSets. This model changes only the largest one.
         """
         primary = Deployment.from_api(self.items[name])
         if not primary.settings["paused"]:
             return super()._change(name)
-        active = [replica_set for replica_set in find(primary, self.sets.controllers()).sets
-                  if replica_set.replicas]
+        active_sets = [replica_set for replica_set in find(primary, self.sets.controllers()).sets
+                       if replica_set.replicas]
         rolling_update = primary.settings["strategy"].get("rollingUpdate")
-        if len(active) < 2 or rolling_update is None:
+        if len(active_sets) < 2 or rolling_update is None:
             return super()._change(name)
         limit = primary.replicas + Size.from_api(rolling_update["maxSurge"]).resolve(
             primary.replicas, round_up=True)
-        difference = limit - sum(replica_set.replicas for replica_set in active)
-        largest = max(active, key=lambda replica_set: replica_set.replicas)
+        difference = limit - sum(replica_set.replicas for replica_set in active_sets)
+        largest = max(active_sets, key=lambda replica_set: replica_set.replicas)
         if not difference:
             return super()._change(name)
         return Patch(largest.name, (put("/spec/replicas", max(0, largest.replicas + difference)),))
@@ -295,7 +291,6 @@ class RevisionMoves:
     broken_images: frozenset[str] = frozenset()
 
     def copy(self) -> t.Self:
-        """Return an independent cluster in the same state."""
         duplicate = copy.copy(self)
         for field in ("items", "stored_revisions", "_pods", "_nodes"):
             if hasattr(self, field):
@@ -330,15 +325,13 @@ class RevisionMoves:
 
 
 class StatefulSetModel(RevisionMoves, SimulatedStatefulSets):
-    """StatefulSets whose moves a test makes."""
-
     @staticmethod
     def _pod_label(revision: Json) -> str:
         return revision["metadata"]["name"]
 
 
 class DaemonSetModel(RevisionMoves, SimulatedDaemonSets):
-    """DaemonSets whose moves a test makes, and whose nodes a test can change."""
+    """DaemonSets whose nodes a test can change."""
 
     _pod_label = staticmethod(label_of)
 
@@ -352,9 +345,9 @@ class DaemonSetModel(RevisionMoves, SimulatedDaemonSets):
 
     def set_nodes(self, name: str, nodes: t.Iterable[str], *,
                   keep_other_nodes: bool = False) -> None:
-        """Set the nodes on which a DaemonSet runs pods, and delete all other nodes and their pods.
+        """Set the nodes of a DaemonSet, and delete the other nodes and their pods.
 
-        keep_other_nodes: give these nodes a taint instead, and keep their pods.
+        keep_other_nodes: taint the other nodes instead, and keep their pods.
         """
         pods = self.pods(name)
         self._nodes[name] = tuple(sorted(nodes))
@@ -367,16 +360,15 @@ def _image(template: Json) -> str:
 
 
 def primary(model):
-    """Return the controller foo."""
     return model.controllers()["foo"]
 
 
 def record(model):
-    """Return the record of foo's last update as a dict."""
+    """Return the record of foo's last update."""
     return json.loads(model.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT])
 
 
 def write_record(model, text):
-    """Replace the record of foo's last update by a text, as another client could."""
+    """Replace the record of foo's last update, as another client could."""
     model.items["foo"] = json.loads(json.dumps(model.items["foo"]))
     model.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = text

@@ -22,7 +22,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import 
 
 
 class FakeClock(Clock):
-    """Clock that advances only during sleeps and waits. Its timestamps are constant."""
+    """Clock that advances only during sleeps and waits."""
 
     def __init__(self):
         self.now = 1000.0
@@ -47,21 +47,21 @@ class Cluster(IdleGateway):
         self.cluster, self.clock, self.lock = ClusterModel(
             items), FakeClock(), threading.RLock()
         self.on_wait = self.cluster.settle
-        #: Called before each write. If it returns False, the write is rejected.
+        #: Whether the API server accepts a write.
         self.allow_write = lambda write: True
-        #: Image that admission sets in every template. While it is None, a dry run fails the test.
+        #: The image that admission sets. None: a dry run fails the test.
         self.admission_image = None
         self.waiting_reason = "ContainerCreating"
-        #: Names of controllers that the watch has not reported yet.
-        self.hidden = set()
-        #: Attempted writes, accepted writes as (time, write), other requests as (verb, argument).
+        #: Controllers that the watch has not reported yet.
+        self.unreported_names = set()
+        #: All writes, accepted writes as (time, write), and other requests as (verb, argument).
         self.attempts, self.writes, self.calls = [], [], []
 
     def controllers(self, kind=None):
         with self.lock:
             return {name: controller
                     for name, controller in self.cluster.controllers(kind).items()
-                    if name not in self.hidden}
+                    if name not in self.unreported_names}
 
     def items(self, kind=None):
         with self.lock:
@@ -69,7 +69,7 @@ class Cluster(IdleGateway):
 
     def look_up(self, name):
         self.calls.append(("look_up", name))
-        self.hidden.discard(name)
+        self.unreported_names.discard(name)
 
     def wait(self, seconds):
         assert 0 < seconds <= driver.POLL_INTERVAL
@@ -121,7 +121,6 @@ class Cluster(IdleGateway):
         return ""
 
     def called(self, verb):
-        """Return the arguments of all requests with this verb, in order."""
         return [argument for name, argument in self.calls if name == verb]
 
     def run(self, request=UPDATE, **more):
@@ -133,7 +132,7 @@ class Cluster(IdleGateway):
         return error.value
 
     def stall(self):
-        """Settle everything except the readiness of pods."""
+        """Settle everything but the readiness of pods."""
         while moves := [move for move in self.cluster.moves() if move.verb != "ready"]:
             self.cluster.make(moves[0])
 
@@ -143,13 +142,12 @@ class Cluster(IdleGateway):
 
 
 def stalled_cluster(*items, waiting_reason="ErrImagePull"):
-    """Return a cluster whose new pods never start, with this waiting reason."""
     cluster = Cluster(*items)
     cluster.on_wait, cluster.waiting_reason, cluster.lines = cluster.stall, waiting_reason, []
     return cluster
 
 
 def update_error(cluster, **options):
-    """Return the error of a failing update. Add its progress to cluster.lines as (time, line)."""
+    """Return the error of a failing update. Add (time, progress line) to cluster.lines."""
     return cluster.error(dataclasses.replace(UPDATE, **options),
                          print_line=lambda line: cluster.lines.append((cluster.clock.now, line)))

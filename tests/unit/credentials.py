@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""List all ways to pass credentials to a task, each with the secrets to protect."""
+"""List all ways to pass credentials to a task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PUBLIC = {"context", "username", "ca_cert", "validate_certs", "no_proxy", "persi
           "impersonate_user",
           "impersonate_groups"}
 
-#: Credential plugin that reveals its arguments and the token on stderr. It fails if FAILS is set.
+#: Credential plugin that prints its arguments and the token on stderr.
 PLUGIN = """#!/bin/sh
 echo "I was given $* and $TOKEN" >&2
 [ -z "$FAILS" ] || exit 1
@@ -34,14 +34,14 @@ echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """Options and environment variables of a task, and the secrets that they contain."""
+    """Options and environment of a task, and the secrets in them."""
 
     secrets: list[str]
     options: dict[str, t.Any] = dataclasses.field(default_factory=dict)
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
-    #: Secrets that the list of processes shows, because they are arguments of a user's program.
+    #: Secrets that the process list shows: arguments of a user's program.
     arguments: list[str] = dataclasses.field(default_factory=list)
-    #: Pattern of the error, if no task can work with these options.
+    #: Pattern of the error, if no task can work with the options.
     error_pattern: str = ""
 
 
@@ -50,7 +50,7 @@ def credential_cases(host: str, ca_cert: str | None, token: str,
     """Return all cases by name.
 
     write(name, text): creates a file outside of Ansible's folders, and returns its path.
-    proxy: host and port of a proxy. Without a proxy, the cases that need one are left out.
+    proxy: host and port. Without it, the cases with a proxy are left out.
     """
     server = {"host": host, **({"ca_cert": ca_cert} if ca_cert else {})}
     certificate, key = self_signed_certificate()
@@ -68,7 +68,7 @@ def credential_cases(host: str, ca_cert: str | None, token: str,
         "args": [write("plugin", PLUGIN), ARGUMENT],
         "interactiveMode": "Never", "env": [{"name": "TOKEN", "value": token}]}})
     proxy_url = f"http://me:{PASSWORD}@{proxy}"
-    proxied = kubeconfig(server, {"token": token}, **{"proxy-url": proxy_url})
+    with_proxy = kubeconfig(server, {"token": token}, **{"proxy-url": proxy_url})
     not_a_path = "neither the path|must be the path|not valid YAML|there is no kubeconfig"
     environment = {"K8S_AUTH_HOST": host, **({"K8S_AUTH_SSL_CA_CERT": ca_cert} if ca_cert else {})}
     cases = {
@@ -134,9 +134,9 @@ def credential_cases(host: str, ca_cert: str | None, token: str,
             "proxy-environment": Case([PASSWORD, token], {},
                                       {**environment, "K8S_AUTH_API_KEY": token,
                                        "HTTPS_PROXY": proxy_url, "HTTP_PROXY": proxy_url}),
-            "kubeconfig-with-proxy": Case([PASSWORD, token], {"kubeconfig": proxied}),
+            "kubeconfig-with-proxy": Case([PASSWORD, token], {"kubeconfig": with_proxy}),
             "file-with-proxy": Case([PASSWORD, token], {},
-                                    {"KUBECONFIG": write("with-proxy", json.dumps(proxied))}),
+                                    {"KUBECONFIG": write("with-proxy", json.dumps(with_proxy))}),
         }
     return cases
 
@@ -152,7 +152,6 @@ def kubeconfig(server: dict[str, t.Any], user: dict[str, t.Any],
 
 
 def self_signed_certificate() -> tuple[str, str]:
-    """Return a self-signed certificate and the key as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "me")])
     now = datetime.datetime.now(datetime.UTC)

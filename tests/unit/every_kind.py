@@ -21,8 +21,6 @@ KINDS = ["ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "Da
 
 
 class Cluster(CheckedCluster):
-    """Simulated cluster with foo and its autoscaler."""
-
     def __init__(self, kind, strategy=""):
         super().__init__(Kind(kind), SIZE)
         if strategy:

@@ -3,8 +3,8 @@
 
 """List forged values of other clients, and the requests that a task may send.
 
-test_forgery.py lists the keys and fields that the code reads, and fails if one has no row here.
-A value may contain UID.format(name), which the integration tests replace by the uid of the object.
+test_forgery.py fails if a key or field that the code reads has no row here. The integration tests
+replace UID.format(name) by the uid of the object.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Json = dict[str, t.Any]
 
 #: Controllers of other users: one with pods, and one without pods, like a new successor.
 PAYMENTS, IDLE = "payments", "idle"
-#: Placeholder for the uid of a controller. In the unit tests, it is the uid itself.
+#: Placeholder for the uid of a controller, and its uid in the unit tests.
 UID = "uid of {}"
-#: Command in forged texts. It creates a file if the text is pasted or evaluated.
+#: Command that creates a file if a forged text is pasted or evaluated.
 TRACE = "touch /tmp/forged"
-#: A depth of nested JSON that no parser accepts, and a length of a text that no message has.
+#: A depth of JSON that no parser accepts, and a length that no message has.
 DEPTH, LENGTH = 10_000, 100_000
 
 NAMES = (PAYMENTS, IDLE, "foo", "absent")
@@ -63,7 +63,7 @@ INVALID_VALUES: tuple[t.Any, ...] = (None, True, 0, -1, 2**31 - 1, 10**9, 1.5, [
 IMAGES = {"web": "myimage:v9"}
 TEMPLATE = {"metadata": {"labels": {"app": "foo"}},
             "spec": {"containers": [{"name": "web", "image": "evil:v1"}]}}
-#: Complete and plausible JSON documents by annotation. A forgery changes some of their fields.
+#: Plausible documents by annotation. Forgeries change some of their fields.
 DOCUMENTS: dict[str, Json] = {
     object_meta.TAKEOVER: {"next": PAYMENTS, "uid": UID.format(PAYMENTS),
                            "label": object_meta.DEPLOYMENT_LABEL, "replicas": 300,
@@ -86,7 +86,7 @@ DOCUMENTS: dict[str, Json] = {
                     "match": [{"headers": [{"name": "x", "type": "Exact", "value": "y"}]}]},
     TRAFFIC_SELECTOR: {"app": PAYMENTS},
 }
-#: The record of an update of a StatefulSet, which changes other fields of the spec.
+#: The record of a StatefulSet, whose update changes other fields.
 STATEFUL_SET_RECORD: Json = {
     **{field: value
        for field, value in DOCUMENTS[object_meta.LAST_ROLLOUT].items()
@@ -106,14 +106,14 @@ DAEMON_SET_RECORD: Json = {
 OUTCOMES = ("updating", "rolling back", "updated", "rolled_back")
 
 
-#: Fields of scaleUp and scaleDown of an autoscaler, and values of policies (the first is valid).
+#: Fields of scaleUp and scaleDown of an autoscaler. The first of POLICIES is valid.
 RULES = ("policies", "selectPolicy", "stabilizationWindowSeconds", "tolerance")
 POLICIES = tuple([{"type": "Pods", "value": 1, "periodSeconds": 1, **wrong}] for wrong in (
     {}, {"type": "evil"}, {"value": 0}, {"value": "1"}, {"periodSeconds": 1801}, {"other": 1}))
 
 
 def forged_documents(document: Json) -> list[str]:
-    """Return JSON texts: the document, and forgeries without a field or with a wrong field."""
+    """Return the document, and forgeries without a field or with a wrong field."""
     outcomes = OUTCOMES if "outcome" in document else ()
     forgeries: list[t.Any] = [document, *({**document, "outcome": outcome} for outcome in outcomes)]
     for field in document:
@@ -139,19 +139,17 @@ def forged_documents(document: Json) -> list[str]:
     return [json.dumps(forgery) for forgery in forgeries]
 
 
-#: Keys of labels. The other keys in KEYS are keys of annotations.
+#: The KEYS that are labels. All others are annotations.
 LABELS = {SERVICE_NAME, object_meta.DEPLOYMENT_LABEL, object_meta.HASH_LABEL, object_meta.HISTORY,
           object_meta.MIGRATION, object_meta.POD_REVISION, object_meta.SERVER_HISTORY,
           object_meta.ROLLOUT_LABEL, gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY,
           *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE}
-#: Names of applications and releases of other tools.
 _APPLICATIONS = ("shop", "Helm", "-A", "team_shop_x", *PATHS[:4], *DANGEROUS_TEXTS)
-#: Records of an ended or current rollback with to_revision=previous.
+#: Records of a rollback with to_revision=previous.
 _RECORDS_OF_PREVIOUS = tuple(json.dumps({**DOCUMENTS[object_meta.LAST_ROLLOUT], "outcome": outcome,
                                          "request": request})
                              for outcome in ("updating", "rolling back", "updated", "rolled_back")
                              for request in ("previous", "previous/0"))
-#: Forged values by key of an annotation or label.
 KEYS: dict[str, tuple[str, ...]] = {
     object_meta.DEPLOYMENT_LABEL: HOSTILE,
     object_meta.DESIRED: HOSTILE,
@@ -183,7 +181,6 @@ KEYS: dict[str, tuple[str, ...]] = {
     object_meta.HASH_LABEL: HOSTILE,
     object_meta.POD_REVISION: HOSTILE,
     object_meta.POD_GENERATION: HOSTILE,
-    # the API server stores only a number
     object_meta.TEMPLATE_GENERATION: ("0", "2", "7", str(2**63 - 1)),
     object_meta.SERVER_HISTORY: HOSTILE,
     object_meta.REVISION: HOSTILE,
@@ -222,7 +219,7 @@ _COUNTS_FROM_0 = (0, 1, 2**31 - 1)
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
-#: Forged values of other fields, by kind and path, with the types that the API server requires.
+#: Forged values by kind and path, with the types that the API server requires.
 FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
     "controller": {
         "status.conditions.message": _MESSAGES, "status.conditions.type": ("",),
@@ -397,7 +394,7 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
              "status.allocatable": ({"cpu": "0"},)},
 }
 
-#: Combinations of plausible annotations by object. "foo" is the controller that the task names.
+#: Plausible combinations of annotations by object. "foo" is the task's controller.
 RECIPES: dict[str, dict[str, dict[str, str]]] = {
     "takeover with payments": {
         "foo": {object_meta.TAKEOVER: json.dumps(DOCUMENTS[object_meta.TAKEOVER])}},
@@ -468,8 +465,7 @@ EXPECTED_PATHS = re.compile(
     r"|/apis/argoproj.io/v1alpha1/namespaces/NS/rollouts"
     r"|/api/v1/nodes|/apis/authorization.k8s.io/v1/selfsubjectrulesreviews")
 
-#: Characters that move the cursor, hide text, or change its direction. Line ends are allowed only
-#: in the keys _MULTILINE_KEYS of a result.
+#: Characters that move the cursor, hide text, or change its direction.
 _UNPRINTABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f"
                           "\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
 _MULTILINE_KEYS = ("msg", "why", "next_command", "suggestion")

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Stub a gateway. Tests override the methods for the part of a cluster that they need."""
+"""Stub a gateway. Tests override the methods that they need."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ ALL_STEPS = ["create ControllerRevision", "create ReplicaSet", "annotate Replica
 class World:
     """Simulated migration of foo with two pods.
 
-    items: the ReplicationControllers. objects: other objects of the cluster by kind.
+    items: ReplicationControllers. objects: other objects by kind.
     """
 
     def __init__(self, *items, **objects):
@@ -53,21 +53,21 @@ class World:
     def decide(self, request=MIGRATE):
         return plan(request, find(request, self.cluster))
 
-    def run_steps(self, steps=100, request=MIGRATE):
-        """Run at most this number of steps, and return them in the form of ALL_STEPS."""
-        done = []
-        while len(done) < steps and isinstance(decision := self.decide(request), Step):
+    def run_steps(self, max_steps=100, request=MIGRATE):
+        """Run at most this number of steps. Return them in the form of ALL_STEPS."""
+        steps = []
+        while len(steps) < max_steps and isinstance(decision := self.decide(request), Step):
             assert self.cluster.write(decision.write)
-            done.append(f"{decision.action} {decision.write.kind}")
+            steps.append(f"{decision.action} {decision.write.kind}")
             if decision.is_last:
                 break
-        return done
+        return steps
 
     def find(self, kind, name="foo"):
         return self.cluster.find(kind, name)
 
     @property
-    def stored(self):
+    def stored_state(self):
         return self.find(REVISION, "foo-migration")["data"]
 
     @property
@@ -75,12 +75,11 @@ class World:
         return self.find("ReplicaSet", f"foo-{self.stored['hash']}")
 
     def replace(self, item, **status):
-        """Store an object with these changes of its status."""
         self.cluster._items[item["kind"], item["metadata"]["name"]] = {
             **item, "status": {**item.get("status", {}), **status}}
 
     def pods(self, *owners, **labels):
-        """Replace all pods: each of these owners (uids) gets one pod with these labels."""
+        """Replace all pods by one of each owner (uid)."""
         self.cluster._pods = tuple(Pod(f"foo-{owner}", "u", {"app": "foo", **labels}, owner)
                                    for owner in owners)
 
@@ -91,7 +90,7 @@ def world_after(step):
     return world
 
 
-#: Steps of the migration of a DeploymentConfig, between its pause and its deletion.
+#: Steps between the pause and the deletion of a DeploymentConfig.
 CONFIG_STEPS = ["create ControllerRevision", "create ReplicaSet", "annotate ReplicationController",
                 "hand over Pod",
                 "delete ReplicationController", "restore ReplicaSet", "create Deployment",
@@ -115,7 +114,7 @@ def config(latest=1, annotations=None, metadata=None, **spec):
 
 
 def rollout(number=1, replicas=2, phase="Complete", **more):
-    """Return the ReplicationController of a rollout of the DeploymentConfig foo."""
+    """Return the ReplicationController of a rollout of foo."""
     name = f"foo-{number}"
     owner = {"kind": "DeploymentConfig", "name": "foo", "uid": CONFIG_UID, "controller": True}
     item = rc(name, replicas, **{"annotations": {object_meta.ROLLOUT_PHASE: phase},
@@ -129,8 +128,6 @@ def rollout(number=1, replicas=2, phase="Complete", **more):
 
 
 class ConfigWorld:
-    """Simulated migration of the DeploymentConfig foo, with two pods."""
-
     def __init__(self, item=None, *rollouts, look_up=lambda kind, name: None):
         rollouts = rollouts or (rollout(),)
         labels = rollouts[0]["spec"]["selector"]
@@ -145,14 +142,14 @@ class ConfigWorld:
     def decide(self, request=MIGRATE_CONFIG):
         return plan(request, self.observe(request))
 
-    def run_steps(self, steps=100, request=MIGRATE_CONFIG):
-        done = []
-        while len(done) < steps and isinstance(decision := self.decide(request), Step):
+    def run_steps(self, max_steps=100, request=MIGRATE_CONFIG):
+        steps = []
+        while len(steps) < max_steps and isinstance(decision := self.decide(request), Step):
             assert self.cluster.write(decision.write)
-            done.append(f"{decision.action} {decision.write.kind}")
+            steps.append(f"{decision.action} {decision.write.kind}")
             if decision.is_last:
                 break
-        return done
+        return steps
 
     def replace(self, kind, name="foo", **fields):
         item = self.cluster._items[kind, name]
@@ -166,8 +163,6 @@ class ConfigWorld:
 
 
 class MigrationGateway(IdleGateway):
-    """Gateway to a simulated migration."""
-
     def __init__(self, cluster, kind, watched_kinds, may_read=True):
         self.cluster, self.kind = cluster, kind
         self.watched_kinds, self.may_read = watched_kinds, may_read

@@ -33,30 +33,29 @@ HASH_LABEL, GENERATION_LABEL = "controller-revision-hash", "pod-template-generat
 
 
 class InterruptedCluster(Cluster):
-    """Cluster that kills the client when `is_reached` returns true after a write or a move."""
+    """Cluster that kills the client once `is_reached` is true."""
 
     def __init__(self, kind):
         super().__init__(kind)
-        self.is_reached, self.handed_over = lambda: False, 0
+        self.is_reached, self.hand_over_count = lambda: False, 0
         self.on_wait = self.move
 
     def move(self):
-        """Make only one move of the controller manager or of a kubelet during a wait."""
         if moves := self.cluster.moves():
             self.cluster.make(moves[0])
-        self.kill()
+        self.kill_if_reached()
 
-    def kill(self):
+    def kill_if_reached(self):
         if self.is_reached():
             raise Killed
 
     def hand_over(self, write, may_continue):
-        self.handed_over += 1
+        self.hand_over_count += 1
         return super().hand_over(write, may_continue)
 
     def write(self, write):
         is_written = super().write(write)
-        self.kill()
+        self.kill_if_reached()
         return is_written
 
     def run_until(self, is_reached, **params):
@@ -75,7 +74,7 @@ class InterruptedCluster(Cluster):
 
 
 def record(kind):
-    """Record an update of four pods. Return {moment of the update: objects}."""
+    """Record an update of four pods, as {moment: objects}."""
     forward, paused, back = (InterruptedCluster(kind) for _number in range(3))
     forward.run_until(lambda: forward.new_pod_count in (2, 3))
     paused.run(update_request(kind, pause_at="2"))
@@ -85,13 +84,13 @@ def record(kind):
     moments = {"forward": forward, "paused": paused, "back": back}
     if kind in CLIENT_DRIVEN:
         handover = moments["handover"] = InterruptedCluster(kind)
-        handover.run_until(lambda: handover.handed_over)
+        handover.run_until(lambda: handover.hand_over_count)
     return {moment: [*objects_of(cluster), *pods_of(cluster)]
             for moment, cluster in moments.items()}
 
 
 def record_migration(world_type, request, steps):
-    """Record a migration after each step except the last. Return {moment: objects}."""
+    """Record a migration after each step but the last, as {moment: objects}."""
     moments = {}
     for number, step in enumerate(steps[:-1], 1):
         world = world_type()
@@ -105,7 +104,7 @@ def record_migration(world_type, request, steps):
 
 
 def objects_of(cluster):
-    """Return the controllers, the ControllerRevisions and the autoscaler of a cluster."""
+    """Return the controllers, ControllerRevisions and autoscalers of a cluster."""
     model, kind = cluster.cluster, str(cluster.kind)
     items = [{**item, "kind": kind} for item in model.items.values()]
     if kind == "Deployment":
@@ -116,7 +115,7 @@ def objects_of(cluster):
 
 
 def pods_of(cluster):
-    """Return the pods of foo and of its successor in the form of the API server."""
+    """Return the pods of foo and its successor as the API server does."""
     if str(cluster.kind) in WITH_REVISIONS:
         uid = cluster.cluster.items["foo"]["metadata"]["uid"]
         return [_pod(getattr(pod, "name", f"foo-{number}"), getattr(pod, "uid", f"uid {number}"),
@@ -136,7 +135,6 @@ def _pod(name, uid, labels, owner, is_ready=True, node=""):
 
 
 def images(pods, objects):
-    """Return the image of each pod, from its ControllerRevision or its controller."""
     by_uid = {item["metadata"].get("uid"): item["spec"]["template"]
               for item in objects if "template" in item.get("spec", {})}
     by_hash = {}
@@ -151,7 +149,6 @@ def images(pods, objects):
 
 
 def load(kind, objects):
-    """Return a simulated cluster with these objects."""
     cluster, of_kind = Cluster(kind), _by_kind(objects)
     model = cluster.cluster
     model.items = {item["metadata"]["name"]: item for item in of_kind(kind)}
@@ -193,7 +190,6 @@ def load_migration(world_type, objects):
 
 
 def _by_kind(objects):
-    """Return a function that returns the objects of a kind."""
     return lambda kind: [item for item in objects if item["kind"] == kind]
 
 
@@ -211,16 +207,16 @@ MIGRATIONS = {
 
 
 def main(folder):
-    """Write one file per kind of controller, and one per kind of migration."""
+    """Write a file for each kind and for each migration."""
     folder.mkdir(parents=True, exist_ok=True)
-    recorded = {kind: record(kind) for kind in KINDS}
-    recorded |= {name: record_migration(*migration) for name, migration in MIGRATIONS.items()}
-    for name, moments in recorded.items():
+    updates = {kind: record(kind) for kind in KINDS}
+    updates |= {name: record_migration(*migration) for name, migration in MIGRATIONS.items()}
+    for name, moments in updates.items():
         recording_path(folder, name).write_text(to_json(moments), "utf-8")
 
 
 def to_json(moments):
-    """Return the recorded states as JSON, with one object per line."""
+    """Return the moments as JSON, with one object per line."""
     texts = [f"{json.dumps(moment)}: [\n" + ",\n".join(
         json.dumps(item, sort_keys=True) for item in objects) + "\n]"
         for moment, objects in moments.items()]

@@ -23,15 +23,13 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.release.request i
 
 Json = dict[str, t.Any]
 NOW = "2026-11-24T10:00:00Z"
-#: Each request of the tests needs fewer turns.
 MAX_TURNS = 200
 
 
 def variables(**changes: t.Any) -> Json:
     """Return the variables of a role, as the lookup release_request returns them.
 
-    changes: variables with other values. The values of before, verify, after and failure are the
-    names of the user's files.
+    before, verify, after and failure: the names of the user's files.
     """
     files = {hook: [{"typed": name, "path": f"/{name}"} for name in changes.pop(hook, [])]
              for hook in ("before", "verify", "after", "failure")}
@@ -50,18 +48,15 @@ def variables(**changes: t.Any) -> Json:
 
 @dataclasses.dataclass
 class Controller:
-    """Controller with its images and the progress of an update."""
-
     image: str = "myimage:v1"
     #: The image of the update in progress, or "", and the percentage of new pods.
     new_image: str = ""
     new_percent: int = 0
     is_deleted: bool = False
-    #: Whether another client holds the Lease.
     is_locked: bool = False
     #: Whether all old pods exist beside the new pods.
     keeps_old: bool = False
-    #: The percentage of new pods at which the new pods become unavailable. 101 means never.
+    #: The percentage at which the new pods become unavailable. 101 means never.
     breaks_at: int = 101
     was_rolled_back: bool = False
     #: The share of the requests for the new pods in percent, or "" if the route is not split.
@@ -81,27 +76,25 @@ class Cluster:
         self.changed_names: set[str] = set()
 
     def update(self, options: Json) -> Json:
-        """Run rolling_update."""
         is_single = "name" in options
         names = [options["name"]] if is_single else options["names"]
-        results, failures = [], 0
+        results, failure_count = [], 0
         for name in names:
-            if failures and options.get("max_failures") != "100%":
+            if failure_count and options.get("max_failures") != "100%":
                 results.append({"name": name, "skipped": True, "failed": False, "changed": False,
                                 "msg": "not started"})
                 continue
             results.append({"name": name, "skipped": False, "failed": False,
                             **self._update_one(name, options)})
-            failures += results[-1]["failed"]
+            failure_count += results[-1]["failed"]
         if is_single:
             return results[0] | {"results": results}
-        return {"results": results, "failed": bool(failures),
+        return {"results": results, "failed": bool(failure_count),
                 "changed": any(result["changed"] for result in results),
                 "msg": "; ".join(result["msg"] for result in results if result["failed"])
                 or "all as requested"}
 
     def split(self, options: Json) -> Json:
-        """Run traffic_split."""
         controller = self.controllers[options["name"]]
         share = options.get("weight", "")
         where = f"{options['route_kind']} {options['route']}"
@@ -118,14 +111,13 @@ class Cluster:
                                               f"{options['name']}"}
 
     def info(self, options: Json) -> Json:
-        """Run rolling_update_info."""
         names = [options["name"]] if "name" in options else options.get("names", [])
         return {"rollouts": [{**self.rollout(name), "name": name,
                               "pods": [{"name": f"{name}-x", "is_new": True}]}
                              for name in names if not self.controllers[name].is_deleted]}
 
     def rollout(self, name: str, before: str = "") -> Json:
-        """Return the value of `rollout` in a result. before: the image before the task."""
+        """Return the value of `rollout` in a result, with the image `before` the task."""
         controller = self.controllers[name]
         image, new_image = controller.image, controller.new_image
         new_percent = controller.new_percent
@@ -147,7 +139,7 @@ class Cluster:
         if controller.is_locked:
             return self._failed(name, "another task works on it", rollout=self.rollout(name))
         if options.get("state") == "rolled_back" or "pause_at" not in options:
-            controller.share = ""  # The module restores the route first.
+            controller.share = ""
         if options.get("state") == "rolled_back":
             if not controller.new_image:
                 return self._failed(name, "there is no update in progress to roll back",
@@ -196,8 +188,8 @@ class Killed(Exception):
 class Run:
     """Run of a role, turn by turn.
 
-    files: for each file of the user, and for "analysis of NAME", a function that returns why it
-    fails, or "". answer: called while the role waits for an approval. killed_at: see run().
+    files: by file of the user or "analysis of NAME", a function that returns why it fails, or "".
+    answer: called while the role waits for an approval.
     """
 
     def __init__(self, request: Json, cluster: Cluster,
@@ -216,26 +208,26 @@ class Run:
         result: Json = {}
         failure: Json = {}
         for number in range(MAX_TURNS):
-            decided = loop.decide(self.request, self.state, result, failure, NOW,
-                                  {"user": "ada", "host": "h"})
-            self.state, self.facts = decided["state"], decided["facts"]
+            decision = loop.decide(self.request, self.state, result, failure, NOW,
+                                   {"user": "ada", "host": "h"})
+            self.state, self.facts = decision["state"], decision["facts"]
             turn = Turn(**self.state["turn"])
             if turn.purpose == "end":
                 return self
-            result, failure = self._act(turn, number)
+            result, failure = self._run_turn(turn, number)
         raise AssertionError("the release does not end")
 
-    def _act(self, turn: Turn, number: int) -> tuple[Json, Json]:
+    def _run_turn(self, turn: Turn, number: int) -> tuple[Json, Json]:
         if number == self.killed_at:
             raise Killed
-        result, why = self._do(turn)
+        result, why = self._run_action(turn)
         if number + 0.5 == self.killed_at:
             raise Killed
         why = why or (result.get("msg", "") if result.get("failed") else "")
         failure = {"task": turn.title, "reason": why, "gist": "", "measured": {}} if why else {}
         return result, failure
 
-    def _do(self, turn: Turn) -> tuple[Json, str]:
+    def _run_action(self, turn: Turn) -> tuple[Json, str]:
         """Return (result of the action, why a file of the user or an analysis fails, or "")."""
         if turn.do == "update":
             return self.cluster.update(turn_options.module_options(self.request, turn)), ""
@@ -271,5 +263,4 @@ class Run:
 
     @property
     def turns(self) -> list[str]:
-        """Return the titles of the turns."""
         return [event.turn.title for event in self.history.events]

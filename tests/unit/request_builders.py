@@ -25,9 +25,9 @@ def build_request(**params):
 
 
 def refusal(**params):
-    with pytest.raises(RolloutError) as refused:
+    with pytest.raises(RolloutError) as error:
         build_request(**params)
-    return refused.value
+    return error.value
 
 
 def definition_with(**spec):

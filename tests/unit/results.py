@@ -41,8 +41,8 @@ def paused(name: str = "shop") -> Json:
 
 def soaked(name: str = "shop", has_failed: bool = False) -> Json:
     """Return the result of a pause at 1 new pod of 4, with a soak of two seconds."""
-    watched = {**size(3, 3, (1, 1)), "is_watched": True}
-    result = paused(name) | {"sizes": [*paused(name)["sizes"][:3], watched, size(5, 3, (1, 1))]}
+    sample = {**size(3, 3, (1, 1)), "is_watched": True}
+    result = paused(name) | {"sizes": [*paused(name)["sizes"][:3], sample, size(5, 3, (1, 1))]}
     failure = {"failed": True,
                "failure": FAILURE
                | {"what": "the new pods have not passed the soak; shop is rolled back"}}
@@ -58,7 +58,6 @@ def failed(name: str = "shop") -> Json:
 
 
 def single(entry: Json) -> Json:
-    """Return the result of a task for one controller."""
     entry = {"failed": False, "skipped": False, **entry}
     return entry | {"results": [entry]}
 
@@ -91,7 +90,7 @@ def at(second: int) -> str:
 def analysis(name: str = "shop", begin: int = 0, outcome: str = "passed") -> Json:
     """Return an analysis that measures each of two metrics twice.
 
-    outcome: that of the analysis and of its last measurement.
+    outcome: of the analysis and of its last measurement.
     """
     def measurement(metric: str, number: int, **fields: t.Any) -> Json:
         return {"metric": metric, "number": number, "at": f"2026-11-21T10:00:{begin + number:02}Z",

@@ -33,7 +33,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.request i
 )
 
 SIZE = 4
-#: Options of tasks with rolling_update.
 RESUME = {"image": "myimage:v2"}
 PAUSE = {"image": "myimage:v2", "pause_at": "1"}
 HIGHER_PAUSE = {"image": "myimage:v2", "pause_at": "2"}
@@ -41,10 +40,9 @@ ROLLBACK = {"state": "rolled_back"}
 KEEP_OLD = {"image": "myimage:v2", "pause_at": "100%", "keep_old": True}
 
 KINDS = ["ReplicationController", "Deployment", "StatefulSet"]
-#: More writes than a task needs.
 MAX_WRITES = 60
 KEEP_OLD_KINDS = ["ReplicationController", "ReplicaSet", "Deployment"]
-#: Moments when a task is killed: before or after the API server has applied its write.
+#: Whether the API server has applied the last write of a killed task.
 MOMENTS = [pytest.param(False, id="before"),
            pytest.param(True, id="after", marks=pytest.mark.full)]
 
@@ -72,7 +70,7 @@ class SplitCluster(CheckedCluster):
         #: Whether the Gateway observes changes of the route.
         self.is_observing = True
         self.requests = []
-        #: The only Service that may get requests, or "". In a SwitchCluster, a version of the pods.
+        #: The only Service that may get requests, or "". In SwitchCluster: the only version.
         self.only_receiver = ""
 
     def copy(self):
@@ -138,7 +136,6 @@ class SplitCluster(CheckedCluster):
     # The pods
 
     def labeled_pods(self):
-        """Return each pod, and whether it is ready."""
         if self.kind in BY_NAME:
             uid = self.cluster.items["foo"]["metadata"]["uid"]
             return [(Pod(pod.name, pod.uid,
@@ -179,7 +176,7 @@ class SplitCluster(CheckedCluster):
     # Tasks
 
     def roll(self, death=None, **params):
-        """Run the module rolling_update; return its result, its error, or None if it was killed.
+        """Run rolling_update, and return its result, its error, or None after a kill.
 
         death: the number of the last write, and whether the task is killed after it.
         """
@@ -195,7 +192,7 @@ class SplitCluster(CheckedCluster):
         return driver.simulate(flow, request, self, Follower(flow, self, is_real=False))
 
     def split(self, weight="1%", restores=False, death=None):
-        """Run the module traffic_split; see roll() for the result and for death."""
+        """Run traffic_split, like roll()."""
         request = parse_request({"name": "foo", "kind": str(self.kind), **ROLLBACK})
         flow = choose(request)
         target = self.target(restores, parse_share(weight), label_key=request.label_key)
@@ -228,7 +225,7 @@ class SplitCluster(CheckedCluster):
 
     @property
     def weights(self):
-        """The weights of the old and of the new pods, or None if the route has no split."""
+        """Return the weights of the old and of the new pods, or None without a split."""
         weights = [item["weight"] for item in self.world.rules[0]["backendRefs"]
                    if item["name"] != "foo"]
         return weights or None
@@ -239,7 +236,7 @@ class SplitCluster(CheckedCluster):
         return annotations.get(object_meta.TRAFFIC_ROUTES)
 
     def assert_plain(self):
-        """Assert that neither a split nor an update has left anything."""
+        """Assert that the split and the update have left nothing."""
         assert self.world.rules == [rule(backend("foo", 3))]
         assert self.world.services.keys() == {"foo", "bar"}
         assert TRAFFIC_SPLIT not in (self.world.route["metadata"].get("annotations") or {})
@@ -253,15 +250,15 @@ class SplitCluster(CheckedCluster):
 
 @functools.cache
 def _cached_paused_cluster(kind, splits):
-    """Return the cached cluster of paused(). Tests must change only copies."""
+    """Return the cached cluster of paused_cluster(). Tests must change only copies."""
     cluster = SplitCluster(kind)
     for result in (cluster.roll(**PAUSE), *([cluster.split()] if splits else [])):
         assert isinstance(result, dict), result
     return cluster
 
 
-def paused(kind, splits=True):
-    """Return a cluster with a paused update, and with a split of the requests if `splits`."""
+def paused_cluster(kind, splits=True):
+    """Return a cluster with a paused update, and a split of the requests if `splits`."""
     cluster = _cached_paused_cluster(kind, splits).copy()
     assert cluster.weights == ([99, 1] if splits else None)
     assert cluster.annotation == ("HTTPRoute/edge" if splits else None)
@@ -270,15 +267,15 @@ def paused(kind, splits=True):
 
 @functools.cache
 def _cached_held_cluster(kind):
-    """Return the cached cluster of held(). Tests must change only copies."""
+    """Return the cached cluster of held_requests_cluster(). Tests must change only copies."""
     cluster = SplitCluster(kind)
     result = cluster.split("0%")
     assert isinstance(result, dict), result
     return cluster
 
 
-def held(kind):
-    """Return a cluster before an update, whose requests go only to the Service of the old pods."""
+def held_requests_cluster(kind):
+    """Return a cluster before an update. Only the Service of the old pods gets requests."""
     cluster = _cached_held_cluster(kind).copy()
     assert cluster.weights == [100] and cluster.annotation == "HTTPRoute/edge"
     cluster.only_receiver = cluster.world.rules[0]["backendRefs"][1]["name"]
@@ -286,7 +283,7 @@ def held(kind):
 
 
 def forge(cluster, text):
-    """Set the controller's annotation about its routes to `text`, as another client does."""
+    """Set the annotation about the controller's routes, as another client would."""
     item = cluster.cluster.items["foo"]
     annotations = {**(item["metadata"].get("annotations") or {}), object_meta.TRAFFIC_ROUTES: text}
     cluster.cluster.items["foo"] = {**item, "metadata": {**item["metadata"],

@@ -18,10 +18,10 @@ from ansible_collections.baton.kubernetes.plugins.modules import (
 from ansible_collections.baton.kubernetes.plugins.plugin_utils import in_process
 
 
-def with_real_wording(planned):
-    """Return a check mode result with the wording of a real run."""
-    text = json.dumps(planned).replace("controllers would be",
-                                       "controllers are").replace("would be a Dep", "is now a Dep")
+def with_real_wording(plan):
+    """Return a result of check mode in the words of a real run."""
+    text = json.dumps(plan).replace("controllers would be",
+                                    "controllers are").replace("would be a Dep", "is now a Dep")
     return json.loads(text.replace(" would be ", " is "))
 
 
@@ -31,11 +31,10 @@ OTHER_MODULES = {"migrate_to_deployment": migrate_to_deployment}
 class TaskRunner:
     def __init__(self, monkeypatch, capsys):
         self._monkeypatch, self._capsys = monkeypatch, capsys
-        #: The options of the last module, which its result shows as `invocation`.
+        #: The options of the last module (`invocation`).
         self.invocation = None
 
     def module(self, module=rolling_update, check_mode=False, **arguments):
-        """Run a module, and return the result that it prints."""
         module = OTHER_MODULES.get(module, module)
         arguments = {"ANSIBLE_MODULE_ARGS": {**arguments, "_ansible_check_mode": check_mode}}
         self._monkeypatch.setattr(basic, "_ANSIBLE_ARGS", json.dumps(arguments).encode())
@@ -44,18 +43,18 @@ class TaskRunner:
                     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
         self._capsys.readouterr()
         try:
-            with pytest.raises(SystemExit) as ended:
+            with pytest.raises(SystemExit) as exit_info:
                 module.main()
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
         result = json.loads(self._capsys.readouterr().out)
-        assert bool(ended.value.code) == result.get("failed", False)
+        assert bool(exit_info.value.code) == result.get("failed", False)
         self.invocation = result.pop("invocation")
         return result
 
     def in_process(self, **arguments):
-        """Return the result of the action plugin, or None if the plugin has to run the module."""
+        """Return the result of the action plugin, or None if it runs the module."""
         function = "migrate" if arguments.pop("module", None) in OTHER_MODULES else "update"
         params = in_process.parameters(function, arguments, ".")
         result = (in_process.read(function, params, ".", {}, diff=False, is_read_only=True)

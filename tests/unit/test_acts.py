@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Kill the tasks of a table at each of their writes, on the simulated cluster.
+"""Kill the tasks of a table at each write, on the simulated cluster.
 
-`tests/histories --acts` plays the same table on a real API server.
+`tests/histories --acts` plays this table on a real API server.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from acts import ACTIONS, play, series
 from simulated import SimulatedWorld
 
-#: Number of parts of the kills of each row; `make test` plays one of them.
+#: `make test` plays one part of the kills of each row.
 PARTS = 5
 
 
@@ -21,9 +21,8 @@ PARTS = 5
 @pytest.mark.parametrize("kind, row", [pytest.param(kind, row, id=f"{kind}: {row.title}")
                                        for kind, row in series(on_api_server=False)])
 def test_next_task_completes_after_a_kill_at_each_write(kind, row, part):
-    # The first kill differs between rows.
-    first = (part + len(f"{kind}{row.title}") % 4) % PARTS
+    first_kill = (part + len(f"{kind}{row.title}") % 4) % PARTS
 
-    kills = play(kind, row, tuple(ACTIONS), SimulatedWorld, first, PARTS)
+    kills = play(kind, row, tuple(ACTIONS), SimulatedWorld, first_kill, PARTS)
 
     assert kills or part

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import building
 
-#: The files that have a row for each kind. All other code of a kind is in its own package.
+#: Files with a row for each kind. All other code of a kind is in its own package.
 SHARED_FILES = {"flows/choice.py", "model/kinds.py", "model/server_driven.py", "model/settings.py"}
 
 

@@ -20,14 +20,14 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import co
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 AWX = EXAMPLES / "awx"
-#: Types of defaults, by type of question (SURVEY_TYPE_MAPPING in awx/main/models/mixins.py).
+#: Types of defaults by type of question (SURVEY_TYPE_MAPPING in awx/main/models/mixins.py).
 TYPES = {"text": str, "textarea": str, "password": str, "multiplechoice": str, "multiselect": str,
          "integer": int}
 
 
 @pytest.fixture(params=["image_bump", "rollback"])
 def survey(request):
-    """Return a survey, and a text with all variables that its playbook accepts."""
+    """Return a survey, and the text of its playbook and defaults."""
     files = [ROOT / "playbooks" / f"{request.param}.yml",
              ROOT / "playbooks" / "tasks" / f"{request.param}.yml"]
     playbook = "".join(file.read_text() for file in files if file.exists())
@@ -72,21 +72,20 @@ def test_the_credential_type_injects_the_options_of_the_module():
 
 
 def test_the_awx_project_imports_each_playbook():
-    imported = {path.stem: yaml.safe_load(path.read_text())[0]["ansible.builtin.import_playbook"]
-                for path in EXAMPLES.glob("*.yml")
-                if "ansible.builtin.import_playbook" in path.read_text()}
+    imports = {path.stem: yaml.safe_load(path.read_text())[0]["ansible.builtin.import_playbook"]
+               for path in EXAMPLES.glob("*.yml")
+               if "ansible.builtin.import_playbook" in path.read_text()}
 
-    assert imported == {path.stem: f"baton.kubernetes.{path.stem}"
-                        for path in (ROOT / "playbooks").glob("*.yml")}
+    assert imports == {path.stem: f"baton.kubernetes.{path.stem}"
+                       for path in (ROOT / "playbooks").glob("*.yml")}
 
 
 class UnsafeLoader(yaml.SafeLoader):
-    """Loader that reads !unsafe as text, which Ansible does not evaluate."""
+    """Loader that reads !unsafe, which is not templated, as text."""
 
 
 UnsafeLoader.add_constructor("!unsafe", UnsafeLoader.construct_scalar)
-#: The keys of objects, by variable of infra.aap_configuration. tests/packaging/platform_roles.py
-#: compares the configuration with the roles themselves.
+#: The keys of objects by variable of infra.aap_configuration.
 KEYS = {
     "controller_execution_environments": {"name", "image"},
     "controller_projects": {"name", "organization", "scm_type", "scm_url", "scm_update_on_launch",
@@ -160,8 +159,8 @@ def test_the_approval_workflow_runs_existing_playbooks_and_rolls_back_without_ap
     questions = {question["variable"]
                  for question in json.loads((AWX / "image_bump.survey.json").read_text())["spec"]}
     assert all(node.get("extra_data", {}).keys() <= questions for node in jobs.values())
-    next_nodes = {(name, when): node[when] for name, node in nodes.items()
-                  for when in ("success_nodes", "failure_nodes", "always_nodes") if when in node}
+    next_nodes = {(name, edge): node[edge] for name, node in nodes.items()
+                  for edge in ("success_nodes", "failure_nodes", "always_nodes") if edge in node}
     assert next_nodes == {("canary", "success_nodes"): ["approve"],
                           ("approve", "success_nodes"): ["rest"],
                           ("approve", "failure_nodes"): ["back"]}

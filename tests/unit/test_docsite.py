@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that the builder of the documentation detects broken links."""
+"""Check that the docsite builder detects broken links."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the docs with the code: errors, tables of decisions, probabilities and examples."""
+"""Compare the docs with the code."""
 
 from __future__ import annotations
 
@@ -35,16 +35,15 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import ca
 ROOT = Path(__file__).parents[2]
 ERROR_PAGES = {page.stem: " ".join(page.read_text(encoding="utf-8").split())
                for page in sorted((ROOT / "docs" / "reference" / "errors").glob("*.md"))}
-#: Functions that create errors, each with the position of the argument that says what failed.
+#: Functions that create errors, and the position of the argument `what`.
 ERROR_FUNCTIONS = {"RolloutError": 0, "RolloutFailed": 0, "NoSuchController": 0, "failed": 2,
                    "as_error": 1}
-#: The page of each class of errors.
 CLASS_PAGES = {error_class.__name__: error_class.page
                for error_class in (RolloutFailed, NoSuchController)}
 
 
 def fixed_texts(node):
-    """Return the constant parts of a message (none if `node` is, for example, a variable)."""
+    """Return the constant parts of a message."""
     if isinstance(node, ast.BinOp):
         return fixed_texts(node.left) + fixed_texts(node.right)
     parts = node.values if isinstance(node, ast.JoinedStr) else [node]
@@ -66,13 +65,10 @@ def messages():
 
 
 def page_of_error(path, function, node):
-    """Return the page of an error: its argument `page`, or else the page of its class.
-
-    Other errors are on the page of the module that creates them.
-    """
-    provided = [keyword.value.value for keyword in node.keywords if keyword.arg == "page"]
+    """Return the page of an error: of its argument, its class, or the module that creates it."""
+    pages = [keyword.value.value for keyword in node.keywords if keyword.arg == "page"]
     module = ".".join(path.relative_to(ROOT / "plugins").with_suffix("").parts)
-    return provided[0] if provided else CLASS_PAGES.get(function) or error_pages.page_of(module)
+    return pages[0] if pages else CLASS_PAGES.get(function) or error_pages.page_of(module)
 
 
 @pytest.mark.parametrize("text, page", list(messages()))
@@ -88,11 +84,11 @@ def test_each_page_of_errors_has_a_module_or_a_class():
 
 def test_rows_of_the_client_driven_planner_are_documented():
     row = re.compile(r"^ *(?:# )?(\|(?: (?:-|yes[^|]*) \|){2}.* \|)$", re.MULTILINE)
-    coded, documented = (row.findall((ROOT / path).read_text(encoding="utf-8"))
-                         for path in ("plugins/module_utils/flows/client_driven/planner.py",
-                                      "docs/concepts/how-it-works.md"))
+    coded_rows, documented = (row.findall((ROOT / path).read_text(encoding="utf-8"))
+                              for path in ("plugins/module_utils/flows/client_driven/planner.py",
+                                           "docs/concepts/how-it-works.md"))
 
-    assert coded == documented and len(coded) > 10
+    assert coded_rows == documented and len(coded_rows) > 10
 
 
 def test_rows_of_the_handover_are_documented():
@@ -100,10 +96,11 @@ def test_rows_of_the_handover_are_documented():
     page = (ROOT / "docs/concepts/handover.md").read_text(encoding="utf-8")
     section = page.partition("\n## ")[0]
     source = (ROOT / "plugins/module_utils/flows/handover.py").read_text(encoding="utf-8")
-    coded, documented = row.findall(source), row.findall(section)
+    coded_rows, documented = row.findall(source), row.findall(section)
 
-    assert (coded == documented[1:]
-            and documented[0] == "| primary | successor | condition | step |" and len(coded) > 10)
+    assert (coded_rows == documented[1:]
+            and documented[0] == "| primary | successor | condition | step |"
+            and len(coded_rows) > 10)
 
 
 @pytest.mark.parametrize("page, planners", [
@@ -115,13 +112,13 @@ def test_rows_of_the_handover_are_documented():
 def test_rows_of_the_server_driven_planners_are_documented(page, planners):
     row = re.compile(r"^ *(?:# )?(\|(?: [^|-][^|]* \|){3})$", re.MULTILINE)
     documented = row.findall((ROOT / f"docs/concepts/{page}.md").read_text(encoding="utf-8"))
-    coded = [line for planner in planners for line in row.findall(
+    coded_rows = [line for planner in planners for line in row.findall(
         (ROOT / f"plugins/module_utils/flows/{planner}/planner.py").read_text(encoding="utf-8"))]
     header = "| record | condition | step |"
 
     assert (sorted(line for line in documented if line != header)
-            == sorted(line for line in coded if line != header))
-    assert header in documented and len(coded) > 1
+            == sorted(line for line in coded_rows if line != header))
+    assert header in documented and len(coded_rows) > 1
 
 
 def test_rows_for_a_deployment_config_are_documented():
@@ -196,7 +193,6 @@ def test_decision_tables_of_the_roles_are_documented(decision, page):
 
 
 def rows_of(table):
-    """Return the cells of each row of a Markdown table, without the header."""
     return [[cell.strip() for cell in line.split(" | ")] for line in table.splitlines()
             if line.startswith("| ")][1:]
 
@@ -223,7 +219,7 @@ def test_error_messages_are_collected():
 
 
 def test_documented_error_probabilities_of_samples_are_exact():
-    """The number of failed samples has a binomial distribution."""
+    """The failed samples have a binomial distribution."""
     page = (ROOT / "docs" / "how-to" / "analysis.md").read_text(encoding="utf-8")
     slow, typical = (sum(math.comb(600, misses) * share**misses * (1 - share)**(600 - misses)
                          for misses in counts)
@@ -233,11 +229,11 @@ def test_documented_error_probabilities_of_samples_are_exact():
     rows = re.findall(r"^ +\| ([\d,]+) \| \d+ ± [\d.]+ \| (\d+) \| (\S+) \| (\S+) \| (\S+) \|$",
                       page, re.MULTILINE)
     assert len(rows) == 5
-    for samples, allowed, *documented in rows:
-        count, limit = int(samples.replace(",", "")), int(allowed)
+    for samples, max_failures, *documented in rows:
+        count, limit = int(samples.replace(",", "")), int(max_failures)
         assert limit == count // 100
-        chances = [[math.comb(count, failed) * share**failed * (1 - share)**(count - failed)
-                    for failed in range(count + 1)]
+        chances = [[math.comb(count, failures) * share**failures * (1 - share)**(count - failures)
+                    for failures in range(count + 1)]
                    for share in (0.05, 0.0003, 0.001)]
         errors = [sum(chances[0][:limit + 1]), *(sum(terms[limit + 1:]) for terms in chances[1:])]
         assert documented == [f"{chance:.0e}" for chance in errors], samples
@@ -259,7 +255,6 @@ def ad_hoc_examples():
 
 @pytest.mark.parametrize("module, options", list(ad_hoc_examples()))
 def test_module_accepts_the_options_of_an_example(module, options):
-    """`make test-all` also runs the examples."""
     errors = ArgumentSpecValidator(OPTIONS[module]).validate(parse_kv(options)).error_messages
 
     assert not errors, shlex.quote(options)
@@ -340,8 +335,7 @@ def test_links_of_a_page_resolve(page):
         assert not anchor or anchor in anchors_of(target), link
 
 
-def test_examples_of_the_site_are_those_of_readme():
-    """The guide for docs.ansible.com has only examples of README, which are tested."""
+def test_examples_of_the_site_equal_the_examples_of_readme():
     guide = (ROOT / "docs/docsite/rst/guide_canary.rst").read_text("utf-8")
     blocks = re.findall(r"\.\. code-block:: \w+\n\n((?:(?:  .*)?\n)+)", guide)
     readme = [line.strip() for line in (ROOT / "README.md").read_text("utf-8").splitlines()]

@@ -3,8 +3,7 @@
 
 """Check that a user who forges a value gains nothing: no task does what the user may not do.
 
-The first tests check that forged.py has forged values for every value that the code reads. The
-others run tasks on the simulated cluster, with forged values on one controller.
+The first tests check that forged.py has values for everything that the code reads.
 """
 
 from __future__ import annotations
@@ -86,21 +85,19 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import 
 Json = dict[str, t.Any]
 
 MODULE_UTILS = Path(__file__).parents[2] / "plugins" / "module_utils"
-#: Number of examples of each property, from the variable FORGERIES; 0 for the property's default.
+#: Number of examples of each property (0: the property's default).
 EXAMPLES = int(os.environ.get("FORGERIES", "0"))
 
 
 # Values that are read
 
-#: Files that read only the user's options, results of the collection (release/), or Prometheus,
-#: tested in analysis/test_prometheus.py.
+#: Files that read only the user's options, results of the collection (release/), or Prometheus.
 OWN_DATA_READERS = ("cluster/connection.py", "cluster/kubeconfig.py", "cluster/exec_plugin.py",
                     "analysis/prometheus.py", "cluster/secrets.py", "analysis/spec.py",
                     "cluster/manifest_source.py", "model/label_selectors.py", "model/definition.py",
                     "model/options.py", "analysis/outcome.py", "run/driver.py", "run/fleet.py",
                     "run/fleet_result.py", "run/places.py", "run/deadlines.py", "task.py",
                     "overview.py", "traffic/request.py")
-#: Files that read values of other clients.
 READERS = [name for path in sorted(MODULE_UTILS.rglob("*.py"))
            if (name := str(path.relative_to(MODULE_UTILS))) not in OWN_DATA_READERS
            and not name.startswith("release/")]
@@ -185,7 +182,7 @@ SIZE, SURGE = 3, 1
 SIZES = {"foo": SIZE, PAYMENTS: SIZE + 1}
 FLOWS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet",
          "migration")
-#: Kinds whose pods the server creates from ControllerRevisions.
+#: Kinds with ControllerRevisions of the server.
 WITH_REVISIONS = ("StatefulSet", "DaemonSet")
 #: The image whose pods never become ready.
 BROKEN = "myimage:v3"
@@ -269,7 +266,6 @@ class Namespace(IdleGateway):
         return self.scalers if resource == "horizontalpodautoscalers" else []
 
     def dry_run(self, write: t.Any) -> Json:
-        """Return the object that a write would store."""
         if isinstance(write, Patch):
             return apply_patch(next(item for item in self.stored_items
                                     if item["metadata"]["name"] == write.name), write)
@@ -281,12 +277,11 @@ class Namespace(IdleGateway):
 
 @dataclasses.dataclass
 class World:
-    """A namespace in which several tasks run in check mode, one after another."""
+    """Namespace in which tasks run in check mode, one after another."""
 
     flow: str
-    user_names: set[str] = dataclasses.field(default_factory=lambda: {"foo"})
+    own_names: set[str] = dataclasses.field(default_factory=lambda: {"foo"})
     messages: list[t.Any] = dataclasses.field(default_factory=list)
-    #: The name of the controller with forged annotations.
     forged_name: str = ""
     #: Controllers of other users with the name of a successor.
     squatters: set[str] = dataclasses.field(default_factory=set)
@@ -310,7 +305,7 @@ class World:
             self.model = ClusterModel(self.real.items(), kind, self.real.revisions)
 
     def copy(self) -> World:
-        duplicate = World(self.flow, set(self.user_names))
+        duplicate = World(self.flow, set(self.own_names))
         if isinstance(self.model, SimulatedMigration):
             for field in ("_items", "_pods"):
                 setattr(duplicate.model, field, copy.copy(getattr(self.model, field)))
@@ -324,7 +319,6 @@ class World:
     # Objects
 
     def tables(self) -> list[dict]:
-        """Return the model's tables of controllers."""
         if isinstance(self.model, DeploymentModel):
             return [self.model.items, self.model.sets.items]
         return [self.model._items if isinstance(self.model, SimulatedMigration)
@@ -354,9 +348,9 @@ class World:
         """Add forged revisions to those that the models of StatefulSets and DaemonSets create."""
         self.real.stored_revisions += revisions
         if self.flow in WITH_REVISIONS:
-            stored, self.model.stored_revisions = self.model.stored_revisions, {}
+            own_revisions, self.model.stored_revisions = self.model.stored_revisions, {}
             self.model._look_up_revisions = lambda uids: [
-                item for uid in uids for item in (*stored.get(uid, ()), *revisions)
+                item for uid in uids for item in (*own_revisions.get(uid, ()), *revisions)
                 if object_meta.owner_uid(item) == uid]
 
     def add_squatter(self, size: int, is_annotated: bool) -> None:
@@ -384,15 +378,15 @@ class World:
         note(f"a squatter of {size}, annotated: {is_annotated}")
         self.model.items[name] = self.model.cached[name] = item
         self.squatters.add(name)
-        self.user_names.discard(name)  # a ReplicaSet of the user may have existed
+        self.own_names.discard(name)  # a ReplicaSet of the user may have existed
 
     def is_own(self, name: str) -> bool:
-        return name in self.user_names or self.is_own_replica_set(name)
+        return name in self.own_names or self.is_own_replica_set(name)
 
     def is_own_replica_set(self, name: str) -> bool:
         entry = self.entries().get(name)
         owners = entry[2]["metadata"].get("ownerReferences", ()) if entry else ()
-        return any(ref["name"] in self.user_names for ref in owners)
+        return any(ref["name"] in self.own_names for ref in owners)
 
     def others(self) -> Json:
         """Return metadata and spec of the controllers that no task on foo may change."""
@@ -413,7 +407,7 @@ class World:
     def pods(self) -> list[t.Any]:
         """Return the pods of the user's controllers."""
         if self.flow in WITH_REVISIONS:
-            return [pod for name in self.user_names & self.model.items.keys()
+            return [pod for name in self.own_names & self.model.items.keys()
                     for pod in self.model.pods(name)]
         model = self.model.sets if isinstance(self.model, DeploymentModel) else self.model
         uids = {item["metadata"]["uid"]
@@ -441,7 +435,7 @@ class World:
 class CheckingGateway(SimulatedGateway):
     """Gateway that checks each write before the model applies it, and the pods afterwards.
 
-    A billion simulated pods would exhaust the memory.
+    Without the first check, a billion simulated pods could exhaust the memory.
     """
 
     def __init__(self, world: World, request: Request, clock: SimulatedClock,
@@ -459,7 +453,7 @@ class CheckingGateway(SimulatedGateway):
         is_applied = super().write(write)
         if is_applied:
             if isinstance(write, Create):
-                self.world.user_names.add(write.name)
+                self.world.own_names.add(write.name)
                 # the squatter of this name, if any, has been deleted by its owner
                 self.world.squatters.discard(write.name)
             self.judge_pods()
@@ -512,8 +506,8 @@ class CheckingGateway(SimulatedGateway):
         # the owner of the squatter could make the same writes, but no pods may be added
         elif write.name in self.world.squatters and not isinstance(write, Create):
             sizes = [value for path, value in operations(write, {}) if path == "/spec/replicas"]
-            stored = self.world.entries()[write.name][2]
-            if any(size > stored["spec"]["replicas"] for size in sizes):
+            stored_item = self.world.entries()[write.name][2]
+            if any(size > stored_item["spec"]["replicas"] for size in sizes):
                 raise Violation(f"another user's {write.name} gets pods")
         elif not (is_expected or write.name == self.request.next_name) or not (
                 isinstance(write, Create) or self.world.is_own(write.name)):
@@ -588,7 +582,6 @@ EARLIER_TASKS: dict[str, list[Json]] = {
     "stuck, and rolling back": [{"image": BROKEN}, {"state": "rolled_back"}],
     "migrating": [{"state": "migrated"}],
 }
-#: Requests after the forgery.
 TASKS: dict[str, Json] = {
     "updated": {"image": "myimage:v2"},
     "unchanged": {"image": "myimage:v1"},
@@ -652,11 +645,11 @@ def worlds(draw: st.DrawFn) -> World:
 
 def texts(key: str) -> st.SearchStrategy[str]:
     """Draw texts for an annotation: values of the table, and random texts."""
-    invented = st.recursive(st.sampled_from(INVALID_VALUES) | st.integers() | st.text(max_size=20),
+    any_json = st.recursive(st.sampled_from(INVALID_VALUES) | st.integers() | st.text(max_size=20),
                             lambda inner: st.lists(inner, max_size=2)
                             | st.dictionaries(st.text(max_size=5), inner, max_size=2),
                             max_leaves=4).map(json.dumps)
-    return st.sampled_from(KEYS[key]) | st.sampled_from(KEYS[key]) | st.text(max_size=30) | invented
+    return st.sampled_from(KEYS[key]) | st.sampled_from(KEYS[key]) | st.text(max_size=30) | any_json
 
 
 @st.composite
@@ -727,7 +720,6 @@ def revisions(draw: st.DrawFn, world: World) -> list[Json]:
 
 
 def property_test(examples: int) -> t.Callable[[t.Any], t.Any]:
-    """Return the settings of a property."""
     checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
     return settings(max_examples=EXAMPLES or examples, suppress_health_check=checks,
                     print_blob=True)
@@ -815,15 +807,13 @@ def test_the_info_module_lists_all_rollouts_despite_forged_annotations(data):
 @property_test(100)
 @given(st.data())
 def test_forged_annotations_on_foo_do_not_affect_tasks_on_other_controllers(data):
-    """Annotations on another controller, or on a controller without pods, block no task."""
     world = forged_world(data)
     is_migrating = (world.flow == "migration"
                     and any(name.startswith("foo-") for name in world.entries()))
-    # the model of a migration has a single controller
     assume(world.forged_name != PAYMENTS and not is_migrating)
     world.model.settle()  # the update in progress continues by itself
     world.real.scalers = world.real.scalers[:1]
-    world.user_names = {PAYMENTS}
+    world.own_names = {PAYMENTS}
     before = world.others()
     params = {"state": "migrated"} if world.flow == "migration" else {"image": "myimage:v2"}
 

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play random histories on the simulated cluster.
-
-The histories are the same in each run. `tests/histories` plays others.
-"""
+"""Play the same random histories on the simulated cluster in each run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Enforce the rules that import-linter cannot check: comparisons of kinds, and sizes of files."""
+"""Enforce the rules that import-linter cannot check."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_FILE_LINES, MAX_CLASS_LINES = 450, 200
 
 
 def comparisons(tree):
-    """Yield the line of each comparison with a member of Kind or State, or with a kind's class."""
+    """Yield the line of each comparison with a member of Kind or State, or a class of a kind."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             operands = [node.left, *node.comparators]
@@ -44,8 +44,7 @@ def test_only_flows_compare_kinds_and_states(name):
     assert list(comparisons(ast.parse(FILES[name].read_text("utf-8")))) == []
 
 
-#: Only provenance.py compares a template with a request. The others look up a template in a
-#: history, or compare two writes of a migration.
+#: The other files look up a template in a history, or compare two writes of a migration.
 COMPARES_TEMPLATES = {
     "model/template.py", "flows/provenance.py", "flows/previous.py", "flows/deployment/observed.py",
     "flows/deployment/planner.py", "flows/daemonset/observed.py",

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the table of neighbours in docs/reference/versions.md: their versions and tests.
-
-A neighbour is another program in the cluster, for example Argo Rollouts.
-"""
+"""Check the table of neighbours (for example Argo Rollouts) in docs/reference/versions.md."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that a soak, rolling_update_info and rollout_analysis agree which pods are new."""
+"""Check that all features agree which pods are new."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SPECS = {
 
 
 def model(kind):
-    """Return foo in the simulated cluster of its kind, with three pods."""
+    """Return a simulated cluster with foo and its three pods."""
     if kind == "ReplicationController":
         return ClusterModel([rc()])
     item = {"kind": kind,
@@ -101,12 +101,12 @@ def pods_of_analysis(world):
 def pods_of_soak(world):
     request = parse_request({"name": "foo", "kind": str(world.kind), "state": "rolled_back"})
     flow = choose(request)
-    watched = WatchedPods(world)
-    watched.update(request,
-                   flow.status(request,
-                               flow.find(request, world, world.revisions(["uid of foo"]) or [])))
-    return {pod["metadata"]["name"] for pod in watched.new.values()}, {
-        pod["metadata"]["name"] for pod in watched.old.values()}
+    pods = WatchedPods(world)
+    pods.update(request,
+                flow.status(request,
+                            flow.find(request, world, world.revisions(["uid of foo"]) or [])))
+    return {pod["metadata"]["name"] for pod in pods.new.values()}, {
+        pod["metadata"]["name"] for pod in pods.old.values()}
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def make_world(monkeypatch):
     return make
 
 
-#: Functions that return the names of the new pods, and of the old pods.
+#: Functions that return (names of new pods, names of old pods).
 SOURCES = (pods_of_info, pods_of_analysis, pods_of_soak)
 
 
@@ -130,10 +130,10 @@ def test_new_pods_of_info_analysis_and_soak(make_world, kind):
     before, phases = [pods_of(world) for pods_of in SOURCES], []
     world.update(image="myimage:v2", pause_at="1")
     phases.append([pods_of(world) for pods_of in SOURCES])
-    writes = len(world.writes)
+    write_count = len(world.writes)
     with pytest.raises(RolloutError, match="stopped"):
         world.run(parse_request({"name": "foo", "kind": kind, "state": "rolled_back"}),
-                  stop=lambda: "enough" if len(world.writes) > writes else "")
+                  stop=lambda: "enough" if len(world.writes) > write_count else "")
     phases.append([pods_of(world) for pods_of in SOURCES])
     world.update(state="rolled_back")
 
@@ -150,7 +150,7 @@ def test_analysis_without_revisions_names_the_missing_permission(make_world):
     world.update(image="myimage:v2", pause_at="1")
     world.hides_revisions = True
 
-    with pytest.raises(RolloutError, match="its history cannot be read") as refused:
+    with pytest.raises(RolloutError, match="its history cannot be read") as error:
         pods_of_analysis(world)
 
-    assert refused.value.why == "not allowed: list on controllerrevisions (apps)"
+    assert error.value.why == "not allowed: list on controllerrevisions (apps)"

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that an integration test runs each command that an error suggests.
+"""Check that an integration test runs each suggested command.
 
-For each function that builds a command, next_commands.SITES names the test, or a reason.
+next_commands.SITES names the test, or a reason, for each function that builds a command.
 """
 
 from __future__ import annotations

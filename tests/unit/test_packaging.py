@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the address of the repository, which `make build` writes into the files of the archive."""
+"""Check the address of the repository in the archive of `make build`."""
 
 from __future__ import annotations
 
@@ -117,7 +117,6 @@ def test_keys_that_a_role_ignores_or_requires_are_reported(packaging, tmp_path):
 
 
 def test_collection_works_with_its_four_folders_alone(tmp_path):
-    """The package ansible requires that no plugin or role reads other files of the collection."""
     collection = tmp_path / "ansible_collections/baton/kubernetes"
     for folder in ("meta", "plugins", "roles", "playbooks"):
         shutil.copytree(ROOT / folder, collection / folder,

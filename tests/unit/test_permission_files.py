@@ -16,7 +16,7 @@ FEATURES = features.features()
 ROLES = ("baton", "baton-stateful-sets", "baton-daemon-sets", "baton-migration", "baton-openshift",
          "baton-owner-references", "baton-argo-rollouts", "baton-roll-on", "baton-traffic",
          "baton-traffic-warnings", "baton-traffic-service")
-#: The permissions of the page's ClusterRole for nodes. ROLES contains only Roles.
+#: Permissions of the ClusterRole for nodes, which ROLES lacks.
 CLUSTER_PERMISSIONS = {("", "nodes", "list", "")}
 
 

@@ -23,12 +23,12 @@ HASH = re.compile(r"foo-[0-9a-f]{8,10}")
 NAMES = ["rollout.svg", "report.svg"]
 
 
-#: A step that only the recording has, because the simulated cluster has no history.
+#: The simulated cluster has no history.
 HISTORY_STEP = "keep foo-HASH: myimage:v1 as revision 1"
 
 
 def steps(lines):
-    """Return the steps in these lines, with HASH instead of the hash in a name."""
+    """Return the steps in these lines, with the placeholder HASH."""
     return {HASH.sub("foo-HASH", line) for line in lines
             if not line.startswith(("waiting: ", "waiting until ", "warning: "))}
 
@@ -43,12 +43,11 @@ def test_the_terminal_picture_shows_the_current_lines():
     lines: list[str] = []
     result = Cluster(rc(replicas=4)).run(UPDATE, print_line=lines.append)
 
-    pictured = [line.removeprefix("localhost | default | ") for line in TERMINAL.splitlines()
-                if line.startswith("localhost | default | ")]
-    assert steps(pictured) - steps(lines) <= {HISTORY_STEP} and len(pictured) > 15, (
+    pictured_lines = [line.removeprefix("localhost | default | ") for line in TERMINAL.splitlines()
+                      if line.startswith("localhost | default | ")]
+    assert steps(pictured_lines) - steps(lines) <= {HISTORY_STEP} and len(pictured_lines) > 15, (
         "run `make pictures`")
-    # The time between the interruption and the end has no lines.
-    assert all(step.startswith("scale ") for step in steps(lines) - steps(pictured)), (
+    assert all(step.startswith("scale ") for step in steps(lines) - steps(pictured_lines)), (
         "run `make pictures`")
     assert f'"msg": "{result["msg"]}"' in TERMINAL, "run `make pictures`"
 

@@ -1,7 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that each pinned package has a version and hashes; `make pins` writes the lock files."""
+"""Check that each pinned package has a version and hashes.
+
+`make pins` writes the lock files.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-#: By lock file, the files with the versions that it must have.
+#: By lock file, the files with its required versions.
 LOCKS = {"tests/requirements.lock": ("requirements.txt", "tests/requirements.txt"),
          "docs/requirements.lock": ("docs/requirements.txt",),
          "tests/packaging/requirements.lock": ("tests/packaging/requirements.txt",),
@@ -25,25 +28,25 @@ LOCKS = {"tests/requirements.lock": ("requirements.txt", "tests/requirements.txt
 
 
 def pins(path):
-    """Return, by package, a pair of its version and the number of its hashes."""
+    """Return (version, number of hashes) of each package."""
     text = re.sub(r"#.*", "", (ROOT / path).read_text()).replace("\\\n", " ")
-    locked = {}
+    pinned_packages = {}
     for line in filter(str.strip, text.splitlines()):
         name, version, *hashes = re.split(r"==| +--hash=", line.strip())
         count = sum(bool(re.fullmatch(r"sha256:[0-9a-f]{64}", digest)) for digest in hashes)
-        locked[re.sub(r"[-_.]+", "-", name).lower()] = (version, count)
-    return locked
+        pinned_packages[re.sub(r"[-_.]+", "-", name).lower()] = (version, count)
+    return pinned_packages
 
 
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_lock_file_has_the_required_versions_and_a_hash_of_each_package(lock):
-    locked = pins(lock)
+    locked_packages = pins(lock)
     required = {name: version for path in LOCKS[lock]
                 for name, (version, _hashes) in pins(path).items()}
 
     assert required
-    assert {name: locked.get(name, ("none", 0))[0] for name in required} == required
-    assert [name for name, (_version, hashes) in locked.items() if not hashes] == []
+    assert {name: locked_packages.get(name, ("none", 0))[0] for name in required} == required
+    assert [name for name, (_version, hashes) in locked_packages.items() if not hashes] == []
 
 
 def test_lock_files_have_the_same_versions():
@@ -54,17 +57,17 @@ def test_lock_files_have_the_same_versions():
 
 
 def test_lock_file_of_the_tests_has_the_required_extras():
-    """Pip selects a newer release for a missing extra, and refuses it as not pinned."""
+    """For a missing extra, pip selects another release, which is not pinned."""
     text = re.sub(r"#.*", "", (ROOT / "tests/requirements.lock").read_text()).replace("\\\n", " ")
-    locked = {canonicalize_name(requirement.name): requirement.extras
-              for requirement in (Requirement(line.partition("--hash")[0])
-                                  for line in filter(str.strip, text.splitlines()))}
+    locked_packages = {canonicalize_name(requirement.name): requirement.extras
+                       for requirement in (Requirement(line.partition("--hash")[0])
+                                           for line in filter(str.strip, text.splitlines()))}
     required = {}
-    for name in locked:
+    for name in locked_packages:
         for requirement in map(Requirement, metadata.requires(name) or ()):
             if requirement.extras and (not requirement.marker
                                        or requirement.marker.evaluate({"extra": ""})):
                 required[f"{name}: {requirement}"] = (
-                    requirement.extras <= locked[canonicalize_name(requirement.name)])
+                    requirement.extras <= locked_packages[canonicalize_name(requirement.name)])
 
     assert required and [text for text, has_extras in required.items() if not has_extras] == []

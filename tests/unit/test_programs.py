@@ -30,9 +30,9 @@ done
 
 @pytest.fixture
 def calls(tmp_path, monkeypatch):
-    """Return a function that returns the calls of Go, except `go version`.
+    """Return a function that lists the calls of Go, except `go version`.
 
-    A call is a line: the subcommand, the working directory and the arguments.
+    A call is a line: subcommand, working directory, arguments.
     """
     go = tmp_path / "path" / "go"
     go.parent.mkdir()
@@ -76,7 +76,7 @@ def test_existing_programs_are_not_built_again(calls):
 
 def test_a_failed_build_leaves_no_program_and_the_next_build_resumes(
         calls, tmp_path, monkeypatch):
-    """The programs built before the failure remain in .drafts/, and are not used."""
+    """The programs of before the failure stay in .drafts/."""
     monkeypatch.setenv("BROKEN", "kube-scheduler")
     with pytest.raises(ClusterError,
                        match=r"(?s)^building .*kube-scheduler.* failed, exit code 1:.*no space "

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Resume and roll back updates that an earlier version of the collection began.
-
-The folder recorded/ contains the objects of the cluster at some moments of these updates.
-"""
+"""Resume and roll back updates of earlier versions, recorded in recorded/."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ VERSIONS = sorted(path.name for path in RECORDED.iterdir())
 
 
 def moments(names):
-    """Return version, name and moment (for example "handover") of each recording."""
+    """Return (version, name, moment) of each recording."""
     return [pytest.param(version, name, moment, id=f"{version}-{name}-{moment}")
             for version in VERSIONS for name in names for moment in _read(version, name)]
 
@@ -34,7 +31,7 @@ def _read(version, name):
 
 
 def settings(cluster):
-    """Return the settings of foo and of its autoscaler that an update must not change."""
+    """Return the settings that an update must not change."""
     spec = {"minReadySeconds": 0, **cluster.cluster.items["foo"]["spec"]}
     selector = json.loads(json.dumps(spec["selector"]))
     selector.pop(object_meta.DEPLOYMENT_LABEL, None)
@@ -59,8 +56,8 @@ def test_recorded_update_is_resumed_and_finished(version, kind, moment):
     assert rollout["phase"] != "complete"
     assert rollout["direction"] == ("back" if moment == "back" else "forward")
 
-    planned, result = cluster.check_mode(update_request(kind)), cluster.run(update_request(kind))
-    assert planned["changed"] and result["changed"]
+    plan, result = cluster.check_mode(update_request(kind)), cluster.run(update_request(kind))
+    assert plan["changed"] and result["changed"]
     assert_ended(cluster, kind, "myimage:v2")
     assert not cluster.run(update_request(kind))["changed"]
 
@@ -70,7 +67,7 @@ def test_recorded_update_is_rolled_back(version, kind, moment):
     cluster = load(kind, _read(version, kind)[moment])
     rollback = update_request(kind, image=None, state="rolled_back")
     if moment == "handover":
-        # All pods are new, so the way back to the former image is another update.
+        # All pods are new: the way back is another update.
         assert "there is no update in progress to roll back" in cluster.error(rollback).what
         rollback = update_request(kind, image="myimage:v1")
     result = cluster.run(rollback)
@@ -109,7 +106,7 @@ def test_recorded_migration_is_rolled_back(version, name, moment):
 
 
 def test_recorder_works_with_this_version(tmp_path):
-    """Only releases use the recorder, so that this test records with the present code."""
+    """Only releases use the recorder. Here it records the present version."""
     recorded_updates.main(tmp_path)
     for name in [*KINDS, *MIGRATIONS]:
         recorded = json.loads(recorded_updates.recording_path(tmp_path, name).read_text("utf-8"))

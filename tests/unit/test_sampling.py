@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check which of the integration tests `make test` runs.
+"""Check which integration tests `make test` runs.
 
-For each file of which it skips tests, CONTRIBUTING must name unit tests that guard the same code.
+CONTRIBUTING must name unit tests that guard the code of the others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TABLE = re.compile(r"^\| `test_(?P<file>\w+)` \| (?P<all>\d+) \| (?P<sample>\d+)
 
 
 def points(**axes):
-    """Return all combinations of the values, each as a set of pairs (axis, value)."""
+    """Return all combinations, each as a set of pairs (axis, value)."""
     return [{*zip(axes, map(str, values), strict=True)}
             for values in itertools.product(*axes.values())]
 
@@ -36,28 +36,28 @@ def points(**axes):
 def test_each_value_is_chosen_with_as_few_points_as_the_longest_axis_has(axes):
     all_points = points(**axes)
 
-    chosen = sample(all_points, None, collections.Counter())
+    chosen_points = sample(all_points, None, collections.Counter())
 
-    assert len(chosen) == max(map(len, axes.values()))
-    assert set().union(*(all_points[index] for index in chosen)) == set().union(*all_points)
+    assert len(chosen_points) == max(map(len, axes.values()))
+    assert set().union(*(all_points[index] for index in chosen_points)) == set().union(*all_points)
 
 
 def test_values_of_the_shorter_axis_are_chosen_equally_often():
     all_points = points(act=range(18), kind=range(2), moment=range(3))
 
-    chosen = sample(all_points, None, collections.Counter())
+    chosen_points = sample(all_points, None, collections.Counter())
 
-    counts = collections.Counter(value for index in chosen for value in all_points[index])
+    counts = collections.Counter(value for index in chosen_points for value in all_points[index])
     assert [counts["kind", str(kind)] for kind in range(2)] == [9, 9]
     assert [counts["moment", str(moment)] for moment in range(3)] == [6, 6, 6]
 
 
 def test_tests_with_the_same_parameter_share_its_values():
-    used = collections.Counter()
+    used_counts = collections.Counter()
 
-    chosen = [sample(points(spec=range(5)), 2, used) for _test in range(3)]
+    chosen_points = [sample(points(spec=range(5)), 2, used_counts) for _test in range(3)]
 
-    assert chosen == [{0, 1}, {2, 3}, {4, 0}]
+    assert chosen_points == [{0, 1}, {2, 3}, {4, 0}]
 
 
 def test_at_most_all_points_of_a_test_are_chosen():
@@ -72,7 +72,7 @@ def test_shards_have_each_item_once():
 
 
 def is_sampled(path):
-    """Return whether `make test` skips a test of the file, or some of its points."""
+    """Return whether `make test` skips tests of the file."""
     return any(isinstance(node, ast.Attribute) and node.attr in ("sample", "full")
                for node in ast.walk(ast.parse(path.read_text("utf-8"))))
 

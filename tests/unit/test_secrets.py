@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that no output contains a secret, for every kind of credentials and every failure."""
+"""Check that no output contains a secret, for all credentials and failures."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ NAMES = list(credential_cases("http://x", None, TOKEN, lambda name, content: nam
 
 @pytest.fixture(scope="module")
 def refusing_server():
-    """Run a server that refuses every client, and return its URL."""
     with Api() as server:
         server.answers = SameAnswer(status(401, "Unauthorized"))
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01},
@@ -47,8 +46,6 @@ def refusing_server():
 
 
 class SameAnswer(list):
-    """Endless sequence of the same answer."""
-
     def __init__(self, answer):
         super().__init__([answer])
 
@@ -58,7 +55,7 @@ class SameAnswer(list):
 
 @pytest.fixture
 def log_messages(monkeypatch):
-    """Return the list of messages that modules write to the syslog, which other users can read."""
+    """Return the list of syslog messages, which other users can read."""
     lines = []
     monkeypatch.setattr(basic.AnsibleModule, "_log_to_syslog",
                         lambda self, text: lines.append(text))
@@ -113,7 +110,6 @@ def test_no_failure_reveals_a_secret(name, failure, refusing_server, log_message
 
 
 def test_every_connection_option_is_covered():
-    """Each option is in credential_cases() or in PUBLIC. Only the options in PUBLIC are logged."""
     documented = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"].keys()
     options = {option
                for case in credential_cases("http://x", None, TOKEN, lambda name, content: name,

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Call the entry points of task.py, and check their results, which must not contain secrets."""
+"""Call the entry points of task.py."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Gateway(Cluster):
 def simulate_cluster(monkeypatch):
     """Return a function that replaces the real cluster by a simulated one.
 
-    It takes the controllers, and returns the list of the gateways that tasks create.
+    It takes controllers, and returns the list of created gateways.
     """
     def make(*items, gateway_class=Gateway):
         gateways = []
@@ -89,22 +89,22 @@ def test_an_update_changes_the_cluster_and_closes_the_connection(simulate_cluste
     assert gateway.cluster.controllers()["foo"].images == {"web": "myimage:v2"}
 
 
-def test_check_mode_reports_the_same_steps_and_writes_nothing(simulate_cluster):
+def test_check_mode_reports_the_steps_of_the_update_and_writes_nothing(simulate_cluster):
     gateways = simulate_cluster(rc())
 
-    planned, done = update(check_mode=True), update()
+    plan, result = update(check_mode=True), update()
 
     assert gateways[0].attempts == []
-    assert [(step["action"], step["name"], step["to"]) for step in planned["steps"]] == [
-        (step["action"], step["name"], step["to"]) for step in done["steps"]]
-    assert planned["changed"] is done["changed"] is True
+    assert [(step["action"], step["name"], step["to"]) for step in plan["steps"]] == [
+        (step["action"], step["name"], step["to"]) for step in result["steps"]]
+    assert plan["changed"] is result["changed"] is True
 
 
 @pytest.mark.parametrize("kinds, default_kind", [
     (["Deployment"], "Deployment"), (["StatefulSet"], "StatefulSet"),
     (["Deployment", "StatefulSet"], None),
     (["DaemonSet"], "DaemonSet"), ([], None)])
-def test_the_default_kind_is_that_of_the_only_object_with_the_name(
+def test_the_default_kind_is_the_kind_of_the_only_object_with_the_name(
         simulate_cluster, monkeypatch, kinds, default_kind):
     simulate_cluster(rc("another"))
     monkeypatch.setattr(Gateway, "other_kinds", lambda self, name: kinds)
@@ -175,9 +175,9 @@ def test_a_read_only_run_has_a_result_only_without_pending_steps(simulate_cluste
     gateways = simulate_cluster(rc())
 
     assert task.update(params(image="myimage:v2"), is_read_only=True) is None
-    converged = task.update(params(image="myimage:v1"), is_read_only=True)
+    converged_result = task.update(params(image="myimage:v1"), is_read_only=True)
 
-    assert converged == task.update(params(image="myimage:v1"), check_mode=False, diff=False)
+    assert converged_result == task.update(params(image="myimage:v1"), check_mode=False, diff=False)
     assert not any(gateway.attempts for gateway in gateways)
 
 
@@ -244,7 +244,7 @@ HOSTILE = "\x1b[2J\x9b31m\u202e"
 
 
 def test_text_of_the_cluster_is_escaped_for_terminals(simulate_cluster):
-    """A template is read and written unchanged, and escaped only in the diff."""
+    """Only the diff escapes a template."""
     item = rc(image=HOSTILE)
     item["spec"]["template"]["spec"]["containers"][0]["command"] = [f"{HOSTILE}\n"]
     (gateways, arguments) = (simulate_cluster(item), params(image="myimage:v2"))
@@ -286,7 +286,7 @@ def analysis_params(**arguments):
 
 @pytest.fixture
 def queries(monkeypatch):
-    """Return the list of queries sent to Prometheus, which returns 1.0 for each query."""
+    """Return the list of queries to Prometheus, which returns 1.0 for each."""
     queries = []
     monkeypatch.setattr(task.prometheus.Prometheus, "query",
                         lambda self, query, stop: queries.append(query) or Reading(1.0))
@@ -318,7 +318,7 @@ def test_an_analysis_without_a_controller_fails(simulate_cluster, queries):
     assert not queries and all(gateway.is_closed for gateway in gateways)
 
 
-def test_the_default_kind_of_an_analysis_is_that_of_the_only_object_with_the_name(
+def test_the_default_kind_of_an_analysis_is_the_kind_of_the_only_object_with_the_name(
         simulate_cluster, queries, monkeypatch):
     simulate_cluster(rc("other"), gateway_class=MeasuredCluster)
     monkeypatch.setattr(Gateway, "other_kinds", lambda self, name: ["DaemonSet"])
@@ -347,7 +347,6 @@ LOG_RULES = [{"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}]
                          ids=["unknown", "none", "enough"])
 def test_an_analysis_of_logs_needs_permission_to_read_logs_but_no_prometheus(
         simulate_cluster, monkeypatch, rules, is_allowed):
-    """A missing permission is reported without waiting for initial_delay."""
     simulate_cluster(old(2), new(1), gateway_class=MeasuredCluster)
     monkeypatch.setattr(MeasuredCluster, "rules", lambda self: rules)
     readings = []
@@ -398,7 +397,7 @@ def test_an_analysis_detects_an_update_in_progress(
 
 
 def other_controller():
-    """Return a controller whose pods foo does not select."""
+    """Return a controller with another selector than foo."""
     item = rc("bar")
     item["spec"]["selector"] = item["spec"]["template"]["metadata"]["labels"] = {"app": "bar"}
     return item
@@ -437,7 +436,7 @@ def test_the_result_in_process_equals_that_of_the_module(simulate_cluster, runne
 
 
 def types_in(value):
-    """Return the types of a value, and of its keys and items at any depth."""
+    """Return the types of a value, of its keys and of its items at any depth."""
     items = [*value, *value.values()] if isinstance(value, dict) else value
     parts = items if isinstance(value, (dict, list, tuple)) else []
     return {type(value)}.union(*map(types_in, parts))
@@ -445,7 +444,7 @@ def types_in(value):
 
 @pytest.mark.parametrize("arguments", [{"name": "foo"}, {"names": ["foo", "bar"]}])
 def test_planned_result_has_only_types_of_json(simulate_cluster, arguments):
-    """Ansible warns of other types in a registered result, such as an enumeration of strings."""
+    """Ansible warns of other types in a result."""
     simulate_cluster(rc(), other_controller())
     params = in_process.parameters("update", {**arguments, "image": "myimage:v2"}, ".")
 
@@ -464,17 +463,17 @@ def test_steps_are_left_to_the_module_which_does_what_check_mode_plans(
     arguments["image"] = "myimage:v2"
 
     assert runner.in_process(**arguments) is None
-    planned = runner.module(check_mode=True, **arguments)
+    plan = runner.module(check_mode=True, **arguments)
     assert not any(gateway.attempts for gateway in gateways)
     done = runner.module(**arguments)
     assert [entry["name"] for entry in done["results"]] == arguments.get("names", ["foo"])
 
-    assert planned["changed"] and gateways[-1].attempts
-    for result in [planned, done, *planned["results"], *done["results"]]:
+    assert plan["changed"] and gateways[-1].attempts
+    for result in [plan, done, *plan["results"], *done["results"]]:
         for step in result.get("steps", ()):
             del step["at"]
         result.pop("rollout", None)
-    assert "would be" in planned["msg"] and with_real_wording(planned) == done
+    assert "would be" in plan["msg"] and with_real_wording(plan) == done
 
 
 ENTRY = {"namespace": "default", "name": "foo", "kind": "ReplicationController", "failed": False,
@@ -585,7 +584,7 @@ def test_warnings_are_returned_without_secrets(runner, monkeypatch, method):
 
     result = getattr(runner, method)(name="foo", image="x:1", api_key="s3cret")
 
-    warnings += result.pop("warnings", [])  # AnsibleModule itself adds the warnings of a module
+    warnings += result.pop("warnings", [])  # AnsibleModule adds them to the result
     assert result == {"changed": False} and warnings == ["mind the api_key ********"]
 
 
@@ -596,11 +595,11 @@ def test_a_stopped_task_reports_the_command_to_resume(simulate_cluster, monkeypa
     gateways = simulate_cluster(rc())
     monkeypatch.setattr(Gateway, "wait", lambda self, seconds: os.kill(os.getpid(), signal.SIGTERM))
 
-    with pytest.raises(RolloutError, match=r"^stopped \(SIGTERM\)$") as stopped:
+    with pytest.raises(RolloutError, match=r"^stopped \(SIGTERM\)$") as error:
         update()
 
-    assert stopped.value.next_command == f"{UPDATE_COMMAND} 'name=foo image=myimage:v2'"
-    assert stopped.value.progress["changed"] and gateways[0].is_closed
+    assert error.value.next_command == f"{UPDATE_COMMAND} 'name=foo image=myimage:v2'"
+    assert error.value.progress["changed"] and gateways[0].is_closed
 
 
 @pytest.mark.parametrize("name, namespace",

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check which tiers tests/run.py runs, and what it prints about failing tiers."""
+"""Check which tiers tests/run.py runs, and its output about failing tiers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from objects import eventually
 
 ROOT = Path(__file__).parents[2]
 DEFAULT_IMAGE = "kindest/node:v1.36.1@sha256:" + "a" * 64
-#: A fake container engine. It has only the image $HERE, and cannot pull others.
+#: A container engine with only the image $HERE, which cannot pull others.
 DOCKER = """#!/bin/sh
 case "$1 $2" in "version ") exit 0;; "image inspect") [ "$3" = "$HERE" ];; *) exit 1;; esac
 """
@@ -67,7 +67,6 @@ def test_the_missing_program_or_image_of_kind_is_named(
 @pytest.mark.parametrize("image, memory, why", [
     ("", 2**23, ""),
     ("", 2**21, "needs 4 GiB of memory, but only 2.0 GiB are free"),
-    # another engine is not tried
     ("local/node:1", 2**23, "lacks the image local/node:1, which BATON_KIND_IMAGE names"),
 ])
 def test_kind_needs_no_engine_where_the_tier_can_build_one(
@@ -90,7 +89,7 @@ def test_a_scenario_names_its_cluster_after_the_checkout(path):
 
 @pytest.fixture
 def two_tier_runner(runner, monkeypatch, tmp_path):
-    """Return the runner with two tiers: one always runs, one only after a change of node.py."""
+    """Return the runner with two tiers. One runs only after a change of node.py."""
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     (tmp_path / "node.py").write_text("1\n", encoding="utf-8")
     (tmp_path / "verified.json").write_text("{}", encoding="utf-8")
@@ -235,7 +234,7 @@ def test_a_failing_tier_is_printed_with_the_hash_seed(runner, monkeypatch, capfd
 
 @pytest.mark.parametrize("provided", [None, "random", "17"])
 def test_a_failing_test_is_printed_with_the_hash_seed_of_the_processes(tmp_path, provided):
-    """Even without tests/run.py, pytest draws a seed for child processes."""
+    """pytest draws a seed for child processes."""
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (tmp_path
      / "test_it.py").write_text(
@@ -256,7 +255,7 @@ def test_a_failing_test_is_printed_with_the_hash_seed_of_the_processes(tmp_path,
 def pair_runner(runner, monkeypatch, tmp_path, request):
     """Return the runner with the tier unit, and with three tiers that run two at a time.
 
-    Each of lint and sanity waits until the other one runs.
+    lint and sanity wait for each other.
     """
     def tier(command):
         return runner.Tier([command, "echo end"], **{request.param: True})
@@ -283,7 +282,7 @@ def test_tiers_run_in_pairs_without_mixed_output(pair_runner, capfd):
 
 
 def test_ctrl_c_ends_the_tiers_that_run_in_pairs(tmp_path):
-    """The tiers run in a separate process: Ctrl-C would end a pytest-xdist worker."""
+    """Ctrl-C would end a worker of pytest-xdist."""
     script = (f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r}); import run; "
               f"hang = run.Tier(['touch {tmp_path}/1', 'sleep 600', 'touch {tmp_path}/2'], "
               "takes_one_processor=True); "

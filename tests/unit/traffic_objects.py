@@ -43,14 +43,12 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules imp
 
 NAMESPACE, ROUTE_UID = "shop", "uid of the route"
 KEY = "pod-template-hash"
-#: The labels of the old pods, and of the new pods.
 LABELS = ({"app": "foo", KEY: "aaa"}, {"app": "foo", KEY: "bbb"})
 VERSIONS = Versions(KEY, "aaa", "bbb", (), LABELS)
-#: The versions before an update: all pods are old.
 BEFORE_UPDATE = Versions(KEY, "aaa", "", (), LABELS[:1])
 MATCH = ({"headers": [{"name": "x-tester", "type": "Exact", "value": "yes"}]},)
 OPTIONS = {"name": "foo", "route": "edge"}
-#: The requests of tasks. HOLD keeps all requests from the new pods.
+#: HOLD keeps all requests from the new pods.
 SPLIT = TrafficRequest("foo", NAMESPACE, "edge", share=Share(1, 100), options=OPTIONS)
 MATCHING = dataclasses.replace(SPLIT, share=Share(10, 100), match=MATCH)
 MIRRORING = dataclasses.replace(SPLIT, share=Share(0, 100), mirror=Share(10, 100))
@@ -97,33 +95,30 @@ def pod(name, is_new=False, labels=None):
 
 
 class World:
-    """A route and Services at an API server.
+    """API server with a route and Services.
 
-    Controllers act only when a test calls become_ready(), observe_route() or settle().
+    Controllers act only in become_ready(), observe_route() and settle().
     """
 
     def __init__(self, *rules, services=(), versions=VERSIONS):
         self.route = route(*rules)
         items = [service(), service("bar", {"app": "bar"}), *services]
         self.services = {item["metadata"]["name"]: item for item in items}
-        #: The uids of Services with a ready endpoint.
         self.ready = {item["metadata"]["uid"] for item in items}
         self.versions = versions
-        #: Whether the API server stores the share of a mirror.
         self.stores_mirror = True
         #: The controller; None after its deletion.
         self.controller = rc("foo")
-        #: The number of writes, which makes new uids and resourceVersions unique.
         self.writes = 1
 
     def copy(self):
-        """Return a copy. It shares objects, since no method changes an object in place."""
+        """Return a copy. It shares objects, because none changes in place."""
         world = copy.copy(self)
         world.services, world.ready = dict(self.services), set(self.ready)
         return world
 
     def key(self):
-        """Return the state as text, without resourceVersions (except in the record of a split)."""
+        """Return the state as text, without resourceVersions except in the record."""
         metadata = {**self.route["metadata"], "resourceVersion": ""}
         uids = {name: item["metadata"]["uid"] for name, item in self.services.items()}
         return json.dumps([{**self.route, "metadata": metadata}, uids, sorted(self.ready),
@@ -131,7 +126,7 @@ class World:
 
     @property
     def annotation(self):
-        """The routes in the controller's annotation, or None."""
+        """Return the routes in the controller's annotation, or None."""
         return self.controller and self.controller["metadata"]["annotations"].get(TRAFFIC_ROUTES)
 
     def read(self, restores=False):
@@ -149,7 +144,7 @@ class World:
         return self.read(request.restores).observed(is_drained)
 
     def write(self, write):
-        """Apply a write; return False if a precondition fails."""
+        """Apply a write. Return False if a precondition fails."""
         self.writes += 1
         is_applied = self._apply(write)
         self.writes -= not is_applied
@@ -164,8 +159,8 @@ class World:
             self.services[write.name] = {**write.manifest, "metadata": metadata}
             return True
         if isinstance(write, Delete):
-            stored = self.services.get(write.name, {"metadata": {}})["metadata"]
-            if {key: stored.get(key) for key in write.preconditions} != write.preconditions:
+            metadata_ = self.services.get(write.name, {"metadata": {}})["metadata"]
+            if {key: metadata_.get(key) for key in write.preconditions} != write.preconditions:
                 return False
             del self.services[write.name]
             return True
@@ -186,9 +181,9 @@ class World:
         return True
 
     def _check_change(self, rules):
-        """Assert that a Gateway may apply the backends and the weights of a change in any order."""
+        """Assert that a Gateway may apply backends and weights in any order."""
         named_before, named_after = map(_backend_names, (self.rules, rules))
-        weighted_before, weighted_after = (_backend_names(rules_, weighted_only=True)
+        weighted_before, weighted_after = (_backend_names(rules_, excludes_weight_0=True)
                                            for rules_ in (self.rules, rules))
         assert weighted_after <= named_before, (
             f"{weighted_after} get requests before each Gateway knows them")
@@ -216,7 +211,6 @@ class World:
         return self.route["spec"]["rules"]
 
     def become_ready(self):
-        """Give each Service a ready endpoint."""
         self.ready |= {item["metadata"]["uid"] for item in self.services.values()}
 
     def observe_route(self):
@@ -228,14 +222,14 @@ class World:
         self.observe_route()
 
     def named_services(self):
-        """Return the names of the Services that the rules name, also in mirrors."""
+        """Return the Services in the rules, also in mirrors."""
         return [item["name"] for entry in self.rules for item in (
             *entry["backendRefs"], *(part["requestMirror"]["backendRef"]
                                      for part in entry.get("filters", ())
                                      if "requestMirror" in part))]
 
     def check(self):
-        """Assert that the route names only ready Services, and that foo and bar still exist."""
+        """Assert that the route has only ready Services, and that foo and bar exist."""
         for name in self.named_services():
             assert name in self.services, f"the route names {name}, which does not exist"
             uid = self.services[name]["metadata"]["uid"]
@@ -243,13 +237,13 @@ class World:
         assert {"foo", "bar"} <= self.services.keys()
 
 
-def _backend_names(rules, weighted_only=False):
+def _backend_names(rules, excludes_weight_0=False):
     return {item["name"] for rule_ in rules for item in rule_["backendRefs"]
-            if item["weight"] or not weighted_only}
+            if item["weight"] or not excludes_weight_0}
 
 
 def run(world, request):
-    """Run a task to its end, with controllers that act after each turn."""
+    """Run a task to its end. Controllers act after each turn."""
     for _turn in range(40):
         decision = plan(request, world.observed(request))
         if isinstance(decision, Done):

@@ -48,9 +48,9 @@ IN_PROGRESS = subject()
 class Run:
     """Run of an analysis that records the queries and the progress lines.
 
-    answers: the prepared values, by the name in front of the parenthesis of a query (for example
-    errors) or by the pattern of error lines. A list has a value for each request, and its last
-    value repeats. A dict has the value of the new pods under True, of the old pods under False.
+    answers: the values, by the function in a query (errors) or by the pattern of error lines.
+    A list has a value for each request, and repeats the last. A dict has the value of the new pods
+    under True, and of the old pods under False.
     """
 
     def __init__(self, answers, *metrics, subjects=(IN_PROGRESS,), stop=lambda: "", **options):
@@ -70,7 +70,7 @@ class Run:
         return value if isinstance(value, Reading) else Reading(value)
 
     def read(self, error_lines, pods):
-        """Return the prepared value for the pattern, and 40 as the number of lines."""
+        """Return the prepared value, and 40 as the number of lines."""
         self.requests.append((self.clock.monotonic(), tuple(pods)))
         value = self._answers[error_lines.pattern]
         value = value[pods[0].startswith("n")] if isinstance(value, dict) else value
@@ -207,7 +207,7 @@ def test_query_names_only_a_sample_of_many_pods():
     assert len(result["new_pods"]) == 1200
 
 
-def test_failure_of_error_lines_names_the_pod():
+def test_failure_by_error_lines_names_a_pod():
     reading = Reading(6.0, note="6 of 40 lines, 5 of them in pod n2")
     run = Run({"ERROR": {True: reading, False: 0.5}}, ERROR_LINES)
 
@@ -300,12 +300,13 @@ def test_error_of_an_inconclusive_metric_also_quotes_tolerated_failures_of_other
 
 def test_analysis_ends_with_the_update():
     """After a rollback, all pods have the old template and count as new."""
-    ended = subject(new=["o1", "o2"], old=(), rollback=None, in_progress=False)
+    no_update = subject(new=["o1", "o2"], old=(), rollback=None, in_progress=False)
     run = Run({"errors": [2.0, 0.0, 0.5]}, ERRORS, count=3, failure_limit=1,
-              subjects=[IN_PROGRESS, IN_PROGRESS, ended])
+              subjects=[IN_PROGRESS, IN_PROGRESS, no_update])
 
     assert run.error().what == "the update ended during the analysis" and len(run.requests) == 2
-    assert Run({"errors": 0.5}, ERRORS, count=3, subjects=[ended]).result()["outcome"] == "passed"
+    assert Run({"errors": 0.5}, ERRORS, count=3,
+               subjects=[no_update]).result()["outcome"] == "passed"
 
 
 def test_no_rollback_command_without_an_update_to_roll_back():

@@ -28,7 +28,7 @@ def at(time):
 
 
 def running(name="web", since="08:00:00", previous_run=None):
-    """Return the status of a running container. previous_run: start and end of an earlier run."""
+    """Return a running container. previous_run: start and end of an earlier run."""
     last_state = ({"terminated": dict(zip(("startedAt", "finishedAt"), map(at, previous_run),
                                           strict=True))}
                   if previous_run else {})
@@ -116,7 +116,7 @@ def test_escapes_are_removed_and_long_lines_cut():
     (with_timestamps((0, b"one"), (0, b"two"), (0, b"three")), ("one", "two"), 1),
     (b"x" * 90, ("x" * 90,), 60), (b"\n" * 90, (), 60),
 ])
-def test_timestamps_bound_the_seconds_of_a_cut_log(data, texts, seconds_):
+def test_seconds_of_a_cut_log_follow_from_its_timestamps(data, texts, seconds_):
     lines = parse_lines(LOG, data, len(data))
 
     assert (lines.texts, lines.seconds, lines.is_truncated) == (texts, seconds_, True)
@@ -130,7 +130,7 @@ def test_timestamps_of_all_precisions():
 
 
 def counted_log(errors, total=100, pod_="a", container="web", seconds_=60.0, is_truncated=False):
-    """Return a log of `total` lines and the number of its error lines: (LogLines, errors)."""
+    """Return a pair of a log with `total` lines and the number of its error lines."""
     log = Log(pod_, container, False, seconds_)
     return LogLines(log, ("x",) * total, seconds_, is_truncated), errors
 

@@ -139,7 +139,7 @@ def analysis(**options):
                        "passes_without_old_pods": False, **options})
 
 
-# a letter per measurement: p for passed, f for failed, i for inconclusive
+# p: passed, f: failed, i: inconclusive
 @pytest.mark.parametrize("letters, limits, outcome", [
     ("ppp", {}, PASSED), ("pfp", {}, FAILED), ("pfp", {"failure_limit": 1}, PASSED),
     ("ffp", {"failure_limit": 1}, FAILED),
@@ -170,11 +170,11 @@ def test_decided_outcome_is_final():
                                        if is_decided(outcomes[:number], spec)),
                                       4)
             final = metric_outcome(outcomes, spec)
-            decided = metric_outcome(outcomes[:number_at_decision], spec)
+            decided_outcome = metric_outcome(outcomes[:number_at_decision], spec)
             if passes_inconclusive:
-                assert decided is final
+                assert decided_outcome is final
             else:  # failed may become inconclusive, or inconclusive failed
-                assert (decided is PASSED) is (final is PASSED)
+                assert (decided_outcome is PASSED) is (final is PASSED)
 
 
 def test_worst_metric_decides():

@@ -12,7 +12,7 @@ import time
 import urllib.parse
 
 import pytest
-from apiserver import answer, pods, reset, status, truncated
+from apiserver import answer, pods, reset, status, truncated_answer
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis import pod_logs
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.pod_logs import Logs
@@ -31,21 +31,21 @@ def logs(connection, api, monkeypatch):
     return Logs(Http(connection), "default", 60, time.time, str)
 
 
-def pod(name="foo-a", **state):
-    """Return a response that lists one pod. Its container is running, or in the given state."""
+def pod_answer(name="foo-a", **state):
+    """Return a list of one pod, with a running container by default."""
     container = {"name": "web",
                  "state": state or {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
     return pods({"metadata": {"name": name}, "spec": {"containers": [{"name": "web"}]},
                  "status": {"containerStatuses": [container]}})
 
 
-def log(*lines):
+def log_answer(*lines):
     return answer("".join(f"2026-11-23T08:00:00.000000000Z {line}\n" for line in lines).encode())
 
 
 def test_requests_and_counted_lines(logs, api):
-    api.answers += [pod("foo-a"), pod("foo-b"), log(f"ERROR {SECRET}", "good", "\x00WARN"),
-                    log("", "good")]
+    api.answers += [pod_answer("foo-a"), pod_answer("foo-b"),
+                    log_answer(f"ERROR {SECRET}", "good", "\x00WARN"), log_answer("", "good")]
 
     share, line_count = logs.read(ERROR_LINES, ["foo-a", "foo-b"])
 
@@ -63,16 +63,18 @@ def test_requests_and_counted_lines(logs, api):
 def test_byte_limit_is_shared_by_many_logs(logs, api, monkeypatch):
     monkeypatch.setattr(pod_logs, "MAX_LOGS", 3)
     monkeypatch.setattr(pod_logs, "MAX_TOTAL_BYTES", 300)
-    api.answers += [*(pod(f"foo-{number}") for number in range(4)), *[log("good")] * 3]
+    api.answers += [*(pod_answer(f"foo-{number}") for number in range(4)),
+                    *[log_answer("good")] * 3]
 
     assert logs.read(ERROR_LINES, [f"foo-{number}" for number in range(4)])[1].value == 3
     assert [path.partition("limitBytes=")[2][:4] for _method, path in api.sent[4:]] == ["100&"] * 3
 
 
 @pytest.mark.parametrize("answers", [
-    [pods()], [pod(waiting={"reason": "ContainerCreating"})],
-    [pod(), status(404, 'pods "foo-a" not found')],
-    [pod(), status(400, 'container "web" in pod "foo-a" is waiting to start: ContainerCreating')],
+    [pods()], [pod_answer(waiting={"reason": "ContainerCreating"})],
+    [pod_answer(), status(404, 'pods "foo-a" not found')],
+    [pod_answer(),
+     status(400, 'container "web" in pod "foo-a" is waiting to start: ContainerCreating')],
 ], ids=["deleted pod", "not started", "deleted after the list", "about to start"])
 def test_missing_logs_have_no_lines(logs, api, answers):
     api.answers += answers
@@ -83,10 +85,10 @@ def test_missing_logs_have_no_lines(logs, api, answers):
 
 
 @pytest.mark.parametrize("answers", [
-    [status(500, "dial tcp")], [status(401)], [reset], [truncated, reset],
+    [status(500, "dial tcp")], [status(401)], [reset], [truncated_answer, reset],
 ], ids=["temporary failure", "renewed token", "reset", "cut and reset"])
 def test_failed_requests_are_repeated(logs, api, answers):
-    api.answers += [pod(), *answers, log("good")]
+    api.answers += [pod_answer(), *answers, log_answer("good")]
 
     share, line_count = logs.read(ERROR_LINES, ["foo-a"])
 
@@ -98,13 +100,13 @@ def test_failed_requests_are_repeated(logs, api, answers):
      r"dial tcp: refused\x1b[2J"),
     ([status(503, "overloaded")] * 3, "overloaded"), ([status(401, "who?")] * 3, "who?"),
     ([status(400, "odd")], "odd"),
-    ([reset] * 3, ""), ([truncated] * 3, ""),
+    ([reset] * 3, ""), ([truncated_answer] * 3, ""),
     ([answer(b"x" * 2**20)], "has more than 524288 bytes"),
     ([answer(SECRET.encode(), 302)], "status 302"), ([answer(SECRET.encode(), 203)], "status 203"),
 ], ids=["no kubelet", "overloaded", "unauthorized", "bad request", "reset", "cut", "too long",
         "redirect", "proxy page"])
 def test_unreadable_logs_have_an_unknown_value(logs, api, answers, why):
-    api.answers += [pod(), *answers]
+    api.answers += [pod_answer(), *answers]
 
     for reading in logs.read(ERROR_LINES, ["foo-a"]):
         assert not reading.is_answer and reading.value is None and why in reading.why
@@ -115,7 +117,7 @@ def test_unreadable_logs_have_an_unknown_value(logs, api, answers, why):
 
 
 def test_unknown_container_has_an_unknown_value(logs, api):
-    api.answers.append(pod())
+    api.answers.append(pod_answer())
 
     share, _line_count = logs.read(ErrorLines("x", Per.LINE, ("wbe",)), ["foo-a"])
 
@@ -124,7 +126,7 @@ def test_unknown_container_has_an_unknown_value(logs, api):
 
 
 def test_missing_permission_is_an_error_without_retry(logs, api):
-    api.answers += [pod(), status(403, 'User "x" cannot get resource "pods/log"')]
+    api.answers += [pod_answer(), status(403, 'User "x" cannot get resource "pods/log"')]
 
     with pytest.raises(RolloutError) as error:
         logs.read(ERROR_LINES, ["foo-a"])
@@ -134,31 +136,31 @@ def test_missing_permission_is_an_error_without_retry(logs, api):
 
 def test_timeout_is_not_retried(logs, api, monkeypatch):
     monkeypatch.setattr(pod_logs, "REQUEST_TIMEOUT", 0.3)
-    api.answers += [pod(), lambda handler, query: api.closing.wait(2)]
+    api.answers += [pod_answer(), lambda handler, query: api.closing.wait(2)]
 
-    began = time.monotonic()
+    start = time.monotonic()
     share, _line_count = logs.read(ERROR_LINES, ["foo-a"])
 
-    assert not share.is_answer and "timed out" in share.why and time.monotonic() - began < 2
+    assert not share.is_answer and "timed out" in share.why and time.monotonic() - start < 2
 
 
 def test_signal_ends_the_retries(logs, api):
     logs._stop = lambda: "SIGTERM"
-    api.answers += [pod(), status(503, "busy")]
+    api.answers += [pod_answer(), status(503, "busy")]
 
     assert not logs.read(ERROR_LINES, ["foo-a"])[0].is_answer and len(api.sent) == 2
 
 
 def test_endless_match_ends_at_the_deadline(logs, api, monkeypatch):
     monkeypatch.setattr(pod_logs, "MATCH_TIMEOUT", 0.5)
-    api.answers += [pod(), log("a" * 60)]
+    api.answers += [pod_answer(), log_answer("a" * 60)]
 
-    began = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(RolloutError) as error:
         logs.read(ErrorLines("(a+)+$x", Per.LINE, ()), ["foo-a"])
 
     assert (error.value.what == "the pattern takes more than 0.5 s for 1 lines"
-            and time.monotonic() - began < 5)
+            and time.monotonic() - start < 5)
 
 
 def test_endless_match_ends_after_the_death_of_the_task():
@@ -174,7 +176,7 @@ def test_matching_process_gets_no_signals_of_the_terminal(logs, api, monkeypatch
     monkeypatch.setattr(pod_logs, "_MATCH_PROGRAM",
                         "import os, sys; sys.stdin.read(); sys.stdout.write(str(int(os.getpgrp() "
                         "== os.getpid())))")
-    api.answers += [pod(), log("a line")]
+    api.answers += [pod_answer(), log_answer("a line")]
 
     assert logs.read(ERROR_LINES, ["foo-a"])[0].value == 1, (
         "the process must not share the process group of the task")
@@ -182,7 +184,7 @@ def test_matching_process_gets_no_signals_of_the_terminal(logs, api, monkeypatch
 
 def test_error_if_no_process_can_start(logs, api, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    api.answers += [pod(), log(SECRET)]
+    api.answers += [pod_answer(), log_answer(SECRET)]
 
     with pytest.raises(RolloutError) as error:
         logs.read(ERROR_LINES, ["foo-a"])
@@ -192,7 +194,7 @@ def test_error_if_no_process_can_start(logs, api, monkeypatch):
 
 def test_error_if_the_matching_process_fails(logs, api, monkeypatch):
     monkeypatch.setattr(pod_logs, "_MATCH_PROGRAM", "raise SystemExit(3)")
-    api.answers += [pod(), log(SECRET)]
+    api.answers += [pod_answer(), log_answer(SECRET)]
 
     with pytest.raises(RolloutError) as error:
         logs.read(ERROR_LINES, ["foo-a"])

@@ -14,7 +14,7 @@ import urllib.parse
 
 import pytest
 import urllib3
-from apiserver import answer, reset, truncated
+from apiserver import answer, reset, truncated_answer
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis import prometheus
 from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.outcome import Reading
@@ -56,13 +56,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setattr(prometheus, "BACKOFF", (0, 0))
-    fake = Server()
-    thread = threading.Thread(target=fake.serve_forever, kwargs={"poll_interval": 0.01})
+    fake_server = Server()
+    thread = threading.Thread(target=fake_server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    yield fake
-    fake.shutdown()
+    yield fake_server
+    fake_server.shutdown()
     thread.join()
-    fake.server_close()
+    fake_server.server_close()
 
 
 def client(url, **options):
@@ -202,7 +202,6 @@ def test_permanent_failure_is_not_retried(server, response, what, why):
             or all(line.isprintable() for line in error.value.message.splitlines()))
 
 
-#: (response, part of the reported reason).
 TEMPORARY_FAILURES = {
     "server starts": (answer(b"Service Unavailable", 503),
                       "answers with status 503: Service Unavailable"),
@@ -212,7 +211,7 @@ TEMPORARY_FAILURES = {
                     "answers with status 502: <html> 502</html>"),
     "too many requests": (answer(b"", 429), "answers with status 429: nothing"),
     "connection reset": (reset, "cannot be reached: "),
-    "cut response": (truncated, "cannot be reached: "),
+    "cut response": (truncated_answer, "cannot be reached: "),
 }
 
 
@@ -264,8 +263,7 @@ def test_endless_response_ends_at_the_timeout(server):
     assert time.monotonic() - start < 10
 
 
-#: Passwords that are not escaped as a URL requires. An error message of urllib would quote a part
-#: of some of them.
+#: A URL requires that these passwords are escaped. An error of urllib would quote parts of some.
 UNESCAPED_PASSWORDS = ["s3cret/b", "s3cret#b", "s3cret?b", "s3cret:/b", "s3cret://b", "s3cret[b",
                        "s3cret]b", "1/s3cret", "s3cret@/b", "s3cret/b@c", "s3cret\u2100"]
 

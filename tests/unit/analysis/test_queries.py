@@ -27,7 +27,6 @@ def test_examples():
                           ("foo-a1b2cd", False),
                           ("xfoo-a1b2c", False), ("", False)])
 def test_regular_expression_matches_exactly_the_pods(name, matches):
-    """Prometheus matches a regular expression against the whole value."""
     assert bool(re.fullmatch(queries.pod_name_pattern(PODS), name)) is matches
 
 
@@ -70,9 +69,9 @@ def test_predefined_queries():
     matchers = queries.Matchers("pod", "namespace", {"job": 'a"\\$pods{{ pods }}\n'})
     selector = r'namespace="$namespace",pod=~"$pods",job="a\"\\\x24pods\x7b\x7b pods }}\n"'
 
-    failed = rf'sum(rate(r_total{{{selector},code=~"5..|\\d\x24"}}[$window]))'
+    failed_requests = rf'sum(rate(r_total{{{selector},code=~"5..|\\d\x24"}}[$window]))'
     assert queries.success_rate(matchers, "r_total", "code", "5..|\\d$") == (
-        f"1 - ({failed} or vector(0)) / sum(rate(r_total{{{selector}}}[$window]))")
+        f"1 - ({failed_requests} or vector(0)) / sum(rate(r_total{{{selector}}}[$window]))")
     assert queries.latency(matchers, "d_seconds", 0.95) == (
         f"histogram_quantile(0.95, sum by (le) (rate(d_seconds_bucket{{{selector}}}[$window])))")
     assert queries.increase(queries.Matchers("p", "", {}),

@@ -105,7 +105,6 @@ def test_default_pattern_of_error_lines(line, is_match):
     assert bool(re.search(metric.lines.pattern, line)) is is_match
 
 
-#: Options of valid metrics.
 RATE = {"min": 1}
 LINES = {"type": "error_lines", "max": 1}
 

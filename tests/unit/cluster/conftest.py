@@ -19,10 +19,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernete
 
 @pytest.fixture
 def pauses(monkeypatch):
-    """Record the pauses between attempts, in seconds, instead of pausing.
-
-    Other sleeps are real.
-    """
+    """Record the pauses between attempts, in seconds, instead of pausing."""
     seconds = []
     monkeypatch.setattr(http, "time",
                         types.SimpleNamespace(**{**vars(time), "sleep": seconds.append}))

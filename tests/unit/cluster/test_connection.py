@@ -54,7 +54,7 @@ def write_file(tmp_path):
 
 
 def config(user=None, server="https://kube:6443", current="main"):
-    """Return a kubeconfig with the contexts main and other. Each has its own server."""
+    """Return a kubeconfig whose contexts main and other have different servers."""
     return {
         "apiVersion": "v1", "kind": "Config", "current-context": current,
         "clusters": [{"name": name, "cluster": {"server": url}}
@@ -70,9 +70,9 @@ def connect(environment=None, **params):
 
 
 def error_of(environment=None, **params):
-    with pytest.raises(RolloutError) as refused:
+    with pytest.raises(RolloutError) as error:
         connect(environment, **params)
-    return refused.value
+    return error.value
 
 
 def pool_options(client):
@@ -247,8 +247,8 @@ def test_missing_kubeconfig_is_reported(path):
 
 
 def as_base64(content, width=10**6):
-    encoded = base64.b64encode(yaml.safe_dump(content).encode()).decode()
-    return "\n".join(encoded[start:start + width] for start in range(0, len(encoded), width))
+    text = base64.b64encode(yaml.safe_dump(content).encode()).decode()
+    return "\n".join(text[start:start + width] for start in range(0, len(text), width))
 
 
 @pytest.mark.parametrize("form",
@@ -318,7 +318,7 @@ def certificate():
 @pytest.mark.parametrize("has_memfd", [True, False], ids=["memory", "files"])
 def test_certificate_and_key_of_a_kubeconfig_stay_in_no_file(
         certificate, monkeypatch, tmp_path, has_memfd):
-    """The kubernetes package would leave files after a kill, and in a worker of Ansible."""
+    """The kubernetes package would leave files."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     temporary_files = []
     if not has_memfd:
@@ -470,7 +470,7 @@ def test_persist_config_writes_a_refreshed_token_to_the_kubeconfig(
 
 
 def credential_plugin(write_file, body):
-    """Return the user of a kubeconfig with a credential plugin: a shell script with this body."""
+    """Return a user of a kubeconfig with this shell script as credential plugin."""
     script = write_file("plugin", body)
     return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh",
                      "args": [script],
@@ -556,7 +556,6 @@ def test_credential_plugin_with_a_certificate(write_file, certificate):
 
 @pytest.mark.parametrize("name", ["BearerToken", "authorization"])
 def test_token_under_each_name_of_the_package(name):
-    """Releases of the kubernetes package use different names."""
     client = connect(**HOST_AND_KEY)
     client._configuration.api_key = {name: f"Bearer {SECRET}"}
 
@@ -577,11 +576,11 @@ def test_line_end_after_a_token_is_stripped(user, write_file):
                          ids=["line end", "no ASCII"])
 def test_invalid_token_is_reported_without_the_token(token):
     """The HTTP library would quote the token."""
-    with pytest.raises(RolloutError) as refused:
+    with pytest.raises(RolloutError) as error:
         connect(host="https://one", api_key=token).headers()
 
-    assert (refused.value.what.startswith("the token is not valid")
-            and SECRET not in refused.value.message)
+    assert (error.value.what.startswith("the token is not valid")
+            and SECRET not in error.value.message)
 
 
 def test_service_account_inside_a_cluster(monkeypatch, write_file):
@@ -595,12 +594,11 @@ def test_service_account_inside_a_cluster(monkeypatch, write_file):
 
     assert (client.server, client.headers()["Authorization"].lower()) == (
         "https://10.0.0.1:443", f"bearer {SECRET}")
-    # with the option context, a kubeconfig is used, and not the service account
     assert connect(context="other").server == "https://other"
 
 
 def with_namespaces(**namespaces):
-    """Return a kubeconfig whose contexts have these namespaces, given as context=namespace."""
+    """Return a kubeconfig with the contexts of these namespaces, by context."""
     content = config()
     for context in content["contexts"]:
         context["context"] |= {key: value for key, value in {
@@ -633,7 +631,7 @@ def test_default_namespace_is_read_from_the_default_kubeconfig_and_the_environme
     assert connection.default_namespace({"kubeconfig": "/absent"}, {}) == "default"
 
 
-def test_default_namespace_inside_a_cluster_is_that_of_the_pod(monkeypatch, write_file):
+def test_default_namespace_inside_a_cluster_is_the_namespace_of_the_pod(monkeypatch, write_file):
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", write_file("token", SECRET))
@@ -652,7 +650,7 @@ def config_without(key):
     return {field: value for field, value in config().items() if field != key}
 
 
-#: (function that returns the kubeconfig, `what` of the error, part of its `why`).
+#: Per case: a function that returns the kubeconfig, `what`, a part of `why`.
 INVALID_KUBECONFIGS = {
     "missing file": (lambda _: "/not/there", "there is no kubeconfig at /not/there",
                      ""),
@@ -863,10 +861,10 @@ def test_hanging_credential_plugin_is_killed_at_a_renewal(write_file, monkeypatc
     Path(user["exec"]["args"][0]).write_text(HANGING_PLUGIN)
 
     with pytest.raises(RolloutError,
-                       match="the credential plugin in the kubeconfig failed") as failed:
+                       match="the credential plugin in the kubeconfig failed") as error:
         client.headers()
 
-    assert failed.value.why == "sh did not answer within 0.3 s and was killed"
+    assert error.value.why == "sh did not answer within 0.3 s and was killed"
 
 
 # Invalid addresses and files

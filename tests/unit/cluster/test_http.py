@@ -30,7 +30,7 @@ from apiserver import (
     rc_list,
     reset,
     status,
-    truncated,
+    truncated_answer,
 )
 from builders import new
 
@@ -62,8 +62,8 @@ def test_lists_contain_no_field_sets_of_managers(gateway, api):
         {"manager": "kubectl", "time": "2026-11-26T08:00:00Z", "fieldsV1": {"f:spec": {}}}]
     api.answers.append(rc_list(controller))
 
-    (listed,), _version = gateway.http.pages("/x", {})
-    assert listed["metadata"]["managedFields"] == [
+    (listed_item,), _version = gateway.http.pages("/x", {})
+    assert listed_item["metadata"]["managedFields"] == [
         {"manager": "kubectl", "time": "2026-11-26T08:00:00Z"}]
 
 
@@ -87,7 +87,6 @@ def test_requests_are_counted_by_method(gateway, api):
 
 
 def test_request_body_equals_the_output_of_go():
-    """The expected bytes are the output of Go's json.Marshal."""
     assert http._encode({"a": "x && y > z < \u2028\u2029\n\"\\", "ö": "日本 \ud800"}) == (
         b'{"a":"x \\u0026\\u0026 y \\u003e z \\u003c '
         b'\\u2028\\u2029\\n\\"\\\\","\xc3\xb6":"\xe6\x97\xa5\xe6\x9c\xac ?"}')
@@ -204,7 +203,7 @@ def test_read_is_retried_after_a_server_error(gateway, api, pauses, code):
 
 @pytest.mark.parametrize("code", [408, 429, 500, 502, 503])
 def test_write_is_retried_after_a_server_error(gateway, api, code):
-    """If the server has stored the first attempt, preconditions reject the second one."""
+    """Preconditions reject the second attempt if the server has stored the first."""
     api.answers += [status(code), rc_answer("2", replicas=2)]
 
     assert gateway.write(SCALE_TO_2) is True
@@ -318,7 +317,7 @@ def test_slow_attempts_reduce_the_number_of_retries(gateway, api, pauses, monkey
 @pytest.mark.parametrize("code", [401, 403])
 def test_refusal_after_an_outage_is_retried(gateway, api, pauses, code):
     """A starting API server responds before it has read Roles and ServiceAccounts."""
-    api.answers += [reset, *(status(code) for _time in range(4)), rc_answer("2", replicas=2)]
+    api.answers += [reset, *(status(code) for _round in range(4)), rc_answer("2", replicas=2)]
 
     gateway.look_up("foo")
 
@@ -326,7 +325,7 @@ def test_refusal_after_an_outage_is_retried(gateway, api, pauses, code):
 
 
 def test_lasting_refusal_after_an_outage_is_an_error(gateway, api, pauses):
-    api.answers += [reset, *(status(403, "may not") for _time in range(20))]
+    api.answers += [reset, *(status(403, "may not") for _round in range(20))]
 
     with pytest.raises(RolloutError) as error:
         gateway.look_up("foo")
@@ -346,9 +345,9 @@ def test_refusal_long_after_an_outage_is_not_retried(gateway, api, pauses):
 
 
 def test_list_with_an_expired_continue_token_restarts_once(gateway, api):
-    first, rest = pods(pod("a", uid="a"), **{"continue": "x"}), pods(pod("b", uid="b"))
+    first, last = pods(pod("a", uid="a"), **{"continue": "x"}), pods(pod("b", uid="b"))
 
-    api.answers += [first, status(410), first, rest]
+    api.answers += [first, status(410), first, last]
     assert [pod.name for pod in gateway.live_pods({"app": "foo"})] == ["a", "b"]
     assert ["continue=x" in path for _method, path in api.sent] == [False, True, False, True]
 
@@ -361,13 +360,13 @@ def test_list_with_an_expired_continue_token_restarts_once(gateway, api):
 COMPRESSED = {"Content-Encoding": "gzip"}
 
 
-def compressed(content, end=None):
-    """Return a compressed response. end: the index at which its bytes are cut."""
+def compressed_answer(content, end=None):
+    """Return a compressed response, cut at the index `end`."""
     return answer(gzip.compress(json.dumps(content).encode())[:end], **COMPRESSED)
 
 
 def test_responses_may_be_compressed(gateway, api):
-    api.answers.append(compressed(item("2", replicas=2)))
+    api.answers.append(compressed_answer(item("2", replicas=2)))
 
     gateway.look_up("foo")
 
@@ -377,15 +376,15 @@ def test_responses_may_be_compressed(gateway, api):
 
 def test_size_limit_applies_to_the_uncompressed_body(gateway, api, monkeypatch):
     monkeypatch.setattr(http, "MAX_RESPONSE_BYTES", 10**6)
-    api.answers.append(compressed({"kind": "x" * 2 * 10**6}))
+    api.answers.append(compressed_answer({"kind": "x" * 2 * 10**6}))
 
     with pytest.raises(RolloutError, match="has more than 1000000 bytes"):
         gateway.look_up("foo")
 
 
 @pytest.mark.parametrize("failure",
-                         [reset, truncated, answer(b"{"), answer(b""),
-                          compressed({"kind": "x" * 999}, end=-20),
+                         [reset, truncated_answer, answer(b"{"), answer(b""),
+                          compressed_answer({"kind": "x" * 999}, end=-20),
                           answer(b'{"kind": "x"}', **COMPRESSED)],
                          ids=["reset", "cut body", "no JSON", "empty", "cut compressed body",
                               "uncompressed body"])
@@ -431,23 +430,23 @@ def test_write_succeeds_after_a_restart_of_the_server(gateway, api, monkeypatch)
     port = api.server_port
     api.shutdown()
     api.server_close()
-    restarted = []
+    restarted_servers = []
 
     def restart_server(seconds):
-        if not restarted:
-            restarted.append(HTTPServer(("127.0.0.1", port), Handler))
-            restarted[0].answers = [rc_answer("2", replicas=2)]
-            restarted[0].watches, restarted[0].requests = [], []
-            threading.Thread(target=restarted[0].handle_request, daemon=True).start()
+        if not restarted_servers:
+            restarted_servers.append(HTTPServer(("127.0.0.1", port), Handler))
+            restarted_servers[0].answers = [rc_answer("2", replicas=2)]
+            restarted_servers[0].watches, restarted_servers[0].requests = [], []
+            threading.Thread(target=restarted_servers[0].handle_request, daemon=True).start()
 
     monkeypatch.setattr(http.time, "sleep", restart_server)
 
     assert gateway.write(SCALE_TO_2) is True
-    assert len(restarted[0].requests) == 1
-    restarted[0].server_close()
+    assert len(restarted_servers[0].requests) == 1
+    restarted_servers[0].server_close()
 
 
-# Responses: only the requested object, and a limited size
+# Unexpected and endless responses
 
 
 def lease_with(**changes):
@@ -484,7 +483,6 @@ def test_every_read_by_name_refuses_another_object(gateway, api, read):
 
 
 def endless(piece, pause=0.0):
-    """Return an endless response, with a very large Content-Length."""
     def send(handler, query):
         handler.send_response(200)
         handler.send_header("Content-Length", str(10**12))
@@ -543,7 +541,7 @@ def test_endless_list_is_an_error(gateway, api, monkeypatch):
 def test_connection_of_a_cut_response_is_released(connection, api, monkeypatch):
     client = http.Http(connection)
     monkeypatch.setitem(connection.pool.connection_pool_kw, "maxsize", 1)
-    for _time in range(3):
+    for _round in range(3):
         api.answers += [endless(b"x" * 100), rc_answer()]
         with pytest.raises(http.ResponseTooLarge):
             client.send_once("GET", "/x", max_bytes=1000)
@@ -553,7 +551,7 @@ def test_connection_of_a_cut_response_is_released(connection, api, monkeypatch):
 # Slow connections
 
 
-def delayed(content):
+def delayed_answer(content):
     """Return a response that the server sends after 0.6 seconds."""
     def send(handler, query):
         handler.server.closing.wait(0.6)
@@ -562,8 +560,8 @@ def delayed(content):
 
 
 @pytest.mark.parametrize("answers, is_slow", [
-    ([delayed(item("2"))] * 2, True),
-    ([delayed(item("2")), rc_answer("3"), delayed(item("4"))], False),
+    ([delayed_answer(item("2"))] * 2, True),
+    ([delayed_answer(item("2")), rc_answer("3"), delayed_answer(item("4"))], False),
 ], ids=["all responses", "some responses"])
 def test_connection_is_slow_if_all_responses_are_late(cluster, api, monkeypatch, answers, is_slow):
     monkeypatch.setattr(http, "HIGH_LATENCY", 0.5)
@@ -606,7 +604,7 @@ def test_rejected_background_event_stops_the_next_event(gateway, api, monkeypatc
 
 def test_close_waits_for_background_requests(gateway, api, monkeypatch):
     monkeypatch.setattr(http.Http, "is_slow", True)
-    api.answers.append(delayed({"kind": "Event"}))
+    api.answers.append(delayed_answer({"kind": "Event"}))
 
     gateway.record({"message": "the last one"})
     gateway.close()

@@ -25,7 +25,7 @@ from apiserver import (
     reset,
     status,
     stream,
-    truncated,
+    truncated_answer,
 )
 from builders import new, rs
 
@@ -113,8 +113,7 @@ ANNOTATED_PRIMARY = Controller.from_api(item(annotations={"note": "x"}))
 ANNOTATE = patch(PRIMARY, *annotate(PRIMARY, {"a/b": "c"}))
 REMOVE_ANNOTATION = patch(ANNOTATED_PRIMARY, *annotate(ANNOTATED_PRIMARY, {"note": None}))
 DELETE_EMPTY = Delete("foo", {"uid": "uid of foo", "resourceVersion": "1"})
-#: Writes whose response is lost, by what a lookup then finds: (write, response to the lookup,
-#: whether the server has stored the write).
+#: Writes with a lost response: (write, response to the lookup, whether the write is stored).
 WRITES_WITH_LOOKUP = {
     "size as written": (SCALE_TO_2, rc_answer("2", replicas=2), True),
     "size as before": (SCALE_TO_2, rc_answer("1", replicas=3), False),
@@ -137,7 +136,7 @@ WRITES_WITH_LOOKUP = {
 }
 
 
-@pytest.mark.parametrize("lost", [reset, truncated, answer(b"{"), status(504)],
+@pytest.mark.parametrize("lost", [reset, truncated_answer, answer(b"{"), status(504)],
                          ids=["reset", "cut body", "no JSON", "504"])
 @pytest.mark.parametrize("write, lookup, is_stored", WRITES_WITH_LOOKUP.values(),
                          ids=WRITES_WITH_LOOKUP)
@@ -151,7 +150,6 @@ def test_write_with_a_lost_response_is_looked_up_and_not_repeated(
 
 
 def test_creation_of_an_existing_object_fails(gateway, api):
-    """Another client has created an equal object before."""
     api.answers += [answer({**new(name="bar"), "kind": "ReplicationController"})]
     gateway.look_up("bar")
     api.answers += [reset, answer({**new(name="bar"), "kind": "ReplicationController"})]
@@ -250,7 +248,6 @@ DEPLOYMENT, REPLICA_SET = ({"kind": kind, **rs(name, resourceVersion="1", **more
 
 @pytest.fixture
 def two_kinds(connection, api):
-    """Return a gateway that has listed a Deployment and a ReplicaSet."""
     api.answers += [rc_list(DEPLOYMENT), rc_list(REPLICA_SET)]
     gateway = KubernetesGateway(connection, "default", (Kind.DEPLOYMENT, Kind.REPLICA_SET))
     gateway.controllers()
@@ -277,13 +274,13 @@ def test_all_kinds_are_listed_starting_with_the_requested_kind(two_kinds, api):
 ], ids=["Deployment", "another object", "no controller"])
 def test_event_of_a_replica_set_wakes_the_deployment(two_kinds, api, owner, expected):
     reference = {**REPLICA_SET["metadata"]["ownerReferences"][0], **owner}
-    changed = {**REPLICA_SET,
-               "metadata": {**REPLICA_SET["metadata"], "resourceVersion": "11",
-                            "ownerReferences": [reference]}}
+    changed_set = {**REPLICA_SET,
+                   "metadata": {**REPLICA_SET["metadata"], "resourceVersion": "11",
+                                "ownerReferences": [reference]}}
 
     def send_change(handler, query):
         if "replicasets" in handler.path:
-            stream({"type": "MODIFIED", "object": changed})(handler, query)
+            stream({"type": "MODIFIED", "object": changed_set})(handler, query)
         else:
             api.closing.wait(10)
 
@@ -297,9 +294,9 @@ def test_event_of_a_replica_set_wakes_the_deployment(two_kinds, api, owner, expe
 
 
 def test_write_updates_the_cache_of_the_kind(two_kinds, api):
-    changed = {**REPLICA_SET, "metadata": {**REPLICA_SET["metadata"], "resourceVersion": "12"},
-               "spec": {**REPLICA_SET["spec"], "replicas": 2}}
-    api.answers.append(answer(changed))
+    changed_set = {**REPLICA_SET, "metadata": {**REPLICA_SET["metadata"], "resourceVersion": "12"},
+                   "spec": {**REPLICA_SET["spec"], "replicas": 2}}
+    api.answers.append(answer(changed_set))
 
     assert two_kinds.write(scale(two_kinds.controllers(Kind.REPLICA_SET)["foo-1"], 2).write)
     assert api.sent[-1] == ("PATCH", f"{APPS}/replicasets/foo-1")

@@ -26,7 +26,7 @@ from apiserver import (
     reset,
     status,
     stream,
-    truncated,
+    truncated_answer,
 )
 from objects import eventually
 
@@ -47,8 +47,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driv
 PODS_OF_FOO_PATH = "/api/v1/namespaces/default/pods?labelSelector=app%3Dfoo&limit=500"
 
 
-def pod_of_primary(name, ready=False, restarts=0):
-    pod_status = {"conditions": [{"type": "Ready", "status": str(ready)}],
+def pod_of_primary(name, is_ready=False, restarts=0):
+    pod_status = {"conditions": [{"type": "Ready", "status": str(is_ready)}],
                   "containerStatuses": [{"restartCount": restarts}]}
     return {**pod(name, "uid of foo", uid=f"uid of {name}", resourceVersion="11"),
             "status": pod_status}
@@ -63,12 +63,12 @@ def names(items):
 
 
 def test_unready_pods_are_listed_once_and_watched(gateway, api):
-    api.answers.append(pods(pod_of_primary("a"), pod_of_primary("ready", ready=True),
-                            pod_of_primary("restarted", ready=True, restarts=1),
+    api.answers.append(pods(pod_of_primary("a"), pod_of_primary("ready", is_ready=True),
+                            pod_of_primary("restarted", is_ready=True, restarts=1),
                             pod("stranger", "another", uid="u")))
     may_report = threading.Event()
     events = stream(*({"type": "MODIFIED", "object": with_version(pod)}
-                      for pod in (pod_of_primary("a", ready=True), pod_of_primary("b"))),
+                      for pod in (pod_of_primary("a", is_ready=True), pod_of_primary("b"))),
                     {"type": "DELETED", "object": pod_of_primary("restarted")})
     api.watches.append(lambda handler, query: may_report.wait(10) and events(handler, query))
 
@@ -90,7 +90,7 @@ def test_pods_of_two_controllers_are_watched(gateway, api):
 
 
 def table(*rows, columns=("Name", "Ready", "Status", "Restarts", "Age"), **metadata):
-    """Return a response with the table that `kubectl get pods` shows."""
+    """Return the table of `kubectl get pods`."""
     return answer({"kind": "Table", "metadata": {"resourceVersion": "1", **metadata},
                    "columnDefinitions": [{"name": column} for column in columns],
                    "rows": [{"cells": list(row)} for row in rows]})
@@ -148,25 +148,25 @@ def test_pods_are_listed_again_after_an_expired_watch(gateway, api):
 
 def test_watched_pods_are_all_pods_and_the_last_state_of_deleted_pods(gateway, api):
     """The gateway adds a deletionTimestamp: without a grace period, the API server sets none."""
-    api.answers += [pods(pod_of_primary("a", ready=True), **{"continue": "more"}),
+    api.answers += [pods(pod_of_primary("a", is_ready=True), **{"continue": "more"}),
                     pods(pod_of_primary("b"), pod("stranger", "another", uid="u"))]
     api.watches.append(stream(
-        {"type": "MODIFIED", "object": with_version(pod_of_primary("b", ready=True))},
+        {"type": "MODIFIED", "object": with_version(pod_of_primary("b", is_ready=True))},
         {"type": "DELETED", "object": pod_of_primary("a", restarts=1)},
         {"type": "DELETED", "object": pod("stranger", "another", uid="u", resourceVersion="11")}))
 
     eventually(lambda: "deletionTimestamp" in gateway.watched_pods(PRIMARY)[0]["metadata"])
-    deleted, *_meanwhile, remaining = gateway.watched_pods(PRIMARY)
-    assert (deleted["status"] == pod_of_primary("a", restarts=1)["status"]
-            and names([deleted, remaining]) == ["a", "b"])
-    assert remaining == with_version(pod_of_primary("b", ready=True)) and len(api.sent) == 2
+    deleted_pod, *_other_pods, remaining_pod = gateway.watched_pods(PRIMARY)
+    assert (deleted_pod["status"] == pod_of_primary("a", restarts=1)["status"]
+            and names([deleted_pod, remaining_pod]) == ["a", "b"])
+    assert remaining_pod == with_version(pod_of_primary("b", is_ready=True)) and len(api.sent) == 2
 
 
 def test_watched_pods_include_states_since_the_last_call(gateway, api):
-    api.answers.append(pods(pod_of_primary("a", ready=True)))
+    api.answers.append(pods(pod_of_primary("a", is_ready=True)))
     gateway.watched_pods(PRIMARY)
     informer_, changes = gateway._informers["watched", "app=foo", PRIMARY.uid], [
-        pod_of_primary("a"), pod_of_primary("a", ready=True)]
+        pod_of_primary("a"), pod_of_primary("a", is_ready=True)]
     eventually(lambda: informer_._watch is not None)
     for state in changes:
         informer_._watch._queue.put({"type": "MODIFIED", "object": state})
@@ -204,13 +204,13 @@ def test_expired_list_of_pods_is_restarted(gateway, api):
 
 @pytest.fixture
 def relists(monkeypatch):
-    """List watched objects again after 50 ms of silence, even on a busy machine."""
+    """List watched objects again after 50 ms of silence."""
     monkeypatch.setattr(informer, "MAX_SILENCE", 0.05)
     monkeypatch.setattr(informer, "MAX_RELIST_SHARE", float("inf"))
 
 
 def drop_events(handler, query):
-    """Leave the connection of a watch open without events, like a proxy that drops events."""
+    """Send no events, like a proxy that drops them."""
     handler.send_response(200)
     handler.end_headers()
     handler.wfile.flush()
@@ -220,17 +220,16 @@ def drop_events(handler, query):
 @pytest.mark.usefixtures("relists")
 def test_dropped_events_are_found_by_a_list_and_a_new_watch(gateway, api):
     unready_pod = with_version(pod_of_primary("a"))
-    ready_pod = with_version(pod_of_primary("a", ready=True), "32")
-    unchanged = pod_of_primary("b", ready=True)
+    ready_pod = with_version(pod_of_primary("a", is_ready=True), "32")
+    unchanged_pod = pod_of_primary("b", is_ready=True)
 
     def send_ready_pod(handler, query):
-        # from now on, lists return the same pods as the watch
-        api.answers[:] = [pods(ready_pod, unchanged, resourceVersion="32")] * 200
+        api.answers[:] = [pods(ready_pod, unchanged_pod, resourceVersion="32")] * 200
         stream({"type": "MODIFIED", "object": ready_pod})(handler, query)
 
     api.watches += [drop_events, send_ready_pod]
-    api.answers += [pods(pod_of_primary("a", ready=True), unchanged, pod_of_primary("c")),
-                    *[pods(unready_pod, unchanged, resourceVersion="30")] * 200]
+    api.answers += [pods(pod_of_primary("a", is_ready=True), unchanged_pod, pod_of_primary("c")),
+                    *[pods(unready_pod, unchanged_pod, resourceVersion="30")] * 200]
 
     before = gateway.watched_pods(PRIMARY)
     eventually(lambda: any("deletionTimestamp" in item["metadata"]
@@ -257,7 +256,7 @@ def test_dropped_events_of_unready_pods_and_warnings(gateway, api):
 
 @pytest.mark.usefixtures("relists")
 def test_silent_watch_stays_open_and_unchanged_pods_stay_the_same_objects(gateway, api):
-    api.answers += [pods(pod_of_primary("a", ready=True))] * 200
+    api.answers += [pods(pod_of_primary("a", is_ready=True))] * 200
     api.watches += [drop_events]
     (before,) = gateway.watched_pods(PRIMARY)
     watch = gateway._informers["watched", "app=foo", PRIMARY.uid]._watch
@@ -271,7 +270,7 @@ def test_silent_watch_stays_open_and_unchanged_pods_stay_the_same_objects(gatewa
 @pytest.mark.usefixtures("relists")
 def test_expensive_lists_are_not_repeated(gateway, api, monkeypatch):
     monkeypatch.setattr(informer, "MAX_RELIST_SHARE", 1e-9)
-    api.answers += [pods(pod_of_primary("a", ready=True))] * 2
+    api.answers += [pods(pod_of_primary("a", is_ready=True))] * 2
     gateway.watched_pods(PRIMARY)
 
     time.sleep(0.1)
@@ -313,8 +312,8 @@ def test_warnings_after_a_failed_list(gateway, api):
 
 
 def test_event_older_than_a_list_is_an_earlier_state(gateway, api):
-    api.answers += [pods(pod_of_primary("a", ready=True)),
-                    pods(with_version(pod_of_primary("a", ready=True), "15"))]
+    api.answers += [pods(pod_of_primary("a", is_ready=True)),
+                    pods(with_version(pod_of_primary("a", is_ready=True), "15"))]
     gateway.watched_pods(PRIMARY)
     gateway.relist_pods()
     informer_ = gateway._informers["watched", "app=foo", PRIMARY.uid]
@@ -325,18 +324,18 @@ def test_event_older_than_a_list_is_an_earlier_state(gateway, api):
 
 
 def test_deletion_of_a_pod_hides_its_earlier_states(gateway, api):
-    api.answers.append(pods(pod_of_primary("a", ready=True)))
+    api.answers.append(pods(pod_of_primary("a", is_ready=True)))
     gateway.watched_pods(PRIMARY)
     informer_ = gateway._informers["watched", "app=foo", PRIMARY.uid]
     for verb in ("MODIFIED", "DELETED"):
-        informer_._watch._queue.put({"type": verb, "object": pod_of_primary("a", ready=True)})
+        informer_._watch._queue.put({"type": verb, "object": pod_of_primary("a", is_ready=True)})
 
     assert ["deletionTimestamp" in item["metadata"]
             for item in gateway.watched_pods(PRIMARY)] == [True]
 
 
 def test_list_finds_a_deletion_without_an_event(gateway, api):
-    api.answers += [pods(pod_of_primary("a", ready=True)), pods(pod_of_primary("b"))]
+    api.answers += [pods(pod_of_primary("a", is_ready=True)), pods(pod_of_primary("b"))]
     gateway.watched_pods(PRIMARY)
 
     gateway.relist_pods()
@@ -367,7 +366,6 @@ VISIBLE = r"\x1b[2J\x9b31m\u202e\u2028\nNext:"
 
 
 def test_texts_of_pods_events_and_logs_are_sanitized(gateway, api):
-    """The patterns that find the reason of a failure also read these sanitized texts."""
     hostile_pod = {**pod_of_primary("a"),
                    "status": {"message": HOSTILE,
                               "containerStatuses": [{"image": HOSTILE, "ready": False}]}}
@@ -376,10 +374,10 @@ def test_texts_of_pods_events_and_logs_are_sanitized(gateway, api):
     api.answers += [pods(hostile_pod), pods(hostile_pod), pods(event),
                     answer(f"one\n{HOSTILE}\ntwo\r\n".encode())]
 
-    (unready,), (listed,), (warning,) = gateway.troubled_pods(PRIMARY), gateway.pods(
+    (unready_pod,), (listed_pod,), (warning,) = gateway.troubled_pods(PRIMARY), gateway.pods(
         PRIMARY), gateway.warnings()
 
-    for entry in (unready, listed):
+    for entry in (unready_pod, listed_pod):
         assert entry["status"] == {"message": VISIBLE,
                                    "containerStatuses": [{"image": VISIBLE, "ready": False}]}
     assert warning["reason"] == VISIBLE and len(warning["message"]) <= fields.MAX_TEXT_LENGTH
@@ -447,7 +445,6 @@ def test_forbidden_list_of_live_pods_is_an_error(gateway, api):
 # Handover
 
 
-#: The response to the patch of a pod.
 PATCHED_POD = answer({"kind": "PartialObjectMetadata", "metadata": {}})
 
 
@@ -470,7 +467,7 @@ def test_each_pod_is_reparented_by_one_patch(gateway, api):
 
 @pytest.mark.parametrize("response", [
     status(404, "not found"), status(409, "the object has been modified"),
-    status(422, "testing value failed"), reset, truncated, status(504),
+    status(422, "testing value failed"), reset, truncated_answer, status(504),
 ], ids=["deleted", "conflict", "another pod or owner", "reset",
         "cut response", "504"])
 def test_failed_patch_of_a_pod_is_left_to_the_next_observation(gateway, api, response):
@@ -550,8 +547,8 @@ def test_the_list_after_an_incomplete_handover_shows_the_present_state(gateway, 
 
 def test_refusal_ends_all_connections_of_a_handover(gateway, api):
     """Each worker finishes its current pod, without another check of may_continue()."""
-    workers, checks = 3, []
-    pod_names = [f"pod-{number}" for number in range(workers * handovers.PODS_PER_CONNECTION)]
+    worker_count, checks = 3, []
+    pod_names = [f"pod-{number}" for number in range(worker_count * handovers.PODS_PER_CONNECTION)]
 
     def slow(handler, query):
         time.sleep(0.5)
@@ -562,7 +559,7 @@ def test_refusal_ends_all_connections_of_a_handover(gateway, api):
     with pytest.raises(RolloutError, match="not allowed to change the controller of pod"):
         gateway.hand_over(reparent_to_bar(*pod_names), lambda: not checks.append(1))
 
-    assert len(api.sent) <= 2 * workers
+    assert len(api.sent) <= 2 * worker_count
 
 
 def test_handover_uses_several_connections(gateway, api):
@@ -595,7 +592,7 @@ def test_handover_on_a_slow_network_has_one_connection_per_pod(gateway, api, mon
     assert gateway.hand_over(reparent_to_bar(*pod_names), always_continue) == len(pod_names)
 
 
-def test_handover_ends_early_if_it_may_not_continue(gateway, api, monkeypatch):
+def test_handover_stops_if_may_continue_is_false(gateway, api, monkeypatch):
     monkeypatch.setattr(handovers, "CHECK_PERIOD", 0.02)
     checks = []
 
@@ -605,10 +602,10 @@ def test_handover_ends_early_if_it_may_not_continue(gateway, api, monkeypatch):
 
     api.answers += [slow] * 20
 
-    reparented = gateway.hand_over(reparent_to_bar(*map(str, range(20))),
-                                   lambda: checks.append(1) or len(checks) < 3)
+    reparented_count = gateway.hand_over(reparent_to_bar(*map(str, range(20))),
+                                         lambda: checks.append(1) or len(checks) < 3)
 
-    assert 0 < reparented == len(patched_pods(api)) < 10 and len(checks) == 3
+    assert 0 < reparented_count == len(patched_pods(api)) < 10 and len(checks) == 3
 
 
 def test_lost_lease_ends_a_handover_with_an_error(gateway, api, monkeypatch):
@@ -693,7 +690,6 @@ def test_concurrent_reads_share_one_list_and_one_watch(gateway, api):
 
 
 def test_pods_are_listed_while_other_threads_add_watches(gateway, api):
-    """The threads that update the controllers of a fleet share the informers."""
     api.answers += [pods(*(pod_of_primary(str(number)) for number in range(50)))] * 500
     switch_interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

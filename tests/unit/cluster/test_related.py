@@ -36,7 +36,7 @@ def test_related_objects_with_and_without_permission(gateway, api, resource, pat
     api.answers += [answer({"kind": "List", "items": [{"a": 1}]}),
                     answer({"kind": "List", "items": None}), status(403)]
 
-    assert [gateway.objects(resource) for _time in range(3)] == [[{"a": 1}], [], None]
+    assert [gateway.objects(resource) for _round in range(3)] == [[{"a": 1}], [], None]
     assert api.sent[0] == ("GET", f"{path}?limit=500")
 
 
@@ -52,7 +52,7 @@ def test_history_with_and_without_permission(gateway, api, uids, selector):
                  "items": items}
     api.answers += [answer(revisions), status(403)]
 
-    assert [gateway.revisions(uids) for _time in range(2)] == [items[:1] if uids else items, None]
+    assert [gateway.revisions(uids) for _round in range(2)] == [items[:1] if uids else items, None]
     path = "/apis/apps/v1/namespaces/default/controllerrevisions"
     assert api.sent[0] == ("GET", f"{path}?labelSelector={selector}&limit=500")
 
@@ -97,7 +97,6 @@ NOT_FOUND = status(404)
 
 
 def migration_state(name):
-    """Return a response with the ControllerRevision of a migration in progress."""
     return answer({"kind": "ControllerRevisionList", "metadata": {"resourceVersion": "1"},
                    "items": [{"metadata": {"name": name}}]})
 
@@ -106,7 +105,7 @@ def test_migrations_with_and_without_permission(gateway, api):
     api.answers += [migration_state("foo-migration"), status(403)]
 
     assert [gateway.migrations()
-            for _time in range(2)] == [[{"metadata": {"name": "foo-migration"}}], None]
+            for _round in range(2)] == [[{"metadata": {"name": "foo-migration"}}], None]
     path = ("/apis/apps/v1/namespaces/default/controllerrevisions?"
             "labelSelector=baton.kubernetes%2Fmigration-of&limit=500")
     assert api.sent[0] == ("GET", path)

@@ -54,7 +54,7 @@ def test_controllers_are_listed_once(gateway, api):
 def test_older_response_is_dropped(gateway, api):
     api.answers += [rc_answer("9", replicas=5), rc_answer("10", replicas=6),
                     rc_answer("2", replicas=2)]
-    for _time in range(3):
+    for _round in range(3):
         gateway.look_up("foo")
 
     assert gateway.controllers()["foo"].replicas == 6
@@ -100,7 +100,7 @@ def test_wait_returns_the_names_of_changed_controllers(gateway, api):
     api.watches.append(stream(event("MODIFIED", "12", replicas=2),
                               event("ADDED", "13", name="bar")))
 
-    names = set().union(*(gateway.wait(0.5) for _time in range(3)))
+    names = set().union(*(gateway.wait(0.5) for _round in range(3)))
 
     # wait() also returns the name of bar's partner: "", as bar has none
     assert names == {"bar", ""}
@@ -111,18 +111,15 @@ def test_wait_returns_the_names_of_changed_controllers(gateway, api):
     (False, [item_named("baz", "12")], {"bar", ""})], ids=["slow", "slow, new list", "fast"])
 def test_wait_collects_changes_on_a_slow_connection(gateway, monkeypatch, is_slow, later_changes,
                                                     expected):
-    """The pods of a step become available one after the other.
-
-    A step for each of them would take longer.
-    """
+    """Without this delay, there would be a step for each pod that becomes available."""
     monkeypatch.setattr(http.Http, "is_slow", is_slow)
     monkeypatch.setattr(kubernetes, "BATCH_SECONDS", 0)
     updates = [(5, [item_named("bar", "11")]), (0, later_changes)]
 
     def update(_controllers, seconds):
-        timeout, changed = updates.pop(0)
+        timeout, changed_names = updates.pop(0)
         assert seconds == timeout
-        return changed
+        return changed_names
 
     monkeypatch.setattr(controllers.Controllers, "update", update)
 
@@ -199,7 +196,6 @@ def test_backoff_after_failed_watches(gateway, api, monkeypatch, response, secon
 
 
 def test_refused_watches_release_the_connection(gateway, api, monkeypatch):
-    """A request would wait if refused watches still used all MAX_CONNECTIONS connections."""
     monkeypatch.setattr(watch, "backoff", lambda failures: 0.0)
     api.watches += [*[status(500)] * (MAX_CONNECTIONS + 1),
                     stream(event("MODIFIED", "31", replicas=6))]
@@ -235,7 +231,7 @@ def test_silent_watch_is_checked_by_a_list(gateway, api, monkeypatch):
 
 
 def test_watch_that_missed_a_change_is_reopened_after_a_list(gateway, api, monkeypatch):
-    """The connection is half-open: a list shows a change for which the watch gets no event."""
+    """A list shows a change for which a half-open connection gets no event."""
     monkeypatch.setattr(informer, "MAX_SILENCE", 0.05)
     api.answers.append(rc_list(item("30", replicas=5), version="30"))
     api.watches += [lambda handler, query: handler.server.closing.wait(10),
@@ -331,10 +327,10 @@ def test_returned_mapping_of_controllers_does_not_change(listed_controllers):
     before = cache.controllers()
 
     cache.put(item("20", replicas=7))
-    changed = cache.controllers()
+    after = cache.controllers()
     cache.delete("baz", "uid of baz")
 
-    assert changed["foo"].replicas == 7 and set(changed) == {"foo", "baz"}
+    assert after["foo"].replicas == 7 and set(after) == {"foo", "baz"}
     assert set(cache.controllers()) == {"foo"} and before["foo"].replicas == 3
 
 
@@ -359,7 +355,6 @@ def test_object_recreated_during_a_lookup_stays(listed_controllers):
 
 
 def test_concurrent_responses_do_not_disturb_a_list(listed_controllers):
-    """During updates of a fleet, threads write while another thread waits for events."""
     cache, server = listed_controllers
     server.items = [item_named(f"foo-{number}", "9") for number in range(300)]
     switch_interval = sys.getswitchinterval()

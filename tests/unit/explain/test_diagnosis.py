@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Diagnose failures of pods, in successive observations through the API server.
+"""Diagnose failures of pods, in successive observations.
 
-Reasons and messages come from a real kubelet, scheduler and API server of Kubernetes 1.36.
+Reasons and messages come from Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Json = dict[str, t.Any]
 
 
 def conditions(ready="False", **more):
-    """Return the conditions of a scheduled pod. Only an unready pod has a reason and a message."""
+    """Return the conditions of a scheduled pod. They explain only an unready pod."""
     unready = ({} if ready == "True"
                else {"reason": "ContainersNotReady",
                      "message": "containers with unready status: [web]"})
@@ -50,20 +50,19 @@ def conditions(ready="False", **more):
             {"type": "PodScheduled", "status": "True"}]
 
 
-def container(restarts=0, ready=False, last=None, **state):
+def container(restarts=0, is_ready=False, last=None, **state):
     """Return a container status.
 
     state: one of waiting, running and terminated, with its fields. last: the last termination.
     """
-    return {"name": "web", "ready": ready, "restartCount": restarts, "state": state,
+    return {"name": "web", "ready": is_ready, "restartCount": restarts, "state": state,
             "lastState": {"terminated": last} if last else {}}
 
 
 def pod(*containers, init=None, name="foo-1", container_spec=None, metadata=None, **status):
     """Return a pod of foo on the node real-1.
 
-    containers: the statuses of the containers. init: the status of the init container setup.
-    container_spec: fields of the spec of container web.
+    containers: statuses. init: the status of the init container setup. container_spec: of web.
     """
     init_statuses = {"initContainerStatuses": [{**init, "name": "setup"}]} if init else {}
     return {"metadata": {"name": name, "namespace": "shop", "uid": f"uid of {name}",
@@ -85,21 +84,21 @@ def terminated_container(code, reason="Error", restarts=0, **more):
 
 
 def crash_loop(code, reason="Error", restarts=1, **more):
-    """Return three pods, one for each state in which a crash loop can be observed."""
-    last = {"exitCode": code, "reason": reason, **more}
+    """Return a pod for each state in which a crash loop can be observed."""
+    last_state = {"exitCode": code, "reason": reason, **more}
     return [pod(waiting_container("CrashLoopBackOff",
                                   "back-off 10s restarting failed container=web "
                                   "pod=foo-1_shop(1-2-3)",
-                                  restarts, last)),
-            pod(container(restarts + 1, last=last, running={})),
+                                  restarts, last_state)),
+            pod(container(restarts + 1, last=last_state, running={})),
             pod(terminated_container(code, reason, restarts + 1, **more))]
 
 
 def event(reason, message, count=1, about="foo-1", field="spec.containers{web}", **more):
-    involved = {"kind": "Pod", "uid": f"uid of {about}", "name": about,
-                **({"fieldPath": field} if field else {})}
+    involved_object = {"kind": "Pod", "uid": f"uid of {about}", "name": about,
+                       **({"fieldPath": field} if field else {})}
     return {"type": "Warning", "reason": reason, "message": message, "count": count,
-            "involvedObject": involved, **more}
+            "involvedObject": involved_object, **more}
 
 
 def unschedulable(message, reason="Unschedulable"):
@@ -124,17 +123,17 @@ def diagnose(*pods, events=(), failure="", current=2, waits_for_termination=Fals
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """Successive observations of a failure, and the expected cause of each observation."""
+    """Successive observations of a failure, and its expected causes."""
 
     kind: str
-    #: Expected sentence for the last observation.
+    #: The sentence for the last observation.
     sentence: str
     suggestion: str
-    #: Each is (pod, the pod's Events), or the message of the ReplicaFailure condition.
+    #: Per observation: (pod, its Events), or the message of the condition ReplicaFailure.
     observations: t.Sequence[t.Any]
-    #: A letter per observation: F for a fatal cause, which waiting does not fix, else N.
+    #: A letter per observation: F if the cause is fatal, else N.
     fatal: str
-    #: Log for the last observation: the container, and whether to read the previous run.
+    #: The log for the last observation: (container, whether of its previous run).
     log: tuple[str, bool] = ("", False)
     waits_for_termination: bool = False
 
@@ -537,10 +536,11 @@ CASES = {
         "node", "pod foo-1: NodeNotReady: node real-1 has stopped responding",
         "kubectl describe node real-1\nits pods are replaced 5 minutes after it was lost, unless "
         "it recovers",
-        [(pod(container(ready=True, running={}),
+        [(pod(container(is_ready=True, running={}),
               metadata={"deletionTimestamp": "2026-11-21T10:00:00Z"}, reason="NodeLost",
               message="Node real-1 which was running pod foo-1 is unresponsive"), []),
-         (pod(container(ready=True, running={}), conditions=[{"type": "Ready", "status": "False"}]),
+         (pod(container(is_ready=True, running={}),
+              conditions=[{"type": "Ready", "status": "False"}]),
           [event("NodeNotReady", "Node is not ready", field="")])], "NN"),
     "eviction by the node": Case(
         "evicted",
@@ -605,7 +605,7 @@ CASES = {
         "see which controller has to set the pod's readiness gate, often a load "
         "balancer's:\nkubectl -n shop "
         "describe pod foo-1",
-        [(pod(container(ready=True, running={}), conditions=[
+        [(pod(container(is_ready=True, running={}), conditions=[
             {"type": "ContainersReady", "status": "True"},
             {"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady",
              "message": 'corresponding condition of pod readiness gate "x.io/gate" does not '
@@ -616,7 +616,7 @@ CASES = {
         [(pod(waiting_container("CreateContainerError", "context deadline exceeded")), [])], "N"),
 }
 
-#: Other messages of these causes: (pod or message, kind of the cause, suggestion).
+#: More messages of these causes: (pod or message, kind of the cause, suggestion).
 OTHER_MESSAGES = {
     "image without the platform of the node": (
         pod(waiting_container("ErrImagePull", "no match for platform in manifest: not found")),
@@ -788,14 +788,13 @@ FORGED_NAME = "$(touch pwned)`id`; id {{ lookup('pipe', 'id') }}"
                    f'found'), []),
 ], ids=["service account", "quota", "policy", "pod", "container", "claim"])
 def test_commands_contain_only_valid_names(observation):
-    """Any client can forge a pod and its messages."""
     (cause,) = causes_of(observation)
 
     commands = [line for line in cause.suggestion.splitlines() if line.startswith("kubectl ")]
     assert commands and all(re.fullmatch(r"[A-Za-z0-9 ./-]+", command) for command in commands)
 
 
-# Any client with permission to create Events can forge an Event
+# Any client with permission to create Events can forge one.
 
 
 @pytest.mark.parametrize("reason, message", [
@@ -813,28 +812,28 @@ def test_event_alone_is_never_fatal(reason, message, field):
 
 
 def test_event_does_not_override_the_status():
-    forged = event("Failed", 'Failed to pull image "a:1": not found')
+    forged_event = event("Failed", 'Failed to pull image "a:1": not found')
 
-    (cause,) = diagnose(pod(waiting_container("CreateContainerError")), events=[forged])
+    (cause,) = diagnose(pod(waiting_container("CreateContainerError")), events=[forged_event])
 
     assert (cause.kind, cause.is_fatal) == ("start", False)
 
 
-def unlimited_repetitions(parsed):
-    """Return the number of consecutive unlimited repetitions in a pattern.
+def count_repetitions(parsed_pattern):
+    """Return the number of consecutive repetitions without a limit.
 
-    A lookahead is counted separately, and may have one unlimited repetition.
+    A lookahead is counted separately, and may have one.
     """
     count = 0
-    for operation, argument in parsed:
+    for operation, argument in parsed_pattern:
         name = str(operation)
         if name in ("MAX_REPEAT", "MIN_REPEAT"):
-            count += (argument[1] is re._constants.MAXREPEAT) + unlimited_repetitions(argument[2])
+            count += (argument[1] is re._constants.MAXREPEAT) + count_repetitions(argument[2])
         elif name == "SUBPATTERN":
-            count += unlimited_repetitions(argument[-1])
+            count += count_repetitions(argument[-1])
         elif name == "BRANCH":
-            count += max(map(unlimited_repetitions, argument[1]))
-        elif name in ("ASSERT", "ASSERT_NOT") and unlimited_repetitions(argument[1]) > 1:
+            count += max(map(count_repetitions, argument[1]))
+        elif name in ("ASSERT", "ASSERT_NOT") and count_repetitions(argument[1]) > 1:
             count += 2
     return count
 
@@ -845,8 +844,8 @@ def is_linear(pattern):
     An unlimited repetition must have a single possible start.
     """
     parsed = re._parser.parse(pattern)
-    return unlimited_repetitions(parsed) <= 1 and (pattern.startswith("^")
-                                                   or "MAXREPEAT" not in repr(parsed))
+    return count_repetitions(parsed) <= 1 and (pattern.startswith("^")
+                                               or "MAXREPEAT" not in repr(parsed))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.pattern}")
@@ -883,9 +882,10 @@ def test_is_linear_rejects_slow_patterns(pattern):
     (pod(container(running={})),
      [event("Failed", f'Failed to pull image "localhost/none:v9": {UNREACHABLE_REGISTRY}')]),
     (pod(container(running={})), [event("FailedMount", MOUNT_ERROR, 3, field="")]),
-    (pod(container(ready=True, running={}), conditions=conditions("True")),
+    (pod(container(is_ready=True, running={}), conditions=conditions("True")),
      [event("Unhealthy", READINESS, 9)]),
-    (pod(container(7, ready=True, running={}, last={"exitCode": 3}), conditions=conditions("True")),
+    (pod(container(7, is_ready=True, running={}, last={"exitCode": 3}),
+         conditions=conditions("True")),
      []),
     (pod(container(running={}),
          metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 30,
@@ -954,18 +954,18 @@ def test_sidecar_is_named_as_a_sidecar():
 
 
 def test_crash_with_few_failed_probes_is_a_crash():
-    crashed = {**crash_loop(3)[0], "spec": {"containers": [{"name": "web", **LIVENESS_SPEC}]}}
+    crash = {**crash_loop(3)[0], "spec": {"containers": [{"name": "web", **LIVENESS_SPEC}]}}
 
     assert [cause.kind
-            for cause in diagnose(crashed, events=[event("Unhealthy", LIVENESS, 2)])] == ["crash"]
+            for cause in diagnose(crash, events=[event("Unhealthy", LIVENESS, 2)])] == ["crash"]
 
 
 def test_crash_without_a_restart_is_not_caused_by_a_probe():
-    crashed = {**pod(terminated_container(3)),
-               "spec": {"containers": [{"name": "web", **LIVENESS_SPEC}]}}
+    crash = {**pod(terminated_container(3)),
+             "spec": {"containers": [{"name": "web", **LIVENESS_SPEC}]}}
 
     assert [cause.kind
-            for cause in diagnose(crashed, events=[event("Unhealthy", LIVENESS, 3)])] == ["crash"]
+            for cause in diagnose(crash, events=[event("Unhealthy", LIVENESS, 3)])] == ["crash"]
 
 
 def test_failure_condition_takes_precedence_over_events():
@@ -1046,7 +1046,7 @@ def test_malformed_objects_never_raise(data):
     case = data.draw(st.sampled_from([case for case in CASES.values()
                                       if not isinstance(case.observations[0], str)]))
     case_objects = [copy.deepcopy(part) for part in data.draw(st.sampled_from(case.observations))]
-    for _time in range(data.draw(st.integers(1, 4))):
+    for _round in range(data.draw(st.integers(1, 4))):
         *path, last_key = data.draw(st.sampled_from([(0, "spec"),
                                                      *(path for path in paths_in(case_objects)
                                                        if len(path) > 1)]))

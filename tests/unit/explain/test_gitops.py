@@ -33,13 +33,11 @@ REQUEST = dataclasses.replace(UPDATE, namespace="shop")
 ARGO_ANNOTATION = {gitops.ARGO_TRACKING: "web:/ReplicationController:shop/foo"}
 KUSTOMIZATION_LABELS = dict(zip(gitops.FLUX_KUSTOMIZATION, ("apps", "flux-system"), strict=True))
 HELM_RELEASE_LABELS = dict(zip(gitops.FLUX_RELEASE, ("web", "prod"), strict=True))
-#: Helm's label and annotations on an object of a release.
 HELM_LABEL = {gitops.MANAGED_BY: "Helm"}
 HELM_ANNOTATIONS = dict(zip(gitops.HELM_RELEASE, ("web", "shop"), strict=True))
-#: Arguments of kubectl annotate and kubectl patch.
 EXCLUDE = f"{gitops.FLUX_RECONCILE}=disabled"
 SUSPEND = """--type=merge -p '{"spec": {"suspend": true}}'"""
-#: Words of the suggested commands that are not the name of an object.
+#: Words of suggested commands that name no object.
 FIXED_WORDS = {"APPLICATION", "NAMESPACE", "NAME", "RELEASE", "-n", "--sync-policy", "--type=merge",
                "-p",
                '{"spec": {"suspend": true}}', EXCLUDE}
@@ -213,7 +211,6 @@ def test_commands_have_the_connection_of_the_task():
                          [gitops.ARGO_LABEL, gitops.INSTANCE, gitops.ARGO_TRACKING,
                           *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE, *gitops.HELM_RELEASE])
 def test_invalid_names_are_in_no_warning(key):
-    """Every user who may annotate foo can choose these values."""
     labels_of_all_tools = {**KUSTOMIZATION_LABELS, **HELM_LABEL, gitops.INSTANCE: "web"}
     for value in dict.fromkeys((*KEYS[key], *HOSTILE)):
         labels = {**(HELM_LABEL if key in gitops.HELM_RELEASE else labels_of_all_tools),

@@ -18,7 +18,7 @@ A, B, C = (f"sha256:{letter * 64}" for letter in "abc")
 
 
 def pod(name, *ids, image="shop:v2", is_init=False, containers=("web",)):
-    """Return a pod whose containers have these imageIDs. Its status has them in reverse."""
+    """Return a pod with these imageIDs. The statuses have the reverse order."""
     spec_field, status_field = ("initContainers", "initContainerStatuses") if is_init else (
         "containers", "containerStatuses")
     return {"metadata": {"name": name},

@@ -121,7 +121,7 @@ def test_rules_are_combined():
     (["*/logs"], False), (["log"], False),
 ])
 def test_permission_for_a_subresource(resources, is_granted):
-    """See ResourceMatches in pkg/apis/rbac/v1/evaluation_helpers.go of Kubernetes."""
+    """Source: ResourceMatches (pkg/apis/rbac/v1/evaluation_helpers.go)."""
     rule = {"apiGroups": [""], "resources": resources, "verbs": ["get"]}
 
     assert permissions.missing([rule],

@@ -25,9 +25,9 @@ LATER = "2026-11-21T10:05:00Z"
 
 def pod(name="foo-1", restarts=0, ready="True", since=SINCE, last=None, metadata=None,
         condition=None, init=(), **status) -> Json:
-    """Return a pod. By default, it is running and ready.
+    """Return a pod, by default running and ready.
 
-    last: how the previous run of its container ended. init: the statuses of sidecar containers.
+    last: the end of the container's previous run. init: statuses of sidecar containers.
     """
     container = {"name": "web", "ready": ready == "True", "restartCount": restarts,
                  "state": {"running": {"startedAt": since}},
@@ -63,7 +63,7 @@ DISRUPTION = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionB
               "message": "Eviction API: evicting"}
 SIDECAR = {"name": "proxy", "restartCount": 0, "state": {"running": {}}}
 
-#: (pod now, or None if it is deleted; kind and sentence of the cause).
+#: (pod now (None: deleted), kind of the cause, sentence).
 FAILURES: dict[str, tuple[Json | None, str, str]] = {
     "out of memory": (
         pod(restarts=1, last=OOM_KILLED), "memory",
@@ -146,7 +146,6 @@ def test_each_cause_is_fatal_and_has_a_suggestion():
 
 
 def warning(about: str, count: int = 1, uid: str = "a", **more: t.Any) -> Json:
-    """Return a warning: an Event with this uid about the pod `about`."""
     return {"metadata": {"uid": uid}, "involvedObject": {"uid": f"uid of {about}"},
             "reason": "Unhealthy", "count": count,
             "message": "Readiness probe failed", **more}
@@ -272,20 +271,20 @@ def paths_in(value: t.Any, *path: t.Any) -> t.Iterator[tuple]:
 def test_malformed_objects_never_raise(data):
     now = data.draw(st.sampled_from([now for now, _kind, _sentence in FAILURES.values() if now]))
     objects: list[Json] = [copy.deepcopy(now), warning("foo-1", 2, lastTimestamp=LATER)]
-    for _time in range(data.draw(st.integers(1, 4))):
+    for _round in range(data.draw(st.integers(1, 4))):
         *path, last_key = data.draw(st.sampled_from([path for path in paths_in(objects)
                                                      if len(path) > 1 and path[-1] != "uid"]))
         parent: t.Any = objects
         for key in path:
             parent = parent[key]
         parent[last_key] = data.draw(ANY_VALUE)
-    changed, event = objects
+    changed_pod, event = objects
 
-    causes = pod_health.causes(REQUEST, vitals(pod()), {"uid of foo-1": changed})
-    causes += pod_health.excess_warnings(REQUEST, {"uid of foo-1": changed}, {}, [event], {})
+    causes = pod_health.causes(REQUEST, vitals(pod()), {"uid of foo-1": changed_pod})
+    causes += pod_health.excess_warnings(REQUEST, {"uid of foo-1": changed_pod}, {}, [event], {})
 
     assert all(isinstance(cause.sentence, str) for cause in causes)
-    assert (isinstance(pod_health.healthy_since(changed), (float, type(None)))
+    assert (isinstance(pod_health.healthy_since(changed_pod), (float, type(None)))
             and pod_health.last_warning_time([event], ["uid of foo-1"]) >= 0)
 
 

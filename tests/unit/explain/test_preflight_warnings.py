@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Warn about obstacles to an update, and about causes of lost requests, before the first write."""
+"""Warn about obstacles to an update and about lost requests, before the first write."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def service(selector: Json | None = None, ports: t.Any = ({"port": 80, "targetPo
 
 
 def safe_container(name: str = "web", port: int = 8080, **changes: t.Any) -> Json:
-    """Return a container that loses no requests. The value None in changes removes a field."""
+    """Return a container that loses no requests. changes: None removes a field."""
     fields = {"name": name, "ports": [{"name": f"{name}-http", "containerPort": port}],
               "readinessProbe": {"tcpSocket": {"port": port}}, "lifecycle": PRE_STOP_PAUSE,
               **changes}
@@ -310,8 +310,7 @@ def quota(hard: Json, used: Json, **spec: t.Any) -> Json:
      "3G", False),
     (template_with(container({"example.com/gpu": "1"})), "requests.example.com/gpu", "3", "3",
      False),
-    # The requests of containers add up. Init containers run earlier, one after the other. Sidecars
-    # run all the time.
+    # Init containers run earlier, one after the other. Sidecars run all the time.
     (template_with(container({"cpu": "300m"}), container({"cpu": "300m"})), "requests.cpu", "2",
      "1500m", False),
     (template_with(container({"cpu": "300m"}), initContainers=[container({"cpu": "500m"})]),
@@ -367,7 +366,6 @@ def test_message_for_a_quota_that_is_too_small():
 
 @pytest.mark.parametrize("hard, is_refused", [("5", True), ("6", False)])
 def test_quota_without_room_for_all_new_pods_refuses_keep_old(hard, is_refused):
-    """Even if a task pauses after one of three new pods, the quota must have room for all three."""
     request = dataclasses.replace(REQUEST, pause_at=Size(1), keeps_old=True,
                                   max_surge=Size(100, percent=True))
     quotas = [quota({"pods": hard}, {"pods": "3"})]
@@ -375,13 +373,13 @@ def test_quota_without_room_for_all_new_pods_refuses_keep_old(hard, is_refused):
     if not is_refused:
         assert warnings_of(request, quotas=quotas) == []
         return
-    with pytest.raises(RolloutError) as refused:
+    with pytest.raises(RolloutError) as error:
         warnings_of(request, quotas=quotas)
-    assert refused.value.message.splitlines()[0].endswith(
+    assert error.value.message.splitlines()[0].endswith(
         "the ResourceQuota compute does not admit all new pods beside the old pods, which "
         "keep_old keeps: pods (3 of 5 used, 3 more needed).")
-    assert refused.value.commands == ["kubectl -n shop edit quota compute"]
-    assert refused.value.page == "controller"
+    assert error.value.commands == ["kubectl -n shop edit quota compute"]
+    assert error.value.page == "controller"
 
 
 def test_rollback_is_not_refused_for_a_quota():
@@ -657,7 +655,7 @@ def test_all_warnings_at_once():
 @given(st.data())
 def test_malformed_objects_never_raise(data):
     related = copy.deepcopy({key: value for key, value in ALL_PROBLEMS.items() if key != "item"})
-    for _time in range(data.draw(st.integers(1, 5))):
+    for _round in range(data.draw(st.integers(1, 5))):
         *path, last_key = data.draw(st.sampled_from([path for path in paths_in(related)
                                                      if len(path) > 1]))
         parent: t.Any = related

@@ -72,17 +72,17 @@ def foo_with_successor_bar(replicas=3, goal=0):
                annotate={object_meta.PARTNER: "bar", object_meta.PARTNER_UID: "uid of bar"})
 
 
-def in_handover():
+def items_in_handover():
     """Return [foo, successor] after the first step of the handover."""
-    before = [old(0), new(3)]
-    items = apply(plan(UPDATE, observe(UPDATE, *before)), *before)
+    items_before = [old(0), new(3)]
+    items = apply(plan(UPDATE, observe(UPDATE, *items_before)), *items_before)
     return [items["foo"], items[SUCCESSOR]]
 
 
 PRIMARY_ENTRY = controller_entry("foo", 2, 1, "myimage:v1")
 SUCCESSOR_ENTRY = controller_entry(SUCCESSOR, 1, 1, "myimage:v2")
 IN_PROGRESS = [old(2, available=1), new(1)]
-#: (controllers, values of the status in the order of the test's `keys`).
+#: (controllers, values of the test's `keys` in the status).
 STATUSES = {
     "no controller":
         ([], ("complete", None, None, None, None, None, None)),
@@ -100,7 +100,7 @@ STATUSES = {
           new(1, 0)],
          ("progressing", "back", PRIMARY_ENTRY, SUCCESSOR_ENTRY, 3, NOW, None)),
     "handover":
-        (in_handover(),
+        (items_in_handover(),
          ("taking_over", "forward", controller_entry("foo", 3, 0, "myimage:v2"),
           controller_entry(SUCCESSOR, 3, 3, "myimage:v2"), 3, NOW, None)),
     "foo deleted, successor exists":
@@ -136,7 +136,7 @@ COMMANDS = {
     "paused": ([old(2, annotate={object_meta.PAUSED: "1"}), new(1)],
                f"{RUN_AGAIN}, with a higher pause_at or without pause_at", ROLLBACK_COMMAND),
     "rollback": ([old(2, 3), new(1, 0)], ROLLBACK_COMMAND, ROLLBACK_COMMAND),
-    "handover, when a rollback is no longer possible": (in_handover(), RESUME_COMMAND, None),
+    "handover, when a rollback is no longer possible": (items_in_handover(), RESUME_COMMAND, None),
     "foo deleted": ([new(3)], RESUME_COMMAND, None),
     "next_name": ([foo_with_successor_bar(), successor_bar()], RUN_AGAIN,
                   f"{COMMAND} 'name=foo next_name=bar state=rolled_back'"),
@@ -162,7 +162,7 @@ def test_commands_repeat_namespace_and_label_key():
 
 
 def test_command_to_finish_a_handover_sets_only_changed_images():
-    items = in_handover()
+    items = items_in_handover()
     takeover = json.loads(items[0]["metadata"]["annotations"][object_meta.TAKEOVER])
     items[0]["metadata"]["annotations"][object_meta.TAKEOVER] = json.dumps(
         {**takeover, "from": {"web": "myimage:v1", "log": "log:v1"}})
@@ -173,7 +173,7 @@ def test_command_to_finish_a_handover_sets_only_changed_images():
 
 
 def test_handover_without_changed_images_is_resumed_by_the_same_task():
-    items = in_handover()
+    items = items_in_handover()
     takeover = json.loads(items[0]["metadata"]["annotations"][object_meta.TAKEOVER])
     items[0]["metadata"]["annotations"][object_meta.TAKEOVER] = json.dumps(
         {**takeover, "from": {"web": "myimage:v2"}})
@@ -190,7 +190,7 @@ def test_resume_command_continues_the_update():
 @pytest.mark.parametrize("start, end, before, after", [
     ([rc()], [rc(image="myimage:v2")], "myimage:v1", "myimage:v2"),
     # Only an annotation has the images before the update, and any client may forge an annotation.
-    (in_handover(), [rc(image="myimage:v2")], "", "myimage:v2"),
+    (items_in_handover(), [rc(image="myimage:v2")], "", "myimage:v2"),
     ([rc()], [rc("bar", image="myimage:v2")], "myimage:v1", "myimage:v2"),
     ([new(3)], [rc(image="myimage:v2")], "myimage:v2", "myimage:v2"),
 ], ids=["update", "resumed in the handover", "next_name", "foo deleted"])
@@ -333,7 +333,6 @@ def test_final_message_of_check_mode(request_, items, expected):
 
 
 def test_reports_contain_no_environment_variables():
-    """Only a requested diff shows the template, which contains environment variables."""
     primary, successor = old(2), new(1)
     for item in (primary, successor):
         item["spec"]["template"]["spec"]["containers"][0]["env"] = [

@@ -17,7 +17,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 PAGE = Path(__file__).parents[3] / "docs" / "concepts" / "compared.md"
 KINDS = ("Deployment", "ReplicaSet")
-#: Options of a task, with the command of Argo Rollouts that does the same.
+#: Options of tasks, and the equivalent command of Argo Rollouts.
 TASKS = [
     ({"image": "myimage:v2"}, "kubectl argo rollouts -n shop set image web web=myimage:v2"),
     ({"state": "restarted", "image": None}, "kubectl argo rollouts -n shop restart web"),
@@ -26,9 +26,9 @@ TASKS = [
 
 
 class ClusterWithRollouts(Cluster):
-    """Cluster with Rollouts. By default, there is one whose workloadRef names foo.
+    """Cluster with Rollouts, by default one whose workloadRef names foo.
 
-    verbs: what the user may do with Rollouts. reference: fields to change in this workloadRef.
+    verbs: what the user may do with Rollouts. reference: changed fields of this workloadRef.
     """
 
     def __init__(self, kind, *rollouts, verbs=("list",), reference=None):
@@ -65,19 +65,19 @@ def request_of(kind, **options):
 def test_referenced_template_is_refused_before_the_first_change(kind, options, command):
     cluster = ClusterWithRollouts(kind)
     if options.get("state") == "rolled_back":
-        # An update creates the revision to roll back to. At that time, no Rollout uses foo.
+        # Before a Rollout uses foo, an update creates the revision to roll back to.
         options = {**options, "to_revision": 1}
         cluster = ClusterWithRollouts(kind, {"metadata": {"name": "other"}, "spec": {}})
         cluster.run(request_of(kind))
         cluster.rollouts = ClusterWithRollouts(kind).rollouts
 
-    with pytest.raises(RolloutError) as refused:
+    with pytest.raises(RolloutError) as error:
         cluster.run(request_of(kind, **options))
 
-    assert refused.value.what == ("Rollout/web of Argo Rollouts uses its template "
-                                  "(spec.workloadRef), and would start an update of its own")
-    assert refused.value.next_command == command and shell.is_command(command)
-    assert not refused.value.progress["changed"]
+    assert error.value.what == ("Rollout/web of Argo Rollouts uses its template "
+                                "(spec.workloadRef), and would start an update of its own")
+    assert error.value.next_command == command and shell.is_command(command)
+    assert not error.value.progress["changed"]
 
 
 @pytest.mark.parametrize("options, command", TASKS)
@@ -85,11 +85,11 @@ def test_owner_is_named_with_the_command(options, command):
     cluster = ClusterWithRollouts("ReplicaSet")
     cluster.set_owner()
 
-    with pytest.raises(RolloutError) as refused:
+    with pytest.raises(RolloutError) as error:
         cluster.run(request_of("ReplicaSet", **options))
 
-    assert refused.value.what == "it is controlled by Rollout/web, which would undo every step"
-    assert refused.value.next_command == command
+    assert error.value.what == "it is controlled by Rollout/web, which would undo every step"
+    assert error.value.next_command == command
 
 
 @pytest.mark.parametrize("group, name", [("rollouts.kruise.io", "web"),
@@ -98,10 +98,10 @@ def test_no_command_for_a_rollout_of_another_group_or_an_invalid_name(group, nam
     cluster = ClusterWithRollouts("ReplicaSet")
     cluster.set_owner(group, name)
 
-    with pytest.raises(RolloutError) as refused:
+    with pytest.raises(RolloutError) as error:
         cluster.run(request_of("ReplicaSet"))
 
-    assert refused.value.next_command.startswith("update Rollout/web")
+    assert error.value.next_command.startswith("update Rollout/web")
 
 
 @pytest.mark.parametrize("kind, template", [("Deployment", "deployment foo"),
@@ -114,10 +114,10 @@ def test_next_command_of_a_change_without_another_image_is_an_edit(kind, templat
     cluster.cluster.items["foo"]["spec"]["template"]["spec"]["containers"][0]["envFrom"] = [
         {"configMapRef": {"name": "shop"}}]
 
-    with pytest.raises(RolloutError) as refused:
+    with pytest.raises(RolloutError) as error:
         cluster.run(request)
 
-    assert refused.value.next_command == f"kubectl -n shop edit {template}"
+    assert error.value.next_command == f"kubectl -n shop edit {template}"
 
 
 @pytest.mark.parametrize("kind, reference", [

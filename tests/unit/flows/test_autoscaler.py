@@ -39,12 +39,12 @@ def hpa_with(annotations=None, **spec):
     hpa_with({"note": "x"}),
 ])
 def test_freeze_and_restore_round_trip(before):
-    frozen = apply_patch(before, autoscaler.freeze(before).write)
-    after = apply_patch(frozen, autoscaler.restore(frozen).write)
+    frozen_hpa = apply_patch(before, autoscaler.freeze(before).write)
+    after = apply_patch(frozen_hpa, autoscaler.restore(frozen_hpa).write)
 
-    assert (autoscaler.is_frozen(frozen) and not autoscaler.is_frozen(before)
+    assert (autoscaler.is_frozen(frozen_hpa) and not autoscaler.is_frozen(before)
             and not autoscaler.is_frozen(after))
-    assert frozen["spec"] == {"maxReplicas": 9, "minReplicas": 1, "behavior": {
+    assert frozen_hpa["spec"] == {"maxReplicas": 9, "minReplicas": 1, "behavior": {
         "scaleUp": {"selectPolicy": "Disabled"}, "scaleDown": {"selectPolicy": "Disabled"}}}
     assert after["spec"] == before["spec"]
     assert (after["metadata"].get("annotations") or {}) == (
@@ -68,12 +68,10 @@ def test_recreated_autoscaler_is_not_frozen():
                     autoscaler.freeze(before).write)
 
 
-#: The behavior of a frozen autoscaler.
 DISABLED = autoscaler.freeze(hpa_with()).write.operations[-2]["value"]
 
 
 def stored_settings(behavior=None, min_replicas=2):
-    """Return the annotation that keeps the settings of a frozen autoscaler."""
     return json.dumps({"behavior": behavior, "minReplicas": min_replicas})
 
 
@@ -103,10 +101,10 @@ def test_valid_stored_settings_are_restored():
     behavior = {"scaleDown": {"stabilizationWindowSeconds": 0, "tolerance": "100m",
                               "selectPolicy": "Min", "policies": [
                                   {"type": "Percent", "value": 10, "periodSeconds": 60}]}}
-    frozen = apply_patch(hpa_with(minReplicas=0, behavior=behavior),
-                         autoscaler.freeze(hpa_with(minReplicas=0, behavior=behavior)).write)
+    hpa = apply_patch(hpa_with(minReplicas=0, behavior=behavior),
+                      autoscaler.freeze(hpa_with(minReplicas=0, behavior=behavior)).write)
 
-    assert apply_patch(frozen, autoscaler.restore(frozen).write)["spec"]["behavior"] == behavior
+    assert apply_patch(hpa, autoscaler.restore(hpa).write)["spec"]["behavior"] == behavior
 
 
 def test_annotation_of_an_unfrozen_autoscaler_is_ignored():

@@ -80,14 +80,13 @@ def test_only_deployments_have_replica_sets(request_, sets):
 
 
 def test_history_is_read_once_per_controller():
-    """A controller that check mode has created has no history in the real cluster."""
     real = RealCluster([revision("one")])
     simulation = choose(UPDATE).model(real)
     simulation.write(Create(revision("two")))
 
     names = [[item["metadata"]["name"]
               for item in simulation.revisions(["uid of foo", "uid of foo-next"])]
-             for _time in range(2)]
+             for _round in range(2)]
 
     assert names == [["one", "two"]] * 2 and real.requested_uids == [["uid of foo"]]
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Learn by a dry run what template the server would store, and compare it with a record."""
+"""Learn the stored template by a dry run, and compare it with a record."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_definition_of_a_replica_set_without_selector():
 
 
 def test_ports_with_the_same_number_are_not_merged():
-    """A strategic merge patch merges ports by containerPort, and would lose one of them."""
+    """A strategic merge patch would merge ports with the same containerPort."""
     ports = [{"containerPort": 53, "protocol": "UDP"}, {"containerPort": 53, "protocol": "TCP"}]
     partial = {"spec": {"containers": [{"name": "web", "ports": ports}]}}
 
@@ -88,19 +88,19 @@ def test_definition_of_an_existing_deployment():
 
 
 class Admission(IdleGateway):
-    """Server with admission: mutate(write, template) returns the template to store."""
+    """Server with admission: mutate(write, template) returns the stored template."""
 
     def __init__(self, item, mutate):
-        self.item, self.mutate, self.dry_runs = item, mutate, 0
+        self.item, self.mutate, self.dry_run_count = item, mutate, 0
 
     def controllers(self, kind=None):
         return {"foo": Controller.from_api(self.item)}
 
     def dry_run(self, write):
-        self.dry_runs += 1
-        written = (write.manifest["spec"]["template"] if isinstance(write, Create)
-                   else write.operations[0]["value"])
-        return {"spec": {"template": self.mutate(write, written)}}
+        self.dry_run_count += 1
+        stored_template = (write.manifest["spec"]["template"] if isinstance(write, Create)
+                           else write.operations[0]["value"])
+        return {"spec": {"template": self.mutate(write, stored_template)}}
 
 
 def to_mirror(_write, written):
@@ -117,9 +117,9 @@ def to_mirror_when_created(write, written):
 
 
 def to_mirror_with_time(write, written, time=itertools.count()):  # noqa: B008 - the count continues
-    mirrored = to_mirror(write, written)
-    return {**mirrored, "metadata": {**mirrored["metadata"],
-                                     "annotations": {"time": str(next(time))}}}
+    mirror_template = to_mirror(write, written)
+    return {**mirror_template, "metadata": {**mirror_template["metadata"],
+                                            "annotations": {"time": str(next(time))}}}
 
 
 @pytest.mark.parametrize("mutate, current_image, expected", [
@@ -132,21 +132,20 @@ def to_mirror_with_time(write, written, time=itertools.count()):  # noqa: B008 -
 ], ids=["mirror", "mirror and time", "mirror at creation", "forged", "forged, mirror",
         "forged, mirror and time"])
 def test_recorded_result_is_confirmed_by_a_dry_run(mutate, current_image, expected):
-    """A user who may annotate foo could forge the record."""
     item = rc(image=current_image,
               annotations={object_meta.LAST_ROLLOUT: final_record(UPDATE, after=current_image)})
     cluster, memory = Admission(item, mutate), Memory()
 
     observation = choose(UPDATE).observe(UPDATE, cluster, memory)
-    first_dry_runs = cluster.dry_runs
+    first_count = cluster.dry_run_count
 
-    assert observation.is_confirmed is expected and 0 < first_dry_runs <= 4
+    assert observation.is_confirmed is expected and 0 < first_count <= 4
     assert (choose(UPDATE).observe(UPDATE, cluster, memory).is_confirmed is expected
-            and cluster.dry_runs == first_dry_runs)
+            and cluster.dry_run_count == first_count)
 
 
 def test_no_dry_run_without_a_record():
     cluster = Admission(rc(), None)
 
     assert not choose(UPDATE).observe(UPDATE, cluster,
-                                      Memory()).is_confirmed and cluster.dry_runs == 0
+                                      Memory()).is_confirmed and cluster.dry_run_count == 0

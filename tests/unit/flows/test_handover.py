@@ -53,7 +53,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.template im
 LABEL_KEY = object_meta.DEPLOYMENT_LABEL
 PRIMARY_UID, SUCCESSOR_UID = "uid of foo", f"uid of {SUCCESSOR}"
 PRIORITY_PATH = "/spec/template/spec/priorityClassName"
-#: The takeover annotation of an update from v1 to v2.
 TAKEOVER = {"next": SUCCESSOR, "uid": SUCCESSOR_UID, "label": LABEL_KEY, "replicas": 3,
             "from": {"web": "myimage:v1"},
             "request": UPDATE.fingerprint, "priorityClassName": None,
@@ -67,22 +66,22 @@ def decide(request, *items, **facts):
     return plan(request, observe(request, *items, **facts))
 
 
-def settled(item, observed=True, replicas=3, available=None):
+def with_status(item, is_observed=True, replicas=3, available=None):
     """Return the controller with a status that counts these pods.
 
-    observed: whether the status is of the current generation, instead of the generation before.
+    is_observed: whether the status is of the current generation.
     """
     available = replicas if available is None else available
-    status = {"observedGeneration": item["metadata"]["generation"] - (not observed),
+    status = {"observedGeneration": item["metadata"]["generation"] - (not is_observed),
               "replicas": replicas,
               "readyReplicas": available, "availableReplicas": available}
     return {**item, "status": status}
 
 
 def changed(item, *, without=(), annotations=None, image=None, **spec):
-    """Return a copy of a controller with changes.
+    """Return a changed copy of a controller.
 
-    without: keys of annotations to remove. image: image of a closed template.
+    without: annotations to remove. image: of a closed template.
     """
     remaining = {key: text
                  for key, text in {**item["metadata"]["annotations"], **(annotations or {})}.items()
@@ -108,7 +107,7 @@ def parse(item):
 
 
 def pods(successor=0, primary=0, orphans=0, label=LABEL):
-    """Return pods of each owner, all created from the successor's template."""
+    """Return pods of these owners, created from the successor's template."""
     owners = [SUCCESSOR_UID] * successor + [PRIMARY_UID] * primary + [""] * orphans
     labels = {"app": "foo", LABEL_KEY: label}
     return tuple(Pod(f"pod-{number}", f"uid of pod-{number}", labels, owner)
@@ -116,7 +115,7 @@ def pods(successor=0, primary=0, orphans=0, label=LABEL):
 
 
 class World:
-    """Builder of foo and its successor after each step of a handover, for one kind."""
+    """Builder of foo and its successor, of one kind, after each step of a handover."""
 
     def __init__(self, kind):
         self.kind = kind
@@ -136,27 +135,21 @@ class World:
         return self.of_kind(new(*args, **changes))
 
     def renamed(self, primary=None, successor=None, request=None, **status):
-        """Return foo after the first step.
-
-        By default, its status counts no pods, and the controller manager has observed the step.
-        """
+        """Return foo after the first step. By default, its status is current and counts no pods."""
         primary, successor = primary or self.old(0), successor or self.new(3)
-        return settled(apply(decide(request or self.update, primary, successor), primary,
-                             successor)["foo"],
-                       **{"replicas": 0, **status})
+        return with_status(apply(decide(request or self.update, primary, successor), primary,
+                                 successor)["foo"],
+                           **{"replicas": 0, **status})
 
-    def closed(self, primary=None, successor=None, observed=True, replicas=3, **metadata):
+    def closed(self, primary=None, successor=None, is_observed=True, replicas=3, **metadata):
         """Return the successor after the second step."""
         primary, successor = primary or self.renamed(successor=successor), successor or self.new(3)
-        item = settled(apply(decide(self.update, primary, successor), primary,
-                             successor)[SUCCESSOR], observed, replicas)
+        item = with_status(apply(decide(self.update, primary, successor), primary,
+                                 successor)[SUCCESSOR], is_observed, replicas)
         return {**item, "metadata": {**item["metadata"], **metadata}}
 
     def replaced(self, **changes):
-        """Return foo after another client has applied the old manifest of foo.
-
-        Foo has its old, open template again, but keeps its annotations.
-        """
+        """Return foo with its annotations, after another client has applied its old manifest."""
         renamed_foo = self.renamed(replicas=3)
         return changed(renamed_foo,
                        **{"template": template("myimage:v1"),
@@ -175,13 +168,13 @@ TABLE = {
         (lambda world: [world.renamed(), world.new(3)], None,
          ("annotate", SUCCESSOR, None, "no more pods are created for it")),
     "step 1 done, not observed: close the successor":
-        (lambda world: [world.renamed(observed=False), world.new(3)], None,
+        (lambda world: [world.renamed(is_observed=False), world.new(3)], None,
          ("annotate", SUCCESSOR, None, "no more pods are created for it")),
     "step 2 done, foo not observed: wait":
-        (lambda world: [world.renamed(observed=False), world.closed()], pods(3),
+        (lambda world: [world.renamed(is_observed=False), world.closed()], pods(3),
          ("wait", f"the controller manager observes foo and {SUCCESSOR}")),
     "step 2 done, successor not observed: wait":
-        (lambda world: [world.renamed(), world.closed(observed=False)], pods(3),
+        (lambda world: [world.renamed(), world.closed(is_observed=False)], pods(3),
          ("wait", f"the controller manager observes foo and {SUCCESSOR}")),
     "step 2 done, both observed, pods not listed: wait":
         (lambda world: [world.renamed(), world.closed()], None,
@@ -213,7 +206,7 @@ TABLE = {
          ("restore", "foo", "closed template", "template")),
     "step 4 begun, finalizer, status of the successor outdated: wait":
         (lambda world: [world.renamed(replicas=3),
-                        world.closed(replicas=0, observed=False, **BLOCKED_BY_FINALIZER)],
+                        world.closed(replicas=0, is_observed=False, **BLOCKED_BY_FINALIZER)],
          pods(primary=3),
          ("wait", f"the controller manager observes foo and {SUCCESSOR}")),
     "step 4 begun, finalizer, foo counts some pods: wait":
@@ -235,7 +228,7 @@ TABLE = {
         (lambda world: [world.renamed(replicas=2)], None,
          ("wait", "foo 2/3 available after the handover")),
     "step 4 done, foo not observed: wait":
-        (lambda world: [world.renamed(observed=False, replicas=3)], pods(primary=3),
+        (lambda world: [world.renamed(is_observed=False, replicas=3)], pods(primary=3),
          ("wait", "foo 3/3 available after the handover")),
     "step 4 done, pod deleted: open foo":
         (lambda world: [world.renamed(replicas=2)], pods(primary=2),
@@ -270,7 +263,7 @@ TABLE = {
         (lambda world: [world.renamed(replicas=1)], pods(2, primary=1),
          ("hand over", SUCCESSOR, 2, "foo")),
     "successor deleted with pods, foo not observed: wait":
-        (lambda world: [world.renamed(observed=False)], pods(3),
+        (lambda world: [world.renamed(is_observed=False)], pods(3),
          ("wait", "foo 0/3 available after the handover")),
     "successor recreated, pods of the deleted successor: reparent the pods":
         (lambda world: [world.renamed(), world.new(1, uid="another")], pods(3),
@@ -290,7 +283,7 @@ TABLE = {
         (lambda world: [changed(world.renamed(replicas=3), replicas=5)], pods(primary=3),
          ("restore", "foo", "closed template", "template")),
     "foo scaled down after step 4: keep the size":
-        (lambda world: [settled(changed(world.renamed(), replicas=1), replicas=1)], None,
+        (lambda world: [with_status(changed(world.renamed(), replicas=1), replicas=1)], None,
          ("annotate", "foo", "taking over", "updated")),
 
     # Another client changes foo, which stays closed
@@ -338,7 +331,7 @@ TABLE = {
         (lambda world: [world.replaced(), world.closed()], None,
          ("wait", f"the controller manager observes {SUCCESSOR}")),
     "foo replaced, successor not observed: wait":
-        (lambda world: [world.replaced(), world.closed(observed=False)], pods(3),
+        (lambda world: [world.replaced(), world.closed(is_observed=False)], pods(3),
          ("wait", f"the controller manager observes {SUCCESSOR}")),
     "foo replaced, successor counts some pods: wait":
         (lambda world: [world.replaced(), world.closed(replicas=1)], pods(3),
@@ -363,7 +356,6 @@ TABLE = {
 @WORLDS
 @pytest.mark.parametrize("items, listed_pods, expected", TABLE.values(), ids=TABLE)
 def test_handover(items, listed_pods, expected, world, request_name):
-    """After the first step, an update and a rollback both finish the handover."""
     request = getattr(world, request_name)
 
     assert summary(decide(request, *items(world), pods=listed_pods)) == expected
@@ -443,10 +435,10 @@ def test_rename_does_not_write_an_immutable_selector():
 def test_unmatched_selector_is_refused_before_the_first_write(selector):
     primary = changed(REPLICA_SETS.of_kind(rc(label="earlier")), selector=selector)
 
-    with pytest.raises(RolloutError, match="its selector is immutable and does not") as refused:
+    with pytest.raises(RolloutError, match="its selector is immutable and does not") as error:
         decide(REPLICA_SETS.update, primary)
 
-    assert "next_name=" in refused.value.next_command
+    assert "next_name=" in error.value.next_command
     assert summary(decide(dataclasses.replace(REPLICA_SETS.update, next_name="bar"),
                           primary))[:2] == ("annotate", "foo")
 
@@ -470,10 +462,10 @@ def test_close_changes_only_the_priority_class():
     step = handover.close(parse(rc()), {})
 
     assert summary(step) == ("annotate", "foo", None, "no more pods are created for it")
-    closed = apply(step, rc())["foo"]
-    assert (closed["spec"]["template"] == template(priorityClassName=CLOSED)
-            and not annotations(closed))
-    assert handover.is_closed(parse(closed)) and not handover.is_closed(parse(rc()))
+    closed_item = apply(step, rc())["foo"]
+    assert (closed_item["spec"]["template"] == template(priorityClassName=CLOSED)
+            and not annotations(closed_item))
+    assert handover.is_closed(parse(closed_item)) and not handover.is_closed(parse(rc()))
 
 
 # 3: a patch per pod
@@ -536,14 +528,14 @@ def test_pods_are_needed_only_in_some_states(world):
         "no update": [world.of_kind(rc())],
         "update in progress": [world.old(1), world.new(2)],
         "step 1 done": [world.renamed(), world.new(3)],
-        "foo not observed": [world.renamed(observed=False), world.closed()],
-        "successor not observed": [world.renamed(), world.closed(observed=False)],
+        "foo not observed": [world.renamed(is_observed=False), world.closed()],
+        "successor not observed": [world.renamed(), world.closed(is_observed=False)],
         "both observed": [world.renamed(), world.closed()],
         "successor deleted": [world.renamed(replicas=2)],
-        "successor deleted, foo not observed": [world.renamed(replicas=2, observed=False)],
+        "successor deleted, foo not observed": [world.renamed(replicas=2, is_observed=False)],
         "foo counts all pods": [world.renamed(replicas=3, available=1)],
         "foo open": [changed(world.renamed(replicas=2), template=template("myimage:v2", LABEL))],
-        "foo replaced": [settled(world.replaced(), observed=False), world.closed()],
+        "foo replaced": [with_status(world.replaced(), is_observed=False), world.closed()],
         "foo replaced, successor open": [world.replaced(), world.new(3)],
         "foo deleted": [world.closed()],
     }
@@ -610,10 +602,10 @@ def test_open_restores_the_priority_class(original):
 def test_open_keeps_the_annotations(world):
     primary = world.renamed(replicas=2)
 
-    opened = apply(decide(world.update, primary, pods=pods(primary=2)), primary)["foo"]
+    opened_item = apply(decide(world.update, primary, pods=pods(primary=2)), primary)["foo"]
 
-    assert opened["spec"]["template"] == template("myimage:v2", LABEL)
-    assert annotations(opened) == annotations(primary)
+    assert opened_item["spec"]["template"] == template("myimage:v2", LABEL)
+    assert annotations(opened_item) == annotations(primary)
 
 
 @pytest.mark.parametrize("count, expected", [
@@ -622,7 +614,6 @@ def test_open_keeps_the_annotations(world):
     (2, ("wait", "foo 2/3 available after the handover, 2 terminating pods are gone: a, b"))])
 @WORLDS
 def test_foo_stays_closed_while_terminating_pods_fill_the_surge(world, count, expected):
-    """The surge is 1, and a pod of three has died."""
     terminating = Terminating(count, "2 terminating pods are gone: a, b" if count else "")
 
     decision = decide(world.update, world.renamed(replicas=2), pods=pods(primary=2),
@@ -659,7 +650,7 @@ def test_priority_class_is_restored(world):
     primary, successor = world.old(0), world.new(3)
     primary["spec"]["template"] = template("myimage:v1", priorityClassName="high")
     successor["spec"]["template"] = template("myimage:v2", LABEL, priorityClassName="high")
-    primary = settled(world.renamed(primary=primary, successor=successor))
+    primary = with_status(world.renamed(primary=primary, successor=successor))
 
     assert apply(decide(world.update, primary),
                  primary)["foo"]["spec"]["template"]["spec"]["priorityClassName"] == "high"
@@ -692,7 +683,7 @@ def test_an_edited_template_is_not_recorded_as_the_result_of_the_request(world):
     (ROLLBACK, False),
 ], ids=["same request", "same request with another strategy", "another image", "rolled_back"])
 def test_handover_is_the_end_of_a_task_with_the_same_request(request_, expected):
-    """A task that repeats a restart must end here, or it would restart the pods again."""
+    """A task that repeats a restart must end here, not restart the pods again."""
     assert decide(request_, REPLICATION_CONTROLLERS.renamed(replicas=3)).is_last is expected
 
 
@@ -707,9 +698,9 @@ def test_another_image_on_foo_is_replaced_with_a_warning(world, loses_annotation
 
     step = decide(world.update, primary, world.closed(), pods=pods(3))
 
-    restored = apply(step, primary)["foo"]
-    assert (restored["spec"] == world.renamed()["spec"]
-            and annotations(restored) == annotations(world.renamed()))
+    restored_item = apply(step, primary)["foo"]
+    assert (restored_item["spec"] == world.renamed()["spec"]
+            and annotations(restored_item) == annotations(world.renamed()))
     assert "another client applied another template to foo" in step.warning
     assert "myimage:v9. The template is restored to myimage:v2" in step.warning
     assert patch_tests(step)[PRIORITY_PATH] == CLOSED
@@ -721,9 +712,9 @@ def test_missing_annotation_is_restored_without_a_warning(world):
 
     step = decide(world.update, primary, world.closed(), pods=pods(3))
 
-    restored = apply(step, primary)["foo"]
-    assert annotations(restored) == {key: annotations(world.renamed())[key]
-                                     for key in (object_meta.TAKEOVER, object_meta.PARTNER)}
+    restored_item = apply(step, primary)["foo"]
+    assert annotations(restored_item) == {key: annotations(world.renamed())[key]
+                                          for key in (object_meta.TAKEOVER, object_meta.PARTNER)}
     assert step.warning == ""
 
 
@@ -743,10 +734,11 @@ def test_the_update_continues_with_a_warning_after_the_primary_is_replaced(world
     step = decide(world.update, primary, successor, pods=pods(3))
 
     assert "another client replaced foo at the end of its update" in step.warning
-    successor = settled(apply(step, primary, successor)[SUCCESSOR])
+    successor = with_status(apply(step, primary, successor)[SUCCESSOR])
     assert (successor["spec"]["template"] == template("myimage:v2", LABEL)
             and object_meta.TAKEOVER not in annotations(successor))
-    primary = settled(apply(decide(world.update, primary, successor), primary, successor)["foo"])
+    primary = with_status(apply(decide(world.update, primary, successor), primary,
+                                successor)["foo"])
     assert annotations(primary) == annotations(world.old())
     assert summary(decide(world.update, primary, successor)) == ("scale", "foo", 3, 0)
     assert summary(decide(world.rollback, primary, successor))[:2] == ("annotate", "foo")
@@ -777,19 +769,19 @@ def test_replaced_foo_before_step_2_loses_the_annotation(world):
        ownerReferences=[{"kind": "Deployment", "name": "web", "controller": True}]),
 ], ids=["no partner", "another partner", "another owner"])
 def test_takeover_annotation_with_another_controller_is_refused(world, partner):
-    """If this was accepted, a user who may only annotate foo could change foo's pods."""
+    """Otherwise, a user who may only annotate foo could change foo's pods."""
     primary = changed(world.renamed(),
                       annotations={object_meta.TAKEOVER: json.dumps(
                           {**TAKEOVER, "next": "bar", "uid": "uid of bar"})})
 
-    with pytest.raises(RolloutError) as refused:
+    with pytest.raises(RolloutError) as error:
         decide(world.update, primary, world.of_kind(partner), pods=pods(3))
 
-    assert refused.value.what == (
+    assert error.value.what == (
         f"the annotation {object_meta.TAKEOVER} names bar, which is not the successor in this "
         "update: "
         "its own annotations do not name foo")
-    assert (refused.value.next_command
+    assert (error.value.next_command
             == f"kubectl -n default get {world.kind.short} foo bar -o yaml")
 
 
@@ -815,13 +807,13 @@ UNREADABLE_TAKEOVERS = {
 @WORLDS
 @pytest.mark.parametrize("text", UNREADABLE_TAKEOVERS.values(), ids=UNREADABLE_TAKEOVERS)
 def test_unreadable_takeover_annotation_is_an_error(text, world):
-    with pytest.raises(RolloutError) as refused:
+    with pytest.raises(RolloutError) as error:
         decide(world.update, world.old(0, annotate={object_meta.TAKEOVER: text}), world.new(3))
 
-    assert refused.value.what == (f"the annotation {object_meta.TAKEOVER} cannot be read, so the "
-                                  "handover cannot be finished")
-    assert refused.value.where == f"{world.kind} default/foo"
-    assert refused.value.next_command == f"kubectl -n default get {world.kind.short} foo -o yaml"
+    assert error.value.what == (f"the annotation {object_meta.TAKEOVER} cannot be read, so the "
+                                "handover cannot be finished")
+    assert error.value.where == f"{world.kind} default/foo"
+    assert error.value.next_command == f"kubectl -n default get {world.kind.short} foo -o yaml"
 
 
 # foo is deleted
@@ -856,17 +848,17 @@ def test_recreated_foo_gets_the_original_priority_class(world):
                               "updating", request=world.update.fingerprint)})
     successor["spec"]["template"]["spec"]["priorityClassName"] = "high"
     primary, desired = world.old(0), successor["spec"]["template"]
-    primary = settled(apply(decide(world.update, primary, successor, desired=desired), primary,
-                            successor)["foo"], replicas=0)
+    primary = with_status(apply(decide(world.update, primary, successor, desired=desired), primary,
+                                successor)["foo"], replicas=0)
     successor = apply(decide(world.update, primary, successor), primary, successor)[SUCCESSOR]
     (priority_class,) = {takeover_of(item)["priorityClassName"] for item in (primary, successor)}
     assert priority_class == "high"
     assert successor["spec"]["template"]["spec"]["priorityClassName"] == CLOSED
 
-    recreated = apply(decide(world.update, successor), successor)["foo"]
+    recreated_item = apply(decide(world.update, successor), successor)["foo"]
 
-    assert takeover_of(recreated)["priorityClassName"] == "high"
-    assert recreated["spec"]["replicas"] == 3
+    assert takeover_of(recreated_item)["priorityClassName"] == "high"
+    assert recreated_item["spec"]["replicas"] == 3
 
 
 @WORLDS

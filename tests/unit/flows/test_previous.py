@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Roll back with to_revision=previous, for each kind, and in reruns after a kill."""
+"""Roll back with to_revision=previous, for each kind and after kills."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ class World:
                             else DeploymentModel([item], []))
         self.cluster.settle()
         self.cluster.dry_run = lambda write: {"spec": {"template": write.operations[0]["value"]}}
-        #: A task that dies after this number of writes leaves an update far from its end.
+        #: After so many writes, an update is far from its end.
         self.writes_in_progress = 1 if kind in SPECS else 4
 
     def run(self, max_writes=100, **params):
-        """Run a task that dies after max_writes writes. Return the number of its writes."""
+        """Run a task that dies after max_writes writes. Return the number of writes."""
         request = parse_request({"name": "foo", "kind": self.kind, **params})
-        flow, memory, writes = choose(request), Memory(now=NOW, has_begun=True), 0
+        flow, memory, write_count = choose(request), Memory(now=NOW, has_begun=True), 0
         for _turn in range(200):
-            if writes == max_writes:
-                return writes
+            if write_count == max_writes:
+                return write_count
             request = flow.resolved(request, self.cluster, memory)
             memory.observed = flow.observe(request, self.cluster, memory)
             decision = flow.plan(request, memory.observed)
             if isinstance(decision, Done):
-                return writes
+                return write_count
             if isinstance(decision, Wait):
                 assert self.cluster.moves(), decision
                 self.cluster.settle()
@@ -75,10 +75,10 @@ class World:
             assert self.cluster.write(decision.write)
             flow.note(decision, memory)
             memory.revisions = None
-            writes += 1
+            write_count += 1
             if decision.is_last:
                 self.cluster.settle()
-                return writes
+                return write_count
         raise AssertionError(decision)
 
     def restore_previous(self, max_writes=100):
@@ -91,7 +91,7 @@ class World:
 
     @property
     def version(self):
-        """Return the tag of foo's image, for example v2. No update may be in progress."""
+        """Return the tag of foo's image, if no update is in progress."""
         assert not self.primary.is_updating and len(self.cluster.controllers()) == 1
         return images_of(self.primary.template)["web"].removeprefix("myimage:")
 
@@ -100,7 +100,7 @@ class World:
             self.run(max_writes, image=f"myimage:{version}")
 
     def update_by_hand(self, version):
-        """Update foo as kubectl does, without touching the record."""
+        """Update foo as kubectl does, without a record."""
         item = copy.deepcopy(self.cluster.items["foo"])
         item["spec"]["template"]["spec"]["containers"][0]["image"] = f"myimage:{version}"
         item["metadata"]["generation"] += 1
@@ -116,10 +116,10 @@ def test_previous_rolls_back_once(world):
     world.update("v2", "v3")
     assert world.restore_previous() and world.version == "v2"
 
-    assert [world.restore_previous() for _time in range(3)] == [0, 0, 0] and world.version == "v2"
+    assert [world.restore_previous() for _round in range(3)] == [0, 0, 0] and world.version == "v2"
 
 
-def test_previous_after_another_update(world):
+def test_rollback_to_previous_after_another_update(world):
     world.update("v2")
     world.restore_previous()
     world.update("v3")
@@ -129,11 +129,11 @@ def test_previous_after_another_update(world):
     assert world.restore_previous() and world.version == "v3" and not world.restore_previous()
 
 
-def test_previous_resumes_after_a_kill(world):
+def test_rollback_to_previous_resumes_after_a_kill(world):
     world.update("v2")
-    uninterrupted = World(world.kind)
-    uninterrupted.update("v2")
-    writes = uninterrupted.restore_previous()
+    uninterrupted_world = World(world.kind)
+    uninterrupted_world.update("v2")
+    writes = uninterrupted_world.restore_previous()
     assert writes >= 2
 
     for writes_before_kill in range(1, writes):
@@ -155,7 +155,7 @@ def test_previous_undoes_the_update_in_progress_only(world):
     assert world.restore_previous() == 0 and world.version == "v2"
 
 
-def test_previous_after_a_rollback(world):
+def test_rollback_to_previous_after_a_rollback(world):
     world.update("v2")
     world.update("v3", max_writes=world.writes_in_progress)
     world.run(state="rolled_back")
@@ -163,7 +163,7 @@ def test_previous_after_a_rollback(world):
     assert world.restore_previous() == 0 and world.version == "v2"
 
 
-def test_previous_may_be_repeated_after_its_own_rollback(world):
+def test_rollback_to_previous_may_be_repeated_after_its_own_rollback(world):
     """A failed task with on_failure=rollback has not restored the previous revision yet."""
     world.update("v2")
     world.restore_previous(world.writes_in_progress)
@@ -173,7 +173,7 @@ def test_previous_may_be_repeated_after_its_own_rollback(world):
     assert world.restore_previous() and world.version == "v1" and world.restore_previous() == 0
 
 
-def test_previous_resumes_a_rollback(world):
+def test_rollback_to_previous_resumes_a_rollback(world):
     world.update("v2")
     world.restore_previous(world.writes_in_progress)
     world.run(1, state="rolled_back")
@@ -181,8 +181,8 @@ def test_previous_resumes_a_rollback(world):
     assert world.restore_previous() and world.version == "v1" and world.restore_previous() == 0
 
 
-def test_previous_with_stuck_pods_of_an_undone_update():
-    """In Kubernetes issue 67250, the status does not show that an update is in progress."""
+def test_rollback_to_previous_with_stuck_pods_of_an_undone_update():
+    """The status does not show this update (Kubernetes issue 67250)."""
     world = World("StatefulSet")
     world.update("v2")
     world.cluster.broken_images = frozenset({"myimage:v3"})
@@ -248,7 +248,7 @@ def test_later_update_by_another_client_counts_as_the_last_update(kind, interrup
     world = World(kind)
     world.update("v2")
     interrupt(world)
-    world.cluster.settle()  # the server completes the update
+    world.cluster.settle()
     world.update_by_hand("v5")
     world.cluster.settle()
 
@@ -277,11 +277,11 @@ def test_updates_of_other_clients_to_the_same_template(kind, run_last_task, expe
 
 def test_fingerprint_is_independent_of_the_revision():
     request = parse_request({"name": "foo", "state": "rolled_back", "to_revision": "previous"})
-    resolved = dataclasses.replace(request, to_revision=3, revision=template())
+    resolved_request = dataclasses.replace(request, to_revision=3, revision=template())
 
-    assert (request.is_unresolved and not resolved.is_unresolved
-            and request.fingerprint == resolved.fingerprint == "previous")
-    for request_ in (request, resolved):
+    assert (request.is_unresolved and not resolved_request.is_unresolved
+            and request.fingerprint == resolved_request.fingerprint == "previous")
+    for request_ in (request, resolved_request):
         assert request_.command().endswith("'name=foo state=rolled_back to_revision=previous'")
-    assert (resolved.rollback_request().fingerprint != "previous"
-            and not resolved.rollback_request().is_unresolved)
+    assert (resolved_request.rollback_request().fingerprint != "previous"
+            and not resolved_request.rollback_request().is_unresolved)

@@ -88,8 +88,8 @@ def test_update_in_progress_matches_the_request(record_text, expected):
 
 def test_record_entry_ignores_the_priority_class():
     """A handover changes the priority class to close the template."""
-    closed = rc()
-    closed["spec"]["template"]["spec"]["priorityClassName"] = "x"
+    closed_item = rc()
+    closed_item["spec"]["template"]["spec"]["priorityClassName"] = "x"
 
-    assert (provenance.record_entry("a", Controller.from_api(closed), "")
+    assert (provenance.record_entry("a", Controller.from_api(closed_item), "")
             == provenance.record_entry("a", Controller.from_api(rc()), ""))

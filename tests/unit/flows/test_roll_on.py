@@ -21,7 +21,7 @@ EXISTING_OBJECTS = ["configmap/shop", "secret/shop-db"]
 
 
 class ClusterWithConfig(Cluster):
-    """Cluster where foo reads a ConfigMap, a Secret and an optional ConfigMap that is absent."""
+    """Cluster where foo reads a ConfigMap, a Secret, and an absent optional ConfigMap."""
 
     def __init__(self, kind):
         super().__init__(kind)
@@ -60,10 +60,10 @@ def cluster(request):
 @pytest.mark.parametrize("options", [{"roll_on": ["auto"]}, {"roll_on": EXISTING_OBJECTS},
                                      {"image": "myimage:v2"}])
 def test_pods_are_replaced_when_the_data_has_changed(cluster, options):
-    first, second = (cluster.update(**options)["changed"] for _time in range(2))
+    first, second = (cluster.update(**options)["changed"] for _round in range(2))
     checksums_before = cluster.checksums
     cluster.data["Secret", "shop-db"] = {"password": "c2VjcmV0"}
-    third, fourth = (cluster.update(**options)["changed"] for _time in range(2))
+    third, fourth = (cluster.update(**options)["changed"] for _round in range(2))
 
     assert [first, second, third, fourth] == [True, False, True, False]
     assert list(cluster.checksums) == EXISTING_OBJECTS
@@ -71,11 +71,11 @@ def test_pods_are_replaced_when_the_data_has_changed(cluster, options):
     assert checksums_before["secret/shop-db"] != cluster.checksums["secret/shop-db"]
 
 
-def test_check_mode_plans_the_same_and_writes_nothing(cluster):
+def test_check_mode_plans_the_update_and_writes_nothing(cluster):
     request = update_request(str(cluster.kind), image=None, roll_on=["auto"])
 
-    planned = cluster.check_mode(request)
-    assert planned["changed"] and not cluster.checksums
+    plan = cluster.check_mode(request)
+    assert plan["changed"] and not cluster.checksums
 
     cluster.run(request)
     assert not cluster.check_mode(request)["changed"]
@@ -91,7 +91,6 @@ def test_the_result_has_neither_the_data_nor_an_unkeyed_hash(cluster):
 
 
 def test_data_changed_during_a_pause_is_rolled_out_by_a_later_task(cluster):
-    """The next task finishes the update with a warning. The task after it replaces the pods."""
     cluster.update(pause_at="1")
     cluster.data["ConfigMap", "shop"] = {"color": "blue"}
     cluster.data["ConfigMap", "absent"] = {"color": "blue"}
@@ -121,18 +120,18 @@ def test_update_after_an_interrupted_rollback(cluster):
     cluster.data["ConfigMap", "shop"] = {"color": "blue"}
 
     def die_at_second_write(write):
-        if len(cluster.writes) > writes_before:
+        if len(cluster.writes) > write_count:
             raise KeyboardInterrupt
         return True
 
-    writes_before = len(cluster.writes)
+    write_count = len(cluster.writes)
     cluster.allow_write = die_at_second_write
     with pytest.raises(KeyboardInterrupt):
         cluster.update(state="rolled_back")
     cluster.allow_write = lambda write: True
-    changed = [cluster.update()["changed"] for _time in range(3)]
+    changes = [cluster.update()["changed"] for _round in range(3)]
 
-    assert changed[0] and not changed[2] and list(cluster.checksums) == EXISTING_OBJECTS
+    assert changes[0] and not changes[2] and list(cluster.checksums) == EXISTING_OBJECTS
 
 
 def test_a_task_without_the_option_keeps_the_checksums(cluster):
@@ -164,8 +163,8 @@ def test_an_update_killed_after_any_write_ends_with_the_same_template(cluster):
 
         return allow
 
-    for writes in range(1, 40):
-        cluster.allow_write = kill_after(writes)
+    for write_count in range(1, 40):
+        cluster.allow_write = kill_after(write_count)
         with contextlib.suppress(KeyboardInterrupt):
             cluster.update()
             break
@@ -212,7 +211,6 @@ def test_too_many_objects_of_a_template_are_refused(cluster):
 
 
 def test_a_run_reads_each_object_before_and_after_taking_the_lease(cluster):
-    """A run that changes nothing takes no Lease, and reads each object only once."""
     cluster.update()
     assert sorted(cluster.reads) == sorted([("ConfigMap", "absent"), ("ConfigMap", "shop"),
                                             ("Secret", "shop-db")] * 2)

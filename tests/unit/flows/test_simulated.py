@@ -48,7 +48,7 @@ def run(cluster, *moves):
 
 
 def status(cluster, name="foo"):
-    """Return (whether the status is up to date, its number of pods, and of available pods)."""
+    """Return (whether the status is observed, its pods, its available pods)."""
     controller = cluster.controllers()[name]
     return controller.is_observed, controller.current, controller.available
 
@@ -57,9 +57,9 @@ def owners(cluster):
     return sorted(pod.owner for pod in cluster.pods)
 
 
-def orphan(label=None, ready=True):
+def orphan(label=None, is_ready=True):
     labels = {"app": "foo", **({object_meta.DEPLOYMENT_LABEL: label} if label else {})}
-    return Pod("", tuple(sorted(labels.items())), ready, "")
+    return Pod("", tuple(sorted(labels.items())), is_ready, "")
 
 
 # The API server
@@ -91,7 +91,7 @@ def test_creation_of_an_existing_name_is_rejected():
 def test_a_new_uid_differs_from_all_uids_in_use():
     cluster = ClusterModel()
     uids = []
-    for _time in range(3):
+    for _round in range(3):
         cluster.write(Create(rc()))
         uids.append(cluster.items["foo"]["metadata"]["uid"])
         cluster.make(DELIVER)
@@ -199,7 +199,6 @@ def test_live_pod_has_owner_labels_and_unique_name():
 
 
 def handover_to_bar(number, source=UID):
-    """Return a write that reparents this number of the source's pods to bar."""
     return Handover(tuple(observed.Pod(f"{index}", f"{index}", {"app": "foo"}, source)
                           for index in range(number)), source,
                     {"uid": "uid of bar"}, {})
@@ -233,7 +232,6 @@ def test_an_open_controller_replaces_reparented_pods():
 
 
 def test_controller_does_not_release_a_pod_of_another_controller():
-    """The manager's cache is outdated: foo no longer has the pod to release."""
     cluster = ClusterModel([rc(replicas=1), rc("bar", replicas=0)])
     cluster.write(handover_to_bar(1))
     apply_patch(cluster, put("/spec/selector", {"app": "x"}),
@@ -293,7 +291,6 @@ def test_matching_orphans_are_adopted():
 
 
 def test_controller_without_replicas_adopts_and_deletes_orphans():
-    """The handover of foo has to avoid this."""
     cluster = ClusterModel([rc(replicas=0)])
     cluster.pods = [orphan(LABEL)]
     run(cluster, SYNC)
@@ -321,16 +318,16 @@ def test_pod_of_another_owner_in_the_cache_is_not_adopted():
 
 def test_deleted_and_terminating_controllers_do_not_adopt():
     terminating = ClusterModel([rc(replicas=1, current=0, deletionTimestamp="now")])
-    deleted = ClusterModel([rc(current=0)])
-    deleted.write(Delete("foo", {}))
+    deletion = ClusterModel([rc(current=0)])
+    deletion.write(Delete("foo", {}))
 
-    for cluster in (terminating, deleted):
+    for cluster in (terminating, deletion):
         cluster.pods = [orphan()]
         assert SYNC not in cluster.moves()
 
 
 def test_recreated_controller_keeps_its_own_status():
-    """The manager still syncs the deleted object. Its counts must not reach the new object."""
+    """The manager still syncs the deleted object, and its counts must not reach the new one."""
     cluster = ClusterModel([rc(replicas=1, current=0)])
     cluster.write(Delete("foo", {}))
     cluster.write(Create(rc(replicas=5)))
@@ -414,30 +411,29 @@ def test_a_settled_cluster_has_the_requested_sizes(data):
 @given(st.data())
 def test_check_mode_settles_in_the_same_state_as_any_order_of_moves(data):
     items = [rc(replicas=2, label="a"), rc("bar", 2, label="b", available=1, finalizers=["x"])]
-    explored, check_mode = ClusterModel(items), SimulatedCluster(items)
+    any_order, check_mode = ClusterModel(items), SimulatedCluster(items)
     writes = [Delete("foo", {}), Delete("bar", {}), Create(rc("bar", 1, label="b")),
               handover_to_bar(1), handover_to_bar(2)] + [
         Patch(name, (put(REPLICAS, size),)) for name in ("foo", "bar") for size in range(4)]
     for _turn in range(data.draw(st.integers(0, 6))):
         write = data.draw(st.sampled_from(writes))
-        assert explored.write(write) == check_mode.write(write)
+        assert any_order.write(write) == check_mode.write(write)
         if data.draw(st.booleans()):
             check_mode.settle()
-            while moves := explored.moves():
-                explored.make(data.draw(st.sampled_from(moves)))
-    explored.settle()
+            while moves := any_order.moves():
+                any_order.make(data.draw(st.sampled_from(moves)))
+    any_order.settle()
     check_mode.settle()
 
     assert [(name, controller.replicas, controller.current, controller.available)
-            for name, controller in explored.controllers().items()] == [
+            for name, controller in any_order.controllers().items()] == [
         (name, controller.replicas, controller.current, controller.available) for name,
         controller in check_mode.controllers().items()]
-    assert sorted((pod.labels, pod.ready) for pod in explored.pods) == sorted(
+    assert sorted((pod.labels, pod.ready) for pod in any_order.pods) == sorted(
         (pod.labels, pod.ready) for pod in check_mode.pods)
 
 
 def test_huge_numbers_of_pods_are_not_simulated():
-    """A status or a size can contain any number."""
     cluster = ClusterModel([rc(replicas=1), rc("other", 2**31 - 1),
                             rc("another", 1, current=2**31 - 1)])
 

@@ -71,13 +71,13 @@ def test_next_step_after_a_passed_soak():
 
 
 def test_passed_soak_of_an_existing_pause_is_written_once():
-    def paused(soak_text):
+    def at_pause(soak_text):
         return (old(2, annotate={PAUSED: "1", object_meta.SOAK: soak_text}), new(1))
 
-    step = plan(PAUSE_WITH_SOAK, *paused("{}"), passed_soak=PASSED_SOAK)
+    step = plan(PAUSE_WITH_SOAK, *at_pause("{}"), passed_soak=PASSED_SOAK)
 
     assert (step.after, step.is_last) == ("its new pods were watched", True)
-    assert isinstance(plan(PAUSE_WITH_SOAK, *paused(PASSED_SOAK), passed_soak=PASSED_SOAK), Done)
+    assert isinstance(plan(PAUSE_WITH_SOAK, *at_pause(PASSED_SOAK), passed_soak=PASSED_SOAK), Done)
 
 
 def test_annotation_is_removed_at_the_end():
@@ -101,7 +101,7 @@ def test_template_of_another_image_has_another_hash():
 
 
 def step_lines(world, **params):
-    """Run an update, and return the action and the result of each step ("scale 3", ...)."""
+    """Run an update. Return the action and the result of each step ("scale 3", ...)."""
     result = world.run(image="myimage:v2", **params)
     return [f"{step['action']} {step['to']}" for step in result["steps"]]
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Exclude the controller from Flux during an update, and include it again, for each kind."""
+"""Exclude the controller from Flux during an update, for each kind."""
 
 from __future__ import annotations
 
@@ -23,28 +23,26 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 
-#: The annotation that can exclude an object from Flux.
 RECONCILE = KUSTOMIZATION.annotation
 LABELS = {KUSTOMIZATION.label: "apps", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
-#: Annotations of foo during an update. SUSPENDED_GITOPS names those that a task has set.
 EXCLUDED = {RECONCILE: "disabled", SUSPENDED_GITOPS: RECONCILE}
 
 
 class FluxCluster(Cluster):
     """Cluster in which a Kustomization of Flux manages foo.
 
-    Each write is followed by a check of the annotations, unless a test gives labels or annotations.
+    It checks the annotations after each write, unless a test gives labels or annotations.
     """
 
     def __init__(self, kind, labels=None, annotations=None):
         labels = LABELS if labels is None else labels
-        self.is_checked = False
+        self.checks_annotations = False
         super().__init__(kind)
         metadata = self.cluster.items["foo"]["metadata"]
         metadata["labels"] = {**metadata.get("labels", {}), **labels}
         if annotations:
             metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
-        self.is_checked = labels is LABELS and not annotations
+        self.checks_annotations = labels is LABELS and not annotations
 
     @property
     def annotations(self):
@@ -63,7 +61,7 @@ class FluxCluster(Cluster):
 
     def write(self, write):
         is_written = super().write(write)
-        if self.is_checked:
+        if self.checks_annotations:
             assert self.exclusion == (EXCLUDED if self.is_in_progress else {}), write
         return is_written
 
@@ -77,14 +75,13 @@ class FluxCluster(Cluster):
 
 def number_of_writes(kind, suspends, **params):
     cluster = FluxCluster(kind)
-    cluster.is_checked = suspends
+    cluster.checks_annotations = suspends
     cluster.update(suspend_gitops=suspends, **params)
     return len(cluster.attempts)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_foo_is_excluded_from_the_first_to_the_last_write_without_additional_writes(kind):
-    """FluxCluster checks the annotations after each write."""
     assert number_of_writes(kind, True) == number_of_writes(kind, False)
 
 
@@ -92,7 +89,6 @@ def test_foo_is_excluded_from_the_first_to_the_last_write_without_additional_wri
     pytest.param(kind, marks=[pytest.mark.full] if kind == "ReplicaSet" else []) for kind in KINDS])
 @pytest.mark.parametrize("next_task", [FluxCluster.update, FluxCluster.roll_back])
 def test_next_task_removes_the_annotations_after_a_kill_at_each_write(kind, next_task):
-    """The next task does not set suspend_gitops."""
     for write_number, is_after_write in itertools.product(range(1, 99), (False, True)):
         cluster = FluxCluster(kind)
         cluster.death = (write_number, is_after_write)
@@ -133,7 +129,7 @@ def test_pause_and_kill_keep_the_annotations_and_the_end_removes_them(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_resuming_task_excludes_foo_if_the_first_task_did_not(kind):
     cluster = FluxCluster(kind)
-    cluster.is_checked = False
+    cluster.checks_annotations = False
     cluster.update(pause_at="1")
     cluster.settle()
     assert cluster.exclusion == {}
@@ -182,11 +178,11 @@ def test_drift_detection_of_a_helm_release_is_disabled():
 @pytest.mark.parametrize("key, exclusion", [
     (RECONCILE, {SUSPENDED_GITOPS: RECONCILE}), (SUSPENDED_GITOPS, {RECONCILE: "disabled"})])
 def test_annotation_removed_by_another_client_is_not_set_again(kind, key, exclusion):
-    """An annotation that SUSPENDED_GITOPS does not name belongs to the user, and stays."""
+    """An annotation outside of SUSPENDED_GITOPS belongs to the user."""
     cluster = FluxCluster(kind)
     cluster.update(suspend_gitops=True, pause_at="1")
     cluster.settle()
-    cluster.is_checked = False
+    cluster.checks_annotations = False
     del cluster.annotations[key]
 
     cluster.update(suspend_gitops=True, pause_at="2")
@@ -202,7 +198,7 @@ def test_annotation_removed_by_another_client_is_not_set_again(kind, key, exclus
     (RECONCILE, {}), (f"a,{RECONCILE},b", {}),
     ("", {RECONCILE: "disabled"}), (f"x{RECONCILE}", {RECONCILE: "disabled"})])
 def test_task_without_changes_removes_restored_annotations(kind, stored_names, exclusion):
-    """For example, `kubectl rollout undo` restores the annotations of the previous ReplicaSet."""
+    """`kubectl rollout undo` restores the annotations of a ReplicaSet."""
     cluster = FluxCluster(kind, annotations={**EXCLUDED, SUSPENDED_GITOPS: stored_names})
 
     result = cluster.run(update_request(kind, image="myimage:v1"))

@@ -44,8 +44,7 @@ def test_budgets_of_a_template(selector, matches):
     assert budgets_of(template(), [budget]) == ([budget] if matches else [])
 
 
-# Kubernetes' disruption controller rounds in the same way. The cases with percentages are from its
-# tests and from the tests of the package intstr.
+# Kubernetes' disruption controller rounds in the same way. The percentages are from its tests.
 @pytest.mark.parametrize("spec, expected, healthy", [
     ({"minAvailable": 3}, 10, 3),
     ({"minAvailable": 3}, 1, 3),

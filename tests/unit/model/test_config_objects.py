@@ -95,7 +95,6 @@ def env_from(**source):
     ({}, {}),
 ])
 def test_references_of_a_template(spec, references):
-    """The value is True for a required object, False for an optional one."""
     assert {str(reference): is_required for reference, is_required
             in references_of({"spec": spec}).items()} == references
 
@@ -134,7 +133,7 @@ def test_a_checksum_depends_on_the_data_alone():
 
 
 def test_the_checksum_of_a_secret_is_keyed_by_its_uid():
-    """Without the uid, nobody can use the checksum to test a guess of the Secret's value."""
+    """Without the uid, nobody can test a guess of the Secret's value."""
     data = canonical([secret()["data"], {}])
 
     assert checksum(secret()) != checksum(secret(uid="4c8a"))

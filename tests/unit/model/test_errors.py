@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Show an error as a few lines of text, and return its parts as fields of the result."""
+"""Show an error as text, and return its parts as fields of the result."""
 
 from __future__ import annotations
 

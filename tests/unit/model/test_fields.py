@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Sanitize texts of other clients: shorten them, and escape control characters."""
+"""Shorten texts of other clients, and escape their control characters."""
 
 from __future__ import annotations
 

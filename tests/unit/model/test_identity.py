@@ -26,7 +26,7 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(),
                     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
                     max_leaves=10)
 LABEL_VALUES = st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True)
-#: Controller names with dots and dashes in every allowed place, even where a long name is cut.
+#: Controller names with dots and dashes, also where a long name is cut.
 NAMES = st.one_of(
     st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?){0,3}",
                   fullmatch=True),
@@ -37,7 +37,7 @@ NAMES = st.one_of(
 
 
 def successor_of(primary, request=UPDATE):
-    """Return (name, deployment label) of the successor that a request would create."""
+    """Return (name, deployment label) of the successor."""
     return expected_successor(request, Controller.from_api(primary))
 
 
@@ -125,7 +125,6 @@ def test_next_name_does_not_change_the_label():
 
 @given(NAMES, JSON, LABEL_VALUES)
 def test_names_and_labels_are_valid(name, content, used_label):
-    """A label value has at most 63 characters, a name at most 253."""
     for label in (identity.label_value(content, None), identity.label_value(content, used_label)):
         successor = identity.successor_name(name, label)
 

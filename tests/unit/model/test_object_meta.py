@@ -14,7 +14,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 
 
 def test_keys_are_stable():
-    """A later version of this code must find the keys of an update that an earlier one began."""
+    """Later versions must find the keys of an update in progress."""
     keys = {name: value
             for name, value in vars(object_meta).items() if name.isupper()
             and isinstance(value, str)}
@@ -80,7 +80,6 @@ def test_stored_fields_of_a_frozen_autoscaler(text, expected):
 
 
 def controller_revision(revision, uid="uid of foo"):
-    """Return the ControllerRevision of a revision, as the API server returns it."""
     metadata, data = object_meta.serialize_revision(revision, uid)
     owners = [{"uid": "another"}, {"uid": uid, "controller": True}]
     return {"metadata": {"name": "foo-x", "ownerReferences": owners, **metadata},
@@ -173,7 +172,6 @@ def test_former_revisions(text, numbers):
 
 @pytest.mark.parametrize("label", ["`touch x`", "a b", "$(id)", "", "../x/y", "x" * 400])
 def test_takeover_with_an_invalid_label_key_is_ignored(label):
-    """The command that resumes the handover contains the key."""
     takeover = {"next": "bar", "uid": "u", "label": object_meta.DEPLOYMENT_LABEL, "replicas": 1,
                 "from": {}, "request": "", "template": ""}
 

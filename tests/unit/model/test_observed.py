@@ -32,7 +32,6 @@ def controller(*args, **changes):
 
 
 def with_status(**status):
-    """Return a controller of two replicas with only these status fields."""
     return Controller.from_api({**rc(replicas=2), "status": status})
 
 
@@ -214,9 +213,9 @@ def test_pod_has_owner_and_position_of_the_reference(metadata, expected):
 ], ids=["no update", "ended update", "handover", "foo", "successor", "rollback"])
 def test_annotations_distinguish_primary_and_successor(item, is_updating, is_successor, partner,
                                                        partner_uid):
-    parsed = Controller.from_api(item)
+    foo = Controller.from_api(item)
 
-    assert (parsed.is_updating, parsed.is_successor, parsed.partner, parsed.partner_uid) == (
+    assert (foo.is_updating, foo.is_successor, foo.partner, foo.partner_uid) == (
         is_updating, is_successor, partner, partner_uid)
 
 
@@ -239,11 +238,10 @@ FOO_IN_HANDOVER = old(0,
 
 
 def successor_with_hash(template_hash, **changes):
-    """Return the successor that an update with this hash creates."""
     return new(**{"name": f"foo-{template_hash}", "label": template_hash, **changes})
 
 
-#: (request, controllers, name of the chosen successor).
+#: (request, controllers, name of the successor).
 SUCCESSORS = {
     "none": (UPDATE, [rc(), rc("other")], None),
     "named by the takeover annotation": (
@@ -282,18 +280,18 @@ def test_choice_of_the_successor(request_, items, expected):
                                                                            if has_primary else None)
 
 
-def primary_of_bar(*forged):
+def primary_of_bar(*forged_keys):
     """Return foo during an update to bar, after an earlier update.
 
-    forged: keys of annotations to replace by the record of an update in progress.
+    forged_keys: annotations that claim an update in progress.
     """
     annotations = {object_meta.PARTNER: "bar", object_meta.PARTNER_UID: "uid of bar",
-                   **dict.fromkeys(forged, record("updating"))}
+                   **dict.fromkeys(forged_keys, record("updating"))}
     return old(annotate=annotations, label="1111111111")
 
 
 def displaced_successor(**changes):
-    """Return an empty successor that names foo as its partner, but is not foo's partner."""
+    """Return an empty successor that is not the partner of its partner foo."""
     return successor_with_hash("0000000000", **changes)
 
 
@@ -328,7 +326,6 @@ def test_displaced_successors(items, expected):
 ], ids=["by name", "by name, with a record of foo", "partners of each other",
         "partners with records of each other"])
 def test_primary_of_each_controller(items, expected):
-    """A user with annotate permission cannot make foo the successor of its own successor."""
     controllers = {item["metadata"]["name"]: Controller.from_api(item) for item in items}
 
     assert {name: item.primary(controllers) for name, item in controllers.items()} == expected

@@ -368,7 +368,7 @@ def test_empty_change_is_refused(params):
 @pytest.mark.parametrize("params", [V2, {"definition": DEFINITION}, {}],
                          ids=["image", "definition", "nothing"])
 def test_rollback_is_accepted_with_and_without_a_change(params):
-    """The role and the playbook pass the options of an update to its rollback, too."""
+    """The roles also pass the options of an update to its rollback."""
     request = build_request(state="rolled_back", **params)
 
     assert request.state is State.ROLLED_BACK and not request.needs_dry_run
@@ -398,7 +398,6 @@ def test_percentage_over_100_is_refused(number):
 
 @given(st.text(st.sampled_from(string.digits + "%.-+_ e٣²")))
 def test_size_is_parsed_or_refused(text):
-    """Digits of other alphabets, fractions and signs raise no error except RolloutError."""
     digits = text.strip().removesuffix("%")
     try:
         size = build_request(**V2, max_surge=text, max_unavailable="1").max_surge
@@ -495,7 +494,6 @@ def test_yaml_that_crashes_the_parser_is_refused(text):
                          sorted(ARGUMENT_SPEC.keys() & {
                              field.name for field in dataclasses.fields(Request)}))
 def test_default_of_an_option_is_the_default_of_the_request(option):
-    """An omitted option has the same effect as the option's default."""
     without_options = parse_request({"name": "foo", **V2})
 
     assert getattr(build_request(**V2), option) == getattr(without_options, option)

@@ -52,20 +52,20 @@ def test_requests_that_need_a_dry_run(params, expected):
 def test_restart_changes_one_annotation():
     restart = build_request(state="restarted")
 
-    restarted = restart.apply_to(template())
+    restarted_template = restart.apply_to(template())
     restarted_with_label = restart.apply_to(template(label="differs"))
 
-    token = restarted["metadata"].pop("annotations")[object_meta.RESTART]
-    assert restarted == template()
+    token = restarted_template["metadata"].pop("annotations")[object_meta.RESTART]
+    assert restarted_template == template()
     assert restarted_with_label["metadata"]["annotations"] == {object_meta.RESTART: token}
 
 
 def test_second_restart_changes_the_annotation():
     restart = build_request(state="restarted")
 
-    restarted = restart.apply_to(template())
+    restarted_template = restart.apply_to(template())
 
-    assert restart.apply_to(restarted) != restarted
+    assert restart.apply_to(restarted_template) != restarted_template
 
 
 @pytest.mark.parametrize("primary_selector, successor_selector, is_refused", [
@@ -96,7 +96,7 @@ TEMPLAR = Templar(DataLoader())
 
 
 def options_of(command, module=Module.ROLLING_UPDATE):
-    """Return the options that the module receives when a shell runs this ad-hoc command."""
+    """Return the options of the module in an ad-hoc command."""
     *words, arguments = shlex.split(command)
     assert words == ["ansible", "localhost", "-m", f"baton.kubernetes.{module}", "-a"]
     options = json.loads(arguments) if arguments.startswith("{") else parse_kv(arguments)
@@ -139,7 +139,6 @@ def test_command_for_another_state_or_other_images():
         "name": "foo", "namespace": "prod", "image": "myimage:v1", "container": "web"}
 
 
-#: A value other than the default for each option.
 ALL_OPTIONS = {
     "max_surge": "2", "max_unavailable": "25%", "min_ready_seconds": "5",
     "progress_deadline": "60.5", "timeout": "15m", "failure_grace": "3s",
@@ -159,10 +158,10 @@ REPEATED_BY_ROLLBACK = {"name", "namespace", "next_name", "deployment_label_key"
 
 
 def changed_options_of(command):
-    """Return the options that the module receives from an ad-hoc command, without defaults."""
-    validated = ArgumentSpecValidator(ARGUMENT_SPEC).validate(options_of(command))
-    assert not validated.error_messages
-    return {option: value for option, value in with_kinds(validated.validated_parameters).items()
+    """Return the options in an ad-hoc command that are not defaults."""
+    validation = ArgumentSpecValidator(ARGUMENT_SPEC).validate(options_of(command))
+    assert not validation.error_messages
+    return {option: value for option, value in with_kinds(validation.validated_parameters).items()
             if value != ARGUMENT_SPEC.get(option, {}).get("default")}
 
 
@@ -196,7 +195,7 @@ def test_command_of_an_automatic_rollback():
                          [("3", {"to_revision": "3"}), ("previous", {"to_revision": "previous"}),
                           ("", {})])
 def test_command_with_to_revision(revision, to_revision):
-    """A rollback to a revision is an update: a task can pause it, and roll it back."""
+    """A rollback to a revision is an update that a task can pause and roll back."""
     request = build_request(state="rolled_back", to_revision=revision, pause_at="1")
 
     assert options_of(request.command()) == {"name": "foo", "state": "rolled_back", **to_revision,
@@ -280,7 +279,6 @@ FLEET = {"label_selectors": ["app in (a, b)", "tier=web"],
 ], ids=["names", "names of a kind", "kinds"])
 def test_command_for_a_fleet_repeats_the_selection(
         selection, kind):
-    """run/fleet creates a request with name and kind for each controller."""
     params = {**V2, "pause_at": "1", "max_surge": "2"}
     request = build_request(**params, **selection | kind)
 
@@ -328,8 +326,8 @@ def check_that_command_repeats_images(**params):
     for images in (None, dict(request.images)):
         command = request.command(State.UPDATED, images=images) if images else request.command()
         options = options_of(command)
-        repeated = options.get("images") or {options.get("container", ""): options.get("image")}
-        assert repeated == request.images, command
+        images_ = options.get("images") or {options.get("container", ""): options.get("image")}
+        assert images_ == request.images, command
         assert options["name"] == request.name
 
 
@@ -380,15 +378,14 @@ ANY_TEXT = st.sampled_from(HOSTILE) | PIECES | st.text()
 
 
 def arguments_in_bash(words):
-    """Return the list of arguments that bash makes from the words of a command line."""
-    completed = subprocess.run(["bash", "-c", f"set -- {words}\nprintf '%s\\0' \"$@\""],
-                               capture_output=True, check=True, text=True)
-    return completed.stdout.removesuffix("\0").split("\0")
+    """Return the arguments that bash makes of these words."""
+    process = subprocess.run(["bash", "-c", f"set -- {words}\nprintf '%s\\0' \"$@\""],
+                             capture_output=True, check=True, text=True)
+    return process.stdout.removesuffix("\0").split("\0")
 
 
 @given(ANY_TEXT, ANY_TEXT)
 def test_image_of_the_cluster_is_quoted_or_left_out(image, container):
-    """Records, kubectl's annotations and templates may contain any text."""
     for images in ({"": image}, {container: image}, {container: image, "b": "b:1"}):
         command = build_request(**V2).command(State.UPDATED, images=images)
         if command.startswith("ansible "):
@@ -445,7 +442,6 @@ def test_commands_are_quoted_for_bash(value):
     ({"to_revision": 3}, "run the same task again with state=rolled_back to_revision=3"),
 ])
 def test_sentence_instead_of_a_command(change, next_command):
-    """A kubeconfig provided as content has no path."""
     request = build_request(**V2, connection={"kubeconfig": None})
 
     assert request.command(State.ROLLED_BACK, **change) == next_command

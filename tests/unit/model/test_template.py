@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Change pod templates: select the container of a new image, and set the deployment label."""
+"""Change pod templates: images and the deployment label."""
 
 from __future__ import annotations
 
@@ -141,10 +141,10 @@ def test_apply_to_does_not_modify_the_template():
 ], ids=["no container runs the image", "several containers run the image", "unknown container",
         "misspelled container", "unknown container among several"])
 def test_ambiguous_container_is_refused(containers, params, what):
-    with pytest.raises(RolloutError) as refused:
+    with pytest.raises(RolloutError) as error:
         build_request(**params).apply_to(pod_template(*containers))
 
-    assert refused.value.what == what
+    assert error.value.what == what
 
 
 # The deployment label
@@ -203,8 +203,8 @@ def test_container_of_an_image(containers, init_containers, matching_containers,
         with pytest.raises(RolloutError, match="the container of foo for the image a:9"):
             with_image(template, "", "a:9", "foo")
     else:
-        changed = with_image(template, "", "a:9", "foo")
-        assert images_of(changed) == {**images_of(template), expected_container: "a:9"}
+        changed_template = with_image(template, "", "a:9", "foo")
+        assert images_of(changed_template) == {**images_of(template), expected_container: "a:9"}
 
 
 @pytest.mark.parametrize("containers", list(itertools.product(["a:1", "b:1"], repeat=2)))
@@ -213,10 +213,10 @@ def test_image_never_replaces_an_image_of_another_repository(
         containers, init_containers):
     template = template_of(containers, init_containers)
     try:
-        changed = images_of(with_image(template, "", "a:9", "foo"))
+        new_images = images_of(with_image(template, "", "a:9", "foo"))
     except RolloutError:
         return
-    (name,) = [name for name, image in images_of(template).items() if changed[name] != image]
+    (name,) = [name for name, image in images_of(template).items() if new_images[name] != image]
     assert repository(images_of(template)[name]) == "a"
 
 

@@ -27,7 +27,7 @@ SIZE = st.builds(Size, st.integers(0, 200)) | st.builds(Size, st.integers(0, 100
 
 @st.composite
 def strategies(draw):
-    """Draw (desired size, surge, unavailable). The last two result from random options."""
+    """Draw (desired size, surge, unavailable), the last two of random options."""
     desired = draw(COUNT)
     return desired, *resolve_fenceposts(draw(SIZE), draw(SIZE), desired)
 
@@ -52,7 +52,7 @@ def percent(value):
     else str(value))
 def test_resolve_fenceposts(
         max_surge, max_unavailable, desired, expected):
-    """Use the examples of ResolveFenceposts in Kubernetes' Deployment controller, and others."""
+    """Use the examples of ResolveFenceposts in the Deployment controller, and others."""
     assert resolve_fenceposts(max_surge, max_unavailable, desired) == expected
 
 
@@ -91,7 +91,6 @@ def test_grow_to_reaches_the_ceiling(strategy, shrinking_pods):
 @given(strategies(), COUNT, COUNT, COUNT)
 def test_shrink_to_respects_the_floor(
         strategy, shrinking, growing_available, not_ready):
-    """The controller manager deletes unready pods first."""
     desired, _surge, unavailable = strategy
     available = max(0, shrinking - not_ready)
 
@@ -115,7 +114,7 @@ def test_shrink_to_reaches_the_floor(strategy, shrinking, growing_available):
 
 @given(strategies(), COUNT, COUNT)
 def test_settled_controllers_are_never_stuck(strategy, growing, shrinking):
-    """While every requested pod is available and old pods remain, one of the sizes can change."""
+    """If all pods are available and old pods remain, one of the sizes can change."""
     desired, surge, unavailable = strategy
     growing = min(growing, desired)
 
@@ -128,7 +127,6 @@ def test_settled_controllers_are_never_stuck(strategy, growing, shrinking):
 
 @given(strategies(), COUNT)
 def test_rollout_stays_between_floor_and_ceiling_until_it_ends(strategy, never_available):
-    """New pods replace all old pods, although some of the old pods are never available."""
     desired, surge, unavailable = strategy
     state = types.SimpleNamespace(old=desired, new=0)
     floor = min(desired - unavailable, max(0, desired - never_available))

@@ -21,7 +21,6 @@ from ansible_collections.baton.kubernetes.plugins.plugin_utils import in_process
 
 
 def stub_of_task(work):
-    """Return a stub of module_utils.task. Its function update is `work`."""
     def result_or_error(function, params, warn):
         warn("beware")
         return function(params)
@@ -35,7 +34,7 @@ def stub_of_task(work):
 
 @pytest.fixture
 def install_task(monkeypatch):
-    """Return a function that replaces module_utils.task by a stub which runs the given function."""
+    """Return a function that replaces module_utils.task by a stub."""
     def install(work):
         monkeypatch.setattr(in_process, "task", stub_of_task(work))
 
@@ -61,7 +60,7 @@ def test_result_of_the_process(install_task, tmp_path):
 
 
 def test_update_observes_in_its_own_process(install_task, tmp_path):
-    """A fork after the first request could inherit locks of OpenSSL that nothing releases."""
+    """After a fork, locks of OpenSSL could stay locked."""
     def work(params, diff, is_read_only=False):
         return ({"pid": os.getpid(), "is_read_only": is_read_only}
                 if is_read_only is params["has_nothing_to_do"] else None)
@@ -73,7 +72,6 @@ def test_update_observes_in_its_own_process(install_task, tmp_path):
 
 
 def test_action_sends_no_request_before_the_process_starts():
-    """Check mode has no separate process: the worker sends the requests."""
     source = inspect.getsource(progress_action.ProgressAction.change)
     assert source.index("if not self._task.check_mode:") < source.index(
         "self.execute(") < source.index("self.read(")
@@ -91,10 +89,9 @@ def test_failed_process_gives_a_result(install_task, tmp_path, work, message):
 
 
 def test_process_ends_after_an_interrupted_wait(install_task, tmp_path):
-    """A timeout of the task interrupts the wait. Then, nothing reads the process's pipe."""
+    """After a timeout of the task, nothing reads the pipe of the process."""
     def work(params, diff):
         while True:
-            # fails once the reader has closed the pipe
             os.write(1, b" ")
             time.sleep(0.05)
 
@@ -104,7 +101,7 @@ def test_process_ends_after_an_interrupted_wait(install_task, tmp_path):
     install_task(work)
     process = in_process.Process("update", {}, str(tmp_path), {}, diff=False)
     previous_handler = signal.signal(signal.SIGALRM, interrupt)
-    # again after 5 s: Python drops an exception of a signal handler that runs during a finalizer
+    # again after 5 s: Python drops exceptions of signal handlers in a finalizer
     signal.setitimer(signal.ITIMER_REAL, 0.2, 5)
     try:
         with pytest.raises(TimeoutError):

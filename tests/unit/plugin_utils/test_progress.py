@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read progress lines from a local file or by the real shell command, and print them."""
+"""Read progress lines from a local file or by a shell command, and print them."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class Connection:
 
 
 class Action:
-    """Action plugin with a shell on this machine as its connection."""
+    """Action plugin that runs shell commands on this machine."""
 
     def __init__(self):
         self._connection = Connection()
 
     def _low_level_execute_command(self, command, sudoable):
         assert self._connection.become is None and sudoable is False
-        completed = subprocess.run(["sh", "-c", command], capture_output=True, text=True,
-                                   check=False, timeout=60)
-        assert completed.stderr == ""
-        return {"stdout": completed.stdout}
+        process = subprocess.run(["sh", "-c", command], capture_output=True, text=True,
+                                 check=False, timeout=60)
+        assert process.stderr == ""
+        return {"stdout": process.stdout}
 
 
 @pytest.fixture(params=["local", "remote"])
@@ -144,7 +144,7 @@ def test_read_of_the_last_line_deletes_the_file(source, tmp_path):
 
 
 class PreparedSource:
-    """Source that returns prepared responses in order. None stands for a failed read."""
+    """Source that returns prepared responses in order. None is a failed read."""
 
     pause = 0.01
 
@@ -196,7 +196,7 @@ def test_failed_read_is_retried(output, monkeypatch):
 
 
 def test_reading_continues_if_lines_cannot_be_shown(monkeypatch):
-    """If nothing reads its lines any more, the module assumes that Ansible was killed."""
+    """Without a reader, the module assumes that Ansible was killed."""
     def show(line):
         raise BrokenPipeError(line)
 

@@ -65,7 +65,6 @@ def test_first_batch_starts():
 
 
 def test_failures_are_counted_per_batch():
-    """One failed host is half of its batch."""
     hosts, batch_of_each = list("abcdef"), ["a", "a", "c", "c", "", ""]
 
     assert gate(hosts, ["e", "f"], batch_of_each,

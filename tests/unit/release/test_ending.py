@@ -32,7 +32,6 @@ SKIPPED = {"name": "app-3", "skipped": True, "failed": False, "changed": False,
 ROLLED_BACK = {"changed": True, "failed": False,
                "msg": "shop is rolled back to myimage:v1: 4 of 4 replicas available"}
 NOT_ROLLED_BACK = failed() | {"msg": "all the words of the second failure"}
-#: The module has failed, and has rolled back the update.
 UNDONE = failed() | {"rollout": rollout("shop", "complete", {"outcome": "rolled_back"})}
 REFUSED = failed() | {"changed": False, "rollout": rollout("shop", "paused")}
 SUMMARY = "ReplicationController default/shop: the new pods cannot become available."
@@ -48,16 +47,15 @@ def fleet(*results):
 
 
 def with_results(result):
-    """Return the result of a task. The entry of one controller becomes a result with `results`."""
     return result if not result or "results" in result else single(result)
 
 
 def end_after(purpose, result=None, rollback=None, reason="all the words", short_reason="",
               task="Roll shop",
               answer="", is_fleet=False, layer="role", on_failure="stop"):
-    """Return the Ending of a run that fails in a turn of this purpose (update, check, ...).
+    """Return the Ending of a run that fails in a turn with this purpose.
 
-    result: the result of the last update. rollback: the result of the role's rollback, if any.
+    result: of the last update. rollback: of the role's rollback, if any.
     """
     role, host = (("rollback", "") if purpose == "rollback"
                   else ("image_bump", "lyon" if layer == "playbook" else ""))
@@ -109,7 +107,7 @@ def end_by_check(purpose="check", rollback=None, **more):
         "failed in a pause", "none",
         "one controller ended before the stage"])
 def test_status_of_the_controllers(result, outcome, is_paused, in_progress):
-    """The module rolls back its failed controllers. The role rolls back the other controllers."""
+    """The role rolls back the controllers that the module has not rolled back."""
     status = summary(result)
 
     assert ((status.outcome, status.is_paused, status.in_progress)
@@ -129,10 +127,10 @@ def test_sizes_of_all_controllers():
     second = (paused("app-2")
               | {"rollout": {"desired": 4, "controller": {"replicas": 3},
                              "successor": {"replicas": 1}}})
-    gone = {"name": "app-3", "rollout": {"desired": None, "controller": None, "successor": None}}
+    deleted = {"name": "app-3", "rollout": {"desired": None, "controller": None, "successor": None}}
 
     assert summary(second | {"name": "shop"}).sizes == {"desired": 4, "old": 3, "new": 1}
-    assert summary(fleet(second, second | {"name": "app-4"}, gone, SKIPPED)).sizes == {
+    assert summary(fleet(second, second | {"name": "app-4"}, deleted, SKIPPED)).sizes == {
         "desired": 8, "old": 6, "new": 2}
 
 
@@ -142,12 +140,12 @@ def test_summary_names_the_controllers():
 
 
 def result_with_record(before, after, phase="complete", name="shop", **more):
-    """Return the result of a task on a cluster whose record tells of another update."""
-    forged = {"outcome": "updated", "from": {"web": "evil"}, "to": {"web": after}}
+    """Return the result of a task, with a forged record on the cluster."""
+    forged_record = {"outcome": "updated", "from": {"web": "evil"}, "to": {"web": after}}
     images = {"before": {"web": before, "log": "v3"} if before else {},
               "after": {"web": after, "log": "v3"}}
     return {"name": name, "failed": False,
-            "rollout": {"phase": phase, "last_rollout": forged, "images": images}, **more}
+            "rollout": {"phase": phase, "last_rollout": forged_record, "images": images}, **more}
 
 
 @pytest.mark.parametrize("results, images", [
@@ -169,7 +167,6 @@ def result_with_record(before, after, phase="complete", name="shop", **more):
         "controller of a fleet", "fleet with different images", "paused controller of a fleet",
         "not started"])
 def test_previous_images_are_observed_by_the_run(results, images):
-    """A user with annotate permission may have forged the record on the cluster."""
     request = Request.of(variables(selection={"names": ["shop", "other"]}))
     history = History([event(Turn("update", "", "update"), {"results": [result]}, {})
                        for result in results])
@@ -234,7 +231,6 @@ def test_outcome_of_a_failure(end, outcome):
         "others rolled back", "check, rolled back", "check, stopped", "before",
         "after"])
 def test_message_and_error_of_a_failure(end, message, error):
-    """The message has the full text of the module. The error has only a summary."""
     assert (end.message, end.error) == (message, error)
 
 
@@ -260,7 +256,7 @@ def test_reason_of_a_failed_task(result, reason, short_reason):
 
 
 class Lazy(dict):
-    """Dictionary like those that Ansible passes to filters: items() is only an iterator."""
+    """Dictionary like those in Ansible's filters: items() is an iterator."""
 
     def items(self):
         yield from super().items()
@@ -282,10 +278,10 @@ def rollouts_to(images, phase="paused", name="foo"):
 ], ids=["another image", "requested image", "locked", "ended", "handover", "images",
         "other images", "no successor", "no controller"])
 def test_update_to_another_image_is_aborted(rollouts, image, images, is_aborted):
-    assert aborted(rollouts, image=image, images=Lazy(images)) == ["foo"] * is_aborted
+    assert aborted_names(rollouts, image=image, images=Lazy(images)) == ["foo"] * is_aborted
 
 
-def aborted(rollouts, by_labels=False, previous=None, **images):
+def aborted_names(rollouts, by_labels=False, previous=None, **images):
     selection = {"label_selectors": ["app=x"]} if by_labels else {"names": ["foo"]}
     options = {"image": None, **{option: value for option, value in images.items() if value}}
     return names_to_abort(rollouts,
@@ -297,8 +293,8 @@ def aborted(rollouts, by_labels=False, previous=None, **images):
 def test_image_of_another_container_is_ignored():
     rollouts = rollouts_to({"web": "v2", "log": "v1"})
 
-    assert (aborted(rollouts, image="v1", container="web") == ["foo"]
-            and aborted(rollouts, image="v2", container="web") == [])
+    assert (aborted_names(rollouts, image="v1", container="web") == ["foo"]
+            and aborted_names(rollouts, image="v2", container="web") == [])
 
 
 def test_updates_of_a_fleet_to_another_image_are_aborted():
@@ -306,13 +302,13 @@ def test_updates_of_a_fleet_to_another_image_are_aborted():
                 *rollouts_to({"web": "shop:v2"}, "complete", "ended"),
                 *rollouts_to({"web": "db:v3"}, name="other")]
 
-    assert aborted(rollouts, image="shop:v1") == ["foo", "other"]
-    assert aborted(rollouts, by_labels=True, image="shop:v1") == ["foo"], (
+    assert aborted_names(rollouts, image="shop:v1") == ["foo", "other"]
+    assert aborted_names(rollouts, by_labels=True, image="shop:v1") == ["foo"], (
         "the controller other runs another repository")
-    assert aborted(rollouts, by_labels=True, images={"web": "shop:v1"}) == ["foo", "other"]
-    assert aborted(rollouts,
-                   previous={"foo": {"web": "shop:v2"}, "back": {"web": "shop:v0"}}) == [
-                       "back", "other"]
+    assert aborted_names(rollouts, by_labels=True, images={"web": "shop:v1"}) == ["foo", "other"]
+    assert aborted_names(rollouts,
+                         previous={"foo": {"web": "shop:v2"}, "back": {"web": "shop:v0"}}) == [
+                             "back", "other"]
 
 
 def artifacts(*results, selection=None, page="", errors=(), role="image_bump", **more):
@@ -328,19 +324,20 @@ def test_artifacts_for_a_workflow():
     first, second = result_with_record("v1", "v2", changed=True, msg="done"), result_with_record(
         "v0", "v2", name="b", changed=True)
     same = result_with_record("v2", "v2", name="c")
-    shared = {"controller_namespace": "shop", "kind": "Deployment", "image": "v2",
-              "outcome": "updated", "msg": "done", "commands": []}
+    shared_values = {"controller_namespace": "shop", "kind": "Deployment", "image": "v2",
+                     "outcome": "updated", "msg": "done", "commands": []}
 
     alone = {"controller": "shop", "names": [], "previous_images": {"web": "v1"},
              "previous_images_by_name": {}}
-    assert artifacts(first) == shared | alone
-    many = artifacts(first, second, same, selection={"names": ["shop", "b", "c"]})
-    assert many == shared | {"controller": "", "names": ["shop", "b"], "previous_images": {},
-                             "previous_images_by_name": {"shop": {"web": "v1"}, "b": {"web": "v0"}}}
+    assert artifacts(first) == shared_values | alone
+    result = artifacts(first, second, same, selection={"names": ["shop", "b", "c"]})
+    assert result == shared_values | {
+        "controller": "", "names": ["shop", "b"], "previous_images": {},
+        "previous_images_by_name": {"shop": {"web": "v1"}, "b": {"web": "v0"}}}
     assert artifacts(same, selection={"label_selectors": ["a=b"]})["names"] == ["c"], (
         "unchanged controllers are listed if none has changed")
-    refused = artifacts(errors=["image is needed"])
-    assert (refused["outcome"], refused["msg"], refused["names"]) == (
+    error_artifacts = artifacts(errors=["image is needed"])
+    assert (error_artifacts["outcome"], error_artifacts["msg"], error_artifacts["names"]) == (
         "failed", "image is needed. Nothing has been changed.", [])
 
 
@@ -509,7 +506,7 @@ def test_answer_to_an_approval(rollouts, at, outcome):
 
 
 def by_another_client(phase, name="shop"):
-    """Return a rollout after another client has rolled it back and begun an update to v3."""
+    """Return a rollout that another client has replaced by an update to v3."""
     return rollout_now(phase, "forward", "v1", name) | {"successor": {"images": {"web": "v3"}}}
 
 
@@ -535,17 +532,17 @@ def test_remaining_updates_are_rolled_back():
 
 
 def test_resumed_update_is_approved_unless_it_is_reversed():
-    resumed = rollout_now("progressing", "forward", "v1") | {"successor": {"images": {"web": "v2"}}}
+    update = rollout_now("progressing", "forward", "v1") | {"successor": {"images": {"web": "v2"}}}
 
-    assert Approval(ALONE, "shop", [resumed], deadline=150, now=200).outcome == "approved"
-    reversed_update = resumed | {"direction": "back"}
+    assert Approval(ALONE, "shop", [update], deadline=150, now=200).outcome == "approved"
+    reversed_update = update | {"direction": "back"}
     assert Approval(ALONE, "shop", [reversed_update], deadline=150, now=100).outcome == "waiting"
 
 
 @pytest.mark.parametrize("answer, outcome",
                          [("approved", "stopped"), ("late", "failed"), ("denied", "failed")])
 def test_resume_after_the_deadline_is_reported(answer, outcome):
-    """The rollback is rejected: another client holds the Lease, or the update has ended."""
+    """The rollback is rejected, for example because another client holds the Lease."""
     end = end_by_check(rollback=NOT_ROLLED_BACK, answer=answer)
 
     assert end.outcome == outcome

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run generated releases on models, and check every guarantee.
-
-The environment variable RELEASES sets the number of examples (default: 50).
-"""
+"""Run generated releases on models. The variable RELEASES sets the number of examples."""
 
 from __future__ import annotations
 
@@ -33,8 +30,7 @@ controllers = st.builds(Controller, image=st.sampled_from(["myimage:v1", "myimag
 def stages_of(draw, has_shares, keeps_old):
     """Draw stages in order, for example ["10%/1%", "10%/20%", "40%"].
 
-    The number after the slash is the share of the requests for the new pods. At 100%, a stage can
-    have a share only with keep_old, because the other requests need old pods.
+    The second number is the share of the requests. At 100%, it needs keep_old.
     """
     stages = []
     for stage in sorted(draw(st.sets(st.sampled_from(STAGES), min_size=1)),
@@ -47,7 +43,7 @@ def stages_of(draw, has_shares, keeps_old):
 
 @st.composite
 def requests(draw):
-    """Draw (request, cluster): the variables of a role, and a cluster with all controllers."""
+    """Draw (request, cluster): variables of a role, and all controllers."""
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=6, unique=True))
     selection = {"name": names[0]} if draw(st.booleans()) else {"names": names}
     keeps_old = draw(st.sampled_from([False, False, True]))
@@ -71,13 +67,13 @@ def requests(draw):
     return request, cluster
 
 
-#: Events while a file of the user runs: it fails, or another client makes a change.
+#: Events in a file of the user: it fails, or another client makes a change.
 EVENTS = ("nothing", "fails", "delete", "lock", "unlock", "finish", "undo", "other update",
           "delete route")
 
 
 def apply_event(event, cluster, name):
-    """Change the cluster as another client, and return why the file fails, or ""."""
+    """Change the cluster, and return why the file fails, or ""."""
     controller = cluster.controllers[name]
     if event == "fails":
         return "503"
@@ -98,7 +94,6 @@ def apply_event(event, cluster, name):
 
 @st.composite
 def histories(draw):
-    """Draw (request, cluster, events). files() applies one event in each file of the user."""
     request, cluster = draw(requests())
     events = draw(st.lists(st.tuples(st.sampled_from(EVENTS), st.sampled_from(NAMES)),
                            max_size=8))
@@ -106,21 +101,21 @@ def histories(draw):
 
 
 def files(events):
-    """Return (files, answer) for a Run. Each file and each answer applies the next event."""
+    """Return (files, answer) for a Run. Each applies the next event."""
     remaining = iter(events)
 
-    def take(cluster):
+    def play(cluster):
         event, name = next(remaining, ("nothing", "a"))
         return apply_event(event, cluster, name)
 
-    return {**{file: take for file in ("smoke.yml", "more.yml", "b.yml", "e.yml", "notify.yml")},
-            **{f"analysis of {name}": take for name in NAMES}}, take
+    return {**{file: play for file in ("smoke.yml", "more.yml", "b.yml", "e.yml", "notify.yml")},
+            **{f"analysis of {name}": play for name in NAMES}}, play
 
 
 def run_release(request, cluster, events, killed_at=-1, run_class=Run):
-    """Run a release until it ends or is killed at a turn. Return the run."""
-    files_, take = files(events)
-    run = run_class(request, cluster, files_, take, killed_at)
+    """Run a release until its end, or until it is killed at a turn. Return the run."""
+    files_, answer = files(events)
+    run = run_class(request, cluster, files_, answer, killed_at)
     try:
         return run.run()
     except Killed:
@@ -141,15 +136,15 @@ def test_stages_run_in_order_and_stop_at_a_failure(history):
     failure_number = next((number for number, event in enumerate(run_events) if event.has_failed),
                           len(run_events))
     purposes = [event.turn.purpose for event in run_events[failure_number + 1:]]
-    begun = {"before", "update", "traffic", "check", "ask", "approval", "after"} & set(purposes)
-    assert not begun, purposes
+    forbidden = {"before", "update", "traffic", "check", "ask", "approval", "after"} & set(purposes)
+    assert not forbidden, purposes
     for earlier, later in itertools.pairwise(updates):
-        between = run_events[run_events.index(earlier) + 1:run_events.index(later)]
-        files_ = [event.turn.file for event in between if event.turn.do == "run"]
+        events_between = run_events[run_events.index(earlier) + 1:run_events.index(later)]
+        files_ = [event.turn.file for event in events_between if event.turn.do == "run"]
         if "pause_at" in earlier.turn.options:
             assert files_ == [file.typed for file in run.request.verify]
             assert sum(event.turn.do == "analyze"
-                       for event in between) == bool(run.request.analyses)
+                       for event in events_between) == bool(run.request.analyses)
 
 
 @EXAMPLES
@@ -176,7 +171,7 @@ def test_share_is_set_before_the_checks_of_its_stage(history):
 @EXAMPLES
 @given(histories())
 def test_new_pods_get_no_requests_before_the_share_of_their_stage(history):
-    """Until then, the new pods get the share of the stage before, or 0% in the first stage."""
+    """Before, the new pods have the share of the stage before, or 0%."""
     request, cluster, _events = history
     for controller in cluster.controllers.values():
         controller.image, controller.new_image, controller.share = "myimage:v1", "", ""
@@ -184,11 +179,11 @@ def test_new_pods_get_no_requests_before_the_share_of_their_stage(history):
     shares = []
 
     class RecordingRun(Run):
-        def _do(self, turn):
+        def _run_action(self, turn):
             if turn.purpose == "update" and turn.traffic:
                 name = self.request.name
                 shares.append((self.cluster.controllers[name].share, turn.traffic))
-            return super()._do(turn)
+            return super()._run_action(turn)
 
     run_release(request, cluster, [], run_class=RecordingRun)
     assert all(share for share, _requested in shares)
@@ -196,34 +191,34 @@ def test_new_pods_get_no_requests_before_the_share_of_their_stage(history):
 
 
 class KeepingRun(Run):
-    """A run that records when a controller with new pods does not have all old pods any more."""
+    """A run that records when a controller no longer has all old pods."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        #: Each case, as (title of the turn, name of the controller).
-        self.shrunk = []
+        #: (title of the turn, name of the controller).
+        self.violations = []
 
-    def _do(self, turn):
-        done = super()._do(turn)
-        is_update_to_end = turn.do == "update" and "pause_at" not in turn.options
-        if "state" not in turn.options and not is_update_to_end:
-            self.shrunk += [(turn.title, name)
-                            for name, controller in self.cluster.controllers.items()
-                            if controller.new_image == V2 and controller.old_percent < 100]
-        return done
+    def _run_action(self, turn):
+        result = super()._run_action(turn)
+        is_final_update = turn.do == "update" and "pause_at" not in turn.options
+        if "state" not in turn.options and not is_final_update:
+            self.violations += [(turn.title, name)
+                                for name, controller in self.cluster.controllers.items()
+                                if controller.new_image == V2 and controller.old_percent < 100]
+        return result
 
 
 @EXAMPLES
 @given(histories(), st.integers(0, 40))
 def test_keep_old_keeps_all_old_pods_until_the_last_update(history, killed_at):
-    """This includes the time of keep_old_for, and a repeated run after a kill."""
+    """keep_old also applies during keep_old_for, and in a repeated run after a kill."""
     request, cluster, events = history
     assume(request["options"].get("keep_old"))
-    killed = run_release(request, cluster, events[:1], killed_at / 2, KeepingRun)
-    repeated = run_release(request, cluster, events[1:], run_class=KeepingRun)
+    killed_run = run_release(request, cluster, events[:1], killed_at / 2, KeepingRun)
+    repeated_run = run_release(request, cluster, events[1:], run_class=KeepingRun)
 
-    assert not killed.shrunk + repeated.shrunk
-    for run in (killed, repeated):
+    assert not killed_run.violations + repeated_run.violations
+    for run in (killed_run, repeated_run):
         turns = [event.turn for event in run.history.events if event.turn.purpose == "update"]
         pauses = [turn.options for turn in turns if "pause_at" in turn.options]
         if len(pauses) < len(turns) and run.history.failed is None:
@@ -232,23 +227,20 @@ def test_keep_old_keeps_all_old_pods_until_the_last_update(history, killed_at):
 
 
 def load(cluster):
-    """Return the highest load of the old pods of a controller.
-
-    The unit is the load without a split of the requests.
-    """
+    """Return the highest load of a controller's old pods, as a factor."""
     return max((100 - int(controller.share[:-1])) / controller.old_percent
                if controller.share else 1.0 for controller in cluster.controllers.values())
 
 
 class LoadedRun(Run):
-    """A run that records the load of the old pods at each check."""
+    """A run that records the highest load at its checks."""
 
     max_load = 1.0
 
-    def _do(self, turn):
+    def _run_action(self, turn):
         if turn.purpose == "check":
             self.max_load = max(self.max_load, load(self.cluster))
-        return super()._do(turn)
+        return super()._run_action(turn)
 
 
 @EXAMPLES
@@ -256,19 +248,19 @@ class LoadedRun(Run):
 def test_repeated_run_does_not_increase_the_load_of_old_pods(history, killed_at):
     request, cluster, _events = history
     killed_cluster = copy.deepcopy(cluster)
-    uninterrupted = run_release(request, cluster, [], run_class=LoadedRun)
+    uninterrupted_run = run_release(request, cluster, [], run_class=LoadedRun)
     run_release(request, killed_cluster, [], killed_at / 2)
     load_at_kill = load(killed_cluster)
-    repeated = run_release(request, killed_cluster, [], run_class=LoadedRun)
+    repeated_run = run_release(request, killed_cluster, [], run_class=LoadedRun)
 
-    assert repeated.max_load <= max(uninterrupted.max_load, load_at_kill)
+    assert repeated_run.max_load <= max(uninterrupted_run.max_load, load_at_kill)
 
 
 @EXAMPLES
 @given(histories())
 def test_failed_release_rolls_back_or_names_each_controller(history):
     request, cluster, events = history
-    before = copy.deepcopy(cluster.controllers)
+    controllers_before = copy.deepcopy(cluster.controllers)
     run = run_release(request, cluster, events)
     ending = run.ending
 
@@ -282,7 +274,7 @@ def test_failed_release_rolls_back_or_names_each_controller(history):
         return
     for name in cluster.changed_names:
         controller = cluster.controllers[name]
-        is_back = not controller.new_image and controller.image == before[name].image
+        is_back = not controller.new_image and controller.image == controllers_before[name].image
         is_foreign = (controller.new_image == "myimage:v3" or controller.is_deleted
                       or (controller.image == V2 and not controller.new_image))
         assert is_back or is_foreign or name in ending.error, (name, controller, ending.error)
@@ -297,33 +289,32 @@ def test_unselected_controllers_are_unchanged(history):
     request, cluster, events = history
     run_release(request, cluster, events)
 
-    selected = request["selection"].get("names") or [request["selection"]["name"]]
-    assert cluster.changed_names <= set(selected)
+    selected_names = request["selection"].get("names") or [request["selection"]["name"]]
+    assert cluster.changed_names <= set(selected_names)
 
 
 @EXAMPLES
 @given(histories(), st.integers(0, 40))
 def test_killed_release_resumes_with_the_same_end(history, killed_at):
-    """The user's files pass."""
     request, cluster, _events = history
     killed_cluster = copy.deepcopy(cluster)
-    uninterrupted = run_release(request, cluster, [])
-    assume(uninterrupted.ending.outcome in ("updated", "paused"))
+    uninterrupted_run = run_release(request, cluster, [])
+    assume(uninterrupted_run.ending.outcome in ("updated", "paused"))
 
     run_release(request, killed_cluster, [], killed_at / 2)
-    second = run_release(request, killed_cluster, [])
+    second_run = run_release(request, killed_cluster, [])
 
-    assert (second.ending.outcome == uninterrupted.ending.outcome
+    assert (second_run.ending.outcome == uninterrupted_run.ending.outcome
             and killed_cluster.controllers == cluster.controllers)
-    third = run_release(request, killed_cluster, [])
-    assert not any(result.get("changed") for result in third.history.results)
+    third_run = run_release(request, killed_cluster, [])
+    assert not any(result.get("changed") for result in third_run.history.results)
 
 
 @EXAMPLES
 @given(histories())
 def test_artifacts_undo_the_changes_of_a_run(history):
     request, cluster, _events = history
-    before = copy.deepcopy(cluster.controllers)
+    controllers_before = copy.deepcopy(cluster.controllers)
     for controller in cluster.controllers.values():
         controller.breaks_at = 101
     run = run_release(request, cluster, [])
@@ -333,15 +324,15 @@ def test_artifacts_undo_the_changes_of_a_run(history):
     selection = {"names": stats["names"]} if stats["names"] else {"name": stats["controller"]}
     options = {"on_failure": None, "image": None, "images": stats["previous_images"] or None,
                "max_failures": "100%"}
-    changed = set(cluster.changed_names)
-    if not changed:
+    changed_names = set(cluster.changed_names)
+    if not changed_names:
         return
     previous = stats["previous_images_by_name"]
     rollback_run = Run(variables(role="rollback", selection=selection, options=options,
                                  previous=previous), cluster).run()
 
     assert rollback_run.ending.outcome == "rolled_back", rollback_run.ending.error
-    for name, controller in before.items():
+    for name, controller in controllers_before.items():
         assert (cluster.controllers[name].image == controller.image
                 and not cluster.controllers[name].new_image)
 

@@ -32,12 +32,12 @@ def result(name, phase, changed=True, failed=False, to=V2, outcome=None):
             "rollout": rollout, "msg": "the words", **({"failure": FAILURE} if failed else {})}
 
 
-def skipped(name):
+def skipped_result(name):
     return {"name": name, "changed": False, "failed": False, "skipped": True, "msg": "not started"}
 
 
 PAUSED = result("a", "paused")
-#: The controller is deleted, or the API server unreachable.
+#: The controller is deleted, or the API server is unreachable.
 LOST = {key: value
         for key, value in result("a", "", changed=False, failed=True).items() if key != "rollout"}
 REFUSED = result("a", "paused", changed=False, failed=True)
@@ -45,19 +45,19 @@ FOREIGN = result("a", "paused", changed=False, failed=True, to=V3)
 ROLLED_BACK = result("a", "complete", failed=True, outcome="rolled_back")
 STUCK = result("a", "progressing", failed=True)
 UPDATED = result("a", "complete", outcome="updated")
-#: Not started again: another client updates the controller to V3 in the meantime.
+#: The task skips this controller, which another client updates to V3.
 SKIPPED = {**result("a", "paused", to=V3), "skipped": True}
 
 
 @pytest.mark.parametrize("results, last_results, is_rolled_back, is_updated, is_named", [
     ([PAUSED], [PAUSED], True, False, False),
-    ([PAUSED, skipped("a")], [skipped("a")], True, False, False),
+    ([PAUSED, skipped_result("a")], [skipped_result("a")], True, False, False),
     ([PAUSED, REFUSED], [REFUSED], True, False, False),
     ([PAUSED, LOST], [LOST], True, False, False),
     ([PAUSED, FOREIGN], [FOREIGN], False, False, False),
     ([REFUSED], [REFUSED], False, False, False),
     ([LOST], [LOST], False, False, False),
-    ([skipped("a")], [skipped("a")], False, False, False),
+    ([skipped_result("a")], [skipped_result("a")], False, False, False),
     ([PAUSED, ROLLED_BACK], [ROLLED_BACK], False, False, False),
     ([PAUSED, STUCK], [STUCK], False, False, True),
     ([PAUSED, UPDATED], [UPDATED], False, True, False),
@@ -76,21 +76,20 @@ SKIPPED = {**result("a", "paused", to=V3), "skipped": True}
         "updated", "updated meanwhile", "no change", "updated by another client in an approval",
         "crashed module", "started by an earlier run"])
 def test_rollback_of_a_controller(results, last_results, is_rolled_back, is_updated, is_named):
-    """results: the results of all tasks. last_results: the results of the last task."""
     scope = RollbackScope(results, last_results)
 
     assert (scope.names_to_roll_back, scope.updated, list(scope.not_rolled_back)) == (
         ["a"] * is_rolled_back, ["a"] * is_updated, ["a"] * is_named)
 
 
-def ending(results, last, rollback=None, what="update", on_failure="rollback"):
-    """Return the Ending of a run in which a task or a file of the user has failed.
+def ending(results, last_results, rollback=None, what="update", on_failure="rollback"):
+    """Return the Ending of a run after a failure.
 
-    what: "update" for the last task, or the purpose of a file that ran after this task.
+    what: "update" for the last task, or the purpose of a file that ran after it.
     """
     why = {"task": "Update", "reason": "2 of 4 failed"}
     events = [Event(Turn("update", "", "update"), NOW, NOW, {"results": results}),
-              Event(Turn("update", "", "update", "100%"), NOW, NOW, last,
+              Event(Turn("update", "", "update", "100%"), NOW, NOW, last_results,
                     why if what == "update" else {})]
     events += [Event(Turn("run", "", what), NOW, NOW, {}, why)] if what != "update" else []
     events += [Event(Turn("update", "", "rollback"), NOW, NOW, rollback)] if rollback else []
@@ -100,15 +99,16 @@ def ending(results, last, rollback=None, what="update", on_failure="rollback"):
 
 
 def outcome_and_message(results, rollback=None):
-    """Return (outcome, message) at the end of a fleet's release with these results."""
-    last = {result["name"]: result for result in results}
-    end = ending(results, {"changed": True, "failed": True, "results": list(last.values())},
+    """Return (outcome, message) of a fleet's release."""
+    last_results = {result["name"]: result for result in results}
+    end = ending(results, {"changed": True, "failed": True, "results": list(last_results.values())},
                  rollback)
     return end.outcome, end.message
 
 
 def test_controllers_of_earlier_stages_are_rolled_back_or_named():
-    results = [result(name, "paused") for name in "abc"] + [LOST, skipped("b"), skipped("c")]
+    results = [result(name, "paused") for name in "abc"] + [
+        LOST, skipped_result("b"), skipped_result("c")]
     back = [result(name, "complete", outcome="rolled_back") for name in "bc"]
 
     assert RollbackScope(results, []).names_to_roll_back == ["a", "b", "c"]
@@ -127,7 +127,7 @@ def test_controllers_of_earlier_stages_are_rolled_back_or_named():
 
 def test_updated_controllers_are_named_with_a_command():
     results = [result(name, "paused") for name in "abcd"] + [
-        UPDATED, {**UPDATED, "name": "b"}, {**ROLLED_BACK, "name": "c"}, skipped("d")]
+        UPDATED, {**UPDATED, "name": "b"}, {**ROLLED_BACK, "name": "c"}, skipped_result("d")]
 
     outcome, message = outcome_and_message(results,
                                            {"changed": True, "msg": "1 of 1",
@@ -144,7 +144,7 @@ def test_failed_rollback_of_the_module_is_named():
 
 
 def test_fleet_rolled_back_by_the_module():
-    assert (outcome_and_message([ROLLED_BACK, skipped("b")])[0] == "rolled_back"
+    assert (outcome_and_message([ROLLED_BACK, skipped_result("b")])[0] == "rolled_back"
             and outcome_and_message([ROLLED_BACK, {**STUCK, "name": "b"}])[0] == "stopped")
 
 

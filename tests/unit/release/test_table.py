@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a release through each row of the tables, and compare the rows with the documentation."""
+"""Run a release through each row of the tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def fail(_cluster):
-    """Return why a file of the user fails."""
+    """Return why the file fails."""
     return "the shop is closed"
 
 
@@ -111,8 +111,8 @@ def test_failure_hook_stops_at_the_first_failure():
 def test_failed_report_does_not_change_the_outcome():
     cluster = Cluster(a=Controller())
     run = Run(variables(report="r.html"), cluster)
-    act = run._do
-    run._do = lambda turn: ({}, "no such folder") if turn.do == "report" else act(turn)
+    act = run._run_action
+    run._run_action = lambda turn: ({}, "no such folder") if turn.do == "report" else act(turn)
     run.run()
 
     assert (run.turns[-2:] == ["Write the report", "Warn about the missing report"]
@@ -153,7 +153,7 @@ def test_approval(answer, on_failure, outcome):
 
 
 def test_update_resumed_at_the_deadline():
-    """Another client holds the Lease. Therefore, the rollback is rejected, and the update ends."""
+    """The rollback is rejected, because another client holds the Lease."""
     class LateCluster(Cluster):
         def update(self, options):
             result = super().update(options)
@@ -275,7 +275,6 @@ def test_failed_check_at_a_share(on_failure, outcome, share):
 
 @pytest.mark.parametrize("on_failure, outcome", [("rollback", "rolled_back"), ("stop", "stopped")])
 def test_failed_split(on_failure, outcome):
-    """Another client deletes the route after the requests are held."""
     def delete_route(cluster):
         cluster.controllers["a"].has_no_route = True
 
@@ -310,7 +309,7 @@ def test_approval_at_a_share():
 
 
 def test_repeated_run_keeps_the_share_of_a_later_stage():
-    """The old pods (half of all pods) would get 99% of the requests with a share of 1%."""
+    """With a share of 1%, the old pods (half of all) would get 99% of the requests."""
     controllers = {"a": Controller(new_image="myimage:v2", new_percent=50, share="50%")}
     turns, *_more = run_image_bump(controllers=controllers, stages=["10%/1%", "50%/50%"],
                                    traffic=TRAFFIC)
@@ -377,7 +376,7 @@ def test_check_mode_shows_the_time_for_which_old_pods_are_kept():
 
 @pytest.mark.parametrize("value", [True, "yes", "True", "false", "no", False, ""])
 def test_keep_old_of_a_survey_is_a_text(value):
-    """In Python, each of these texts except "" is true."""
+    """In Python, all of these but "" are true."""
     run = Run(variables(stages=["100%"], options={"keep_old": value}), Cluster(a=Controller()))
     is_true = str(value).lower() in ("true", "yes")
 
@@ -395,7 +394,6 @@ def test_failed_check_after_the_switch_rolls_back():
 
 
 def test_repeated_blue_green_sends_no_requests_back_to_the_remaining_old_pods():
-    """A run was killed while it removed the old pods."""
     class RemovingCluster(Cluster):
         def rollout(self, name, before=""):
             rollout = super().rollout(name, before)
@@ -524,7 +522,7 @@ def test_invalid_request_is_refused_before_the_first_turn(changes, message):
 
 
 def test_error_in_the_variables_after_the_first_turn_is_ignored():
-    """The role reads its variables at each turn. Meanwhile, a file may have been deleted."""
+    """The role reads its variables at each turn, but a file may be gone."""
     cluster = Cluster(a=Controller())
     run = Run(variables(stages=["10%", "100%"], verify=["smoke.yml"]), cluster)
     run.files = {"smoke.yml": lambda _cluster: run.request.errors.append("smoke.yml is no file")

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the types of the report's data with the module's results and with the code."""
+"""Compare the types of the report's data with results and documentation."""
 
 from __future__ import annotations
 
@@ -21,15 +21,12 @@ from ansible_collections.baton.kubernetes.plugins.plugin_utils.report import dat
 
 ROOT = Path(__file__).parents[3]
 SHAPES = {name: shape for name, shape in vars(data).items() if typing.is_typeddict(shape)}
-#: Keys that the report itself adds to the data, for its template.
+#: Keys that the report adds for its template.
 ADDED_KEYS = {"change", "decision", "soaks", "title"}
 
 
 def mismatches(value, shape, path="data") -> list[str]:
-    """Return a line for each part of `value` that has another type than in `shape`.
-
-    A key of `shape` may be absent from `value`.
-    """
+    """Return a line for each part of `value` with another type. Keys may be absent."""
     options = typing.get_args(shape) if isinstance(shape, types.UnionType) else [shape]
     if len(options) > 1:
         return min((mismatches(value, option, path) for option in options), key=len)
@@ -74,7 +71,7 @@ def test_mismatches_detects_other_types():
 
 
 def undocumented_keys(entry, shape) -> list[str]:
-    """Return `Type.key` for each key that a part of RETURN lacks or has with another type."""
+    """Return `Type.key` for each key without documentation, or with another type."""
     names = {str: "str", int: "int", float: "float", bool: "bool", list: "list", dict: "dict",
              typing.Any: "raw"}
     missing = []

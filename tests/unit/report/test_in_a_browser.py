@@ -3,7 +3,7 @@
 
 """Check in Chromium that no part of the page is cut off, and that colors are distinguishable.
 
-The layout tests start Chromium (`make test-browser` installs Debian's) once for all pages.
+`make test-browser` installs Chromium.
 """
 
 from __future__ import annotations
@@ -21,17 +21,14 @@ from results import FAILURE, analysis, failed, paused, updated
 from ansible_collections.baton.kubernetes.plugins.filter.rollout_report import rollout_report
 
 CSS = Path(__file__).parents[3] / "roles" / "image_bump" / "templates" / "report.css.j2"
-#: In pixels: a phone, a tablet and a desktop screen, and A4 paper without its margins.
+#: Pixels of a phone, a tablet, a desktop screen, and A4 paper without margins.
 WIDTHS, PAPER = (390, 768, 1280), 680
 NAME, WORD = "n" * 253, "w" * 400
 TEXT = "\n".join(f"line {number}: <b>{WORD}</b> 日本語のとても長い名前です" for number in range(50))
 
 
 def bloat(item):
-    """Return a copy of the data with the longest possible names and with long texts.
-
-    Times and texts from a fixed set (such as the phase) stay as they are.
-    """
+    """Return a copy of the data with the longest names, and with long texts."""
     if isinstance(item, dict):
         return {key: element
                 if key in ("at", "phase", "started", "ended", "action", "outcome", "kind")
@@ -68,8 +65,8 @@ PAGES = {"typical": TYPICAL, "bloated": bloat(TYPICAL), "fleet": FLEET,
          "clusters": CLUSTERS,
          "bloated clusters": bloat(CLUSTERS), "nothing": {}}
 
-#: JavaScript that measures each frame: by how many pixels the page is too wide, the number of
-#: characters, and the first elements that are too wide (except charts, and tables that scroll).
+#: JavaScript that measures each frame: by how many pixels it is too wide, its number of
+#: characters, and its first elements that are too wide (except charts and tables that scroll).
 MEASURE = """
 onload = () => {
   const measurements = {};
@@ -90,7 +87,7 @@ onload = () => {
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """Return the measurements of all frames by the name of a page and the width ("fleet 390")."""
+    """Return the measurements by name of a page and width ("fleet 390")."""
     frames = []
     for name, data in PAGES.items():
         page = rollout_report(data)
@@ -126,7 +123,6 @@ def test_no_element_is_cut_off(measured, name, width):
 
 @pytest.mark.parametrize("name", ["typical", "fleet", "clusters"])
 def test_only_tables_of_figures_scroll_on_a_phone(name):
-    """In other tables, a row becomes a block, so a long text does not widen the table."""
     tables = re.findall(r"<table.*?</table>", rollout_report(PAGES[name]), re.DOTALL)
 
     assert {"stacked" in table.partition(">")[0] for table in tables

@@ -47,7 +47,7 @@ FAILED = DATA | {"outcome": "failed", "results": [failed()]}
 
 
 def page(data):
-    """Return the parsed page. Raises an error if it is not well-formed."""
+    """Return the parsed page."""
     return html5lib.HTMLParser(strict=True).parse(rollout_report(data, str(TEMPLATE)))
 
 
@@ -270,7 +270,7 @@ def test_page_is_accessible_and_self_contained(data):
 
 
 def with_attack(item):
-    """Return a copy of the data with ATTACK in each text that the cluster or a user can set."""
+    """Return a copy of the data with ATTACK in each text that others can set."""
     if isinstance(item, dict):
         trusted_keys = ("at", "phase", "started", "ended", "action",
                         *(["outcome"] if "metric" in item else []))
@@ -294,7 +294,7 @@ def test_data_of_the_cluster_is_escaped(data):
 
 
 def damaged_copies(item):
-    """Yield copies of the data: in each, one part is missing or has another type."""
+    """Yield copies of the data. Each lacks a part, or has a part of another type."""
     for key in item if isinstance(item, dict) else range(len(item[:1])) if isinstance(
             item, list) else ():
         for value in (None, 7, ["?"], {"?": "?"}):
@@ -311,7 +311,7 @@ def damaged_copies(item):
 @pytest.mark.parametrize("data", [DATA, FLEET, FAILED, MEASURED, SOAKED, CLUSTERS],
                          ids=["update", "fleet", "failure", "analysis", "soak", "clusters"])
 def test_missing_or_invalid_data_never_raises(data):
-    """Parts are missing after an interrupted run. Another module version may use other types."""
+    """After an interrupted run, parts are missing. Other versions may use other types."""
     for number, changed in enumerate(damaged_copies(data)):
         assert "</html>" in rollout_report(changed, str(TEMPLATE)), number
 

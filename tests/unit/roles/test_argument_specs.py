@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the variables of the roles: their defaults, their names, and their invalid values."""
+"""Check the variables of the roles."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.release.request i
 
 ROOT = Path(__file__).resolve().parents[3]
 
-#: The options that only the role has.
-ROLE_OPTIONS = {
+ROLE_ONLY_OPTIONS = {
     "image_bump": {"stages", "route", "route_kind", "service", "traffic_match",
                    "verify_tasks", "analysis", "approve_within", "keep_old_for", "before_tasks",
                    "after_tasks", "failure_tasks", "report"},
@@ -40,7 +39,7 @@ def read(path: str):
 
 
 def options(role: str) -> dict:
-    """Return the role's documented options under the module's names."""
+    """Return the documented options of a role by the module's names."""
     documented = read(f"roles/{role}/meta/argument_specs.yml")["argument_specs"]["main"]["options"]
     return {name.removeprefix(f"{role}_"): option for name, option in documented.items()}
 
@@ -53,14 +52,14 @@ def tasks(content):
 
 
 def module_options(role: str, variables: dict, extra=()) -> dict:
-    """Return the options passed to the module for these variables, without templating."""
+    """Return the options of the module for these variables, without templating."""
     return release_request.Variables(role, variables, lambda value: value, extra).options()
 
 
 def non_default_values(role: str) -> dict:
-    """Return a value for each option that the role shares with the module."""
+    """Return a value for each shared option of the role and the module."""
     specs = {name: option for name,
-             option in options(role).items() if name not in ROLE_OPTIONS[role]}
+             option in options(role).items() if name not in ROLE_ONLY_OPTIONS[role]}
     examples = {"bool": "false", "dict": {"web": "7"}}
     return {name: next(choice for choice
                        in option.get("choices", [examples.get(option["type"], "7")])
@@ -69,16 +68,15 @@ def non_default_values(role: str) -> dict:
 
 
 def test_defaults_equal_the_documentation(role):
-    """An option that only the role has needs a variable for its default."""
     documented = {name: option["default"]
                   for name, option in options(role).items() if "default" in option}
     variables = {name.removeprefix(f"{role}_"): value
                  for name, value in read(f"roles/{role}/defaults/main.yml").items()}
 
     assert variables.items() <= documented.items()
-    assert ROLE_OPTIONS[role] & set(documented) <= set(variables)
+    assert ROLE_ONLY_OPTIONS[role] & set(documented) <= set(variables)
     with_default = {name: value for name, value in documented.items()
-                    if name not in ROLE_OPTIONS[role] and value != []}
+                    if name not in ROLE_ONLY_OPTIONS[role] and value != []}
     assert module_options(role, {f"{role}_name": "foo"}) == {"name": "foo"} | with_default
 
 
@@ -86,7 +84,7 @@ def test_defaults_equal_the_documentation(role):
                          ids=["name of the role's variable", "short name of a playbook"])
 def test_each_option_reaches_the_module(role, has_prefix):
     options = non_default_values(role)
-    # The playbook rollback passes the images under the names of the role's variables.
+    # The playbook rollback uses the names of the role's variables.
     by_long_name = options if has_prefix else IMAGES if role == "rollback" else ()
     variables = {f"{role}_{name}" if name in by_long_name else name: value
                  for name, value in options.items()}
@@ -181,7 +179,7 @@ def test_task_file_must_be_a_list_of_tasks(tmp_path, content, is_file):
 
 
 def test_task_file_is_not_stored_in_the_cache_of_ansible(tmp_path):
-    """Ansible 2.19 does not evaluate the templates of tasks that it includes from its cache."""
+    """Ansible 2.19 does not evaluate the templates of cached tasks."""
     loads = []
 
     class Loader:
@@ -202,11 +200,11 @@ def test_task_file_is_not_stored_in_the_cache_of_ansible(tmp_path):
 
 
 def share_request(layer="role", **other_options):
-    """Return the request of image_bump for a stage of 10% of the pods and 1% of the requests."""
+    """Return the request of image_bump for a stage with a share."""
     variables = {"name": "foo", "stages": "10%/1%", "route": "edge", **other_options}
-    prefixed = {f"image_bump_{option}": value for option, value in variables.items()}
+    prefixed_options = {f"image_bump_{option}": value for option, value in variables.items()}
     short = {"__image_bump_short_names": True} if layer == "playbook" else {}
-    return release_request.Variables("image_bump", prefixed | short,
+    return release_request.Variables("image_bump", prefixed_options | short,
                                      lambda value: value).request(lambda path: [])
 
 
@@ -265,7 +263,7 @@ def test_matches_of_a_survey_are_yaml():
     ({"analysis": "[{prometheus_token: secret}]"}, None, False),
 ])
 def test_only_a_whole_command_is_repeated(monkeypatch, extra, inventory, is_repeatable):
-    """A suggested command repeats the user's options only if these are all that the user gave."""
+    """A command repeats the user's options only if there are no others."""
     monkeypatch.setattr(release_request.context, "CLIARGS",
                         {"inventory": inventory and (inventory,)})
     extra = {"controller": "foo", "stages": "10%,50%", "max_surge": "2", "image": "", **extra}
@@ -286,7 +284,6 @@ def test_unknown_role_is_an_error():
 
 
 def test_playbook_passes_all_options_of_the_role(role):
-    """The playbook sets the role's own options; the lookup reads the options of the module."""
     files = [ROOT / "playbooks" / f"{role}.yml", ROOT / "playbooks" / "tasks" / f"{role}.yml"]
     parts = [part for file in files if file.exists() for part in yaml.safe_load(file.read_text())]
     (include,) = (task for part in parts for task in tasks(part.get("tasks", [part]))
@@ -297,14 +294,13 @@ def test_playbook_passes_all_options_of_the_role(role):
                  for name, value in include["vars"].items() if not name.startswith("__")}
     assert include["vars"][f"__{role}_short_names"] is True
     assert include["vars"][f"__{role}_has_artifacts"] is True
-    assert {f"{role}_{name}" for name in ROLE_OPTIONS[role]} <= set(variables) <= {
+    assert {f"{role}_{name}" for name in ROLE_ONLY_OPTIONS[role]} <= set(variables) <= {
         f"{role}_{name}" for name in options(role)}
     for variable, template in variables.items():
         assert variable.removeprefix(f"{role}_") in template
 
 
 def test_module_is_called_by_one_task():
-    """All arguments come from one template, so that the task does not list the options."""
     updates = [task["baton.kubernetes.rolling_update"]
                for file in (ROOT / "roles").glob("*/tasks/*.yml")
                for task in tasks(yaml.safe_load(file.read_text()))
@@ -315,7 +311,7 @@ def test_module_is_called_by_one_task():
 
 
 def test_tasks_of_roles_have_no_conditions():
-    """Only the rows of module_utils/release/table.py decide which tasks run."""
+    """Only the rows of release/table.py decide which tasks run."""
     files = [file for file in (ROOT / "roles").glob("*/tasks/*.yml") if file.name != "gate.yml"]
     for file in files:
         for task in tasks(yaml.safe_load(file.read_text())):

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare each option in the module, its documentation, the roles, the playbooks and AWX surveys.
-
-docs/reference/options.md lists the differences.
-"""
+"""Compare the options of all layers with the differences in docs/reference/options.md."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ Json = dict[str, t.Any]
 ROOT = Path(__file__).resolve().parents[3]
 ROLES = ("image_bump", "rollback")
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: The layers, by their name in docs/reference/options.md.
+#: By their names in docs/reference/options.md.
 LAYERS = {"role `image_bump`": ["role image_bump"], "role `rollback`": ["role rollback"],
           "roles": ["role image_bump", "role rollback"],
           "module `migrate_to_deployment`": ["module migrate_to_deployment"],
@@ -60,7 +57,7 @@ LAYERS = {"role `image_bump`": ["role image_bump"], "role `rollback`": ["role ro
           "survey of *Image bump*": ["survey image_bump"],
           "survey of *Rollback*": ["survey rollback"],
           "surveys": ["survey image_bump", "survey rollback"]}
-#: Types of questions, by the type of an option without choices. The others have the type text.
+#: Types of questions by type of an option without choices. All others are text.
 QUESTION_TYPES = {"list": "textarea", "dict": "textarea", "raw": "textarea"}
 
 
@@ -73,7 +70,7 @@ class Difference(t.NamedTuple):
 
 
 def documented_differences() -> list[Difference]:
-    """Return the differences in docs/reference/options.md, one for each option and layer."""
+    """Return the documented differences, one for each option and layer."""
     page = (ROOT / "docs" / "reference" / "options.md").read_text("utf-8")
     lines = page.partition("\n## Options by purpose\n")[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines
@@ -93,7 +90,6 @@ def as_text(default: t.Any) -> str | None:
 
 
 def questions(role: str) -> dict[str, Json]:
-    """Return the questions of a role's survey by option."""
     options = {short: option for option in role_options(role)
                for short in release_request.short_names(option)}
     spec = json.loads((ROOT / "examples/awx" / f"{role}.survey.json").read_text("utf-8"))["spec"]
@@ -101,7 +97,6 @@ def questions(role: str) -> dict[str, Json]:
 
 
 def role_options(role: str) -> dict[str, Json]:
-    """Return the options of a role by the module's names."""
     specs = yaml.safe_load((ROOT / "roles" / role / "meta"
                             / "argument_specs.yml").read_text("utf-8"))
     return {name.removeprefix(f"{role}_"): spec
@@ -110,7 +105,7 @@ def role_options(role: str) -> dict[str, Json]:
 
 def differences(layer: str, before: dict[str, Json],
                 after: dict[str, Json]) -> t.Iterator[Difference]:
-    """Yield the differences between the options that two layers share."""
+    """Yield the differences of the options that two layers share."""
     for option in before.keys() & after.keys():
         first, second = before[option], after[option]
         for aspect in ("type", "elements", "required"):
@@ -232,7 +227,6 @@ def test_each_layer_describes_each_option(role):
 
 @pytest.mark.parametrize("playbook", ["image_bump", "regions"])
 def test_a_playbook_passes_each_variable_that_only_the_role_has(playbook):
-    """The playbook need not pass options of the module: the role reads their short names."""
     path = ROOT / "playbooks" / "tasks" / "image_bump.yml"
     (task_of_playbook,) = yaml.safe_load(path.read_text("utf-8"))
     role_only = role_options("image_bump").keys() - ARGUMENT_SPEC.keys()
@@ -256,7 +250,7 @@ def test_module_documentation_equals_the_options(module, spec):
 
 
 def grouped_options() -> list[str]:
-    """Return the options in the order of the table of groups in docs/reference/options.md."""
+    """Return the options in the order of the documented groups."""
     page = (ROOT / "docs" / "reference" / "options.md").read_text("utf-8")
     section = page.partition("\n## Options by purpose\n")[2].partition("\n## ")[0]
     rows = [line.split("|")[2] for line in section.splitlines() if line.startswith("| ")][1:]
@@ -284,7 +278,6 @@ def first_words(option: Json) -> str:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_each_layer_names_the_unit_of_an_option(role):
-    """A number may mean seconds, pods or a percentage."""
     module, options, survey = yaml.safe_load(rolling_update.DOCUMENTATION)["options"], role_options(
         role), questions(role)
     texts = {option: [first_words(spec)] for option, spec in options.items()}
@@ -299,11 +292,11 @@ def test_each_layer_names_the_unit_of_an_option(role):
 
 
 def requests_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json]:
-    """Yield the parameters of each task of the module that a job with this survey runs."""
+    """Yield the parameters of each task of a job with this survey."""
     variables = ({question["variable"]: question["default"]
                   for question in questions(role).values()} | answers)
     options = {name: option for option, name in PLAYBOOK_NAMES.items()}
-    # Besides the short names, the playbook sets the variables of the role.
+    # The playbook also sets the variables of the role.
     role_variables = {f"{role}_{options.get(name, name)}": value
                       for name, value in variables.items()}
     request_variables = release_request.Variables(role, {**variables, **role_variables,

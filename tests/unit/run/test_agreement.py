@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the results of rolling_update, its check mode and rolling_update_info, for each kind."""
+"""Compare rolling_update, its check mode and rolling_update_info."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from every_kind import KINDS, SIZE, Cluster, update_request
 #: The strategy "" is the default updateStrategy.
 KINDS_AND_STRATEGIES = [
     (kind, "") for kind in KINDS] + [("StatefulSet", "OnDelete"), ("DaemonSet", "OnDelete")]
-#: The number of new pods at a pause, by pause_at.
 PAUSES = {"1": 1, "50%": 2, "100%": 4}
 
 

@@ -14,12 +14,12 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import 
 
 
 def test_simulated_clock_advances_only_in_sleep():
-    clock, simulated = Clock(), SimulatedClock()
-    before, simulated_before = clock.monotonic(), simulated.monotonic()
+    clock, simulated_clock = Clock(), SimulatedClock()
+    before, start_of_simulation = clock.monotonic(), simulated_clock.monotonic()
 
     clock.sleep(0.01)
-    simulated.sleep(1000)
+    simulated_clock.sleep(1000)
 
     assert clock.monotonic() >= before + 0.01
-    assert simulated.monotonic() == simulated_before + 1000
+    assert simulated_clock.monotonic() == start_of_simulation + 1000
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", clock.timestamp_seconds())

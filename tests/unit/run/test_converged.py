@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check tasks that have nothing to change.
-
-Such a task waits until all pods are available, as `kubectl rollout status` does.
-"""
+"""Check tasks without changes, which wait like `kubectl rollout status`."""
 
 from __future__ import annotations
 
@@ -18,15 +15,15 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Patch, put
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
-#: Options of a task with nothing to change, by the outcome of the last update of foo.
+#: Options that change nothing, by the outcome of foo's last update.
 OUTCOMES = {"updated": {"image": "myimage:v1"},
             "rolled_back": {"image": None, "state": "rolled_back"}}
 
 
 class UnreadyCluster(Cluster):
-    """Cluster where foo has the requested template and an unready pod.
+    """Cluster where foo has the requested template, but a pod is unready.
 
-    waits: the number of the task's waits until the pod becomes ready (None: never).
+    waits: the number of waits until the pod is ready (None: never).
     """
 
     def __init__(self, kind, outcome="updated", waits=None):
@@ -52,7 +49,7 @@ class UnreadyCluster(Cluster):
         self.waits = None if self.waits is None else self.waits - 1
 
     def stall(self):
-        """Let the cluster make all changes except that an unready pod becomes ready."""
+        """Make all changes, but no pod ready."""
         while moves := [move for move in self.cluster.moves() if move.verb != "ready"]:
             self.cluster.make(moves[0])
 
@@ -142,7 +139,6 @@ def test_task_waits_for_the_rollout_of_another_client_without_a_lease(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_change_of_another_client_is_not_reverted(kind):
-    """Another client may fix the failing pods with another image while the task waits."""
     cluster = UnreadyCluster(kind)
     cluster.on_wait = lambda: cluster.set_image("myimage:v3")
     with pytest.raises(RolloutError,

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check what ends a wait: deadlines, fatal causes, and clients that undo the steps of a task."""
+"""Check what ends a wait: deadlines, fatal causes and other clients."""
 
 from __future__ import annotations
 
@@ -73,8 +73,6 @@ def test_progress_deadline_ends_the_task(request_, items, what, next_command):
 
 
 class ClusterWithFinalizers(Cluster):
-    """Cluster that adds a finalizer to each new controller."""
-
     removes_finalizers = False
 
     def __init__(self, *items):
@@ -140,7 +138,7 @@ def test_no_rollback_after_a_timeout_caused_by_finalizers():
 
 
 def seconds_until(cluster, line):
-    """Return the seconds from the last write to the progress line that ends with `line`."""
+    """Return the seconds from the last write to a progress line with this end."""
     return next(now for now, text in cluster.lines if text.endswith(line)) - cluster.writes[-1][0]
 
 
@@ -162,10 +160,7 @@ def test_fatal_cause_ends_the_task_after_failure_grace(grace):
 
 
 def alternating_cluster(period, first_seconds, first_reason, second_reason):
-    """Return a cluster whose pods fail for two reasons in turn.
-
-    Each period (in seconds) begins with `first_reason`.
-    """
+    """Return a cluster whose pods fail in each period for the first reason, then for the second."""
     cluster = stalled_cluster(rc())
 
     def on_wait():
@@ -264,7 +259,7 @@ def test_flapping_readiness_does_not_extend_the_deadline():
     calls = []
 
     def toggle_readiness():
-        """Toggle the readiness of a pod of foo; the successor's pod never becomes ready."""
+        """Toggle a pod of foo. The successor's pod never becomes ready."""
         calls.append(1)
         item = cluster.cluster.items["foo"]
         available = 3 - len(calls) % 2
@@ -309,19 +304,19 @@ def test_repeatedly_rejected_writes_are_an_error():
 
 
 class RejectingCluster(Cluster):
-    """Cluster whose nodes have rejected five pods, and reject one more at each observation."""
+    """Cluster whose nodes reject five pods, and one more at each observation."""
 
     def __init__(self, *items, maximum=1000, reason="SysctlForbidden"):
         super().__init__(*items)
         self.on_wait, self.maximum, self.reason = self.stall, maximum, reason
-        self.rejected, self.lines = 5, []
+        self.rejected_count, self.lines = 5, []
 
     def troubled_pods(self, controller):
-        self.rejected = min(self.rejected + 1, self.maximum)
+        self.rejected_count = min(self.rejected_count + 1, self.maximum)
         return [{"metadata": {"name": f"{controller.name}-{number}", "uid": f"u{number}"},
                  "spec": {"nodeName": "n"}, "status": {
             "phase": "Failed", "reason": self.reason, "message": "Pod was rejected: no"}}
-            for number in range(self.rejected)]
+            for number in range(self.rejected_count)]
 
 
 @pytest.mark.parametrize("reason",
@@ -338,28 +333,28 @@ def test_repeatedly_rejected_pods_are_fatal(reason):
     (cause,) = error.causes
     assert (cause["is_fatal"]
             and cause["suggestion"] == "see why node n rejects it:\nkubectl describe node n")
-    assert cluster.clock.now < START + 5 and cluster.rejected < 12
+    assert cluster.clock.now < START + 5 and cluster.rejected_count < 12
 
 
 class RejectingNodes(IdleGateway):
-    rejected = 0
+    rejected_count = 0
 
     def troubled_pods(self, controller):
         return [{"metadata": {"name": f"foo-{number}", "uid": f"u{number}"},
                  "spec": {"nodeName": "n"}, "status": {
             "phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected: no"}}
-            for number in range(self.rejected)]
+            for number in range(self.rejected_count)]
 
 
 def seconds_left(gateway, available, *observations):
-    """Wait for the last pods of foo; return the seconds until the deadline at each observation.
+    """Return the seconds until the deadline at each observation, one second apart.
 
-    Observations are one second apart: (steps so far, rejected pods, terminating pods).
+    observations: (number of steps, of rejected pods, of terminating pods).
     """
     controller = Controller.from_api(rc(replicas=3, available=available))
     clock, seconds = FakeClock(), []
     deadlines = Deadlines(gateway, clock, Intervals())
-    for steps, gateway.rejected, terminating in ((0, 0, 0), *observations):
+    for steps, gateway.rejected_count, terminating in ((0, 0, 0), *observations):
         wait = Wait("foo", terminating=Terminating(terminating))
         seconds.append(deadlines.wait(UPDATE, RolloutStatus(controller, grows=controller), wait,
                                       steps)[1])
@@ -371,7 +366,7 @@ def seconds_left(gateway, available, *observations):
                          [(2, MAX_REJECTED_PODS - 1), (1, 2 * MAX_REJECTED_PODS - 1),
                           (3, MAX_REJECTED_PODS - 1)])
 def test_limit_of_rejected_pods(available, max_rejected):
-    """The limit applies per missing pod, or once if no pod is missing."""
+    """The limit applies per missing pod, and at least once."""
     seconds_left(RejectingNodes(), available, (0, 1, 0), (0, 1 + max_rejected, 0))
 
     with pytest.raises(RolloutFailed, match="the new pods cannot become available"):
@@ -379,14 +374,13 @@ def test_limit_of_rejected_pods(available, max_rejected):
 
 
 def test_rejected_pods_are_counted_since_the_last_progress():
-    """None of the observations ends the wait."""
     seconds_left(RejectingNodes(), 2, (0, 1, 0), (1, 1 + MAX_REJECTED_PODS, 0),
                  (1, 2 * MAX_REJECTED_PODS, 0),
                  (1, 2 * MAX_REJECTED_PODS, 0))
 
 
 def test_terminating_pods_are_counted_since_the_last_progress():
-    """A drop from three terminating pods to two is progress, even after a wait for one pod."""
+    """A drop from three to two is progress, even after a wait for one pod."""
     deadline = UPDATE.progress_deadline
 
     assert seconds_left(RejectingNodes(), 2, (0, 0, 1), (0, 0, 1), (1, 0, 3), (1, 0, 3),
@@ -399,8 +393,8 @@ def test_limit_of_rejected_pods_grows_with_missing_pods():
 
     update_error(cluster, failure_grace=100, max_surge=Size(3))
 
-    # At the first observation, the nodes have rejected six pods; three pods are missing.
-    assert 6 + 3 * MAX_REJECTED_PODS <= cluster.rejected <= 6 + 3 * MAX_REJECTED_PODS + 3
+    # At the first observation, the nodes have rejected six pods, and three are missing.
+    assert 6 + 3 * MAX_REJECTED_PODS <= cluster.rejected_count <= 6 + 3 * MAX_REJECTED_PODS + 3
 
 
 @pytest.mark.parametrize("kinds", [["refused-by-node", "crash"], ["crash", "refused-by-node"]])
@@ -409,13 +403,13 @@ def test_failure_with_an_endless_cause_is_endless(kinds):
     causes = [Cause(kind, "reason", "message", "wait", is_fatal=True) for kind in kinds]
 
     assert failure(UPDATE, IdleGateway(), "what", "how far", causes).is_endless
-    refused, crash = sorted(causes, key=lambda cause: cause.kind, reverse=True)
-    for cause in (crash, dataclasses.replace(refused, is_fatal=False)):
+    rejection, crash = sorted(causes, key=lambda cause: cause.kind, reverse=True)
+    for cause in (crash, dataclasses.replace(rejection, is_fatal=False)):
         assert not failure(UPDATE, IdleGateway(), "what", "how far", [cause]).is_endless
 
 
 def test_earlier_rejected_pods_are_ignored():
-    """Rejected pods stay in the list for long; the node may have lacked resources only briefly."""
+    """Rejected pods stay in the list, even if the node was full only briefly."""
     assert "no progress for 60 s" in update_error(RejectingCluster(rc(), maximum=6),
                                                   progress_deadline=60,
                                                   failure_grace=1).what
@@ -441,10 +435,7 @@ def test_rollback_after_rejected_pods():
 
 
 def stateful_set(updated, replicas=2, generation=1):
-    """Return a StatefulSet with `updated` pods of the newest template.
-
-    The status is out of date from generation 2 on.
-    """
+    """Return a StatefulSet with `updated` new pods. Its status is outdated from generation 2 on."""
     return StatefulSet.from_api({
         "metadata": {"name": "foo", "uid": "uid of foo", "generation": generation,
                      "annotations": {}},
@@ -455,7 +446,7 @@ def stateful_set(updated, replicas=2, generation=1):
 
 
 def test_status_before_the_update_is_no_progress():
-    """Each pod becomes ready in time; all pods together take longer than the deadline."""
+    """Each pod is ready in time, but all pods take longer than the deadline."""
     clock = FakeClock()
     deadlines = Deadlines(IdleGateway(), clock, Intervals())
 
@@ -466,28 +457,27 @@ def test_status_before_the_update_is_no_progress():
         clock.now += UPDATE.progress_deadline - 1
 
     wait(stateful_set(3, 3, generation=2))
-    for updated in range(3):
-        wait(stateful_set(updated, 3))
+    for updated_count in range(3):
+        wait(stateful_set(updated_count, 3))
     with pytest.raises(RolloutFailed, match="no progress"):
         wait(stateful_set(2, 3))
         wait(stateful_set(2, 3))
 
 
 def test_scale_down_by_another_client_restarts_the_deadline_once():
-    """Scaling up repeatedly is no progress."""
     clock = FakeClock()
     deadlines = Deadlines(IdleGateway(), clock, Intervals())
 
-    def wait(updated, replicas):
-        controller = stateful_set(updated, replicas)
+    def wait(updated_count, replicas):
+        controller = stateful_set(updated_count, replicas)
         deadlines.wait(UPDATE,
                        RolloutStatus(controller, grows=controller, goal=replicas,
-                                     progress=2 * updated + replicas),
+                                     progress=2 * updated_count + replicas),
                        Wait("foo"), 1)
         clock.now += UPDATE.progress_deadline - 1
 
-    for updated, replicas in ((8, 10), (3, 5), (4, 5)):
-        wait(updated, replicas)
+    for updated_count, replicas in ((8, 10), (3, 5), (4, 5)):
+        wait(updated_count, replicas)
     with pytest.raises(RolloutFailed, match="no progress"):
         for replicas in (6, 5, 6, 5):
             wait(2, replicas)
@@ -496,7 +486,7 @@ def test_scale_down_by_another_client_restarts_the_deadline_once():
 @pytest.mark.parametrize("pods, is_reported", [(1, True), (2, False), (None, False)],
                          ids=["missing pod", "all pods", "not readable"])
 def test_missing_pods_are_counted_despite_an_old_status(pods, is_reported):
-    """Old controller managers update no status of a StatefulSet while pod creation fails."""
+    """Old controller managers update no status while they cannot create pods."""
     observed = stateful_set(0)
     pod = {"metadata": {"ownerReferences": [{"uid": "uid of foo", "controller": True}]}}
     event = {"involvedObject": {"uid": "uid of foo"}, "reason": "FailedCreate",
@@ -516,9 +506,9 @@ def test_missing_pods_are_counted_despite_an_old_status(pods, is_reported):
     deadlines = Deadlines(StaleStatusGateway(), clock, Intervals())
     deadlines.wait(UPDATE, RolloutStatus(observed, grows=observed), Wait("foo"), 0)
     clock.now += UPDATE.progress_deadline
-    with pytest.raises(RolloutFailed) as caught:
+    with pytest.raises(RolloutFailed) as error:
         deadlines.wait(UPDATE, RolloutStatus(observed, grows=observed), Wait("foo"), 0)
-    assert ("exceeded quota: small" in caught.value.why) is is_reported
+    assert ("exceeded quota: small" in error.value.why) is is_reported
 
 
 def test_next_command_omits_a_pause_that_keeps_an_old_pod():
@@ -535,15 +525,14 @@ def test_next_command_omits_a_pause_that_keeps_an_old_pod():
 
 
 def migration_error(world, request):
-    """Return the error of a migration that exceeds the progress deadline."""
     clock = FakeClock()
     deadlines = Deadlines(IdleGateway(), clock, Intervals())
     status = MigrationFlow(request.kind).status(request, find(request, world.cluster))
     deadlines.wait(request, status, Wait("foo 0/2 available"), 0)
     clock.now += request.progress_deadline
-    with pytest.raises(RolloutFailed) as caught:
+    with pytest.raises(RolloutFailed) as error:
         deadlines.wait(request, status, Wait("foo 0/2 available"), 0)
-    return caught.value
+    return error.value
 
 
 def test_failing_pods_after_a_migration_need_another_image():

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run the driver's loop: results, failures, and changes by other clients."""
+"""Run the driver's loop."""
 
 from __future__ import annotations
 
@@ -99,15 +99,14 @@ def test_check_mode_plans_the_same_steps_without_waiting():
     request = dataclasses.replace(UPDATE, min_ready_seconds=100)
     start = time.monotonic()
 
-    planned = driver.simulate(choose(request), request, real)
+    plan = driver.simulate(choose(request), request, real)
 
     assert time.monotonic() - start < 5
     assert real.writes == []
-    assert actions(planned) == actions(real.run(request))
+    assert actions(plan) == actions(real.run(request))
 
 
 def test_status_is_determined_once_for_an_observation(monkeypatch):
-    """The report, the deadlines and the comparison of images read the status in each turn."""
     flow, statuses, observations = choose(UPDATE), [], []
     observe, status = flow.observe, flow.status
     monkeypatch.setattr(flow, "observe", lambda *arguments: (
@@ -223,7 +222,7 @@ def test_both_controllers_are_read_after_a_rejected_write():
 
 def test_unknown_partner_is_looked_up_before_a_creation():
     cluster = Cluster(old(3), new(0))
-    cluster.hidden.add(SUCCESSOR)
+    cluster.unreported_names.add(SUCCESSOR)
 
     result = cluster.run()
 
@@ -232,10 +231,7 @@ def test_unknown_partner_is_looked_up_before_a_creation():
 
 
 def test_absent_partner_is_not_looked_up():
-    """The first write tests that the annotation is absent, so there is no successor.
-
-    After the handover, the watch reports the deletion of the successor.
-    """
+    """The first write tests that the annotation is absent."""
     cluster = Cluster(rc())
 
     cluster.run()
@@ -247,20 +243,17 @@ def test_absent_partner_is_not_looked_up():
 
 
 class SlowCluster(Cluster):
-    """Cluster with a slow connection.
-
-    `blocking` lists the methods whose requests are not sent in the background.
-    """
+    """Cluster with a slow connection. `blocking` has the methods that wait for a response."""
 
     def __init__(self, *items):
         super().__init__(*items)
-        self.blocking, self.in_background = [], False
+        self.blocking, self.is_in_background = [], False
         for verb in ("rules", "objects", "look_up", "live_pods", "revisions", "refuse_hand_over",
                      "put_lease", "write"):
             setattr(self, verb, functools.partial(self.count, verb, getattr(self, verb)))
 
     def count(self, verb, send, *arguments):
-        if not self.in_background:
+        if not self.is_in_background:
             self.blocking.append(verb)
         return send(*arguments)
 
@@ -268,19 +261,19 @@ class SlowCluster(Cluster):
         return self.cluster.revisions(uids) or []
 
     def record(self, event):
-        return True  # sent in the background
+        return True
 
     def start_in_background(self, work):
-        done, self.in_background = concurrent.futures.Future(), True
+        done, self.is_in_background = concurrent.futures.Future(), True
         done.set_result(work())
-        self.in_background = False
+        self.is_in_background = False
         return done
 
 
 @pytest.mark.parametrize("surge, scale_steps", [(Size(1), 40), (Size(25, percent=True), 8)],
                          ids=["1", "25%"])
 def test_blocking_requests_on_a_slow_connection(surge, scale_steps):
-    """Each request in the list depends on the response to the request before."""
+    """Each of these requests depends on the response before."""
     cluster = SlowCluster(rc(replicas=20))
 
     cluster.run(dataclasses.replace(UPDATE, max_surge=surge))
@@ -294,10 +287,10 @@ def test_blocking_requests_on_a_slow_connection(surge, scale_steps):
 
 
 def test_list_from_before_the_close_does_not_end_the_handover():
-    """The successor may have created a pod after the start of the list request."""
+    """The successor may have created a pod after the list."""
     cluster = SlowCluster(rc(replicas=1))
     live_pods = cluster.live_pods
-    cluster.live_pods = lambda selector: () if cluster.in_background else live_pods(selector)
+    cluster.live_pods = lambda selector: () if cluster.is_in_background else live_pods(selector)
 
     cluster.run()
 
@@ -308,20 +301,20 @@ def test_list_from_before_the_close_does_not_end_the_handover():
 
 
 class PodByPodCluster(Cluster):
-    """Cluster that hands over one pod after another, and calls may_continue() before each pod."""
+    """Cluster that hands over pod by pod."""
 
     rejects_pod = staticmethod(lambda: False)
 
     def hand_over(self, write, may_continue):
-        reparented = 0
+        reparented_count = 0
         for pod in write.pods:
             if not may_continue():
                 break
             self.clock.sleep(1)
             is_reparented = not self.rejects_pod() and self.write(
                 dataclasses.replace(write, pods=(pod,)))
-            reparented += is_reparented
-        return reparented
+            reparented_count += is_reparented
+        return reparented_count
 
 
 def handover_writes(cluster):
@@ -338,19 +331,19 @@ def test_pods_are_listed_before_and_after_a_handover():
 
 
 def test_pods_are_first_listed_before_a_template_is_closed():
-    """A pod that dies while both templates are closed is not replaced."""
-    cluster, closed = Cluster(rc()), []
+    """Nothing replaces a pod that dies while both templates are closed."""
+    cluster, closed_names = Cluster(rc()), []
     live_pods = cluster.live_pods
 
     def list_pods(selector):
-        closed.append([controller.name for controller in cluster.controllers().values()
-                       if handover.is_closed(controller)])
+        closed_names.append([controller.name for controller in cluster.controllers().values()
+                             if handover.is_closed(controller)])
         return live_pods(selector)
 
     cluster.live_pods = list_pods
     cluster.run()
 
-    assert [sorted(names) for names in closed] == [[], ["foo", SUCCESSOR]]
+    assert [sorted(names) for names in closed_names] == [[], ["foo", SUCCESSOR]]
 
 
 @pytest.mark.parametrize("request_, items", [
@@ -369,7 +362,6 @@ def test_pods_are_listed_with_a_delay_after_a_handover():
     cluster, observations = Cluster(rc()), []
 
     def on_wait():
-        """Delay the controller manager: reparented pods are observed only seconds later."""
         if handover_writes(cluster) and len(observations) < 10:
             observations.append((cluster.clock.now, len(cluster.called("live_pods"))))
         else:
@@ -442,7 +434,6 @@ def test_warning_about_an_image_applied_during_a_handover():
 
 
 def test_revisions_and_pods_are_read_after_a_rejected_write():
-    """The client that changed the object may have changed revisions and pods, too."""
     cluster = Cluster(rc())
     run = driver._Run(choose(UPDATE), UPDATE, cluster, cluster.clock, lambda line: None, lambda: "",
                       DEFAULT_INTERVALS)
@@ -455,7 +446,7 @@ def test_revisions_and_pods_are_read_after_a_rejected_write():
 
 
 def interrupted_handover():
-    """Return a cluster whose client died before reparenting the first pod."""
+    """Return a cluster whose client died before the first pod of a handover."""
     cluster = Cluster(old(0), new(3))
     cluster.allow_write = lambda write: not isinstance(write, Handover)
     cluster.error()
@@ -464,9 +455,9 @@ def interrupted_handover():
 
 
 def test_unknown_successor_is_looked_up_before_foo_is_opened():
-    """A killed task began the handover, and the list of controllers may be out of date."""
+    """A killed task began the handover, and the list may be out of date."""
     cluster = interrupted_handover()
-    cluster.hidden.add(SUCCESSOR)
+    cluster.unreported_names.add(SUCCESSOR)
 
     result = cluster.run()
 
@@ -486,7 +477,6 @@ def test_deleted_successor_is_looked_up_once():
 
 
 def test_successor_deleted_by_the_task_is_not_looked_up():
-    """The successor is not looked up even while the status of foo lags behind."""
     cluster, observations = Cluster(rc()), []
 
     def on_wait():
@@ -635,7 +625,7 @@ def test_unknown_container_is_refused_before_the_first_write():
 
 
 def stop_after(turns):
-    """Return a function that reports SIGTERM after `turns` calls."""
+    """Return a function that reports SIGTERM after these calls."""
     calls = []
     return lambda: calls.append(1) or ("SIGTERM" if len(calls) > turns else "")
 
@@ -666,7 +656,6 @@ def test_signal_stops_a_wait():
 
 
 def test_no_write_after_a_signal():
-    """The pods become ready at the moment of the signal."""
     cluster = Cluster(old(3), new(0))
     settle = cluster.on_wait
     signal_time = START + 10
@@ -678,7 +667,7 @@ def test_no_write_after_a_signal():
 
 
 class ClusterWithAutoscaler(Cluster):
-    """Cluster with an autoscaler for foo, and a policy that denies every change of a size."""
+    """Cluster with an autoscaler, and a policy that denies changes of a size."""
 
     def __init__(self, *items):
         super().__init__(*items)
@@ -742,28 +731,27 @@ def test_first_failure_is_reported_if_the_restoration_fails():
 
 
 class BuggyCluster(ClusterWithAutoscaler):
-    """Cluster that raises an unexpected KeyError (a bug) after the autoscaler was frozen.
+    """Cluster with a bug: a KeyError after the autoscaler is frozen.
 
-    verb: the method that raises the error, only once unless `is_lasting`.
+    verb: the method that raises it, once unless `is_lasting`.
     """
 
     def __init__(self, *items, verb, is_lasting=False):
         super().__init__(*items)
-        self.verb, self.is_lasting, self.bugs, self.leases = verb, is_lasting, 0, set()
+        self.verb, self.is_lasting, self.bug_count, self.leases = verb, is_lasting, 0, set()
         original = getattr(self, verb)
 
         def raise_bug(*arguments):
             is_autoscaler_write = verb == "write" and arguments[0].kind == AUTOSCALER
             if (self.scaler["spec"].get("behavior") and not is_autoscaler_write
-                    and (is_lasting or not self.bugs)):
-                self.bugs += 1
+                    and (is_lasting or not self.bug_count)):
+                self.bug_count += 1
                 raise KeyError("an unexpected key")
             return original(*arguments)
 
         setattr(self, verb, raise_bug)
 
     def write(self, write):
-        # changes of a size are not denied here
         return (ClusterWithAutoscaler if write.kind == AUTOSCALER else Cluster).write(self, write)
 
     def put_lease(self, lease):
@@ -783,7 +771,7 @@ def test_bug_restores_the_autoscaler_and_asks_for_a_report(verb, is_lasting):
 
     error = cluster.error()
 
-    assert (cluster.bugs and cluster.scaler["spec"] == before["spec"]
+    assert (cluster.bug_count and cluster.scaler["spec"] == before["spec"]
             and cluster.leases == set())
     assert (error.what == "internal error: KeyError: 'an unexpected key'"
             and error.where.endswith("default/foo"))
@@ -817,7 +805,6 @@ def test_lease_is_renewed_before_the_autoscaler_is_restored():
 
 
 def test_previous_revision_is_read_after_the_lease():
-    """Another task may have updated foo while this task waited for the Lease."""
     cluster = Cluster(rc())
     cluster.revisions = cluster.cluster.revisions
     cluster.run()

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update fleets: selection and order of controllers, limits on failures, and the joint result."""
+"""Update fleets: selection, order, limits on failures, and the joint result."""
 
 from __future__ import annotations
 
@@ -32,20 +32,18 @@ FLOW = choose(Request("any"))
 
 
 class Cluster(clusters.Cluster):
-    """Cluster where each selector matches the controllers named in `selected`.
-
-    Writes to the controllers named in `refused` fail.
-    """
+    """Cluster where selectors match the names in `selected`. Writes to refused_names fail."""
 
     def __init__(self, *items, selected=()):
         super().__init__(*items)
-        self.selected, self.refused, self.requests = list(selected), set(), collections.Counter()
+        self.selected_names, self.refused_names, self.requests = (
+            list(selected), set(), collections.Counter())
 
     def names(self, label_selectors, field_selectors):
-        return self.selected
+        return self.selected_names
 
     def write(self, write):
-        if write.name in self.refused:
+        if write.name in self.refused_names:
             raise RolloutError("the change of its size was refused (403)", where=write.name,
                                why="no")
         return super().write(write)
@@ -63,7 +61,7 @@ def params(**changes):
 
 
 def controllers(*names):
-    """Return controllers whose selectors do not overlap."""
+    """Return controllers with disjoint selectors."""
     items = []
     for name in names:
         item = rc(name)
@@ -151,14 +149,13 @@ def test_selected_controllers_are_sorted_and_successors_replaced():
         "forged partner of a chosen controller",
         "forged partner of a missing controller"])
 def test_selected_successor_does_not_extend_the_selection(items, selected, expected):
-    """A user with annotate permission must not extend the update beyond the labeled controllers."""
     assert ordered_names(Cluster(*items, selected=selected), label_selectors=["app"]) == expected
 
 
 @pytest.mark.parametrize("steps", range(len(ALL_STEPS)))
 @pytest.mark.parametrize("selector, expected", [("app=foo", ["foo"]), ("app=bar", None)])
 def test_interrupted_migration_is_selected_by_labels(steps, selector, expected):
-    """The labeled ReplicationController may be deleted, so no object with the labels remains."""
+    """The labeled ReplicationController may already be deleted."""
     world = World()
     world.run_steps(steps)
     task_params = {"image": None, "label_selectors": [selector], "module": "migrate_to_deployment",
@@ -182,11 +179,11 @@ def test_replica_set_of_a_deployment_is_skipped():
     task_params = params(image="myimage:v2", label_selectors=["app=foo"], kind="ReplicaSet")
     fleet_ = fleet.Fleet.from_params(task_params)
     owner = {"kind": "Deployment", "name": "web", "uid": "d", "controller": True}
-    owned, unowned = (Controller.from_api(rs(ownerReferences=owners), Kind.REPLICA_SET)
-                      for owners in ([owner], []))
+    owned_set, unowned_set = (Controller.from_api(rs(ownerReferences=owners), Kind.REPLICA_SET)
+                              for owners in ([owner], []))
     request = options.parse_request({**task_params, "name": "foo", "kind": "ReplicaSet"})
-    assert fleet_.why_skipped(request, owned, False) == "it belongs to Deployment/web"
-    assert fleet_.why_skipped(request, unowned, False) == ""
+    assert fleet_.why_skipped(request, owned_set, False) == "it belongs to Deployment/web"
+    assert fleet_.why_skipped(request, unowned_set, False) == ""
 
 
 def test_selector_without_a_match_is_an_error():
@@ -239,7 +236,7 @@ def test_second_run_is_unchanged():
 ])
 def test_max_failures_stops_the_fleet(max_failures, names, started):
     cluster = Cluster(*controllers(*names))
-    cluster.refused = {name for name in names if name in "ac"}
+    cluster.refused_names = {name for name in names if name in "ac"}
 
     with pytest.raises(RolloutError) as error:
         run(cluster, names=list(names), concurrency=1, max_failures=max_failures)
@@ -254,12 +251,11 @@ def test_max_failures_stops_the_fleet(max_failures, names, started):
                if entry["skipped"])
 
 
-#: look() neither writes nor waits.
 MODES = [fleet.run, fleet.simulate, fleet.look]
 
 
 def answer(mode, cluster, **changes):
-    """Return the result of a task, even of a failed task."""
+    """Return the result of a task, even after a failure."""
     task_params = params(**{"image": "myimage:v2", **changes})
     fleet_ = fleet.Fleet.from_params(task_params)
     try:
@@ -278,7 +274,7 @@ def test_invalid_name_is_reported_before_the_first_write(mode, problem, names):
     items[2]["metadata"]["ownerReferences"] = [{"kind": "DeploymentConfig", "name": "x", "uid": "x",
                                                 "controller": True}]
     cluster = Cluster(*(items if problem == "controlled" else items[:2]))
-    cluster.refused = {"one", "two"}
+    cluster.refused_names = {"one", "two"}
 
     result = answer(mode, cluster, names=names)
 
@@ -296,9 +292,9 @@ def test_invalid_name_is_reported_before_the_first_write(mode, problem, names):
 
 
 def cluster_during_update(**holder):
-    """Return a cluster where an update of foo to v2 is in progress.
+    """Return a cluster with an update of foo to v2.
 
-    holder: fields of the process that holds the Lease, if any.
+    holder: fields of the process with the Lease, if any.
     """
 
     class ClusterWithLease(Cluster):
@@ -314,7 +310,7 @@ def cluster_during_update(**holder):
 @pytest.mark.parametrize("holder", [{}, {"start": "0"}], ids=["no holder", "killed holder"])
 def test_other_update_in_progress_is_reported_before_the_first_write(mode, holder):
     cluster = cluster_during_update(**holder)
-    cluster.refused = {"one"}
+    cluster.refused_names = {"one"}
 
     result = answer(mode, cluster, image="myimage:v3", names=["one", "foo"])
 
@@ -362,7 +358,7 @@ def test_invalid_names_within_max_failures_do_not_stop_the_fleet(mode):
 
 def test_invalid_name_counts_as_a_failure():
     cluster = Cluster(*controllers("one", "two"))
-    cluster.refused = {"one"}
+    cluster.refused_names = {"one"}
 
     result = answer(fleet.run, cluster, names=["one", "two", "nobody"], max_failures="1",
                     concurrency=1)
@@ -375,7 +371,7 @@ def test_invalid_name_counts_as_a_failure():
 
 @pytest.mark.parametrize("mode, times", [(fleet.run, 2), (fleet.simulate, 1), (fleet.look, 1)])
 def test_one_dry_run_for_each_template_of_a_controller(mode, times):
-    """The dry run is for the old controller and, at the end of run(), for the new controller."""
+    """The dry run is for the old controller, and at the end of run() for the new one."""
     cluster = Cluster(*controllers("one", "two"))
     cluster.admission_image = "myimage:v2"
 
@@ -447,8 +443,8 @@ def test_check_mode_of_a_fleet():
         image="myimage:v2", names=["one", "two"])
     fleet_ = fleet.Fleet.from_params(task_params)
 
-    planned = fleet.simulate(fleet_, fleet_.requests(task_params, groups(cluster)), groups(cluster),
-                             Clock())
+    plan = fleet.simulate(fleet_, fleet_.requests(task_params, groups(cluster)), groups(cluster),
+                          Clock())
     assert {controller.images["web"]
             for controller in cluster.controllers().values()} == {"myimage:v1"}
     real = run(cluster, names=["one", "two"])
@@ -457,7 +453,7 @@ def test_check_mode_of_a_fleet():
         return [[(step["action"], step["name"], step["to"]) for step in entry["steps"]]
                 for entry in result["results"]]
 
-    assert steps(planned) == steps(real) and planned["changed"]
+    assert steps(plan) == steps(real) and plan["changed"]
 
 
 def test_lost_connection_fails_all_running_controllers():
@@ -515,15 +511,15 @@ def test_driver_without_events_reads_the_controller(monkeypatch):
 @pytest.mark.parametrize("write, count", [(FREEZE, 2), (SCALE_TO_2, 1)],
                          ids=["autoscaler", "size"])
 def test_autoscalers_are_listed_again_only_after_a_write_to_one(write, count):
-    """A driver has to observe that another one froze an autoscaler, even if its write failed."""
+    """Another driver may have frozen the autoscaler, even if its write failed."""
     cluster = Cluster()
     view = shared_cluster(cluster).gateway_for("one")
-    cluster.refused = {write.name}
+    cluster.refused_names = {write.name}
     view.objects("horizontalpodautoscalers")
 
     with pytest.raises(RolloutError):
         view.write(write)
-    for _time in range(2):
+    for _round in range(2):
         view.objects("horizontalpodautoscalers")
 
     assert cluster.requests["horizontalpodautoscalers"] == count
@@ -541,7 +537,6 @@ def test_driver_waits_at_least_the_resync_interval():
 
 
 def test_event_wakes_a_driver_and_a_failed_watch_fails_each_driver():
-    """Each driver adds its own controller's progress to the error."""
     cluster = shared_cluster(Cluster())
     view, errors = cluster.gateway_for("one"), []
     view.woken.set()
@@ -570,7 +565,7 @@ def test_every_line_names_its_namespace_and_controller():
 
 def test_error_lists_five_names():
     cluster = Cluster(*controllers(*"abcdefgh"))
-    cluster.refused = set("abcdefgh")
+    cluster.refused_names = set("abcdefgh")
 
     with pytest.raises(RolloutError) as error:
         run(cluster, names=list("abcdefgh"), max_failures="100%")
@@ -596,16 +591,16 @@ def test_reasons_of_a_failed_fleet(whys, reason):
                                        next_command="do this, then:\nkubectl")
                for number, why in enumerate(whys)}
 
-    with pytest.raises(RolloutError) as caught:
+    with pytest.raises(RolloutError) as error:
         fleet_result.joint_result(results, ["do this, then:", "kubectl"])
 
-    assert (caught.value.why, caught.value.next_command) == (reason, "do this, then:\nkubectl")
+    assert (error.value.why, error.value.next_command) == (reason, "do this, then:\nkubectl")
 
 
 # keep_old and quotas
 
 class LimitedCluster(Cluster):
-    """Cluster with a ResourceQuota of `hard` pods. Two pods are already used."""
+    """Cluster with a ResourceQuota of `hard` pods, two of them in use."""
 
     def __init__(self, hard, *items):
         super().__init__(*items)
@@ -625,7 +620,6 @@ KEEP_OLD = {"names": ["one", "two"], "pause_at": "100%", "keep_old": True}
 
 
 def test_quota_is_compared_with_the_new_pods_of_all_controllers():
-    """Two of seven pods are used: three more pods of one controller fit, but not six of both."""
     cluster = LimitedCluster("7", *controllers("one", "two"))
     task_params = params(image="myimage:v2", **KEEP_OLD)
     fleet_ = fleet.Fleet.from_params(task_params)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check when a run compares the images of its new pods, and what it does if they differ."""
+"""Check when a run compares the images of its new pods, and how it ends."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ DIGEST_A, DIGEST_B = "a" * 64, "b" * 64
 class DriftingCluster(Cluster):
     """Cluster where the tag of the new image moves during the update.
 
-    The nth new pod runs the nth of `digests`. Further pods run the last digest.
+    The nth new pod runs the nth of `digests`, later pods run the last one.
     """
 
     def __init__(self, replicas, *digests):
         super().__init__(rc(replicas=replicas))
         self.digests, self.refuses_lists = digests, False
-        #: The number of available new pods, each time the pods are listed.
+        #: The numbers of available new pods at each list of the pods.
         self.listed_sizes = []
 
     def all_pods(self, controller, excluded_revision=""):
@@ -69,7 +69,7 @@ def test_the_new_pods_are_listed_at_most_three_times(replicas, options, sizes):
 
 
 def test_changed_pods_are_listed_again_at_the_end():
-    """The restart of a container changes the controller's resourceVersion."""
+    """A restarted container changes the controller's resourceVersion."""
     cluster = DriftingCluster(2, DIGEST_A)
     list_pods = cluster.all_pods
 
@@ -94,7 +94,7 @@ class Response(concurrent.futures.Future):
 
 
 class SlowDriftingCluster(DriftingCluster):
-    """Cluster that records the number of available pods at each wait for a list of pods."""
+    """Cluster that records the number of available pods at each wait for a list."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)

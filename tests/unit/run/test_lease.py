@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the Lease, which lets only one task at a time work on a controller."""
+"""Check the Lease, which allows one task per controller."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.process impor
 )
 
 NAME = "baton-kubernetes.replicationcontroller.foo"
-#: Name of the Lease in earlier versions, without the kind.
-WITHOUT_KIND = "baton-kubernetes-foo"
+#: Earlier versions use this name.
+NAME_WITHOUT_KIND = "baton-kubernetes-foo"
 
 
 class Server:
@@ -72,11 +72,11 @@ class Server:
             return None
         self.version += 1
         self.writes[item["metadata"]["name"]] += 1
-        stored = {**item,
-                  "metadata": {**item["metadata"], "uid": "1",
-                               "resourceVersion": str(self.version)}}
-        self.leases[item["metadata"]["name"]] = stored
-        return stored
+        stored_lease = {**item,
+                        "metadata": {**item["metadata"], "uid": "1",
+                                     "resourceVersion": str(self.version)}}
+        self.leases[item["metadata"]["name"]] = stored_lease
+        return stored_lease
 
     def delete_lease(self, item):
         is_current = self.leases.get(item["metadata"]["name"]) == item
@@ -117,14 +117,13 @@ class InFlight(concurrent.futures.Future):
 
 
 class Client:
-    """Task with a Lease. During a sleep, the server's clock advances, and other_clients() runs."""
+    """Task with a Lease. Its sleeps advance the server's clock, and call other_clients()."""
 
     def __init__(self, server, machine="", lock_timeout=0, other_clients=lambda: None,
                  kind=Kind.REPLICATION_CONTROLLER,
                  process=None, renew_interval=lease.RENEW_INTERVAL, **options):
         self.server, self.other_clients, self.lines = server, other_clients, []
-        #: The seconds of all sleeps, and the monotonic time of the task.
-        self.slept, self.clock = 0.0, 0.0
+        self.slept_seconds, self.clock = 0.0, 0.0
         self.reason_to_stop = ""
         request = Request("foo", "shop", kind=kind, images={"": "myimage:v2"},
                           lock_timeout=lock_timeout, **options)
@@ -133,8 +132,8 @@ class Client:
                            lambda: self.reason_to_stop, self.lines.append, renew_interval, process)
 
     def sleep(self, seconds):
-        assert self.slept < 120, "this wait has no end"
-        self.slept += seconds
+        assert self.slept_seconds < 120, "this wait has no end"
+        self.slept_seconds += seconds
         self.clock += seconds
         self.server.now += seconds
         self.other_clients()
@@ -144,7 +143,7 @@ class Client:
         self.server.now += seconds
 
     def renew_periodically(self):
-        """Let RETRY_PERIOD pass, and renew the Lease if that is due."""
+        """Let RETRY_PERIOD pass, and renew the Lease if due."""
         self.clock += lease.RETRY_PERIOD
         self.lease.renew()
 
@@ -158,12 +157,12 @@ def test_lease_is_created_and_deleted(server):
     client = Client(server)
 
     client.lease.acquire()
-    stored = server.leases[NAME]
+    stored_lease = server.leases[NAME]
     client.lease.release()
 
-    assert (stored["spec"]["leaseDurationSeconds"] == LEASE_DURATION
-            and ", process " in stored["spec"]["holderIdentity"])
-    assert (stored["spec"]["renewTime"] == stored["spec"]["acquireTime"]
+    assert (stored_lease["spec"]["leaseDurationSeconds"] == LEASE_DURATION
+            and ", process " in stored_lease["spec"]["holderIdentity"])
+    assert (stored_lease["spec"]["renewTime"] == stored_lease["spec"]["acquireTime"]
             == "1970-01-12T13:46:40.000000Z")
     assert server.leases == {} and client.lines == []
 
@@ -181,7 +180,7 @@ def test_live_holder_on_another_machine_is_detected_by_a_renewal(server):
         f"another task is already working on it: {holder}, since 1970-01-12T13:46:40.000000Z")
     assert ("lock_timeout" in error.value.next_command
             and error.value.where == "ReplicationController shop/foo")
-    assert (second.slept <= lease.RENEW_INTERVAL + lease.RETRY_PERIOD
+    assert (second.slept_seconds <= lease.RENEW_INTERVAL + lease.RETRY_PERIOD
             and second.lines == [f"waiting for the task of {holder} to end"])
 
 
@@ -192,13 +191,13 @@ def test_lease_of_a_killed_holder_expires(server):
 
     second.lease.acquire()
 
-    assert LEASE_DURATION <= second.slept <= LEASE_DURATION + 2 * lease.RETRY_PERIOD
+    assert LEASE_DURATION <= second.slept_seconds <= LEASE_DURATION + 2 * lease.RETRY_PERIOD
     assert server.leases[NAME]["spec"]["leaseTransitions"] == 1
 
 
 @pytest.mark.parametrize("minutes", [-7, 7])
 def test_clock_skew_does_not_expire_a_lease(server, minutes):
-    """A proxy hides the server's time, so the holder writes the local time to renewTime."""
+    """The holder writes its local time, because a proxy hides the server's time."""
     server_time = server.server_time
 
     def wrong_time():
@@ -219,11 +218,11 @@ def test_clock_skew_does_not_expire_a_lease(server, minutes):
 
     second = Client(server)
     second.lease.acquire()
-    assert second.slept <= LEASE_DURATION + 2 * lease.RETRY_PERIOD
+    assert second.slept_seconds <= LEASE_DURATION + 2 * lease.RETRY_PERIOD
 
 
 @pytest.mark.parametrize("seconds", [-3600, -12, 12, 3600])
-def test_lease_of_a_fleet_with_clock_skew_stays(server, seconds):
+def test_clock_skew_does_not_expire_a_lease_of_a_fleet(server, seconds):
     """A task for a fleet renews its Lease only every 7 s."""
     class ClientWithOtherClock(Client):
         def renew_periodically(self):
@@ -241,7 +240,7 @@ def test_lease_of_a_fleet_with_clock_skew_stays(server, seconds):
     with pytest.raises(RolloutError, match="another task is already working on it"):
         second.lease.acquire()
 
-    assert 6 <= second.slept <= 8 and not first.lease.is_lost
+    assert 6 <= second.slept_seconds <= 8 and not first.lease.is_lost
 
 
 def test_live_holder_on_this_machine_is_refused_at_once(server, monkeypatch):
@@ -253,7 +252,7 @@ def test_live_holder_on_this_machine_is_refused_at_once(server, monkeypatch):
     with pytest.raises(RolloutError, match="another task is already working on it"):
         second.lease.acquire()
 
-    assert second.slept == 0
+    assert second.slept_seconds == 0
 
 
 def test_lease_of_a_killed_holder_on_this_machine_is_acquired_at_once(server):
@@ -270,7 +269,7 @@ def test_lease_of_a_killed_holder_on_this_machine_is_acquired_at_once(server):
     second = Client(server, machine="here")
     second.lease.acquire()
 
-    assert second.slept == 0
+    assert second.slept_seconds == 0
 
 
 def test_reused_pid_is_another_process():
@@ -312,7 +311,7 @@ def test_invalid_holder_annotation_is_ignored(text):
 
 
 def holder_that_runs_on_this_machine():
-    """Return a holder annotation that any reader of a Lease from this machine can forge."""
+    """Return a holder annotation that any reader of a Lease can forge."""
     init = Process.of_new_task()._replace(machine="here", pid="1", start=start_time("1"), task="x")
     return str(init)
 
@@ -346,7 +345,7 @@ def test_forged_lease_expires_after_lease_duration(server, forged, holder):
     client = Client(server, machine="here")
     client.lease.acquire()
 
-    assert client.slept <= LEASE_DURATION + 2 * lease.RETRY_PERIOD
+    assert client.slept_seconds <= LEASE_DURATION + 2 * lease.RETRY_PERIOD
     assert 0 <= server.leases[NAME]["spec"]["leaseTransitions"] < 2**31
 
 
@@ -362,7 +361,7 @@ def test_lease_without_fields_is_acquired(server, empty_lease):
 
     client.lease.acquire()
 
-    assert client.slept == 0
+    assert client.slept_seconds == 0
 
 
 def test_lock_timeout_waits_for_the_holder(server):
@@ -370,15 +369,15 @@ def test_lock_timeout_waits_for_the_holder(server):
     first.lease.acquire()
 
     def renew_then_release():
-        if second.slept < 40:
+        if second.slept_seconds < 40:
             first.renew_periodically()
-        elif second.slept == 40:
+        elif second.slept_seconds == 40:
             first.lease.release()
 
     second = Client(server, lock_timeout=60, other_clients=renew_then_release)
     second.lease.acquire()
 
-    assert 40 <= second.slept <= 41
+    assert 40 <= second.slept_seconds <= 41
 
 
 def test_lock_timeout_ends_the_wait(server):
@@ -389,7 +388,7 @@ def test_lock_timeout_ends_the_wait(server):
     with pytest.raises(RolloutError, match="another task is already working on it"):
         second.lease.acquire()
 
-    assert 30 <= second.slept <= 31
+    assert 30 <= second.slept_seconds <= 31
 
 
 def test_error_if_the_lease_is_never_acquired(server):
@@ -408,7 +407,7 @@ def test_lock_timeout_covers_conflicts_with_other_tasks(server):
     with pytest.raises(RolloutError, match=r"could not acquire the Lease"):
         client.lease.acquire()
 
-    assert client.slept > 20 + 2 * lease.LEASE_DURATION - lease.RETRY_PERIOD
+    assert client.slept_seconds > 20 + 2 * lease.LEASE_DURATION - lease.RETRY_PERIOD
 
 
 def test_zombie_process_has_ended():
@@ -422,7 +421,7 @@ def test_zombie_process_has_ended():
 
 @pytest.mark.parametrize("state, expected", [("R", "19"), ("S", "19"), ("Z", ""), ("X", "")])
 def test_start_time_of_a_process(monkeypatch, state, expected):
-    """The start time is field 22 of /proc/PID/stat; a zombie or a dead process has none."""
+    """The start time is field 22 of /proc/PID/stat. A zombie or a dead process has none."""
     fields = " ".join([state, *map(str, range(1, 50))])
     monkeypatch.setattr(Path, "read_text", lambda *_args: f"7 (a b) c) {fields}\n")
 
@@ -444,7 +443,7 @@ def test_lease_is_renewed_at_the_interval(server):
         client.advance(0.1)
         client.lease.renew()
 
-    assert server.writes[NAME] in (2, 3) and server.writes[WITHOUT_KIND] == 1
+    assert server.writes[NAME] in (2, 3) and server.writes[NAME_WITHOUT_KIND] == 1
     assert server.leases[NAME]["spec"]["acquireTime"] < server.leases[NAME]["spec"]["renewTime"]
 
 
@@ -455,14 +454,14 @@ def test_age_of_a_lease_counts_from_the_request(server):
 
     def put_slowly(item):
         names.append(item["metadata"]["name"])
-        client.advance(lease.SHARED_RENEW_INTERVAL if names[-1] == WITHOUT_KIND else 0)
+        client.advance(lease.SHARED_RENEW_INTERVAL if names[-1] == NAME_WITHOUT_KIND else 0)
         return put_lease(item)
 
     server.put_lease = put_slowly
     client.lease.acquire()
     client.lease.renew()
 
-    assert names == [NAME, WITHOUT_KIND, NAME, WITHOUT_KIND]
+    assert names == [NAME, NAME_WITHOUT_KIND, NAME, NAME_WITHOUT_KIND]
 
 
 def test_lost_lease_stops_the_driver(server):
@@ -514,7 +513,6 @@ def test_timely_renewal_runs_in_the_background(server, slow_client):
     slow_client.advance(lease.RENEW_INTERVAL)
     slow_client.lease.renew()
 
-    # Now a renewal of both Leases is due.
     assert len(server.background) == 3 and server.writes[NAME] == 2
 
 
@@ -522,7 +520,7 @@ def test_both_leases_are_written_concurrently_on_a_slow_connection(server):
     server.background = []
     client = Client(server)
     client.lease.acquire()
-    assert len(server.background) == 1 and server.writes == {NAME: 1, WITHOUT_KIND: 1}
+    assert len(server.background) == 1 and server.writes == {NAME: 1, NAME_WITHOUT_KIND: 1}
 
     client.lease.release()
     assert len(server.background) == 3 and server.leases == {}
@@ -533,7 +531,7 @@ def test_refused_task_releases_its_other_lease(server, monkeypatch):
                         lambda requests: [request.answer() for request in requests])
     first = Client(server)
     first.lease.acquire()
-    del server.leases[WITHOUT_KIND]
+    del server.leases[NAME_WITHOUT_KIND]
     server.background = []
     second = Client(server, other_clients=first.renew_periodically)
     with pytest.raises(RolloutError, match="another task is already working on it"):
@@ -555,7 +553,7 @@ def test_late_renewal_blocks_the_driver(server, slow_client):
 
 
 def test_renewal_from_before_the_lease_duration_is_ignored(server, slow_client):
-    """After many retries of a write, or a suspended machine, another client may hold the Lease."""
+    """Another client may hold the Lease after a suspension of this machine."""
     slow_client.lease.renew()
     server.background[0].answer()
     slow_client.advance(LEASE_DURATION + 1)
@@ -567,7 +565,6 @@ def test_renewal_from_before_the_lease_duration_is_ignored(server, slow_client):
 
 
 def test_late_queued_renewal_is_sent_directly(server, slow_client):
-    """In a large fleet, hundreds of requests may be queued before the renewal."""
     server.is_free = False
     slow_client.lease.renew()
     slow_client.advance(lease.RENEW_DEADLINE - lease.RENEW_INTERVAL)
@@ -635,18 +632,15 @@ def test_names_of_leases_are_valid_and_unique():
 
 
 class EarlierVersion(Client):
-    """Task of an earlier version. Its Lease does not have the kind in its name."""
-
     def __init__(self, server, **options):
         super().__init__(server, **options)
         task = self.lease._leases[0]._task._replace(
             process=self.lease.process._replace(task=self.lease.process.task[:8]))
-        self.lease._leases = [lease._ExclusiveLease(task, WITHOUT_KIND, lease.RENEW_INTERVAL)]
+        self.lease._leases = [lease._ExclusiveLease(task, NAME_WITHOUT_KIND, lease.RENEW_INTERVAL)]
 
 
 @pytest.mark.parametrize("machine", ["", "here"])
 def test_two_kinds_with_one_name_have_separate_leases(server, machine):
-    """A fleet updates both kinds in one process for longer than a Lease lasts."""
     kinds = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT)
     fleet = [Client(server, machine, kind=kind, renew_interval=7.0) for kind in kinds]
     for client in fleet:
@@ -657,7 +651,7 @@ def test_two_kinds_with_one_name_have_separate_leases(server, machine):
             client.clock += 1
             client.lease.renew()
 
-    assert [client.slept for client in fleet] == [0, 0]
+    assert [client.slept_seconds for client in fleet] == [0, 0]
     for kind in kinds:
         with pytest.raises(RolloutError, match="another task is already working on it"):
             Client(server, machine, kind=kind,
@@ -707,12 +701,12 @@ def test_lease_is_renewed_during_the_wait_for_an_earlier_version(server):
     earlier.lease.acquire()
 
     def renew_then_release():
-        earlier.renew_periodically() if client.slept < 40 else earlier.lease.release()
+        earlier.renew_periodically() if client.slept_seconds < 40 else earlier.lease.release()
 
     client = Client(server, lock_timeout=60, other_clients=renew_then_release)
     client.lease.acquire()
 
-    assert 40 <= client.slept <= 41 and server.writes[NAME] > 40 / lease.RENEW_INTERVAL / 2
+    assert 40 <= client.slept_seconds <= 41 and server.writes[NAME] > 40 / lease.RENEW_INTERVAL / 2
 
 
 @pytest.mark.parametrize("module", Module)
@@ -734,7 +728,7 @@ def test_migration_holds_the_lease_of_the_deployment(server, module, state):
 
 
 def test_lease_of_an_ended_task_of_this_process_is_acquired_at_once(server):
-    """The process knows the end of the task even if the release of the Lease failed."""
+    """The process knows the end of the task even if the release failed."""
     first = Client(server, machine="here")
     first.lease.acquire()
     first.lease.end_task()
@@ -742,7 +736,7 @@ def test_lease_of_an_ended_task_of_this_process_is_acquired_at_once(server):
     second = Client(server, machine="here")
     second.lease.acquire()
 
-    assert second.slept == 0
+    assert second.slept_seconds == 0
 
 
 def test_lease_written_by_another_client_is_reported(server):
@@ -760,10 +754,9 @@ def test_lease_written_by_another_client_is_reported(server):
     assert client.lease.is_lost
 
 
-#: Fields of a process that has ended (another process has its pid now), and of a running process.
+#: Another process has the pid of the ended process.
 ENDED, RUNNING = {"pid": "1", "start": "0"}, {"pid": "1", "start": start_time("1")}
-#: Holders of a Lease, and when the task acquires it: at once, later (after LEASE_DURATION) or
-#: never.
+#: Holders of a Lease, and when the task acquires it ("later": after LEASE_DURATION).
 HOLDERS = {
     "no holder": (None, "at once"),
     "ended process on this machine": (dict(machine="here", **ENDED), "at once"),
@@ -777,7 +770,7 @@ HOLDERS = {
     "running task of this process": (dict(machine="here", is_at_work=True, renews=True),
                                      "never"),
 }
-#: The kinds of the tasks that hold the Lease without a kind. An earlier version names no kind.
+#: The kinds of the holders. An earlier version names no kind.
 SHARED_HOLDERS = {"an earlier version": [""], "another kind": ["Deployment"],
                   "two other kinds": ["Deployment", "DaemonSet"]}
 
@@ -786,9 +779,8 @@ SHARED_HOLDERS = {"an earlier version": [""], "another kind": ["Deployment"],
 @pytest.mark.parametrize("holder_name", HOLDERS)
 @pytest.mark.parametrize("shared_holder", SHARED_HOLDERS)
 def test_acquisition_for_each_holder(server, has_kind, holder_name, shared_holder):
-    """No live holder loses a Lease; no dead holder blocks other tasks for long."""
     holder, expected = HOLDERS[holder_name]
-    name = NAME if has_kind else WITHOUT_KIND
+    name = NAME if has_kind else NAME_WITHOUT_KIND
     kinds = ["ReplicationController"] if has_kind else SHARED_HOLDERS[shared_holder]
     if holder is not None:
         fields = {key: value for key, value in holder.items() if key in ("machine", "pid", "start")}
@@ -803,10 +795,10 @@ def test_acquisition_for_each_holder(server, has_kind, holder_name, shared_holde
         expected = "at once"
 
     def renew_as_holder():
-        if holder and holder.get("renews") and client.slept % 2 == 0:
+        if holder and holder.get("renews") and client.slept_seconds % 2 == 0:
             server.put_lease({**server.leases[name],
                               "spec": {**server.leases[name]["spec"],
-                                       "renewTime": f"{client.slept}"}})
+                                       "renewTime": f"{client.slept_seconds}"}})
 
     client = Client(server, machine="here", other_clients=renew_as_holder)
     if expected == "never":
@@ -814,8 +806,8 @@ def test_acquisition_for_each_holder(server, has_kind, holder_name, shared_holde
             client.lease.acquire()
     else:
         client.lease.acquire()
-        assert {"at once": client.slept == 0,
-                "later": LEASE_DURATION < client.slept < LEASE_DURATION + 2}[expected]
+        assert {"at once": client.slept_seconds == 0,
+                "later": LEASE_DURATION < client.slept_seconds < LEASE_DURATION + 2}[expected]
     client.lease.release()
 
     if expected == "never" or (not has_kind and shared_holder != "an earlier version"
@@ -827,10 +819,9 @@ def test_acquisition_for_each_holder(server, has_kind, holder_name, shared_holde
 
 
 class Scheduler:
-    """Scheduler that runs one thread at a time.
+    """Scheduler that runs one random thread after another.
 
-    At each request and each wait, a randomly chosen thread continues. Time passes only while all
-    threads wait.
+    It switches at each request and wait. Time passes only while all threads wait.
     """
 
     def __init__(self, rng):
@@ -869,14 +860,14 @@ class Scheduler:
 
 
 class RandomTask:
-    """Task that holds the Lease for several steps. Any request may kill or suspend the task."""
+    """Task that holds the Lease for some steps. A request may kill or suspend it."""
 
     def __init__(self, scheduler, server):
         rng, self.scheduler = scheduler.rng, scheduler
         self.client_class = rng.choice((Client, Client, EarlierVersion))
         self.kind = rng.choice((Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT))
         client = self.client_class(server, kind=self.kind)
-        self.lease, self.renewals, self.error, self.is_holding = client.lease, 0, None, False
+        self.lease, self.renewal_count, self.error, self.is_holding = client.lease, 0, None, False
         gateway = types.SimpleNamespace(lease=self.with_delays(server.lease),
                                         put_lease=self.with_delays(server.put_lease),
                                         delete_lease=self.with_delays(server.delete_lease),
@@ -888,16 +879,16 @@ class RandomTask:
             single_lease._gateway, single_lease._elapsed = gateway, single_lease._task.elapsed
             single_lease._request = dataclasses.replace(single_lease._request,
                                                         lock_timeout=rng.choice((0, 0, 60)))
-        self.steps, self.requests, self.dies_at = rng.randrange(1, 8), 0, rng.choice(
+        self.steps, self.request_count, self.dies_at_request = rng.randrange(1, 8), 0, rng.choice(
             (None, rng.randrange(1, 15)))
 
     def with_delays(self, send):
         def send_with_delays(item):
-            self.requests += 1
+            self.request_count += 1
             self.scheduler.wait(self.scheduler.rng.choice((0, 0, 0.1, 2)))
             answer = send(item)
             self.scheduler.wait(self.scheduler.rng.choice((0, 0, 0.1)))
-            if self.requests == self.dies_at:
+            if self.request_count == self.dies_at_request:
                 self.is_holding = False
                 raise Killed
             return answer
@@ -909,7 +900,7 @@ class RandomTask:
             self.is_holding = True
             for _step in range(self.steps):
                 self.lease.renew()
-                self.renewals += 1
+                self.renewal_count += 1
                 assert not [rival for rival in tasks
                             if rival is not self and self.excludes(rival) and rival.may_work()]
                 self.scheduler.wait(self.scheduler.rng.choice((0, 1, 3, 3, 2 * LEASE_DURATION)))
@@ -942,8 +933,8 @@ def test_random_interleavings_never_let_two_tasks_work(seeds):
         scheduler.run()
 
         assert scheduler.overlaps == [], f"seed {seed}"
-        assert all(task.renewals or task.error or task.dies_at for task in tasks)
-        seeds_by_holders[sum(bool(task.renewals) for task in tasks)] += 1
+        assert all(task.renewal_count or task.error or task.dies_at_request for task in tasks)
+        seeds_by_holders[sum(bool(task.renewal_count) for task in tasks)] += 1
     assert seeds_by_holders[1] and seeds_by_holders[2] and seeds_by_holders[3]
 
 
@@ -979,7 +970,7 @@ def test_deleted_abandoned_lease_is_acquired_again(server):
 
     client.lease.renew()
 
-    assert set(server.leases) == {NAME, WITHOUT_KIND} and not client.lease.is_lost
+    assert set(server.leases) == {NAME, NAME_WITHOUT_KIND} and not client.lease.is_lost
 
 
 def test_unchanged_task_without_lock_deletes_no_lease(server):

@@ -29,7 +29,7 @@ def path(monkeypatch, tmp_path):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Return a list with the current monotonic time in seconds as its only element."""
+    """Return a list of one element: the monotonic time."""
     now = [1000.0]
     monkeypatch.setattr(parent_process.time, "monotonic", lambda: now[0])
     return now
@@ -121,7 +121,6 @@ def test_signal_is_a_reason_to_stop(signal_number):
 
 
 def test_closed_stdout_is_a_reason_to_stop():
-    """If Ansible was killed or the connection is closed, no process reads stdout."""
     reader, writer = os.pipe()
     stdout = os.dup(1)
     os.dup2(writer, 1)
@@ -143,7 +142,7 @@ def test_missing_keepalive_is_a_reason_to_stop(path, clock):
         os.utime(path, (1, 1))
         assert ansible.reason_to_stop() == ""
         clock[0] += parent_process.KEEPALIVE_TIMEOUT - 1
-        ansible.print_line("two")  # the task's own writes are no sign of Ansible
+        ansible.print_line("two")  # its own writes are no sign of Ansible
         assert ansible.reason_to_stop() == ""
         clock[0] += 2
 

@@ -20,18 +20,15 @@ NAMESPACES = ["b", "a"]
 
 
 class Cluster(clusters.Cluster):
-    """Cluster where each selector matches the controllers named in `selected`.
+    """Cluster where selectors match the names in selected_names. Writes to refused_names fail."""
 
-    Writes to the controllers named in `refused` fail.
-    """
-
-    selected, refused = ("bar", "foo"), frozenset()
+    selected_names, refused_names = ("bar", "foo"), frozenset()
 
     def names(self, label_selectors, field_selectors):
-        return self.selected
+        return self.selected_names
 
     def write(self, write):
-        if write.name in self.refused:
+        if write.name in self.refused_names:
             raise RolloutError("the change of its size was refused (403)", where=write.name)
         return super().write(write)
 
@@ -156,16 +153,16 @@ def test_namespace_precedes_only_the_name_of_a_controller(name):
 def test_check_mode_reports_each_namespace_and_writes_nothing():
     two_namespaces = TwoNamespaces()
 
-    planned = two_namespaces.run(fleet.simulate)
+    plan = two_namespaces.run(fleet.simulate)
     result = two_namespaces.run()
 
-    assert namespaces_and_names(planned["results"]) == namespaces_and_names(result["results"])
-    assert planned["changed"]
+    assert namespaces_and_names(plan["results"]) == namespaces_and_names(result["results"])
+    assert plan["changed"]
 
 
 def test_a_failure_stops_updates_in_other_namespaces():
     two_namespaces = TwoNamespaces(concurrency=1)
-    two_namespaces.clusters["b"].refused = {"foo"}
+    two_namespaces.clusters["b"].refused_names = {"foo"}
 
     error = two_namespaces.error()
 
@@ -177,7 +174,7 @@ def test_a_failure_stops_updates_in_other_namespaces():
 
 def test_max_failures_is_a_percentage_of_all_controllers():
     two_namespaces = TwoNamespaces(concurrency=1, max_failures="25%")
-    two_namespaces.clusters["b"].refused = {"foo"}
+    two_namespaces.clusters["b"].refused_names = {"foo"}
 
     assert [entry["skipped"] for entry in two_namespaces.error().progress["results"]] == [False] * 4
 
@@ -199,7 +196,7 @@ def test_a_rollback_of_each_namespace_is_suggested():
 
 def test_a_listed_namespace_without_a_match_is_an_error():
     two_namespaces = TwoNamespaces(label_selectors=["a=b"], names=())
-    two_namespaces.clusters["a"].selected = []
+    two_namespaces.clusters["a"].selected_names = []
 
     with pytest.raises(RolloutError) as error:
         assert two_namespaces.requests
@@ -210,6 +207,6 @@ def test_a_listed_namespace_without_a_match_is_an_error():
 def test_a_selected_namespace_without_a_match_is_left_out():
     two_namespaces = TwoNamespaces(label_selectors=["a=b"], names=(), namespaces=None,
                                    namespace_selectors=["team=x"])
-    two_namespaces.clusters["a"].selected = []
+    two_namespaces.clusters["a"].selected_names = []
 
     assert {request.namespace for request in two_namespaces.requests} == {"b"}

@@ -3,8 +3,7 @@
 
 """Check that a rerun decides as the first run does, at any moment.
 
-At each write and at each wait of a task, a second task with the same request, but without memory of
-the first, observes a copy of the cluster.
+A rerun without memory observes a copy of the cluster at each write and wait of a task.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ WAIT = "wait"
 
 
 class DecisionMade(BaseException):
-    """Exception that ends a rerun at its first decision. Its argument is a write or WAIT."""
+    """End of a rerun at its first decision: a write or WAIT."""
 
 
 class Rerun(every_kind.Cluster):
-    """A copy of a cluster, for a task that ends with its first write or wait."""
+    """Copy of a cluster for a rerun."""
 
     def __init__(self, cluster):
         vars(self).update(vars(cluster))
@@ -57,17 +56,17 @@ class Rerun(every_kind.Cluster):
         raise DecisionMade(WAIT)
 
     def decision(self, request):
-        """Return the first write or WAIT of a rerun, or its error or message if it ends before."""
+        """Return the first write or WAIT of a rerun, or else its error or message."""
         try:
             return driver.run(choose(request), request, self, self.clock)["msg"]
-        except DecisionMade as decided:
-            return decided.args[0]
+        except DecisionMade as end:
+            return end.args[0]
         except RolloutError as error:
             return error
 
 
 class ComparedCluster(every_kind.Cluster):
-    """Cluster that runs a task, and compares each of its decisions with the decision of a rerun."""
+    """Cluster that compares each decision of a task with the decision of a rerun."""
 
     def __init__(self, kind, strategy):
         self.request = None
@@ -96,7 +95,7 @@ class ComparedCluster(every_kind.Cluster):
         return super().wait(seconds)
 
     def run_and_compare(self, request):
-        """Run a task, and return each pair of different decisions: the task's and the rerun's."""
+        """Run a task. Return the differences as (decision of the task, of the rerun)."""
         self.request, self.differences = request, []
         try:
             self.run(request)

@@ -27,7 +27,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed im
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
-#: Seconds of each soak.
 SOAK = 60
 SOAK_AT_PAUSE = dataclasses.replace(UPDATE, soak=SOAK, pause_at=Size(1))
 SOAK_AT_END = dataclasses.replace(UPDATE, soak=SOAK)
@@ -40,12 +39,12 @@ class ObservedCluster(Cluster):
         super().__init__(*items)
         self.clock.now = 1_000_000.0
         self.lines, self.events = [], []
-        #: By the name of a pod: the fields that the test has changed, and the time of creation.
-        self.overrides, self.created = {}, {}
+        #: The changed fields and the creation times of pods, by name.
+        self.overrides, self.creation_times = {}, {}
         self.may_read = True
-        #: States that the successor's pods have had since the last observation of the soak.
+        #: States of the successor's pods since the last observation.
         self.earlier_states = []
-        self.scheduled = []
+        self.scheduled_acts = []
 
     def server_time(self):
         return self.clock.now
@@ -69,9 +68,9 @@ class ObservedCluster(Cluster):
         self.calls.append(("relist_pods", ""))
 
     def pod(self, controller, number):
-        """Return a pod of a controller, or "" if `overrides` has an empty uid for it."""
+        """Return a pod, or "" if `overrides` has an empty uid for it."""
         name = f"{controller.name}-{number}"
-        since = rfc3339(self.created.setdefault(name, self.clock.now))
+        since = rfc3339(self.creation_times.setdefault(name, self.clock.now))
         fields = {"restarts": 0, "ready": "True", "uid": f"uid of {name}", "since": since,
                   "created": since, "reason": "", **self.overrides.get(name, {})}
         return fields["uid"] and {
@@ -87,8 +86,8 @@ class ObservedCluster(Cluster):
 
     def wait(self, seconds):
         names = super().wait(seconds)
-        while self.scheduled and self.scheduled[0][0] <= self.clock.now:
-            self.scheduled.pop(0)[1]()
+        while self.scheduled_acts and self.scheduled_acts[0][0] <= self.clock.now:
+            self.scheduled_acts.pop(0)[1]()
         return names
 
     def run(self, request=SOAK_AT_END, **more):
@@ -96,12 +95,12 @@ class ObservedCluster(Cluster):
             request, print_line=lambda line: self.lines.append((self.clock.now, line)), **more)
 
     def timed_run(self, request=SOAK_AT_END):
-        began = self.clock.now
+        start = self.clock.now
         result = self.run(request)
-        return self.clock.now - began, result
+        return self.clock.now - start, result
 
     def schedule(self, seconds, act):
-        self.scheduled.append((self.clock.now + seconds, act))
+        self.scheduled_acts.append((self.clock.now + seconds, act))
 
     def pod_change(self, number=0, **overrides):
         """Return a function that changes fields of a pod of the successor."""
@@ -133,7 +132,6 @@ def test_soak_lasts_for_its_seconds_with_few_writes(request_, phase, soak_writes
     duration, result = cluster.timed_run(request_)
 
     assert SOAK <= duration < SOAK + 5 and result["rollout"]["phase"] == phase
-    # The write of the pause includes the outcome of the soak.
     assert cluster.soak_writes == soak_writes
     assert 5 <= len(cluster.lines_with_prefix("watching: ")) <= 10
     assert len(cluster.lines_with_prefix("watched: ")) == 1
@@ -150,7 +148,6 @@ def test_soak_lasts_for_its_seconds_with_few_writes(request_, phase, soak_writes
                          [(SOAK_AT_PAUSE, False), (SOAK_AT_END, False), (SOAK_AT_END, True)],
                          ids=["pause", "end", "failure"])
 def test_sizes_include_start_and_end_of_the_soak(request_, has_failed):
-    """A report shows when the soak began and ended."""
     cluster, request = ObservedCluster(rc()), dataclasses.replace(request_, return_sizes=True)
     cluster.clock.timestamp_millis = lambda: rfc3339(cluster.clock.now)
     if has_failed:
@@ -172,12 +169,12 @@ def test_sizes_include_start_and_end_of_the_soak(request_, has_failed):
 def test_passed_soak_is_not_repeated():
     cluster = ObservedCluster(rc())
     cluster.run(SOAK_AT_PAUSE)
-    writes = len(cluster.writes)
+    write_count = len(cluster.writes)
     cluster.pod_change(restarts=1, since=rfc3339(cluster.clock.now))()
 
     duration, result = cluster.timed_run(SOAK_AT_PAUSE)
 
-    assert ((duration, result["changed"], len(cluster.writes)) == (0, False, writes)
+    assert ((duration, result["changed"], len(cluster.writes)) == (0, False, write_count)
             and "already paused" in result["msg"])
 
 
@@ -220,7 +217,6 @@ def test_pod_created_after_the_soak_is_soaked():
                          ids=["at a pause", "before the end"])
 @pytest.mark.parametrize("is_observed_before_deletion", [True, False])
 def test_eviction_by_a_client_restarts_the_soak(request_, is_observed_before_deletion):
-    """The soak may observe the condition DisruptionTarget only in the last state of the pod."""
     cluster = ObservedCluster(rc())
     evicted_pod = f"{SUCCESSOR}-0"
 
@@ -232,7 +228,7 @@ def test_eviction_by_a_client_restarts_the_soak(request_, is_observed_before_del
         states = [pod, terminating] if is_observed_before_deletion else [terminating]
         cluster.earlier_states += states
         cluster.pod_change(uid="another")()
-        cluster.created[evicted_pod] = cluster.clock.now
+        cluster.creation_times[evicted_pod] = cluster.clock.now
 
     cluster.schedule(30, evict)
     duration, result = cluster.timed_run(request_)
@@ -248,12 +244,12 @@ def test_restart_before_an_eviction_is_an_incident():
 
     def evict():
         pod = cluster.pod(Controller.from_api(cluster.cluster.items[SUCCESSOR]), 0)
-        restarted = copy.deepcopy(pod)
-        restarted["status"]["containerStatuses"][0]["restartCount"] = 1
+        restarted_pod = copy.deepcopy(pod)
+        restarted_pod["status"]["containerStatuses"][0]["restartCount"] = 1
         pod["status"]["conditions"].append({
             "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"})
         cluster.earlier_states += [
-            restarted, {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "now"}}]
+            restarted_pod, {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "now"}}]
         cluster.pod_change(uid="another")()
 
     cluster.schedule(30, evict)
@@ -275,8 +271,9 @@ def test_healthy_time_before_a_kill_counts(request_, downtime):
 
     duration, result = cluster.timed_run(request_)
 
-    rest = max(0, SOAK - 20 - downtime)
-    assert rest - 2 <= duration <= rest + 3 and result["rollout"]["phase"] != "progressing"
+    remaining = max(0, SOAK - 20 - downtime)
+    assert (remaining - 2 <= duration <= remaining + 3
+            and result["rollout"]["phase"] != "progressing")
     assert "before this task, according to the status" in cluster.lines_with_prefix("watched: ")[0]
 
 
@@ -339,7 +336,7 @@ def test_failure_of_a_new_pod_ends_the_soak(request_, overrides, kind):
 
 
 def test_recovered_failure_ends_the_soak():
-    """The pod recovers within a second, so lastTransitionTime does not change."""
+    """lastTransitionTime does not change, as the pod recovers within a second."""
     cluster = ObservedCluster(rc())
 
     def toggle_readiness():
@@ -382,7 +379,7 @@ def test_warnings_about_new_pods_are_compared_with_old_pods():
         events = [{"metadata": {"uid": pod}, "involvedObject": {"uid": uids[pod]},
                    "reason": "Unhealthy", "count": 2}
                   for pod in about]
-        # Two old pods remain: the average per old pod needs warnings about both pods.
+        # With two old pods, the average needs warnings about both.
         events += [{**events[-1], "metadata": {"uid": "b"},
                     "involvedObject": {"uid": "uid of foo-1"}}] if not fails else []
         cluster.schedule(30, functools.partial(cluster.events.extend, events))
@@ -398,7 +395,6 @@ def warning(about, count=1, uid="e"):
             "lastTimestamp": "1970-01-01T00:00:00Z"}
 
 
-#: The uid of an old pod of foo in the simulated cluster.
 OLD_POD = "0"
 
 
@@ -421,7 +417,7 @@ def test_baseline_warnings_survive_a_rerun():
 
 
 def test_earlier_warnings_about_new_pods_are_no_baseline():
-    """Otherwise the first run after a soak that failed with these warnings would pass."""
+    """Otherwise, the run after a failed soak would pass."""
     cluster = ObservedCluster(rc())
     cluster.run_and_kill(20)
     cluster.events = [warning(f"uid of {SUCCESSOR}-0", 5)]
@@ -431,7 +427,6 @@ def test_earlier_warnings_about_new_pods_are_no_baseline():
 
 
 def test_warning_about_a_deleted_primary():
-    """The update itself continues: foo is recreated from the successor."""
     cluster = ObservedCluster(rc())
     cluster.schedule(30, lambda: cluster.cluster.items.pop("foo"))
 
@@ -489,14 +484,13 @@ def write_annotation(cluster, text):
 
 
 def best_forgery(cluster):
-    """Return an annotation which claims that the soak of the current template has passed."""
+    """Return an annotation of a passed soak of the current template."""
     annotations = cluster.cluster.items["foo"]["metadata"]["annotations"]
     return {**json.loads(annotations[object_meta.SOAK]), "began": "1970-01-01T00:00:00Z",
             "passed": 1, "seconds": 10**6}
 
 
 def test_forged_passed_soak_is_checked_against_the_pods():
-    """The pods have been ready for 20 s."""
     cluster = ObservedCluster(rc())
     cluster.run_and_kill(20, SOAK_AT_PAUSE)
     write_annotation(cluster, json.dumps(best_forgery(cluster)))
@@ -561,13 +555,13 @@ def test_check_mode_lists_the_steps_of_a_soak(request_, size, has_begun):
     if has_begun:
         cluster.run_and_kill(SOAK / 2, request_)
 
-    planned = driver.simulate(choose(request_), request_, cluster)
+    plan = driver.simulate(choose(request_), request_, cluster)
     done = cluster.run(request_)
 
     def soaks(result):
         return [step["to"] for step in result["steps"] if "watch" in str(step["to"])]
 
-    assert soaks(planned) == soaks(done) and len(soaks(done)) == (0 if has_begun or not size else 1)
+    assert soaks(plan) == soaks(done) and len(soaks(done)) == (0 if has_begun or not size else 1)
 
 
 def test_soak_that_began_by_a_clock_slightly_ahead_counts():

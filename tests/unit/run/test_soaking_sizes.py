@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Scale during a soak: created and deleted pods do not count as failures."""
+"""Scale during a soak: created and deleted pods are no failures."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ OWNER = types.SimpleNamespace(uid="new", name="new", selector={})
 LONG_AGO = "2026-01-01T00:00:00Z"
 
 
-def pod(name, ready=True, restarts=0, labels=None, **metadata):
+def pod(name, is_ready=True, restarts=0, labels=None, **metadata):
     status = {"phase": "Running",
-              "conditions": [{"type": "Ready", "status": str(ready),
+              "conditions": [{"type": "Ready", "status": str(is_ready),
                               "lastTransitionTime": LONG_AGO}],
-              "containerStatuses": [{"name": "web", "restartCount": restarts, "ready": ready,
+              "containerStatuses": [{"name": "web", "restartCount": restarts, "ready": is_ready,
                                      "state": {}}]}
     return {"metadata": {"name": name, "uid": name, "creationTimestamp": LONG_AGO,
                          "labels": labels or {}, **metadata},
@@ -63,14 +63,14 @@ def warning(about, count=1, reason="Unhealthy", uid="e", **more):
 
 
 class FakeFlow:
-    """Fake flow and fake cluster in one object, with a soak that watches them."""
+    """Flow, cluster and soak in one object."""
 
-    def __init__(self, monkeypatch, began=1_000_000.0):
+    def __init__(self, monkeypatch, start=1_000_000.0):
         monkeypatch.setattr(soaking, "decide",
                             lambda flow, request, observation: flow.decide(request, observation))
         monkeypatch.setattr(incidents.soak, "template_hash", lambda _controller: "new template")
         self.clock, self.pods, self.events, self.lines = FakeClock(), [], [], []
-        self.clock.now = began
+        self.clock.now = start
         self.goal, self.size_of_successor, self.labels = 2, None, {}
         self.printed_warnings = []
         self.soaking = soaking.Soaking(self, self.clock, self.lines.append, self.printed_warnings)
@@ -80,7 +80,7 @@ class FakeFlow:
             object_meta.SOAK: Soak("new template", self.clock.now).text}
         self.observation = Observed(parse(Kind.REPLICATION_CONTROLLER, item), None)
         self.lookups = []
-        #: The pods of the list at the end of the soak (if empty, `pods`).
+        #: The last list of pods (if empty, `pods`).
         self.last_pods = []
 
     def watched_pods(self, _controller):
@@ -113,18 +113,18 @@ class FakeFlow:
         return WatchPods(False) if observation.passed_soak is None else "the end"
 
     def observe(self, goal, items, events=(), size_of_successor=None, seconds=10.0):
-        """Let the soak observe these pods and events after some seconds; return its decision."""
+        """Let the soak observe pods and events. Return its decision."""
         self.goal, self.size_of_successor = goal, size_of_successor
         self.pods, self.events = items, list(events)
         self.clock.now += seconds
         return self.soaking.decide(self, REQUEST, self.observation)
 
     def failures(self, *args, **kwargs):
-        """Return the kind and the pod of each cause, once these pods fail the soak."""
+        """Return (kind, pod) of each cause that fails the soak."""
         self.observe(*args, **kwargs)  # a pod must be missing for CAUSE_TIMEOUT seconds
-        with pytest.raises(RolloutFailed) as failed:
+        with pytest.raises(RolloutFailed) as error:
             self.observe(*args, **{**kwargs, "seconds": incidents.CAUSE_TIMEOUT})
-        return [(cause["kind"], cause["pod"]) for cause in failed.value.causes]
+        return [(cause["kind"], cause["pod"]) for cause in error.value.causes]
 
 
 @pytest.fixture
@@ -137,7 +137,8 @@ def soak_(monkeypatch):
     [(4, pods("a", "b", "x", "y")), (2, pods("a", "b")), (4, pods("a", "b", "m", "n"))],
     [(4, pods("a", "b", "x", "y")), (2, pods("a", "b", "x", "y")), (2, pods("a", "b", "x")),
      (2, pods("a", "b"))],
-    [(2, pods("a", "b")), (3, [*pods("a", "b"), pod("x", ready=False)]), (3, pods("a", "b", "y"))],
+    [(2, pods("a", "b")), (3, [*pods("a", "b"), pod("x", is_ready=False)]),
+     (3, pods("a", "b", "y"))],
 ], ids=["up and down", "down and up", "one pod after another", "unready pod"])
 def test_scaling_by_another_client_is_no_failure(soak_, observations):
     for goal, items in observations:
@@ -167,8 +168,7 @@ def test_soak_fails_if_new_pods_keep_appearing(soak_):
 @pytest.mark.parametrize("seconds_until_first_observation", [300, 10],
                          ids=["earlier task", "this task"])
 def test_later_pod_restarts_the_soak(monkeypatch, seconds_until_first_observation):
-    """The seconds before the creation of a pod do not count for this pod."""
-    soak_ = FakeFlow(monkeypatch, began=seconds(LONG_AGO) + 3600)
+    soak_ = FakeFlow(monkeypatch, start=seconds(LONG_AGO) + 3600)
     soak_.observe(2, pods("a", "b"), seconds=seconds_until_first_observation)
     soak_.observe(2, pods("a", "b"), seconds=250)
     soak_.observe(3, pods("a", "b", "c"))
@@ -204,7 +204,7 @@ def test_pods_are_listed_at_the_end_of_the_soak(soak_):
     soak_.observe(2, pods("a", "b"))
     soak_.last_pods = pods("b")
 
-    assert isinstance(soak_.observe(2, pods("a", "b"), seconds=600), WatchPods)  # not yet the end
+    assert isinstance(soak_.observe(2, pods("a", "b"), seconds=600), WatchPods)
     with pytest.raises(RolloutFailed, match="have not passed the soak"):
         soak_.observe(2, pods("b"))
 
@@ -219,34 +219,33 @@ def test_pods_still_count_as_new_pods_if_the_revision_is_unknown(soak_):
 
 
 def test_other_failures_are_recorded_while_pods_are_missing(soak_):
-    """A scale-down may explain a missing pod, but an unready pod fails the soak at once."""
-    unready_pod = pod("b", ready=False)
+    unready_pod = pod("b", is_ready=False)
     soak_.observe(3, pods("a", "b", "c"))
 
-    with pytest.raises(RolloutFailed, match="have not passed the soak") as failed:
+    with pytest.raises(RolloutFailed, match="have not passed the soak") as error:
         soak_.observe(3, [unready_pod, *pods("a", "b")])
-    assert [cause["kind"] for cause in failed.value.causes] == ["gone", "unready"]
+    assert [cause["kind"] for cause in error.value.causes] == ["gone", "unready"]
 
 
 def test_unchanged_pods_are_not_parsed(soak_, monkeypatch):
-    """Parsing 3,000 pods takes 0.2 s of processor time per turn, at five turns a second."""
-    parsed = []
+    """Parsing 3,000 pods five times a second would use the whole processor."""
+    parsed_pods = []
     from_api, is_healthy = incidents.pod_health.Vitals.from_api, incidents.pod_health.is_healthy
     monkeypatch.setattr(incidents.pod_health.Vitals, "from_api",
-                        lambda pod: parsed.append(pod) or from_api(pod))
+                        lambda pod: parsed_pods.append(pod) or from_api(pod))
     monkeypatch.setattr(incidents.pod_health, "is_healthy",
-                        lambda pod: parsed.append(pod) or is_healthy(pod))
+                        lambda pod: parsed_pods.append(pod) or is_healthy(pod))
     items = pods(*map(str, range(100)))
     soak_.observe(100, items)
-    parsed.clear()
+    parsed_pods.clear()
 
     for _turn in range(5):
         soak_.observe(100, items, seconds=0.2)
-    assert parsed == []
+    assert parsed_pods == []
 
     items[7] = pod("7")
     soak_.observe(100, items, seconds=0.2)
-    assert {item["metadata"]["name"] for item in parsed} == {"7"}
+    assert {item["metadata"]["name"] for item in parsed_pods} == {"7"}
 
     items[7] = pod("7", restarts=1)
     with pytest.raises(RolloutFailed):
@@ -271,9 +270,9 @@ def test_soak_is_imported_on_demand():
                f"print([name for name in {modules} if name in sys.modules])")
 
     collections = pathlib.Path(next(iter(sys.modules["ansible_collections"].__path__))).parent
-    imported = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True,
-                              text=True, env={**os.environ, "PYTHONPATH": str(collections)})
-    assert imported.stdout == "[]\n"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True,
+                             text=True, env={**os.environ, "PYTHONPATH": str(collections)})
+    assert process.stdout == "[]\n"
 
 
 def test_replaced_pod_is_a_failure(soak_):
@@ -283,14 +282,14 @@ def test_replaced_pod_is_a_failure(soak_):
 
 
 def test_additional_unready_pod_does_not_delay_the_end(soak_):
-    items = [*pods("a", "b"), pod("x", ready=False)]
+    items = [*pods("a", "b"), pod("x", is_ready=False)]
 
     assert [soak_.observe(2, items, seconds=REQUEST.soak / 2) == "the end"
             for _look in range(3)] == [False, False, True]
 
 
 def test_ended_soak_stays_ended_without_new_pods(soak_):
-    """A task decides again if the API server rejects its last write."""
+    """After a rejected last write, a task decides again."""
     for _look in range(3):
         end = soak_.observe(2, pods("a", "b"), seconds=REQUEST.soak)
     assert end == "the end"

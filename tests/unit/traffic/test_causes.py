@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check each cause why requests do not arrive, and the command that is suggested for it."""
+"""Check each cause why requests do not arrive, and its command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def condition(kind, status, message="no address"):
 
 
 def causes_of(world=None, **status):
-    """Return a pair of a sentence and a command for each cause."""
+    """Return (sentence, command) of each cause."""
     world = world or World()
     return [tuple(cause) for cause in causes.causes(SPLIT, world.observed(SPLIT),
                                                     Status(**status))]

@@ -3,8 +3,8 @@
 
 """Explore every interleaving of the moves of tasks, controllers and a user.
 
-An observation and the write that follows are two moves, so that other clients act in between. A
-task may be killed before each write; then a new task with the same request begins.
+An observation and its write are two moves, so that other clients act in between. After a kill,
+a new task with the same request begins.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner i
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import TRAFFIC_SPLIT
 
-#: Two tasks with opposite requests may write forever. A split and a restoration take 5 writes each.
+#: Two tasks with opposite requests may write forever. Each needs 5 writes.
 MAX_WRITES = 15
-#: A field that another client adds to a rule, and that a restoration must keep.
+#: A field of another client, which a restoration must keep.
 EDIT = {"timeouts": {"request": "10s"}}
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The state of a task: the write that it has planned, and how often it may still be killed."""
+    """State of a task: its planned write, and how often it may still be killed."""
 
     request: t.Any
     deaths: int = 1
@@ -57,13 +57,13 @@ class Task:
     is_done: bool = False
 
     def moves(self, world):
-        """Return, for each possible move of the task, the world and the task after it."""
+        """Return (world, task) after each possible move."""
         if self.is_done:
             return []
         if self.pending is not None:
-            changed = world.copy()
-            changed.write(self.pending)
-            moves = [(changed, dataclasses.replace(self, pending=None))]
+            next_world = world.copy()
+            next_world.write(self.pending)
+            moves = [(next_world, dataclasses.replace(self, pending=None))]
             if self.deaths:
                 dead = dataclasses.replace(self, pending=None, is_drained=False,
                                            deaths=self.deaths - 1)
@@ -95,7 +95,7 @@ class Explorer:
         self._edits, self._max_writes = edits, max_writes
 
     def explore(self, world):
-        """Explore all states, and return their number. Raises AssertionError if a check fails."""
+        """Explore and check all states. Return their number."""
         stack = [(world, self._tasks, self._edits)]
         while stack:
             world, tasks, edits = stack.pop()
@@ -107,26 +107,25 @@ class Explorer:
             if all(task.is_done for task in tasks):
                 check_ends(world, is_edited=edits < self._edits)
             for number, task in enumerate(tasks):
-                for changed, moved in task.moves(world):
-                    stack.append((changed, (*tasks[:number], moved, *tasks[number + 1:]), edits))
+                for world_, task_ in task.moves(world):
+                    stack.append((world_, (*tasks[:number], task_, *tasks[number + 1:]), edits))
             for act in (World.become_ready, World.observe_route, begin_update):
                 next_world = world.copy()
                 act(next_world)
                 stack.append((next_world, tasks, edits))
             if edits:
-                edited = world.copy()
-                edited.put_rules([{**rule_, **EDIT} for rule_ in edited.rules])
-                stack.append((edited, tasks, edits - 1))
+                edited_world = world.copy()
+                edited_world.put_rules([{**rule_, **EDIT} for rule_ in edited_world.rules])
+                stack.append((edited_world, tasks, edits - 1))
         return len(self._states)
 
 
 def begin_update(world):
-    """Create new pods."""
     world.versions = VERSIONS
 
 
 def check_ends(world, is_edited):
-    """Check that from this state, a split and a restoration end as they do from the start."""
+    """Check that a split and a restoration end as they do from the start."""
     edit = EDIT if is_edited else {}
     assert world.annotation or set(world.named_services()) <= {"foo", "bar"}
     assert all(rule_ == {**rule_, **edit} for rule_ in world.rules)

@@ -58,7 +58,7 @@ WAIT = Wait("foo")
 
 
 def status(phase="paused", new=1, **fields):
-    """Return the status of an update that needs 4 pods; `new` is the number of new pods."""
+    """Return the status of an update that needs 4 pods, `new` of them new."""
     side = Side("foo-2", "uid", new, new, {})
     return RolloutStatus(None, phase=phase, goal=4, new=side, **fields)
 

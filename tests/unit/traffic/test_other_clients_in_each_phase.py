@@ -3,8 +3,7 @@
 
 """Forge the annotations of a split, and edit its route, in each phase of a release.
 
-The next task ends as it would without a forgery, and keeps the edit. split_cluster.py checks at
-each write that no request is lost.
+The next task must end as without a forgery, and keep the edit.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
     parse_record,
 )
 
-#: The tasks that lead to each phase: the options of rolling_update, the weight for traffic_split,
-#: or "restoring" (a restoration that is killed).
+#: The tasks before each phase: options of rolling_update, a weight, or "restoring" (a restoration
+#: that is killed).
 PHASES = {
     "hold": ["0%"],
     "hold, paused": ["0%", PAUSE],
@@ -38,15 +37,14 @@ PHASES = {
     "keep_old, back": [KEEP_OLD, "0%", "100%", "0%"],
     "keep_old, restoring": [KEEP_OLD, "100%", "restoring"],
 }
-#: The tasks after the forgery, and the image of all pods at their end. A restoration of the route
-#: (None) does not end the update.
+#: The tasks after the forgery, and the final image. A restoration (None) does not end the update.
 TASKS = {"update": (RESUME, "myimage:v2"), "rollback": (ROLLBACK, "myimage:v1"),
          "restoration": (None, "")}
-#: A Service of another controller, which a user has annotated like a Service of the split.
+#: A Service of another controller, with the annotation of a split.
 BYSTANDER = service("payments", {"app": "payments"}, metadata={
     "uid": "uid of payments", "ownerReferences": [{"uid": ROUTE_UID}],
     "annotations": {SPLIT_OF: "foo"}})
-#: A forged record, with a weight that no rule had.
+#: A record with a weight that no rule had.
 RECORD = {"service": "foo", "id": "1", "restoring": True, "weights": [7], "match": []}
 RECORDS = {"removed": None, "restoring": json.dumps(RECORD),
            "not restoring": json.dumps({**RECORD, "restoring": False}),
@@ -66,27 +64,26 @@ def _cached_cluster(kind, phase):
     return cluster
 
 
-def reach(kind, phase):
-    """Return a copy of a cluster in a phase, with the Service of another controller."""
+def cluster_in_phase(kind, phase):
+    """Return a cluster in a phase, with the Service of another controller."""
     cluster = _cached_cluster(kind, phase).copy()
     cluster.world.services["payments"] = BYSTANDER
     return cluster
 
 
 def kinds_and_phases():
-    """Yield each kind with each of its phases. A StatefulSet cannot keep old pods."""
+    """Yield each kind with its phases. A StatefulSet cannot keep old pods."""
     for kind in ("ReplicationController", "Deployment", "StatefulSet"):
         for phase in PHASES:
             if kind != "StatefulSet" or "keep_old" not in phase:
                 yield pytest.param(kind, phase, id=f"{kind}, {phase}")
 
 
-def complete(cluster, name):
-    """Run a task of TASKS to the end, and return its image."""
+def complete_task(cluster, name):
+    """Run a task to the end, and return its image."""
     task, image = TASKS[name]
     result = cluster.roll(**task) if task else cluster.split(restores=True)
     if not isinstance(result, dict):
-        # Before an update there is nothing to roll back.
         assert "no update in progress" in result.what and task is ROLLBACK, result.message
         assert isinstance(cluster.split(restores=True), dict)
     return image
@@ -109,11 +106,11 @@ def check_restored(cluster, image, has_edit, weights):
 @pytest.mark.parametrize("record", RECORDS)
 @pytest.mark.parametrize("kind, phase", list(kinds_and_phases()))
 def test_forged_record_of_the_route(kind, phase, record, task):
-    cluster = reach(kind, phase)
+    cluster = cluster_in_phase(kind, phase)
     text = RECORDS[record]
     cluster.world.annotate({"other": "x", **({TRAFFIC_SPLIT: text} if text else {})})
-    image = complete(cluster, task)
-    # Without the record, the weight before the split (3) is unknown: 1 is the default, 7 forged.
+    image = complete_task(cluster, task)
+    # Without the record, the weight (3) is unknown. 1 is the default, 7 is forged.
     check_restored(cluster, image, False, {3, 1, 7})
     assert cluster.world.route["metadata"]["annotations"]["other"] == "x"
 
@@ -124,21 +121,21 @@ def test_forged_record_of_the_route(kind, phase, record, task):
                          ids=["removed", "payments", "hostile"])
 @pytest.mark.parametrize("kind, phase", list(kinds_and_phases()))
 def test_forged_annotation_of_both_services(kind, phase, value, task):
-    cluster = reach(kind, phase)
+    cluster = cluster_in_phase(kind, phase)
     for name, item in list(cluster.world.services.items()):
         if name.startswith("foo-"):
             cluster.world.services[name] = {**item, "metadata": {
                 **item["metadata"], "annotations": {} if value is None else {SPLIT_OF: value}}}
-    check_restored(cluster, complete(cluster, task), False, {3})
+    check_restored(cluster, complete_task(cluster, task), False, {3})
 
 
 @pytest.mark.sample
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("kind, phase", list(kinds_and_phases()))
 def test_edit_of_the_rules(kind, phase, task):
-    cluster = reach(kind, phase)
+    cluster = cluster_in_phase(kind, phase)
     cluster.world.put_rules([{**rule, **EDIT} for rule in cluster.world.rules])
-    check_restored(cluster, complete(cluster, task), True, {3})
+    check_restored(cluster, complete_task(cluster, task), True, {3})
 
 
 def test_forged_records_are_valid_except_the_hostile_text():

@@ -65,7 +65,7 @@ def plan_for(world, request=SPLIT, **options):
 
 
 def actions(world, request):
-    """Run a task to its end; return its steps (action, kind of the object) and waits (texts)."""
+    """Run a task to its end. Return (action, kind) of each step, and the texts of the waits."""
     steps = []
     is_drained = False
     while not isinstance(decision := plan_for(world, request, is_drained=is_drained), Done):
@@ -153,7 +153,6 @@ def test_share_of_0_percent_does_not_wait_for_the_new_pods():
 
 @pytest.mark.parametrize("request_", [HOLD, RESTORE], ids=["hold", "restored"])
 def test_task_for_the_time_before_an_update_changes_nothing_during_an_update(request_):
-    """A role holds the requests before an update, and restores them if the update cannot begin."""
     world = World()
     run(world, SPLIT)
     before_update = dataclasses.replace(request_, is_before_update=True)
@@ -213,8 +212,8 @@ def test_mirror_without_a_backend_of_the_split_is_removed():
 
 
 def test_old_pods_without_the_label_get_the_label():
-    unlabeled = (pod("foo-1", labels={"app": "foo"}), pod("foo-2", labels={"app": "foo"}))
-    world = World(versions=dataclasses.replace(VERSIONS, unlabeled=unlabeled))
+    unlabeled_pods = (pod("foo-1", labels={"app": "foo"}), pod("foo-2", labels={"app": "foo"}))
+    world = World(versions=dataclasses.replace(VERSIONS, unlabeled=unlabeled_pods))
     world.write(plan_for(world).write)
     world.write(plan_for(world).write)
 
@@ -251,11 +250,11 @@ def test_deleted_service_of_a_split_is_created_again(first):
     world = World()
     run(world, first)
     for name in names_of(world):
-        deleted = world.copy()
-        del deleted.services[name]
-        assert actions(deleted.copy(), first)[0] == ("create", "Service")
-        assert actions(deleted, RESTORE)[0] == ("update", "HTTPRoute")
-        assert deleted.rules == [rule(backend("foo"))]
+        changed_world = world.copy()
+        del changed_world.services[name]
+        assert actions(changed_world.copy(), first)[0] == ("create", "Service")
+        assert actions(changed_world, RESTORE)[0] == ("update", "HTTPRoute")
+        assert changed_world.rules == [rule(backend("foo"))]
 
 
 def test_split_of_another_update_is_restored_first():
@@ -287,15 +286,15 @@ def test_restoration_waits_for_the_service_or_reports_that_it_is_missing():
 
 
 def test_service_of_another_client_is_never_used_or_deleted():
-    """A Service with the name, but with another selector, is not the Service of the split."""
     world = World()
     world.write(plan_for(world).write)
     world.write(plan_for(world).write)
-    created = plan_for(world).write
-    name = created.name
-    foreign = {**created.manifest, "metadata": {**created.manifest["metadata"], "uid": "foreign"},
-               "spec": {**created.manifest["spec"], "selector": {"app": "payments"}}}
-    world.services[name] = foreign
+    creation = plan_for(world).write
+    name = creation.name
+    other_service = {
+        **creation.manifest, "metadata": {**creation.manifest["metadata"], "uid": "foreign"},
+        "spec": {**creation.manifest["spec"], "selector": {"app": "payments"}}}
+    world.services[name] = other_service
     while len(names_of(world)) < 2 and isinstance(decision := plan_for(world), Step):
         world.write(decision.write)
     world.settle()
@@ -303,7 +302,7 @@ def test_service_of_another_client_is_never_used_or_deleted():
     with pytest.raises(RolloutError, match=f"the Service {name} is not the Service of this split"):
         plan_for(world)
     actions(world, RESTORE)
-    assert world.services[name] == foreign
+    assert world.services[name] == other_service
 
 
 @pytest.mark.parametrize("phase", [[], [SPLIT], [MATCHING]], ids=["plain", "split", "match"])
@@ -327,15 +326,15 @@ def test_forged_records_lose_no_request_and_delete_no_service(phase):
 
 
 def test_forged_annotation_of_a_service_is_not_trusted():
-    forged = service("foo-0123456789", metadata={
+    forged_service = service("foo-0123456789", metadata={
         "uid": "x", "ownerReferences": [{"uid": ROUTE_UID}], "annotations": {SPLIT_OF: "foo"}})
-    world = World(rule(backend("foo-0123456789")), services=[forged])
+    world = World(rule(backend("foo-0123456789")), services=[forged_service])
     world.ready.add("x")
     world.annotate({TRAFFIC_SPLIT: json.dumps({
         "service": "foo", "id": "1", "restoring": True, "weights": [], "match": []})})
 
     actions(world, RESTORE)
-    assert world.services["foo-0123456789"] == forged
+    assert world.services["foo-0123456789"] == forged_service
     assert world.rules == [rule(backend("foo-0123456789"))]
 
 
@@ -348,9 +347,9 @@ def test_forged_or_removed_annotation_of_the_services_changes_nothing(first, val
         item = world.services[name]
         world.services[name] = {**item, "metadata": {
             **item["metadata"], "annotations": {} if value is None else {SPLIT_OF: value}}}
-    changed = world.copy()
-    run(changed, dataclasses.replace(first, share=Share(20, 100)))
-    assert changed.rules[-1]["backendRefs"][-1]["weight"] == 20
+    changed_world = world.copy()
+    run(changed_world, dataclasses.replace(first, share=Share(20, 100)))
+    assert changed_world.rules[-1]["backendRefs"][-1]["weight"] == 20
     run(world, RESTORE)
     assert world.rules == [rule(backend("foo", 3))] and names_of(world) == []
 
@@ -384,7 +383,6 @@ def test_annotation_of_the_controller_is_the_first_step_and_the_last():
 
 
 def test_another_split_is_restored_without_the_annotation():
-    """The task that replaces the split needs the annotation."""
     world = World()
     run(world, SPLIT)
     world.versions = dataclasses.replace(VERSIONS, old="bbb", new="ccc", labels=(
@@ -433,15 +431,15 @@ def test_refusal_of_a_gateway_is_reported(kind):
     world = World()
     refusal = {"parents": [parent(1, **{kind: "False"})]}
     world.route["status"] = refusal
-    with pytest.raises(RolloutError, match="a Gateway does not accept the route") as refused:
+    with pytest.raises(RolloutError, match="a Gateway does not accept the route") as error:
         plan_for(world)
-    assert refused.value.why == f"gateway: {kind} is False: no such backend"
+    assert error.value.why == f"gateway: {kind} is False: no such backend"
     world.observe_route()
     run(world, SPLIT)
     world.route["status"] = {"parents": [parent(3, **{kind: "False"})]}
-    with pytest.raises(RolloutError, match="a Gateway does not accept the route") as refused:
+    with pytest.raises(RolloutError, match="a Gateway does not accept the route") as error:
         plan_for(world)
-    assert any("state=restored" in line for line in refused.value.commands)
+    assert any("state=restored" in line for line in error.value.commands)
     run(world, RESTORE)
 
 
@@ -455,7 +453,6 @@ def test_route_that_is_being_deleted_is_refused():
 OLD, NEW = pod("a"), pod("b", is_new=True)
 
 
-#: An entry of `pods` is a pair of a pod and whether it is new.
 @pytest.mark.parametrize("pods, error", [
     ([(NEW, True)], "there are no old pods"),
     ([(OLD, False)], "there are no new pods"),

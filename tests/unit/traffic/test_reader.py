@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read related objects; those that are forbidden or not served are left out."""
+"""Read related objects. Forbidden and unknown objects are left out."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ GROUPS = {"groups": [{"name": group, "versions": [{"version": "v10"}, {"version"
 
 
 class Server:
-    """An API server with a list of objects for each path in `lists`.
+    """API server with `lists` of objects by path. All other paths are forbidden.
 
-    All other paths are forbidden. groups: the response of the discovery (None: forbidden).
+    groups: the response of the discovery (None: forbidden).
     """
 
     def __init__(self, lists=(), rules=None, gateways=(), groups=GROUPS):
-        self.lists, self.granted, self.groups = dict(lists), rules, groups
+        self.lists, self.granted_rules, self.groups = dict(lists), rules, groups
         self.gateways, self.paths = dict(gateways), []
         self.http = self
 
     def rules(self):
-        return self.granted
+        return self.granted_rules
 
     def collection(self, resource):
         return f"/api/v1/namespaces/shop/{resource}"
@@ -45,36 +45,36 @@ class Server:
     def send(self, _method, path):
         assert path == "/apis"
         if self.groups is None:
-            raise refused(path)
+            raise refusal(path)
         return self.groups
 
     def page(self, path, query):
         self.paths.append(path)
         if path not in self.lists:
-            raise refused(path, 404 if "/v10/" in path else 403)
+            raise refusal(path, 404 if "/v10/" in path else 403)
         return {"items": self.lists[path]}
 
     def get(self, path, kind, namespace, name):
         if (namespace, name) not in self.gateways:
-            raise refused(path)
+            raise refusal(path)
         return self.gateways[namespace, name]
 
 
-def refused(path, status=403):
+def refusal(path, status=403):
     return Refused("server", "GET", path, status, b"")
 
 
 def test_served_and_permitted_objects_are_listed():
     path = "/apis/networking.k8s.io/v9/namespaces/shop/ingresses"
-    granted = [{"apiGroups": ["networking.k8s.io"], "resources": ["ingresses"], "verbs": ["list"]}]
+    rules = [{"apiGroups": ["networking.k8s.io"], "resources": ["ingresses"], "verbs": ["list"]}]
     lists = {path: [{"metadata": {"name": "web"}}]}
-    server = Server(lists, granted)
+    server = Server(lists, rules)
     assert [(resource.kind, item["metadata"]["name"])
             for resource, item in ClusterReader(server, "shop").related().items] == [
                 ("Ingress", "web")]
     assert server.paths == [path.replace("v9", "v10"), path]
-    unserved = Server(lists, granted, groups={"groups": []})
-    assert ClusterReader(unserved, "shop").related() == Related()
+    server_without_groups = Server(lists, rules, groups={"groups": []})
+    assert ClusterReader(server_without_groups, "shop").related() == Related()
 
 
 @pytest.mark.parametrize("server", [Server(), Server(groups=None), Server(rules=[])],
@@ -98,7 +98,7 @@ def test_status_has_the_gateways_and_the_pods():
 @pytest.mark.parametrize("stored, features", [
     ({"status": {"supportedFeatures": [{"name": "A"}, {"name": "B"}]}}, {"A", "B"}),
     ({"status": {}}, set()), (None, set())])
-def test_features_are_those_of_the_gateway_class(stored, features):
+def test_features_come_from_the_gateway_class(stored, features):
     gateway = {"spec": {"gatewayClassName": "example"}}
     server = Server(gateways={("shop", "gateway"): gateway, ("", "example"): stored})
     assert ClusterReader(server, "shop").features(World().observed(SPLIT)) == features

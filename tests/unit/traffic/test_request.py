@@ -47,8 +47,8 @@ def test_options_become_a_request():
     mirroring = parse(mirror="0.5%")
     assert (mirroring.share, mirroring.mirror) == (Share(0, 100), Share(5, 1000))
     assert parse(weight="1", mirror="0").mirror is None
-    restored = parse(state="restored", weight="1", match=[{"headers": [HEADER]}], mirror="1")
-    assert restored.restores and restored.match == () and restored.mirror is None
+    restoration = parse(state="restored", weight="1", match=[{"headers": [HEADER]}], mirror="1")
+    assert restoration.restores and restoration.match == () and restoration.mirror is None
 
 
 @pytest.mark.parametrize("weight, share", [

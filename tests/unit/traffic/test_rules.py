@@ -17,11 +17,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import ru
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import Record
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Pair, Share
 
-#: The Services of the old and of the new pods, between which the requests for foo are split.
+#: The Services of the old and of the new pods.
 PAIR = Pair("foo-old", "foo-new")
-#: Services that the split does not concern.
 OTHERS = st.sampled_from(["bar", "foo-1", "foobar"])
-#: A filter of the user that mirrors to another Service.
 FOREIGN_MIRROR = {"type": "RequestMirror", "requestMirror": {
     "backendRef": {"group": "", "kind": "Service", "name": "bar", "port": 80}, "percent": 10}}
 FIELDS = st.sampled_from([{}, {"filters": [{"type": "URLRewrite"}]}, {"filters": [FOREIGN_MIRROR]},
@@ -45,43 +43,42 @@ def record(plain, match=()):
     return Record("foo", "1", weights=rules.weights_of(plain, "foo", NAMESPACE), match=tuple(match))
 
 
-def restored(changed, stored=None):
-    """Return the rules after a restoration; `stored` is None if the record is lost."""
-    return rules.restored(changed, "foo", NAMESPACE, PAIR, stored)
+def restored_rules(split, stored=None):
+    """Return the rules after a restoration. stored: the record, None if lost."""
+    return rules.restored(split, "foo", NAMESPACE, PAIR, stored)
 
 
 @given(RULES, SHARES, MATCHES, MIRRORS)
 def test_restoration_returns_the_rules_before_the_split(plain, share, match, mirror):
     before = copy.deepcopy(plain)
-    changed = split_rules(plain, share, match, mirror)
+    split = split_rules(plain, share, match, mirror)
 
-    assert restored(changed, record(plain, match)) == plain == before
-    # A second restoration changes nothing, and a second split is like the first.
-    assert restored(plain, record(plain, match)) == plain
-    changed_again = split_rules(restored(changed, record(plain, match)), Share(7, 1000), match)
-    assert changed_again == split_rules(plain, Share(7, 1000), match)
+    assert restored_rules(split, record(plain, match)) == plain == before
+    assert restored_rules(plain, record(plain, match)) == plain
+    split_again = split_rules(restored_rules(split, record(plain, match)), Share(7, 1000), match)
+    assert split_again == split_rules(plain, Share(7, 1000), match)
 
 
 @given(RULES, MATCHES)
 def test_only_backends_of_the_service_change(plain, match):
-    changed = split_rules(plain, match=match)
-    unchanged = [entry for entry in plain if "foo" not in rules.services_of([entry], NAMESPACE)]
+    split = split_rules(plain, match=match)
+    other_rules = [entry for entry in plain if "foo" not in rules.services_of([entry], NAMESPACE)]
 
-    assert [entry for entry in changed
-            if not {*PAIR} & {*rules.services_of([entry], NAMESPACE)}] == unchanged
-    assert not any(rules.weights_of(changed, "foo", NAMESPACE))
-    # The backends of a rule differ only in name and weight.
+    assert [entry for entry in split
+            if not {*PAIR} & {*rules.services_of([entry], NAMESPACE)}] == other_rules
+    assert not any(rules.weights_of(split, "foo", NAMESPACE))
     assert all({**entry["backendRefs"][0], "name": "", "weight": 0}
                == {**item, "name": "", "weight": 0}
-               for entry in changed for item in entry["backendRefs"])
+               for entry in split for item in entry["backendRefs"])
 
 
 @given(RULES, MATCHES)
 def test_restoration_without_a_record_names_the_service_with_weight_1(plain, match):
-    names = rules.services_of(restored(split_rules(plain, match=match)), NAMESPACE)
+    names = rules.services_of(restored_rules(split_rules(plain, match=match)), NAMESPACE)
 
     assert not {*PAIR} & {*names}
-    assert set(rules.weights_of(restored(split_rules(plain, match=match)), "foo", NAMESPACE)) <= {1}
+    assert set(rules.weights_of(restored_rules(split_rules(plain, match=match)), "foo",
+                                NAMESPACE)) <= {1}
 
 
 def test_weights_and_matches_of_a_split():
@@ -110,7 +107,8 @@ def test_mirror_copies_a_share_to_the_new_pods(mirror, fields):
     assert for_testers["filters"] == [FOREIGN_MIRROR] and "filters" not in for_bar
     assert rules.describe([for_all], PAIR, NAMESPACE) == (
         f"foo-new 1, foo-old 99, mirror foo-new {mirror}")
-    assert rules.has_share([for_all], mirror) and restored([for_all], record(plain)) == plain[:1]
+    assert (rules.has_share([for_all], mirror)
+            and restored_rules([for_all], record(plain)) == plain[:1])
 
 
 def test_share_of_a_mirror_that_the_server_does_not_store():
@@ -123,56 +121,55 @@ def test_share_of_a_mirror_that_the_server_does_not_store():
 
 
 def test_mirror_of_another_client_to_a_service_of_the_split_is_removed():
-    """The Service will be deleted, and a filter for a missing Service is an error of the route."""
-    added = {**FOREIGN_MIRROR, "requestMirror": {"backendRef": backend("foo-new")}}
+    """A filter for a missing Service is an error of the route."""
+    mirror = {**FOREIGN_MIRROR, "requestMirror": {"backendRef": backend("foo-new")}}
     plain = [rule(backend("bar"), filters=[FOREIGN_MIRROR])]
 
-    assert restored([{**plain[0], "filters": [FOREIGN_MIRROR, added]}]) == plain
-    assert rules.mirrored_services([{**plain[0], "filters": [added]}], NAMESPACE) == ["foo-new"]
+    assert restored_rules([{**plain[0], "filters": [FOREIGN_MIRROR, mirror]}]) == plain
+    assert rules.mirrored_services([{**plain[0], "filters": [mirror]}], NAMESPACE) == ["foo-new"]
 
 
 @given(RULES, SHARES, MATCHES, MIRRORS)
 def test_backends_are_added_and_removed_with_weight_0(plain, share, match, mirror):
-    """As long as Envoy does not know a backend, it answers requests for it with status 503."""
-    unweighted = rules.prepared(plain, "foo", NAMESPACE, PAIR)
-    changed = split_rules(plain, share, match, mirror)
+    """Envoy answers 503 as long as it does not know a backend."""
+    prepared_rules = rules.prepared(plain, "foo", NAMESPACE, PAIR)
+    split = split_rules(plain, share, match, mirror)
     has_foo = "foo" in rules.services_of(plain, NAMESPACE)
 
-    assert restored(unweighted, record(plain)) == plain
-    assert not rules.has_requests(unweighted, PAIR, NAMESPACE)
-    assert rules.has_requests(changed, PAIR, NAMESPACE) == has_foo
-    assert rules.restored(changed, "foo", NAMESPACE, PAIR, record(plain, match),
-                          retained=PAIR) == unweighted
-    for before, after in ((unweighted, plain), (changed, unweighted)):
+    assert restored_rules(prepared_rules, record(plain)) == plain
+    assert not rules.has_requests(prepared_rules, PAIR, NAMESPACE)
+    assert rules.has_requests(split, PAIR, NAMESPACE) == has_foo
+    assert rules.restored(split, "foo", NAMESPACE, PAIR, record(plain, match),
+                          retained=PAIR) == prepared_rules
+    for before, after in ((prepared_rules, plain), (split, prepared_rules)):
         assert set(rules.services_of(after, NAMESPACE)) <= set(rules.services_of(before, NAMESPACE))
 
 
 def test_rule_that_another_client_has_changed_is_kept():
     plain = [rule(backend("foo", 3))]
-    changed = split_rules(plain, match=MATCH)
-    changed[0]["matches"][0]["path"] = {"type": "Exact", "value": "/other"}
+    split = split_rules(plain, match=MATCH)
+    split[0]["matches"][0]["path"] = {"type": "Exact", "value": "/other"}
 
-    (edited, unchanged) = restored(changed, record(plain, MATCH))
-    assert edited["matches"] == changed[0]["matches"]
-    assert edited["backendRefs"] == [backend("foo", 1)]
-    # The record has the weight 3 for one rule, but there are two, so the weight of each is 1.
-    assert unchanged["backendRefs"] == [backend("foo", 1)]
+    (edited_rule, other_rule) = restored_rules(split, record(plain, MATCH))
+    assert edited_rule["matches"] == split[0]["matches"]
+    assert edited_rule["backendRefs"] == [backend("foo", 1)]
+    assert other_rule["backendRefs"] == [backend("foo", 1)]
 
 
 def test_backend_that_another_client_has_added_is_kept():
     plain = [rule(backend("foo", 3))]
-    changed = split_rules(plain)
-    changed[0]["backendRefs"].append(backend("bar", 9))
+    split = split_rules(plain)
+    split[0]["backendRefs"].append(backend("bar", 9))
 
-    assert restored(changed, record(plain)) == [rule(backend("foo", 3), backend("bar", 9))]
+    assert restored_rules(split, record(plain)) == [rule(backend("foo", 3), backend("bar", 9))]
 
 
-def test_services_of_other_kinds_and_namespaces_are_not_of_the_split():
-    foreign = [backend("foo", kind="Other"), backend("foo", group="x"),
-               backend("foo", namespace="other")]
+def test_services_of_other_kinds_and_namespaces_do_not_belong_to_the_split():
+    others = [backend("foo", kind="Other"), backend("foo", group="x"),
+              backend("foo", namespace="other")]
 
-    assert rules.services_of([rule(*foreign)], NAMESPACE) == []
-    assert split_rules([rule(item) for item in foreign]) == [rule(item) for item in foreign]
+    assert rules.services_of([rule(*others)], NAMESPACE) == []
+    assert split_rules([rule(item) for item in others]) == [rule(item) for item in others]
     assert rules.services_of([rule(backend("foo", namespace=NAMESPACE))], NAMESPACE) == ["foo"]
 
 

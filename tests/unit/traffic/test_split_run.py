@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run the loop of a traffic split: steps, waits, timeouts, check mode, and other clients."""
+"""Run the loop of a traffic split."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules imp
 
 
 class Cluster:
-    """A cluster whose controllers act before each read. Another client acts after each write."""
+    """Cluster whose controllers act before each read, and another client after each write."""
 
     def __init__(self, world, request, settles=True, act=lambda world, write: None):
         self.world, self.request, self.settles, self.act = world, request, settles, act
@@ -76,13 +76,13 @@ def test_result_of_a_split_and_of_its_restoration():
     if cluster.world.services[old]["spec"]["selector"][KEY] != "aaa":
         old, new = new, old
 
-    unweighted = ", ".join(["foo 3", *sorted([f"{old} 0", f"{new} 0"])])
+    weights_before = ", ".join(["foo 3", *sorted([f"{old} 0", f"{new} 0"])])
     assert result["changed"] and result["weight"] == "1%"
     assert [(step["action"], step["from"], step["to"]) for step in result["steps"]] == [
         ("annotate", None, "HTTPRoute/edge"), ("annotate", None, "split of foo"),
         ("create", None, {"app": "foo", KEY: "aaa"}), ("create", None, {"app": "foo", KEY: "bbb"}),
-        ("update", "foo 3", unweighted),
-        ("update", unweighted, ", ".join(["foo 0", *sorted([f"{old} 99", f"{new} 1"])]))]
+        ("update", "foo 3", weights_before),
+        ("update", weights_before, ", ".join(["foo 0", *sorted([f"{old} 99", f"{new} 1"])]))]
     assert result["diff"]["before"] == {"rules": [rule(backend("foo", 3))]}
     assert result["diff"]["after"] == {"rules": cluster.world.rules}
     assert cluster.lines[:2] == ["annotate ReplicationController foo: HTTPRoute/edge",
@@ -92,10 +92,10 @@ def test_result_of_a_split_and_of_its_restoration():
 
     cluster.request = RESTORE
     start = cluster.clock.now
-    restored = cluster.run()
-    assert [step["action"] for step in restored["steps"]] == [
+    restoration = cluster.run()
+    assert [step["action"] for step in restoration["steps"]] == [
         "update", "restore", "delete", "delete", "restore", "restore"]
-    assert (restored["services"], restored["weight"]) == ([], None)
+    assert (restoration["services"], restoration["weight"]) == ([], None)
     assert f"edge: waiting until {DRAIN.until}" in cluster.lines
     assert cluster.clock.now - start >= split_run.DRAIN_SECONDS
 
@@ -112,7 +112,7 @@ def test_restoration_without_a_gateway_does_not_wait_for_requests():
 
 
 class Reader:
-    """A reader that finds an Ingress to the Service foo, and a Gateway that is not programmed."""
+    """Reader with an Ingress to the Service foo, and a Gateway that is not programmed."""
 
     def __init__(self, pods=()):
         self.pods, self.waited_for = pods, []
@@ -137,50 +137,50 @@ def test_warnings_come_before_the_first_change_and_causes_after_the_last():
     result = cluster.run(reader=Reader())
     ingress_warning = (
         "the Ingress web also sends requests to foo: these are not split, and reach all pods")
-    unprogrammed = "Gateway shop/gateway: Programmed is False: no address"
+    unprogrammed_gateway = "Gateway shop/gateway: Programmed is False: no address"
     assert cluster.lines[0] == f"warning: {ingress_warning}"
-    assert result["warnings"] == [ingress_warning, unprogrammed]
+    assert result["warnings"] == [ingress_warning, unprogrammed_gateway]
     assert cluster.run(reader=Reader())["warnings"] == []
     cluster.request = MATCHING
-    assert cluster.run(reader=Reader())["warnings"] == [unprogrammed]
+    assert cluster.run(reader=Reader())["warnings"] == [unprogrammed_gateway]
     cluster.request = MIRRORING
     (first, share, _cause) = cluster.run(reader=Reader())["warnings"]
     assert first == ingress_warning and "ignores the share 10%" in share
     cluster.request = dataclasses.replace(MIRRORING, mirror=Share(20, 100))
-    assert cluster.run(reader=Reader())["warnings"] == [unprogrammed]
+    assert cluster.run(reader=Reader())["warnings"] == [unprogrammed_gateway]
 
 
 def test_timeout_explains_the_cause_and_keeps_the_warnings():
     cluster = Cluster(World(), dataclasses.replace(SPLIT, timeout=7), settles=False)
     reader = Reader()
-    with pytest.raises(RolloutError, match="timed out after 7 s") as failed:
+    with pytest.raises(RolloutError, match="timed out after 7 s") as error:
         cluster.run(reader=reader)
-    assert [line.split(":")[0] for line in failed.value.why.splitlines()] == [
+    assert [line.split(":")[0] for line in error.value.why.splitlines()] == [
         "Gateway shop/gateway", *(f"the Service {name} selects no pod"
                                   for name in reader.waited_for)]
-    assert len(reader.waited_for) == 2 and len(failed.value.progress["warnings"]) == 1
-    assert failed.value.commands[:2] == ["kubectl -n shop describe gateway gateway",
-                                         "kubectl -n shop get pods --show-labels"]
+    assert len(reader.waited_for) == 2 and len(error.value.progress["warnings"]) == 1
+    assert error.value.commands[:2] == ["kubectl -n shop describe gateway gateway",
+                                        "kubectl -n shop get pods --show-labels"]
 
 
 def test_timeout_of_a_gateway_is_not_about_pods():
     cluster = Cluster(World(), dataclasses.replace(SPLIT, timeout=7), settles=False,
                       act=lambda world, write: world.become_ready())
     reader = Reader()
-    with pytest.raises(RolloutError, match="waiting until each Gateway has observed the") as failed:
+    with pytest.raises(RolloutError, match="waiting until each Gateway has observed the") as error:
         cluster.run(reader=reader)
     assert reader.waited_for == []
-    assert failed.value.why.splitlines()[0] == (
+    assert error.value.why.splitlines()[0] == (
         "Gateway shop/gateway has not observed the last change of the HTTPRoute edge")
 
 
 def test_timeout_names_the_wait_and_the_command_that_restores():
     cluster = Cluster(World(), dataclasses.replace(SPLIT, timeout=7), settles=False)
     with pytest.raises(RolloutError, match="timed out after 7 s, waiting until the Service foo-"
-                       ) as failed:
+                       ) as error:
         cluster.run()
-    assert len(failed.value.progress["steps"]) == 4 and failed.value.progress["changed"]
-    assert failed.value.next_command.startswith("run the same task again, or:\nansible localhost")
+    assert len(error.value.progress["steps"]) == 4 and error.value.progress["changed"]
+    assert error.value.next_command.startswith("run the same task again, or:\nansible localhost")
 
 
 def test_signal_stops_the_task_before_the_first_change_of_the_rules():
@@ -205,7 +205,7 @@ def test_change_of_another_client_is_kept_and_reported():
 
 
 def forge_restoration(world, write):
-    """Forge the record of the split as another client: say that a restoration has begun."""
+    """Forge the record: say that a restoration has begun."""
     record = parse_record(world.route["metadata"].get("annotations", {}).get(TRAFFIC_SPLIT))
     if record and len(world.rules[0]["backendRefs"]) == 3:
         world.annotate({TRAFFIC_SPLIT: dataclasses.replace(record, is_restoring=True).text})
@@ -250,22 +250,22 @@ def test_check_mode_plans_the_steps_of_the_task(earlier_requests, request_):
     for earlier in earlier_requests:
         Cluster(world, earlier).run()
     before = world.key()
-    planned = split_run.run(request_, Cluster(world, request_, settles=False), True,
-                            lambda line: None, lambda: "")
+    plan = split_run.run(request_, Cluster(world, request_, settles=False), True,
+                         lambda line: None, lambda: "")
     assert world.key() == before
 
-    applied = Cluster(world, request_).run()
+    result = Cluster(world, request_).run()
     keys = ("action", "kind", "name", "from", "to")
-    assert ([[step[key] for key in keys] for step in planned["steps"]]
-            == [[step[key] for key in keys] for step in applied["steps"]])
-    assert planned["diff"] == applied["diff"] and planned["services"] == applied["services"]
+    assert ([[step[key] for key in keys] for step in plan["steps"]]
+            == [[step[key] for key in keys] for step in result["steps"]])
+    assert plan["diff"] == result["diff"] and plan["services"] == result["services"]
 
 
 def test_check_mode_labels_each_old_pod_once():
-    unlabeled = (pod("foo-1", labels={"app": "foo"}), pod("foo-2", labels={"app": "foo"}))
-    world = World(versions=dataclasses.replace(VERSIONS, unlabeled=unlabeled))
-    planned = split_run.run(SPLIT, Cluster(world, SPLIT), True, lambda line: None, lambda: "")
-    assert [step["name"] for step in planned["steps"] if step["kind"] == "Pod"] == [
+    unlabeled_pods = (pod("foo-1", labels={"app": "foo"}), pod("foo-2", labels={"app": "foo"}))
+    world = World(versions=dataclasses.replace(VERSIONS, unlabeled=unlabeled_pods))
+    plan = split_run.run(SPLIT, Cluster(world, SPLIT), True, lambda line: None, lambda: "")
+    assert [step["name"] for step in plan["steps"] if step["kind"] == "Pod"] == [
         "foo-1", "foo-2"]
 
 
@@ -295,13 +295,13 @@ def test_versions_come_from_the_pods_of_the_controllers():
 
 def test_all_pods_are_old_before_an_update():
     primary = Controller.from_api(rc("foo"))
-    owned = pod("a", labels={"app": "foo"})._replace(owner=primary.uid)
+    owned_pod = pod("a", labels={"app": "foo"})._replace(owner=primary.uid)
     before = split_run.versions(types.SimpleNamespace(creates_successor=True), UPDATE,
-                                gateway(owned), status(Holder(primary, {}), phase="complete"),
+                                gateway(owned_pod), status(Holder(primary, {}), phase="complete"),
                                 needs_new=False)
-    assert (before.new, before.unlabeled) == ("", (owned,))
+    assert (before.new, before.unlabeled) == ("", (owned_pod,))
     later = split_run.versions(types.SimpleNamespace(creates_successor=True), UPDATE,
-                               gateway(owned), status(Holder(primary, None)), needs_new=False)
+                               gateway(owned_pod), status(Holder(primary, None)), needs_new=False)
     assert later.old == before.old
 
 

@@ -3,8 +3,7 @@
 
 """Explore every interleaving of the moves of tasks, controllers and a user.
 
-An observation and the write that follows are two moves, so that other clients act in between. A
-task may be killed before each write.
+An observation and its write are two moves, so that other clients act in between.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ MAX_WRITES = 8
 
 
 class World:
-    """A Service and its pods. Controllers act only in the moves that a test chooses."""
+    """Service and its pods. Controllers act only in moves."""
 
     def __init__(self, ready=("old", "new")):
         self.service = {**service(), "kind": "Service"}
@@ -87,42 +86,40 @@ class World:
                        pods=pods).observed(is_drained=True)
 
     def write(self, write):
-        """Return a copy of the world after a write. A rejected write changes nothing."""
-        changed = copy.copy(self)
-        changed.writes += 1
+        """Return a copy of the world after a write, unchanged if it is rejected."""
+        next_world = copy.copy(self)
+        next_world.writes += 1
         try:
             if write.kind == "Service":
-                changed.service = apply_patch(self.service, write)
+                next_world.service = apply_patch(self.service, write)
             else:
-                changed.controller = apply_patch(self.controller, write)
+                next_world.controller = apply_patch(self.controller, write)
         except PreconditionFailed:
-            changed.writes -= 1
-        return changed
+            next_world.writes -= 1
+        return next_world
 
     def selected_ready_pods(self):
         return frozenset(name for name, labels in self.pods.items()
                          if name in self.ready and self.selector.items() <= labels.items())
 
     def moves(self):
-        """Return three worlds, each after one move.
-
-        They are moves of the endpoint controller, the kubelets and another client.
-        """
-        settled, all_ready, edited = copy.copy(self), copy.copy(self), copy.copy(self)
-        settled.endpoints = self.selected_ready_pods()
-        all_ready.ready = frozenset({"old", "new"})
+        """Return the worlds after moves of endpoint controller, kubelets and another client."""
+        after_endpoints, after_kubelets, after_edit = (
+            copy.copy(self), copy.copy(self), copy.copy(self))
+        after_endpoints.endpoints = self.selected_ready_pods()
+        after_kubelets.ready = frozenset({"old", "new"})
         spec = {**self.service["spec"], "type": "NodePort"}
-        edited.service = {**self.service, "spec": spec}
-        return [settled, all_ready, edited]
+        after_edit.service = {**self.service, "spec": spec}
+        return [after_endpoints, after_kubelets, after_edit]
 
 
 def explore(world, *requests, deaths=1):
-    """Check each reachable state, and return the number of states."""
+    """Check all reachable states. Return their number."""
     states, end_count = set(), 0
     stack = [(world, tuple((request, deaths, None, False) for request in requests))]
     while stack:
         world, tasks = stack.pop()
-        key = (world.key(), repr([(id(request), *rest) for request, *rest in tasks]))
+        key = (world.key(), repr([(id(request), *state) for request, *state in tasks]))
         if key in states or world.writes > MAX_WRITES:
             continue
         states.add(key)
@@ -133,17 +130,17 @@ def explore(world, *requests, deaths=1):
             end_count += 1
             check_end(world, requests)
         for number, task in enumerate(tasks):
-            for changed, moved in moves_of(world, *task):
-                stack.append((changed, (*tasks[:number], moved, *tasks[number + 1:])))
-        stack += [(moved, tasks) for moved in world.moves()]
+            for world_, task_ in moves_of(world, *task):
+                stack.append((world_, (*tasks[:number], task_, *tasks[number + 1:])))
+        stack += [(task_, tasks) for task_ in world.moves()]
     assert end_count
     return len(states)
 
 
 def moves_of(world, request, deaths, pending, is_done):
-    """Return, for each possible move of a task, the world and the task after it.
+    """Return (world, task) after each possible move of a task.
 
-    deaths: how often the task may still be killed. pending: the write that it has planned.
+    deaths: how often the task may still be killed. pending: its planned write.
     """
     if is_done:
         return []
@@ -159,7 +156,7 @@ def moves_of(world, request, deaths, pending, is_done):
 
 
 def check_end(world, requests):
-    """Check a state where all tasks are done, and that a restoration is possible."""
+    """Check the end of all tasks, and that a restoration is possible."""
     if len(requests) == 1:
         (request,) = requests
         value = None if request.restores else LABELS[bool(request.share.new)][KEY]
@@ -204,7 +201,7 @@ def test_task_waits_for_the_endpoints_before_its_end():
         plan(HOLD, World(("new",)).observed(HOLD)).write).observed(HOLD)), Wait)
 
 
-def test_warning_of_gitops_tools_about_the_selector():
+def test_warning_about_gitops_tools_that_reset_the_selector():
     world = World()
     world.service["metadata"]["annotations"] = {gitops.ARGO_TRACKING: "web:/Service:shop/foo"}
     (warning,) = warnings(SWITCH, world.observed(SWITCH), Related())

@@ -1,10 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update controllers whose requests are split; kill the task at each write, and run another task.
+"""Update controllers whose requests are split. Kill the task at each write, and run another task.
 
-Only the cluster is simulated. After each write and each move of the cluster, each backend with a
-weight must have a ready pod: no request may be lost.
+After each change, each backend with a weight must have a ready pod, so no request is lost.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from split_cluster import (
     SIZE,
     SplitCluster,
     forge,
-    held,
-    paused,
+    held_requests_cluster,
+    paused_cluster,
 )
 from traffic_objects import SPLIT, VERSIONS, World, backend, rule, run, service
 
@@ -37,9 +36,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 
-def finished(kind, **task):
-    """Run a task that ends a paused update and its split; return the cluster and the result."""
-    cluster = paused(kind)
+def finished_cluster(kind, **task):
+    """Run a task that ends a paused update and its split. Return (cluster, result)."""
+    cluster = paused_cluster(kind)
     result = cluster.roll(**task)
     assert isinstance(result, dict), result
     cluster.assert_plain()
@@ -47,8 +46,8 @@ def finished(kind, **task):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_to_the_end_restores_the_route_first(kind):
-    cluster, result = finished(kind, **RESUME)
+def test_update_without_a_pause_restores_the_route_first(kind):
+    cluster, result = finished_cluster(kind, **RESUME)
     assert cluster.images == {"web": "myimage:v2"}
     assert [(step["action"], step["kind"]) for step in result["steps"]][:6] == [
         ("update", "HTTPRoute"), ("restore", "HTTPRoute"),
@@ -57,39 +56,39 @@ def test_update_to_the_end_restores_the_route_first(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_to_a_further_pause_keeps_the_split(kind):
-    cluster = paused(kind)
+def test_update_to_a_later_pause_keeps_the_split(kind):
+    cluster = paused_cluster(kind)
     before = cluster.world.key()
     result = cluster.roll(**HIGHER_PAUSE)
     assert cluster.world.key() == before
     assert result["msg"].endswith("; 1% of the requests of HTTPRoute/edge go to its new pods")
-    again = cluster.roll(**HIGHER_PAUSE)
-    assert not again["changed"] and "; 1% of the requests" in again["msg"]
+    second_result = cluster.roll(**HIGHER_PAUSE)
+    assert not second_result["changed"] and "; 1% of the requests" in second_result["msg"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rollback_takes_the_requests_from_the_new_pods_first(kind):
-    cluster, result = finished(kind, **ROLLBACK)
+    cluster, result = finished_cluster(kind, **ROLLBACK)
     assert cluster.images == {"web": "myimage:v1"}
     first, *steps = result["steps"]
     assert (first["action"], first["kind"]) == ("update", "HTTPRoute")
     assert sorted(entry.split()[1] for entry in first["to"].split(", ")) == ["0", "0", "100"]
-    changed = [step["kind"] for step in steps]
-    assert changed.index("HTTPRoute") > changed.index(
+    changed_kinds = [step["kind"] for step in steps]
+    assert changed_kinds.index("HTTPRoute") > changed_kinds.index(
         "Deployment" if kind == "Deployment" else kind)
     assert cluster.lines.count("no requests of edge go to the new pods of foo") == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_failed_update_is_rolled_back_without_requests_for_the_new_pods(kind):
-    cluster = paused(kind)
+    cluster = paused_cluster(kind)
     settle, cluster.on_wait = cluster.on_wait, cluster.stall
     weights, write = [], cluster.write
 
     def record_weights(change):
         weights.append(cluster.weights)
         if change.kind == "HTTPRoute":
-            cluster.on_wait = settle  # the old pods become ready
+            cluster.on_wait = settle
         return write(change)
 
     cluster.write = record_weights
@@ -109,7 +108,7 @@ def test_failed_update_is_rolled_back_without_requests_for_the_new_pods(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_task_and_the_next_task_lose_no_request(kind, task, next_task, is_after_write):
     for write_number in range(1, MAX_WRITES):
-        cluster = paused(kind)
+        cluster = paused_cluster(kind)
         if cluster.roll(death=(write_number, is_after_write), **task) is not None:
             break
         result = cluster.roll(**next_task)
@@ -127,22 +126,22 @@ def test_killed_task_and_the_next_task_lose_no_request(kind, task, next_task, is
 
 @functools.cache
 def _cached_switched_cluster(kind):
-    """Return the cached cluster of switched(). Tests must change only copies."""
+    """Return the cached cluster of switched_cluster(). Tests must change only copies."""
     cluster = SplitCluster(kind)
     for result in (cluster.roll(**KEEP_OLD), cluster.split("0%"), cluster.split("100%")):
         assert isinstance(result, dict), result
     return cluster
 
 
-def switched(kind):
-    """Return a cluster with all old and all new pods, whose requests go to the new pods."""
+def switched_cluster(kind):
+    """Return a cluster with all old and new pods. All requests go to the new ones."""
     cluster = _cached_switched_cluster(kind).copy()
     assert cluster.weights == [0, 100] and len(cluster.pods) == 2 * SIZE
     return cluster
 
 
 def refuse_requests_for_old_pods(cluster):
-    """Let the cluster check after each change that no old pod gets requests."""
+    """Check after each change that no old pod gets requests."""
     old = cluster.world.services[cluster.world.rules[0]["backendRefs"][1]["name"]]["spec"]
     check = cluster.check_requests
 
@@ -158,7 +157,7 @@ def refuse_requests_for_old_pods(cluster):
 
 @pytest.mark.parametrize("kind", KEEP_OLD_KINDS)
 def test_switch_and_back_are_one_write_each(kind):
-    cluster = switched(kind)
+    cluster = switched_cluster(kind)
     for weight, weights in (("0%", [100, 0]), ("100%", [0, 100])):
         assert isinstance(cluster.split(weight), dict) and cluster.weights == weights
         assert [write.kind for write in cluster.attempts] == ["HTTPRoute"]
@@ -166,7 +165,7 @@ def test_switch_and_back_are_one_write_each(kind):
 
 @pytest.mark.parametrize("kind", KEEP_OLD_KINDS)
 def test_old_pods_answer_no_request_after_the_switch(kind):
-    cluster = switched(kind)
+    cluster = switched_cluster(kind)
     refuse_requests_for_old_pods(cluster)
     result = cluster.roll(**RESUME)
     assert isinstance(result, dict), result
@@ -185,7 +184,7 @@ def test_old_pods_answer_no_request_after_the_switch(kind):
 def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, task, next_task,
                                                                         is_after_write):
     for write_number in range(1, MAX_WRITES):
-        cluster = switched(kind)
+        cluster = switched_cluster(kind)
         if task is next_task is RESUME:
             refuse_requests_for_old_pods(cluster)
         if cluster.roll(death=(write_number, is_after_write), **task) is not None:
@@ -205,10 +204,10 @@ def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, ta
 @pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "back"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_update_follows_a_split_that_was_killed_at_any_write(kind, next_task, is_after_write):
-    """A split writes the controller's annotation first, and a restoration removes it last."""
+    """A split writes this annotation first, and a restoration removes it last."""
     for restores in (False, True):
         for write_number in range(1, MAX_WRITES):
-            cluster = paused(kind, splits=restores)
+            cluster = paused_cluster(kind, splits=restores)
             if cluster.split(restores=restores, death=(write_number, is_after_write)) is not None:
                 break
             result = cluster.roll(**next_task)
@@ -220,19 +219,19 @@ def test_update_follows_a_split_that_was_killed_at_any_write(kind, next_task, is
 @pytest.mark.parametrize("kind", KINDS)
 def test_check_mode_plans_the_steps_of_the_route(kind):
     for params in (RESUME, ROLLBACK):
-        cluster = paused(kind)
-        before, attempts = cluster.world.key(), len(cluster.attempts)
-        planned = cluster.plan(**params)
-        assert (cluster.world.key(), len(cluster.attempts)) == (before, attempts)
+        cluster = paused_cluster(kind)
+        before, attempt_count = cluster.world.key(), len(cluster.attempts)
+        plan = cluster.plan(**params)
+        assert (cluster.world.key(), len(cluster.attempts)) == (before, attempt_count)
         result = cluster.roll(**params)
         for kinds in (("HTTPRoute",), ("Service",)):
-            assert ([(step["action"], step["name"]) for step in planned["steps"]
+            assert ([(step["action"], step["name"]) for step in plan["steps"]
                      if step["kind"] in kinds]
                     == [(step["action"], step["name"]) for step in result["steps"]
                         if step["kind"] in kinds])
 
 
-def test_controller_without_the_annotation_costs_no_request():
+def test_update_without_the_annotation_reads_no_route():
     cluster = SplitCluster("Deployment")
     cluster.roll(**PAUSE)
     cluster.roll(**ROLLBACK)
@@ -246,7 +245,7 @@ def test_controller_without_the_annotation_costs_no_request():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rollback_continues_if_the_gateway_does_not_observe_the_route(kind):
-    cluster = paused(kind)
+    cluster = paused_cluster(kind)
     cluster.is_observing = False
     error = cluster.roll(**ROLLBACK)
     assert isinstance(error, RolloutError) and "each Gateway has observed" in error.what
@@ -260,8 +259,8 @@ def test_rollback_continues_if_the_gateway_does_not_observe_the_route(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_to_the_end_does_not_begin_without_the_route(kind):
-    cluster = paused(kind)
+def test_update_without_a_pause_does_not_begin_without_the_route(kind):
+    cluster = paused_cluster(kind)
     cluster.is_observing = False
     before = len(cluster.pods), cluster.images
     error = cluster.roll(**RESUME)
@@ -273,7 +272,7 @@ def test_update_to_the_end_does_not_begin_without_the_route(kind):
 
 
 def test_deleted_route_is_removed_from_the_annotation():
-    cluster = paused("Deployment")
+    cluster = paused_cluster("Deployment")
     cluster.find = lambda kind, name: None
     cluster.world.services = {"foo": cluster.world.services["foo"]}
     cluster.check_requests = lambda: None
@@ -285,7 +284,7 @@ def test_deleted_route_is_removed_from_the_annotation():
 @pytest.mark.parametrize("next_task", [RESUME, HIGHER_PAUSE, ROLLBACK],
                          ids=["resume", "pause", "back"])
 def test_forged_annotation_changes_no_split_of_another_controller(kind, next_task):
-    cluster = paused(kind, splits=False)
+    cluster = paused_cluster(kind, splits=False)
     labels = tuple({**entry, "app": "payments"} for entry in VERSIONS.labels)
     payments = World(rule(backend("payments")), services=[service("payments", {"app": "payments"})],
                      versions=dataclasses.replace(VERSIONS, labels=labels))
@@ -300,7 +299,7 @@ def test_forged_annotation_changes_no_split_of_another_controller(kind, next_tas
 
 @pytest.mark.parametrize("text", KEYS[object_meta.TRAFFIC_ROUTES][:60])
 def test_forged_annotations_end_no_update_early(text):
-    cluster = paused("Deployment", splits=False)
+    cluster = paused_cluster("Deployment", splits=False)
     forge(cluster, text)
     assert isinstance(cluster.roll(**RESUME), dict)
     assert cluster.images == {"web": "myimage:v2"} and not cluster.controllers()["foo"].is_updating
@@ -311,8 +310,8 @@ def test_forged_annotations_end_no_update_early(text):
     (True, "another client keeps undoing changes of the Deployment foo"),
     (False, "another client keeps writing the annotation baton.kubernetes/traffic-routes"),
 ])
-def test_annotation_that_another_client_writes_again_ends_the_task(is_at_each_write, what):
-    cluster = paused("Deployment", splits=False)
+def test_task_ends_if_another_client_keeps_restoring_the_annotation(is_at_each_write, what):
+    cluster = paused_cluster("Deployment", splits=False)
     forge(cluster, "HTTPRoute/absent")
     write, print_line = cluster.write, cluster.lines.append
 
@@ -333,7 +332,7 @@ def test_annotation_that_another_client_writes_again_ends_the_task(is_at_each_wr
 
 
 def test_split_whose_old_service_is_empty_is_restored_before_a_rollback():
-    cluster = paused("Deployment")
+    cluster = paused_cluster("Deployment")
     old = cluster.world.rules[0]["backendRefs"][1]["name"]
     cluster.check_requests = lambda: None
     endpoints = cluster.endpoints
@@ -343,14 +342,14 @@ def test_split_whose_old_service_is_empty_is_restored_before_a_rollback():
     cluster.assert_plain()
 
 
-def test_pause_of_all_pods_restores_the_route():
-    cluster = paused("ReplicationController")
+def test_pause_at_all_pods_restores_the_route():
+    cluster = paused_cluster("ReplicationController")
     assert isinstance(cluster.roll(image="myimage:v2", pause_at="100%"), dict)
     assert cluster.weights is None and cluster.annotation is None
 
 
 def test_task_that_does_not_wait_leaves_the_new_pods_without_requests():
-    cluster = paused("Deployment")
+    cluster = paused_cluster("Deployment")
     result = cluster.roll(**ROLLBACK, wait=False)
     assert isinstance(result, dict) and cluster.weights == [100, 0]
     cluster.settle()
@@ -363,7 +362,7 @@ def test_task_that_does_not_wait_leaves_the_new_pods_without_requests():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_held_requests_reach_no_new_pod_before_the_first_share(kind):
-    cluster = held(kind)
+    cluster = held_requests_cluster(kind)
     result = cluster.roll(**PAUSE)
     assert isinstance(result, dict), result
     assert result["msg"].endswith("; 0% of the requests of HTTPRoute/edge go to its new pods")
@@ -375,10 +374,10 @@ def test_held_requests_reach_no_new_pod_before_the_first_share(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_to_the_end_or_without_a_change_restores_held_requests(kind):
+def test_update_without_a_pause_or_a_change_restores_held_requests(kind):
     for params in (RESUME, {"image": "myimage:v1", "pause_at": "1"},
                    {"image": "myimage:v2", "pause_at": "100%"}):
-        cluster = held(kind)
+        cluster = held_requests_cluster(kind)
         cluster.only_receiver = ""
         assert isinstance(cluster.roll(**params), dict)
         assert cluster.weights is None and cluster.annotation is None
@@ -392,7 +391,7 @@ def test_update_to_the_end_or_without_a_change_restores_held_requests(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_requests_stay_held_after_a_killed_update(kind, next_task, is_after_write):
     for write_number in range(1, MAX_WRITES):
-        cluster = held(kind)
+        cluster = held_requests_cluster(kind)
         if cluster.roll(death=(write_number, is_after_write), **PAUSE) is not None:
             break
         if next_task is ROLLBACK:
@@ -424,7 +423,7 @@ def test_update_follows_a_hold_that_was_killed_at_any_write(kind, next_task, is_
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_failed_update_is_rolled_back_with_held_requests(kind):
-    cluster = held(kind)
+    cluster = held_requests_cluster(kind)
     settle, cluster.on_wait = cluster.on_wait, cluster.stall
     error = cluster.roll(**PAUSE, progress_deadline="5")
     assert isinstance(error, RolloutError) and cluster.weights == [100]

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update controllers whose Service selects one version; kill the task at each write.
+"""Update controllers whose Service selects one version. Kill the task at each write.
 
-After each write and each move of the cluster, the Service must select a ready pod.
+After each change, the Service must select a ready pod.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.request i
 
 
 class SwitchCluster(SplitCluster):
-    """Simulated cluster with foo and its Service, which checks the selector after each change."""
+    """Simulated cluster with foo and its Service, which must always select a ready pod."""
 
     def find(self, kind, name):
         return self.world.services.get(name) if kind == "Service" else super().find(kind, name)
@@ -58,9 +58,9 @@ class SwitchCluster(SplitCluster):
                                if self.selector.items() <= pod.labels.items()]}], ""
 
     def check_requests(self):
-        selected = [(pod, ready) for pod, ready in self.labeled_pods()
-                    if self.selector.items() <= pod.labels.items()]
-        assert any(ready for _pod, ready in selected), f"{self.selector} selects no ready pod"
+        selected_pods = [(pod, ready) for pod, ready in self.labeled_pods()
+                         if self.selector.items() <= pod.labels.items()]
+        assert any(ready for _pod, ready in selected_pods), f"{self.selector} selects no ready pod"
         assert self.only_receiver in ("", *self.selected_versions), (
             f"{self.selector} selects other pods")
 
@@ -78,7 +78,7 @@ class SwitchCluster(SplitCluster):
 
     @property
     def selected_versions(self):
-        """A list with the version label's value in the selector; empty if the selector lacks it."""
+        """Return the selected version as a list, empty if all pods are selected."""
         return [value for key, value in self.selector.items() if key != "app"]
 
     @property
@@ -92,7 +92,7 @@ class SwitchCluster(SplitCluster):
     def change(self, **fields):
         """Change the Service as another client.
 
-        Fields: `record` (the stored selector as text; None removes it) and `selector`.
+        fields: `selector`, or `record` (the stored selector as text; None removes it).
         """
         metadata = {**self.service["metadata"]}
         if "record" in fields:
@@ -119,19 +119,19 @@ def _cached_cluster(kind, *tasks):
 
 
 def cluster_after(kind, *tasks):
-    """Return a cluster after tasks: a text is the weight of a split, a dictionary an update."""
+    """Return a cluster after tasks: weights of splits (text) or options of updates."""
     return _cached_cluster(kind, *(("split", task) if isinstance(task, str)
                                    else ("roll", tuple(task.items())) for task in tasks)).copy()
 
 
-def held(kind):
+def held_requests_cluster(kind):
     cluster = cluster_after(kind, "0%")
     (cluster.only_receiver,) = cluster.selected_versions
     return cluster
 
 
-def switched(kind):
-    """Return a cluster with all old and all new pods, whose Service selects the new pods."""
+def switched_cluster(kind):
+    """Return a cluster with all old and new pods. Its Service selects the new ones."""
     cluster = cluster_after(kind, "0%", KEEP_OLD, "100%")
     assert cluster.selected_pod_count == SIZE and len(cluster.pods) == 2 * SIZE
     return cluster
@@ -139,7 +139,7 @@ def switched(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_held_requests_reach_no_new_pod_until_the_update_ends(kind):
-    cluster = held(kind)
+    cluster = held_requests_cluster(kind)
     assert cluster.stored_selector() == '{"app":"foo"}' and cluster.annotation == "Service/foo"
     result = cluster.roll(**PAUSE)
     assert isinstance(result, dict), result
@@ -153,7 +153,7 @@ def test_held_requests_reach_no_new_pod_until_the_update_ends(kind):
 
 @pytest.mark.parametrize("kind", KEEP_OLD_KINDS)
 def test_switch_and_back_are_one_write_each(kind):
-    cluster = switched(kind)
+    cluster = switched_cluster(kind)
     new = cluster.selected_versions
     for weight in ("0%", "100%"):
         assert isinstance(cluster.split(weight), dict)
@@ -165,7 +165,7 @@ def test_switch_and_back_are_one_write_each(kind):
 
 @pytest.mark.parametrize("kind", KEEP_OLD_KINDS)
 def test_old_pods_answer_no_request_after_the_switch(kind):
-    cluster = switched(kind)
+    cluster = switched_cluster(kind)
     (new,) = cluster.selected_versions
     check = cluster.check_requests
 
@@ -181,7 +181,7 @@ def test_old_pods_answer_no_request_after_the_switch(kind):
 
 @pytest.mark.parametrize("kind", KEEP_OLD_KINDS)
 def test_rollback_selects_the_old_pods_first(kind):
-    cluster = switched(kind)
+    cluster = switched_cluster(kind)
     (new,) = cluster.selected_versions
     result = cluster.roll(**ROLLBACK)
     assert isinstance(result, dict), result
@@ -202,7 +202,7 @@ def test_rollback_selects_the_old_pods_first(kind):
 def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, task, next_task,
                                                                         is_after_write):
     for write_number in range(1, MAX_WRITES):
-        cluster = switched(kind)
+        cluster = switched_cluster(kind)
         if cluster.roll(death=(write_number, is_after_write), **task) is not None:
             break
         result = cluster.roll(**next_task)
@@ -243,7 +243,7 @@ def test_update_follows_a_restoration_that_was_killed_at_any_write(kind):
     assert write_number == 3
 
 
-def test_further_pause_keeps_the_selector():
+def test_later_pause_keeps_the_selector():
     cluster = cluster_after("Deployment", PAUSE, "0%")
     before = cluster.selector
     assert isinstance(cluster.roll(**HIGHER_PAUSE), dict) and cluster.selector == before
@@ -251,12 +251,12 @@ def test_further_pause_keeps_the_selector():
 
 @pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "back"])
 def test_check_mode_plans_the_steps_of_the_service(next_task):
-    cluster = switched("Deployment")
+    cluster = switched_cluster("Deployment")
     before = cluster.service
-    planned = cluster.plan(**next_task)
+    plan = cluster.plan(**next_task)
     assert cluster.service == before
     result = cluster.roll(**next_task)
-    assert ([(step["action"], step["to"]) for step in planned["steps"]
+    assert ([(step["action"], step["to"]) for step in plan["steps"]
              if step["kind"] == "Service"]
             == [(step["action"], step["to"]) for step in result["steps"]
                 if step["kind"] == "Service"] != [])
@@ -265,10 +265,10 @@ def test_check_mode_plans_the_steps_of_the_service(next_task):
 @pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "back"])
 @pytest.mark.parametrize("record", [None, "[]", '{"app": 1}'])
 def test_missing_record_ends_an_update_that_would_empty_the_service(next_task, record):
-    """The command that the error suggests restores the Service without a record."""
-    cluster = switched("Deployment")
+    """The suggested command restores the Service without a record."""
+    cluster = switched_cluster("Deployment")
     cluster.change(record=record)
-    pods = len(cluster.pods)
+    pod_count = len(cluster.pods)
     if next_task is RESUME:
         cluster.change(selector={"app": "foo"})
         cluster.change(record='{"app":"foo"}')
@@ -277,7 +277,7 @@ def test_missing_record_ends_an_update_that_would_empty_the_service(next_task, r
     error = cluster.roll(**next_task)
     assert "selects one version only, and has no valid record" in error.what
     assert "service=foo state=restored" in error.next_command
-    assert len(cluster.pods) == pods
+    assert len(cluster.pods) == pod_count
     assert isinstance(cluster.split(restores=True), dict)
     assert isinstance(cluster.roll(**next_task), dict)
     cluster.assert_plain()
@@ -297,14 +297,14 @@ def test_forged_annotation_changes_no_service_of_other_pods(next_task):
 @pytest.mark.parametrize("record", [*KEYS[TRAFFIC_SELECTOR][:40], '{"app": "payments"}'])
 def test_stored_selector_is_never_written(record):
     for next_task in (RESUME, ROLLBACK):
-        cluster = switched("Deployment")
+        cluster = switched_cluster("Deployment")
         cluster.change(record=record)
         cluster.roll(**next_task)
         assert without_version(cluster.selector, "") == {"app": "foo"}
 
 
 def test_change_of_the_selector_by_another_client_is_kept():
-    cluster = switched("Deployment")
+    cluster = switched_cluster("Deployment")
     cluster.check_requests = lambda: None
     cluster.change(selector={**cluster.selector, "tier": "web"})
     assert isinstance(cluster.split(restores=True), dict)
@@ -312,7 +312,7 @@ def test_change_of_the_selector_by_another_client_is_kept():
 
 
 def test_deleted_service_is_removed_from_the_annotation():
-    cluster = switched("Deployment")
+    cluster = switched_cluster("Deployment")
     cluster.check_requests = lambda: None
     cluster.find = lambda kind, name: None
     assert isinstance(cluster.roll(**RESUME), dict)

@@ -45,7 +45,7 @@ def item_named(name, **spec):
 
 
 def related(**items):
-    """Return the related objects of a split. The keywords are their kinds."""
+    """Return the related objects by kind."""
     resources = {resource.kind: resource for resource in RESOURCES}
     return Related(tuple((resources[kind], item) for kind, item in items.items()))
 
@@ -75,7 +75,7 @@ DESTINATION = {"destination": {"host": "foo.shop.svc.cluster.local"}}
     ("DestinationRule", item_named("tls", host="foo.shop"),
      "the DestinationRule tls applies to foo"),
 ])
-def test_warning_of_an_object_that_names_the_service(kind, item, sentence):
+def test_warning_about_an_object_that_names_the_service(kind, item, sentence):
     (warning,) = warnings_of(objects=related(**{kind: item}))
     assert sentence in warning
 
@@ -93,9 +93,9 @@ def test_tls_policy_has_to_name_the_services_of_the_split():
     refuse_missing_policies(all_targets)
     for objects, missing in ((two_targets, names[1:]), (only_foo, names)):
         with pytest.raises(RolloutError, match="the BackendTLSPolicy tls applies to foo, but not "
-                           f"to {' and '.join(missing)}") as refused:
+                           f"to {' and '.join(missing)}") as error:
             refuse_missing_policies(objects)
-        program, *words, patch = shlex.split(refused.value.commands[0])
+        program, *words, patch = shlex.split(error.value.commands[0])
         assert (program, words[-3:]) == ("kubectl", ["tls", "--type=json", "-p"])
         operations = json.loads(patch)
         assert [operation["value"] for operation in operations] == targets[-len(missing):]
@@ -130,7 +130,7 @@ def refuse_missing_policies(objects, world=None, request=SPLIT):
     ("DestinationRule", item_named("tls", host="foobar")),
     ("BackendTLSPolicy", item_named("tls", targetRefs=[{"kind": "Other", "name": "foo"}])),
 ])
-def test_no_warning_of_the_route_itself_or_of_another_service(kind, item):
+def test_no_warning_about_the_route_itself_or_another_service(kind, item):
     assert warnings_of(objects=related(**{kind: item})) == []
 
 
@@ -144,14 +144,14 @@ def test_no_warning_of_the_route_itself_or_of_another_service(kind, item):
      ["rule 1 has the name main: a policy for this name does not apply to the requests of match"]),
     ([rule(backend("foo"), name="main")], SPLIT, []),
 ])
-def test_warning_of_a_rule(rules, request_, sentences):
+def test_warning_about_a_rule(rules, request_, sentences):
     assert warnings_of(World(*rules), request=request_) == sentences
 
 
 @pytest.mark.parametrize("features, share, is_warned", [
     ((), Share(10, 100), True), ({SHARE_OF_MIRROR}, Share(10, 100), False),
     ((), Share(100, 100), False), ({"HTTPRouteRequestMirror"}, Share(1, 1000), True)])
-def test_warning_of_a_share_that_a_gateway_may_ignore(features, share, is_warned):
+def test_warning_about_a_share_that_a_gateway_may_ignore(features, share, is_warned):
     mirroring = dataclasses.replace(MIRRORING, mirror=share)
     sentences = warnings_of(objects=Related(features=frozenset(features)), request=mirroring)
     assert sentences == [f"the GatewayClass does not report the feature {SHARE_OF_MIRROR}: a "
@@ -159,15 +159,15 @@ def test_warning_of_a_share_that_a_gateway_may_ignore(features, share, is_warned
                          ] * is_warned
 
 
-def test_warning_of_annotations_for_a_proxy():
-    annotated = service(metadata={"annotations": {
+def test_warning_about_annotations_for_a_proxy():
+    annotated_service = service(metadata={"annotations": {
         "projectcontour.io/upstream-protocol.h2c": "80", "example.com/other": ""}})
-    assert warnings_of(World(services=[annotated])) == [
+    assert warnings_of(World(services=[annotated_service])) == [
         "the annotation projectcontour.io/upstream-protocol.h2c of foo does not apply to the two "
         "Services of the split"]
 
 
-def test_warning_of_gitops_tools_names_the_command():
+def test_warning_about_gitops_tools_names_the_command():
     world = World()
     world.route["metadata"] |= {
         "annotations": {gitops.ARGO_TRACKING: "web:gateway.networking.k8s.io/HTTPRoute:shop/edge"},
@@ -182,8 +182,7 @@ def test_warning_of_gitops_tools_names_the_command():
                          "edge kustomize.toolkit.fluxcd.io/reconcile=disabled")
 
 
-def test_no_warning_of_a_chart_or_of_a_restoration():
-    """Helm changes a route only if its chart changes the rules."""
+def test_no_warning_about_a_chart_or_a_restoration():
     world = World()
     world.route["metadata"]["labels"] = {gitops.MANAGED_BY: "Helm"}
     world.annotate({gitops.HELM_RELEASE[0]: "web", gitops.HELM_RELEASE[1]: "shop"})

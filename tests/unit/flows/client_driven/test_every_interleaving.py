@@ -3,9 +3,8 @@
 
 """Explore every interleaving of the planner, a slow cluster, and a client that may die at any step.
 
-The planner stores nothing, so a resumed task acts like the killed task. In every state, each
-request (update, rollback) takes a step, which covers clients that reverse the direction. The
-cluster moves in any order. Explorer.check() and Explorer.check_end() check the invariants 1 to 4.
+Clients may reverse the direction: in every state, each request (update, rollback) takes a step.
+Explorer.check() and Explorer.check_end() check the invariants 1 to 4.
 """
 
 from __future__ import annotations
@@ -58,11 +57,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds 
 
 Json = dict[str, t.Any]
 
-#: Maximum number of characters in a line about a failure.
 MAX_LINE = 200
 
 UPDATE = Request(name="foo", images={"": "myimage:v2"})
-#: Deployment label of the successor in this update, if foo has no label.
+#: The successor's deployment label in UPDATE.
 SUCCESSOR_LABEL = identity.label_value(UPDATE.content(template(), {"app": "foo"}), None)
 
 
@@ -72,32 +70,31 @@ def strategy(surge: int, unavailable: int) -> Json:
 
 @pytest.fixture(autouse=True)
 def no_garbage_collection():
-    """Disable the garbage collector: it takes a third of the time, and there are no cycles."""
+    """Disable the garbage collector, which takes a third of the time."""
     gc.disable()
     yield
     gc.enable()
 
 
 class Memory:
-    """Cache of interned items: equal items are one object. Results are cached by the object's id.
+    """Cache of items by their content, and of results by the ids of their inputs.
 
-    References to all items prevent Python from reusing the id of an item for another object.
+    Its references to all items prevent Python from reusing an id.
     """
 
     def __init__(self) -> None:
-        #: The number of each metadata or spec, by its text and by the id of its object.
+        #: The numbers of metadata and specs, by text and by id.
         self.numbers: dict[str, int] = {}
         self.parts: dict[int, tuple[Json, int]] = {}
-        #: The interned items, by their content and by the ids of their original parts.
+        #: The interned items, by content and by the ids of their parts.
         self.items: dict[tuple, Json] = {}
         self.interned: dict[tuple, tuple] = {}
-        #: The results of patches and syncs, by their inputs.
         self.patched: dict[tuple[int, int], tuple[Json, Patch]] = {}
         self.synced: dict[tuple, t.Any] = {}
         self.controllers: dict[int, Controller] = {}
 
     def number(self, part: Json) -> int:
-        """Return the number of metadata or a spec. It does not depend on the generation."""
+        """Return the number of metadata or a spec, the same in each generation."""
         if id(part) not in self.parts:
             text = identity.canonical({key: value
                                        for key, value in part.items() if key != "generation"})
@@ -105,7 +102,6 @@ class Memory:
         return self.parts[id(part)][1]
 
     def item(self, item: Json, generation: int) -> Json:
-        """Return the interned object for this item with this generation."""
         metadata, spec, status = parts = item["metadata"], item["spec"], item["status"]
         ids = (id(metadata), id(spec), id(status), generation)
         if ids not in self.interned:
@@ -146,9 +142,8 @@ class Cluster(ClusterModel):
     def __init__(self, *items: Json, kind: Kind, deaths: int = 0, deletions: int = 0,
                  replacements: int = 0,
                  finalizers: tuple[str, ...] = (), terminates_slowly: bool = False) -> None:
-        """Start with these controllers.
+        """Start with these controllers, and allow these numbers of events.
 
-        deaths, deletions, replacements: how many of these events may happen.
         finalizers: added by admission to each new controller.
         """
         super().__init__(items, kind)
@@ -156,7 +151,7 @@ class Cluster(ClusterModel):
         self.memory = Memory()
         self.deaths, self.deletions, self.replacements = deaths, deletions, replacements
         self.manifest = items[0]
-        self.remember()
+        self.intern_items()
 
     @property
     def surviving_pods(self) -> list[Pod]:
@@ -170,21 +165,21 @@ class Cluster(ClusterModel):
                 and object_meta.TAKEOVER in self.items["foo"]["metadata"]["annotations"])
 
     def copy(self) -> Cluster:
-        clone = copy.copy(self)
-        clone.items, clone.cached = dict(self.items), dict(self.cached)
-        clone.undelivered, clone.pods = list(self.undelivered), list(self.pods)
-        clone.terminating = list(self.terminating)
-        return clone
+        duplicate = copy.copy(self)
+        duplicate.items, duplicate.cached = dict(self.items), dict(self.cached)
+        duplicate.undelivered, duplicate.pods = list(self.undelivered), list(self.pods)
+        duplicate.terminating = list(self.terminating)
+        return duplicate
 
     def key(self) -> tuple:
-        undelivered = ((name, id(version)) for name, version in self.undelivered)
+        undelivered_ids = ((name, id(version)) for name, version in self.undelivered)
         remaining_events = self.deaths, self.deletions, self.replacements, len(self.terminating)
         return (*remaining_events, *map(id, self.items.values()), None,
                 *map(id, self.cached.values()),
-                *undelivered, *self.pods)
+                *undelivered_ids, *self.pods)
 
-    def remember(self) -> None:
-        """Intern the items, with the smallest generations that keep the order of generations.
+    def intern_items(self) -> None:
+        """Intern the items with the smallest generations in the same order.
 
         With the real generations, the number of states would be infinite.
         """
@@ -222,7 +217,7 @@ class Cluster(ClusterModel):
             metadata = {**write.manifest["metadata"], "finalizers": self.finalizers}
             write = Create({**write.manifest, "metadata": metadata})
         is_written = super().write(write)
-        self.remember()
+        self.intern_items()
         return is_written
 
     def moves(self) -> list[Move]:
@@ -242,7 +237,7 @@ class Cluster(ClusterModel):
     def make(self, move: Move) -> None:
         if move.verb == "die":
             self.deaths -= 1
-            index = next(i for i, pod in enumerate(self.pods) if pod.owner == move.name)
+            index = next(number for number, pod in enumerate(self.pods) if pod.owner == move.name)
             self.pods[index] = self.pods[index]._replace(owner=DEAD)
         elif move.verb == "orphan":
             self.deletions -= 1
@@ -251,16 +246,16 @@ class Cluster(ClusterModel):
             self.pods = [pod._replace(owner="") if pod.owner == uid else pod for pod in self.pods]
         elif move.verb == "replace":
             self.replacements -= 1
-            replaced = self.items["foo"]
+            primary = self.items["foo"]
             metadata = {**self.manifest["metadata"],
-                        "generation": replaced["metadata"]["generation"] + 1}
-            self._store("foo", {**replaced, "metadata": metadata, "spec": self.manifest["spec"]})
+                        "generation": primary["metadata"]["generation"] + 1}
+            self._store("foo", {**primary, "metadata": metadata, "spec": self.manifest["spec"]})
         elif move == Move("deliver-owner", DEAD):
             self.pods.remove(next(pod for pod in self.pods if pod.owner == DEAD))
         else:
             super().make(move)
         if move.verb in ("deliver", "sync", "orphan", "replace"):
-            self.remember()
+            self.intern_items()
         self.pods.sort()
 
     def _patch(self, item: Json, write: Patch) -> bool:
@@ -298,16 +293,15 @@ class Explorer:
         self.floor = min(self.size - unavailable, primary["status"]["availableReplicas"])
         self.clusters: list[Cluster] = []
         #: For each state, its predecessor, and the action that led from there.
-        self.reached: list[tuple[int, tuple[str, t.Any]]] = []
+        self.origins: list[tuple[int, tuple[str, t.Any]]] = []
         self.numbers: dict[tuple, int] = {}
         self.decisions: dict[tuple, Decision | RolloutError] = {}
         self.cached: dict[tuple, tuple[observed.Observed, bool]] = {}
-        #: For the id of a handover: (a handover of only its first pod, the handover itself).
+        #: By the id of a handover: (its part with only the first pod, the handover itself).
         self.first_pods: dict[int, tuple[Handover, Handover]] = {}
-        #: Edges (from, to) between states: moves of the cluster, and the steps of each request.
+        #: Edges (from, to) between states.
         self.moves: list[tuple[int, int]] = []
         self.steps: dict[str, list[tuple[int, int]]] = {key_of(request): [] for request in requests}
-        #: Per request, the states in which nothing is left to do.
         self.ends: dict[str, set[int]] = {key_of(request): set() for request in requests}
 
         self.add(Cluster(primary, kind=requests[0].kind, deaths=deaths, deletions=deletions,
@@ -317,8 +311,8 @@ class Explorer:
         for state in itertools.count():
             if state == len(self.clusters):
                 break
-            if failed := self.failure_at(state):
-                pytest.fail(f"{failed}, after\n{self.path_to(state)}", pytrace=False)
+            if failure := self.failure_at(state):
+                pytest.fail(f"{failure}, after\n{self.path_to(state)}", pytrace=False)
         for request in requests:
             self.check_resumable(request)
 
@@ -326,14 +320,14 @@ class Explorer:
         number = self.numbers.setdefault(cluster.key(), len(self.clusters))
         if number == len(self.clusters):
             self.clusters.append(cluster)
-            self.reached.append((state, action))
+            self.origins.append((state, action))
         return number
 
     def path_to(self, number: int) -> str:
         """Return a shortest path to a state, one action per line, and the state."""
         cluster, lines = self.clusters[number], []
         while number:
-            number, (client, action) = self.reached[number]
+            number, (client, action) = self.origins[number]
             lines.append(f"{client}: "
                          f"{report.line(action) if isinstance(action, Step) else ' '.join(action)}"[
                              :MAX_LINE])
@@ -427,34 +421,32 @@ class Explorer:
         return self.decisions[key]
 
     def check(self, cluster: Cluster) -> None:
-        # 1. foo always exists, or the successor replaces foo with next_name
+        # 1. foo exists, or its successor with next_name
         assert "foo" in cluster.items or self.requests[0].next_name in cluster.items
-        # 2. floor and ceiling
-        died = self.deaths - cluster.deaths
-        ready = sum(pod.ready for pod in cluster.surviving_pods)
-        assert self.floor - died <= ready, f"{ready} ready, floor {self.floor}"
+        dead_count = self.deaths - cluster.deaths
+        ready_count = sum(pod.ready for pod in cluster.surviving_pods)
+        assert self.floor - dead_count <= ready_count, f"{ready_count} ready, floor {self.floor}"
         # The controller manager may mistake the death of a pod for the reparenting of another pod.
-        ceiling = died + (self.size if cluster.is_handing_over() else self.ceiling)
+        ceiling = dead_count + (self.size if cluster.is_handing_over() else self.ceiling)
         # After a replacement, foo may create old pods, but the number of new pods is limited.
         if cluster.replacements < self.replacements:
             assert sum(dict(pod.labels) != self.labels
-                       for pod in cluster.surviving_pods) <= self.size + died, cluster.pods
+                       for pod in cluster.surviving_pods) <= self.size + dead_count, cluster.pods
         else:
             assert len(cluster.surviving_pods) <= ceiling, (
                 f"{len(cluster.pods)} pods, ceiling {ceiling}")
             pods = len(cluster.surviving_pods) + len(cluster.terminating)
-            assert pods <= self.ceiling + died, (
+            assert pods <= self.ceiling + dead_count, (
                 f"{pods} pods with terminating ones, ceiling {self.ceiling}")
-        # each pod always has a controller
         assert all(pod.owner for pod in cluster.pods) or cluster.deletions < self.deletions, (
             cluster.pods)
-        # 3. if every request has keep_old, all old pods stay ready
+        # 3. with keep_old, all old pods stay ready
         if all(request.keeps_old for request in self.requests):
-            old = sum(pod.ready and dict(pod.labels) == self.labels
-                      for pod in cluster.surviving_pods)
-            assert old == self.size, f"{old} old pods ready with keep_old"
+            old_count = sum(pod.ready and dict(pod.labels) == self.labels
+                            for pod in cluster.surviving_pods)
+            assert old_count == self.size, f"{old_count} old pods ready with keep_old"
         # the model changes the first matching pod, so all pods must be equal
-        is_undisturbed = (not died and cluster.deletions == self.deletions
+        is_undisturbed = (not dead_count and cluster.deletions == self.deletions
                           and cluster.replacements == self.replacements)
         assert (not is_undisturbed
                 or len({pod[:3] for pod in cluster.pods if pod.owner != pod.cached_owner}) <= 1)
@@ -468,7 +460,7 @@ class Explorer:
         assert now >= min(before, self.size), f"foo {before} -> {now} with keep_old"
 
     def check_handover(self, cluster: Cluster, after: Cluster, move: Move) -> None:
-        """Check that the handover creates and deletes no pod, and changes only the owners."""
+        """Check that the handover changes only the owners of pods."""
         is_undisturbed = (self.deaths, self.deletions, self.replacements) == (
             after.deaths, after.deletions, after.replacements)
         if cluster.is_handing_over() and move.verb != "ready" and is_undisturbed:
@@ -476,7 +468,7 @@ class Explorer:
                 pod[1:3] for pod in after.pods), move
 
     def check_refusal(self, request: Request, cluster: Cluster, error: RolloutError) -> None:
-        """Check that only a rollback is refused, and only after the update or without foo."""
+        """Check that only a rollback is refused: after the update, or without foo."""
         assert request.state is State.ROLLED_BACK, error
         if "foo" in cluster.items and cluster.controllers()["foo"].is_deleting:
             assert error.what == "it is being deleted" and cluster.finalizers[0] in error.why, error
@@ -500,7 +492,7 @@ class Explorer:
         assert successor.available == successor.replicas and primary.replicas <= old_pods
 
     def check_end(self, cluster: Cluster) -> None:
-        """Check invariant 4: one controller, no annotations, and all pods in a settled cluster."""
+        """Check invariant 4: one controller with all pods, and no annotations."""
         (item,) = cluster.items.values()
         assert not set(object_meta.UPDATE_ANNOTATIONS) & set(item["metadata"]["annotations"])
         assert item["spec"]["replicas"] == self.size
@@ -535,7 +527,6 @@ class Explorer:
     if surge or unavailable
 ])
 def test_update_and_rollback_at_any_moment(size, surge, unavailable):
-    """Check invariants 1, 2 and 4."""
     update = dataclasses.replace(UPDATE, **strategy(surge, unavailable))
 
     Explorer(rc(replicas=size), update, dataclasses.replace(update, state=State.ROLLED_BACK))
@@ -566,9 +557,9 @@ def test_update_with_pod_replacement_policy_termination_complete(size, surge, un
 @pytest.mark.parametrize("size, pause", [(0, 1), (1, 1), (2, 1), (3, 2)])
 def test_pause_then_update_or_rollback(size, pause, surge, unavailable):
     update = dataclasses.replace(UPDATE, **strategy(surge, unavailable))
-    paused = dataclasses.replace(update, pause_at=Size(pause))
+    pause_request = dataclasses.replace(update, pause_at=Size(pause))
 
-    Explorer(rc(replicas=size), paused, update,
+    Explorer(rc(replicas=size), pause_request, update,
              dataclasses.replace(update, state=State.ROLLED_BACK))
 
 
@@ -639,7 +630,6 @@ def test_update_and_rollback_of_a_primary_with_unavailable_pods_or_a_label(prima
                           for size in range(4) for label in (None, "earlier", SUCCESSOR_LABEL)])
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
 def test_update_and_rollback_of_a_replica_set(primary, surge, unavailable):
-    """Keep the ReplicaSet's selector, which matches the reparented pods."""
     update = dataclasses.replace(UPDATE, kind=Kind.REPLICA_SET, **strategy(surge, unavailable))
 
     Explorer(primary, update, dataclasses.replace(update, state=State.ROLLED_BACK))
@@ -666,7 +656,7 @@ def test_pods_that_die_during_the_handover(make, size, deaths):
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("deaths", [0, 1])
 def test_a_successor_deleted_with_orphaned_pods_during_the_handover(make, deaths):
-    """Foo adopts the remaining pods before its template is opened, or it would create more pods."""
+    """foo adopts the remaining pods before its template is opened."""
     primary = make(replicas=2)
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **strategy(2, 0))
 
@@ -704,7 +694,6 @@ def test_a_controller_manager_that_is_far_behind(make, lag, monkeypatch):
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_primary_replaced_by_its_manifest_during_the_handover(make, size):
-    """The new pods keep serving while foo may create old pods, and the update can be resumed."""
     primary = make(replicas=size)
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **strategy(size, 0))
 

@@ -32,19 +32,16 @@ ROLLBACK_WITH_TERMINATION = dataclasses.replace(ROLLBACK, waits_for_termination=
 
 
 class SlowCluster(Cluster):
-    """Cluster whose pods take `seconds` to terminate, by the clock of the test.
-
-    grace: the grace period of each pod, in seconds.
-    """
+    """Cluster whose pods take `seconds` to terminate, with this grace period."""
 
     def __init__(self, *items, seconds=3.0, grace=3.0, finalizers=()):
         super().__init__(*items)
         self.seconds, self.grace, self.finalizers = seconds, grace, finalizers
         self.cluster.terminates_slowly = True
         self.on_wait = self.pass_time
-        #: Time at which each terminating pod was deleted, oldest first.
+        #: The times of the deletions of terminating pods, oldest first.
         self.deletion_times = []
-        #: Highest number of pods so far: without terminating pods, and including them.
+        #: The highest numbers of pods: without and with terminating pods.
         self.max_running, self.max_total = 0, 0
         self.stuck_pods = ()
 
@@ -52,11 +49,11 @@ class SlowCluster(Cluster):
         return self.clock.now
 
     def pass_time(self):
-        """Let the controllers act, and then remove the pods that have terminated."""
+        """Let the controllers act, and remove the pods that have terminated."""
         while moves := [move for move in self.cluster.moves() if move.verb != "end"]:
             self.cluster.make(moves[0])
-            deleted = len(self.cluster.terminating) - len(self.deletion_times)
-            self.deletion_times += [self.clock.now] * deleted
+            new_deletion_count = len(self.cluster.terminating) - len(self.deletion_times)
+            self.deletion_times += [self.clock.now] * new_deletion_count
             self.max_running = max(self.max_running, len(self.cluster.pods))
             self.max_total = max(self.max_total,
                                  len(self.cluster.pods) + len(self.cluster.terminating))
@@ -100,9 +97,9 @@ def test_terminating_pods_are_counted_at_most_twice_a_second():
 
     cluster.run(UPDATE_WITH_TERMINATION)
 
-    waited, steps = cluster.clock.now - start, len(cluster.writes)
-    assert (waited > 4 * 3  # four pods, each 3 s
-            and len(cluster.called("terminating_pods")) <= waited / COUNT_INTERVAL + steps)
+    seconds, step_count = cluster.clock.now - start, len(cluster.writes)
+    assert (seconds > 4 * 3  # four pods, each 3 s
+            and len(cluster.called("terminating_pods")) <= seconds / COUNT_INTERVAL + step_count)
     assert set(map(str, cluster.called("terminating_pods"))) == {"{'app': 'foo'}"}
 
 
@@ -114,11 +111,10 @@ def test_unchanged_task_counts_no_pods():
 
 
 def test_count_is_repeated_after_an_interval_or_a_step():
-    """Until then, the last count decides, even if another client scales foo."""
     flow, memory = choose(UPDATE_WITH_TERMINATION), Memory()
 
     def decide(seconds, replicas, terminating):
-        """Return (summary of the decision, number of requests that counted pods for it)."""
+        """Return (summary of the decision, number of requests that counted pods)."""
         cluster = Cluster(old(replicas, 0, 4), new(1, 4, 4))
         cluster.cluster.terminating = [cluster.cluster.pods[0]] * terminating
         memory.seconds = seconds
@@ -127,14 +123,13 @@ def test_count_is_repeated_after_an_interval_or_a_step():
         return summary(decision), len(cluster.called("terminating_pods"))
 
     scale_up = ("scale", SUCCESSOR, 1, 2)
-    # An interval later, the terminating pod is gone.
     assert decide(0, 3, 1)[0][0] == "wait" and decide(COUNT_INTERVAL, 3, 0) == (scale_up, 1)
 
     memory.caches(Caches).next_terminating_count = 0
-    blocked, number_of_counts = decide(10, 3, 1)
-    assert blocked[0] == "wait" and number_of_counts == 1
-    assert decide(10.1, 3, 0) == (blocked, 0)
-    assert decide(10.1, 2, 2) == ((blocked[0], blocked[1].replace("foo 3", "foo 2")), 0)
+    wait, number_of_counts = decide(10, 3, 1)
+    assert wait[0] == "wait" and number_of_counts == 1
+    assert decide(10.1, 3, 0) == (wait, 0)
+    assert decide(10.1, 2, 2) == ((wait[0], wait[1].replace("foo 3", "foo 2")), 0)
     flow.note(Step(Action.DELETE, "foo-1", Delete("foo-1", {})), memory)
     assert decide(10.1, 3, 0) == (scale_up, 1)
 

@@ -33,11 +33,11 @@ class World(Cluster):
 
     def __init__(self, *items):
         super().__init__(*items)
-        #: The number of the write at which the client dies, and whether it dies only after it.
-        self.dies_at, self.dies_after_write = None, False
-        #: Whether the user may list revisions, and the rules of the user (None: unknown).
+        #: The number of the last write, and whether the client dies after it.
+        self.dies_at_write, self.dies_after_write = None, False
+        #: Whether the user may list revisions, and the user's rules (None: unknown).
         self.can_list, self.allowed_rules = True, None
-        #: Message of the error at each write of a revision. If empty, there is no error.
+        #: The error of each write of a revision, or "".
         self.denial = ""
 
     def rules(self):
@@ -52,10 +52,10 @@ class World(Cluster):
     def write(self, write):
         if write.kind == REVISION and self.denial:
             raise RolloutError(self.denial)
-        if len(self.attempts) + 1 == self.dies_at and not self.dies_after_write:
+        if len(self.attempts) + 1 == self.dies_at_write and not self.dies_after_write:
             raise Killed
         is_written = super().write(write)
-        if len(self.attempts) == self.dies_at:
+        if len(self.attempts) == self.dies_at_write:
             raise Killed
         return is_written
 
@@ -70,7 +70,7 @@ class World(Cluster):
         return {name: controller.images["web"] for name, controller in self.controllers().items()}
 
     def history(self, name="foo"):
-        """Return [(number, image), ...]: the revisions as the info module reports them."""
+        """Return [(number, image), ...] of the info module."""
         primary = self.controllers()[name]
         revisions = history.revisions(primary, self.revisions([primary.uid]),
                                       object_meta.DEPLOYMENT_LABEL)
@@ -108,8 +108,8 @@ def test_update_stores_the_replaced_template():
 def test_rollback_target_is_a_revision_not_the_record():
     world = World(rc(replicas=1))
     world.run_task(**update_to(2))
-    forged = json.dumps({"outcome": "updated", "from": {"web": "evil:v1"}})
-    world.cluster.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = forged
+    forged_record = json.dumps({"outcome": "updated", "from": {"web": "evil:v1"}})
+    world.cluster.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = forged_record
 
     with pytest.raises(RolloutError) as error:
         world.run_task(state="rolled_back")
@@ -199,21 +199,21 @@ def test_history_is_the_same_after_a_kill_at_any_write(params, dies_after_write,
         world.attempts.clear()
         return world
 
-    undisturbed = started_world()
-    undisturbed.run_task(**params)
+    undisturbed_world = started_world()
+    undisturbed_world.run_task(**params)
     name = params.get("next_name", "foo")
-    assert len(undisturbed.attempts) > 8
-    for number in range(1, len(undisturbed.attempts) + 1):
+    assert len(undisturbed_world.attempts) > 8
+    for number in range(1, len(undisturbed_world.attempts) + 1):
         world = started_world()
-        world.dies_at, world.dies_after_write = number, dies_after_write
+        world.dies_at_write, world.dies_after_write = number, dies_after_write
         with pytest.raises(Killed):
             world.run_task(**params)
-        world.dies_at = None
+        world.dies_at_write = None
         world.run_task(**params)
         assert (world.images(), world.history(name)) == (
-            undisturbed.images(), undisturbed.history(name)), f"killed at {number}"
+            undisturbed_world.images(), undisturbed_world.history(name)), f"killed at {number}"
         uid = world.controllers()[name].uid
-        assert len(world.revisions([uid])) == len(undisturbed.revisions([uid]))
+        assert len(world.revisions([uid])) == len(undisturbed_world.revisions([uid]))
         assert not world.run_task(**params)["changed"]
 
 
@@ -222,10 +222,10 @@ def test_no_duplicate_revision_after_two_kills():
         world = World(rc(replicas=1))
         for number in (first, second):
             world.attempts.clear()
-            world.dies_at, world.dies_after_write = number, True
+            world.dies_at_write, world.dies_after_write = number, True
             with pytest.raises(Killed):
                 world.run_task(**update_to(2))
-        world.dies_at = None
+        world.dies_at_write = None
         world.run_task(**update_to(2))
         assert (world.history() == [(2, "myimage:v2"), (1, "myimage:v1")]
                 and len(world.cluster.stored_revisions) == 1)
@@ -283,10 +283,10 @@ def test_check_mode_shows_the_steps_of_a_rollback():
     world.run_task(**update_to(2))
     for request in (update_to(3), rollback_to(1)):
         world.attempts.clear()
-        planned = world.check_mode(**request)
+        plan = world.check_mode(**request)
         assert world.attempts == []
         result = world.run_task(**request)
-        assert [(step["action"], step["name"], step["to"]) for step in planned["steps"]] == [
+        assert [(step["action"], step["name"], step["to"]) for step in plan["steps"]] == [
             (step["action"], step["name"], step["to"]) for step in result["steps"]]
 
 
@@ -294,12 +294,12 @@ def test_a_missing_revision_is_refused_with_the_existing_revisions():
     world = World(rc())
     world.run_task(**update_to(2))
 
-    with pytest.raises(RolloutError) as caught:
+    with pytest.raises(RolloutError) as error:
         world.run_task(**rollback_to(7))
 
-    assert (caught.value.what == "it has no revision 7"
-            and caught.value.why == "it has: 2 (myimage:v2), 1 (myimage:v1)")
-    assert "to_revision=2" in caught.value.next_command
+    assert (error.value.what == "it has no revision 7"
+            and error.value.why == "it has: 2 (myimage:v2), 1 (myimage:v1)")
+    assert "to_revision=2" in error.value.next_command
 
 
 def rule(*verbs):
@@ -338,10 +338,10 @@ def test_failed_rollback_to_a_revision_is_rolled_back():
     world.run_task(**update_to(2))
     world.on_wait = world.stall
 
-    with pytest.raises(RolloutError) as caught:
+    with pytest.raises(RolloutError) as error:
         world.run_task(**rollback_to(1), on_failure="rollback", progress_deadline=2)
 
-    assert "foo is rolled back to myimage:v2" in caught.value.what, caught.value
+    assert "foo is rolled back to myimage:v2" in error.value.what, error.value
     assert world.images() == {"foo": "myimage:v2"}
 
 
@@ -369,7 +369,6 @@ def test_a_request_with_a_revision_differs_from_a_request_without_one():
 
 
 def add_forged_revision(world, number, image="evil:v1", **metadata):
-    """Store a ControllerRevision of foo, as another client could, and return its name."""
     revision = object_meta.Revision(number, rc(image=image)["spec"]["template"])
     primary = world.controllers()["foo"]
     manifest = history._manifest(parse_request({"name": "foo", **update_to(2)}), primary, revision)
@@ -399,23 +398,22 @@ def test_revisions_with_the_same_number_are_ignored():
     names = sorted([*world.cluster.stored_revisions, add_forged_revision(world, 1)])
 
     assert world.history() == [(2, "myimage:v2")]
-    with pytest.raises(RolloutError, match="revision 1 is ambiguous") as caught:
+    with pytest.raises(RolloutError, match="revision 1 is ambiguous") as error:
         world.run_task(**rollback_to(1))
-    assert all(name in caught.value.what and name in caught.value.next_command for name in names)
+    assert all(name in error.value.what and name in error.value.next_command for name in names)
     assert world.images() == {"foo": "myimage:v2"}
 
 
 def test_rollback_to_a_revision_is_refused_after_a_deletion_of_the_primary():
-    """Only the successor remains, and it has the new template."""
     world = World(rc(replicas=2))
     world.run_task(**update_to(2), pause_at="1")
     assert world.cluster.write(Delete("foo", {}))
     world.cluster.settle()
 
-    with pytest.raises(NoSuchController) as caught:
+    with pytest.raises(NoSuchController) as error:
         world.run_task(**rollback_to(1))
 
-    assert "its update had begun" in caught.value.why
+    assert "its update had begun" in error.value.why
 
 
 def test_rollback_to_the_current_revision_is_recorded():
@@ -435,11 +433,11 @@ def test_interrupted_rollback_ends_at_the_last_requested_revision(versions, dies
         for version in versions:
             world.run_task(**update_to(version))
         world.attempts.clear()
-        world.dies_at, world.dies_after_write = number, dies_after_write
+        world.dies_at_write, world.dies_after_write = number, dies_after_write
         try:
             world.run_task(**rollback_to(1))
         except Killed:
-            world.dies_at = None
+            world.dies_at_write = None
             world.run_task(**rollback_to(2))
             assert world.images() == {"foo": "myimage:v2"}, f"killed at {number}"
         else:

@@ -59,7 +59,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds 
 WITH_NEXT_NAME = dataclasses.replace(UPDATE, next_name="bar")
 ROLLBACK_WITH_NEXT_NAME = dataclasses.replace(ROLLBACK, next_name="bar")
 RESTART = Request(name="foo", state=State.RESTARTED)
-#: An update with another key of the deployment label.
 COLORED = dataclasses.replace(UPDATE, label_key="kubernetes.io/color")
 V3 = build_request(image="myimage:v3")
 V1, V2 = {"web": "myimage:v1"}, {"web": "myimage:v2"}
@@ -84,13 +83,12 @@ def new_bar(replicas=0, goal=3, **changes):
 
 
 def primary_of_bar(replicas=3, goal=0, **changes):
-    """Return foo during an update to bar."""
     return old(replicas, goal,
                **{"annotate": {object_meta.PARTNER: "bar", object_meta.PARTNER_UID: "uid of bar"},
                   **changes})
 
 
-def closed(**changes):
+def closed_foo(**changes):
     """Return foo with a closed template (see CLOSED), but without the takeover annotation."""
     primary = rc(**changes)
     primary["spec"]["template"]["spec"]["priorityClassName"] = CLOSED
@@ -121,7 +119,7 @@ AT_TWO, ALL_NEW = Size(2), Size(100, percent=True)
 PAUSED_AT = {number: {object_meta.PAUSED: number} for number in "123"}
 
 
-#: The name of a successor that another client has created concurrently.
+#: A successor that another client has created concurrently.
 DISPLACED = "foo-0123456789"
 
 
@@ -332,7 +330,7 @@ REMOVE_ANNOTATIONS = ("if not, remove the annotations that name it:\nkubectl -n 
                       f"{object_meta.TAKEOVER}-")
 UNCERTAIN = ("its size at the start of the update is uncertain: an annotation of {} records {}, "
              "and the controllers now request {} pods")
-#: Fields: {0} controller to scale, {1} its new size, {2} annotated controller, {3} recorded size.
+#: {0}: controller to scale, {1}: its new size, {2}: annotated controller, {3}: recorded size.
 SCALE = ("if {3} is right:\nkubectl -n default scale rc {0} --replicas={1}\nif not:\nkubectl -n "
          "default annotate rc {2} "
          f"{object_meta.ORIGINAL}- {object_meta.DESIRED}-\nthen run the same task again")
@@ -431,15 +429,16 @@ REFUSALS = {
          "finalizers of ReplicationController foo: example.com/a",
          f"{REMOVE_FINALIZER}\nthen:\n{COMMAND} 'name=foo image=myimage:v2 container=web'"),
     "foo's template is closed and the takeover annotation is deleted":
-        (ROLLBACK, [closed()], WITHOUT_TAKEOVER_OR_MIGRATED, "",
+        (ROLLBACK, [closed_foo()], WITHOUT_TAKEOVER_OR_MIGRATED, "",
          f"{MIGRATE}\n{REPAIR}"),
     "foo's template is closed, the takeover annotation is deleted, and the successor exists":
-        (ROLLBACK, [closed(), new(3)], WITHOUT_TAKEOVER, "",
+        (ROLLBACK, [closed_foo(), new(3)], WITHOUT_TAKEOVER, "",
          f"kubectl -n default delete rc {SUCCESSOR} --cascade=orphan\n{REPAIR}"),
     "foo's template is closed, the takeover annotation is deleted, and its annotations name "
     "an unrelated controller: no deletion is suggested":
         (ROLLBACK,
-         [closed(annotations={object_meta.PARTNER: "bar", object_meta.PARTNER_UID: "uid of bar"}),
+         [closed_foo(annotations={object_meta.PARTNER: "bar",
+                                  object_meta.PARTNER_UID: "uid of bar"}),
           rc("bar", 5)],
          WITHOUT_TAKEOVER_OR_MIGRATED, "", f"{MIGRATE}\n{REPAIR}"),
     "foo only: the user has set a value for the deployment label":
@@ -576,10 +575,10 @@ REFUSALS = {
 @pytest.mark.parametrize("request_, items, what, why, next_command", REFUSALS.values(),
                          ids=REFUSALS)
 def test_refusal(request_, items, what, why, next_command):
-    with pytest.raises(RolloutError) as refused:
+    with pytest.raises(RolloutError) as error_info:
         decide(request_, *items)
 
-    error = refused.value
+    error = error_info.value
     assert (error.what, error.where) == (what, f"ReplicationController default/{request_.name}")
     assert (error.why, error.next_command) == (why, next_command)
     assert isinstance(error, NoSuchController) == (what == "there is no such ReplicationController")
@@ -592,9 +591,9 @@ def with_pods(observation, cluster):
 
 
 def states_of(request, *items):
-    """Yield (controllers, decision) for each decision of a task. The cluster settles immediately.
+    """Yield (controllers, decision) for each decision of a task, in a cluster that settles at once.
 
-    The last pair is (final controllers, error of the task, or None).
+    The last pair is (final controllers, error or None).
     """
     cluster = ClusterModel(items)
     while True:
@@ -614,7 +613,7 @@ def states_of(request, *items):
 
 
 def run_task(request, *items):
-    """Return (summaries of the decisions of a task, final controllers by name).
+    """Return (summaries of the decisions, final controllers by name) of a task.
 
     The message of an error follows the last summary.
     """
@@ -699,9 +698,9 @@ def test_reversed_update_and_rollback_can_be_resumed(request_):
 
 
 def test_rollback_during_the_handover_finishes_the_handover():
-    renamed = apply(decide(UPDATE, old(0), new(3)), old(0), new(3)).values()
+    items_after_rename = apply(decide(UPDATE, old(0), new(3)), old(0), new(3)).values()
 
-    summaries, items = run_task(ROLLBACK, *renamed)
+    summaries, items = run_task(ROLLBACK, *items_after_rename)
 
     assert summaries[-2:] == [
         ("annotate", "foo", "taking over", "updated"),
@@ -711,9 +710,9 @@ def test_rollback_during_the_handover_finishes_the_handover():
 
 
 def test_update_to_another_image_during_the_handover_finishes_the_handover():
-    renamed = apply(decide(UPDATE, old(0), new(3)), old(0), new(3)).values()
+    items_after_rename = apply(decide(UPDATE, old(0), new(3)), old(0), new(3)).values()
 
-    summaries, items = run_task(V3, *renamed)
+    summaries, items = run_task(V3, *items_after_rename)
 
     assert ("annotate", "foo", "taking over", "updated") in summaries
     assert items["foo"]["spec"]["template"]["spec"] == template("myimage:v3")["spec"]
@@ -797,10 +796,9 @@ def test_successor_copies_only_the_metadata_of_the_user():
 
 
 def manifest(request, primary=None, **facts):
-    """Return the successor that a request creates from foo."""
     primary = primary or rc()
-    annotated = apply(decide(request, primary, **facts), primary).values()
-    return decide(request, *annotated, **facts).write.manifest
+    annotated_items = apply(decide(request, primary, **facts), primary).values()
+    return decide(request, *annotated_items, **facts).write.manifest
 
 
 def test_min_ready_seconds_of_the_request_take_precedence():
@@ -820,7 +818,7 @@ def test_deployment_label_key_is_used_in_labels_and_selector():
 
 def test_label_conflict_with_foo_is_resolved_deterministically():
     values = {manifest(UPDATE, rc(label=LABEL))["spec"]["selector"][object_meta.DEPLOYMENT_LABEL]
-              for _time in range(2)}
+              for _round in range(2)}
 
     assert len(values) == 1
     assert values.pop().startswith(f"{LABEL}-")
@@ -952,7 +950,6 @@ def test_ended_update_changed_by_admission_matches_the_request(request_, name):
         object_meta.LAST_ROLLOUT: final_record(request_, after=MIRROR_IMAGE)}))
 
     assert summary(decide(request_, item, is_confirmed=True))[0] == "done"
-    # Without confirmation, a task is refused, or begins another update.
     with contextlib.suppress(RolloutError):
         assert summary(decide(request_, item))[0] == "annotate", (
             "the annotation alone must not confirm the request")
@@ -1023,10 +1020,7 @@ HANDOVER = st.sampled_from([items for items, _decision in states_of(UPDATE, old(
 
 @given(st.sampled_from([UPDATE, ROLLBACK, RESTART]), HANDOVER | st.tuples(PRIMARY, ANY_SUCCESSOR))
 def test_each_write_is_rejected_after_a_change_of_the_object(request_, items):
-    """Each write tests uid and annotations.
-
-    A write of size, selector or template also tests the size.
-    """
+    """Each write tests uid and annotations. A write that depends on the size tests it, too."""
     items = [item for item in items if item]
     try:
         decision = decide(request_, *items)
@@ -1035,22 +1029,22 @@ def test_each_write_is_rejected_after_a_change_of_the_object(request_, items):
     if not isinstance(decision, Step) or isinstance(decision.write, Create):
         return
     for change in conflicting_changes(decision):
-        changed = [change(item) if item["metadata"]["name"] == decision.name else item
-                   for item in items]
+        changed_items = [change(item) if item["metadata"]["name"] == decision.name else item
+                         for item in items]
 
-        assert not ClusterModel(changed).write(decision.write), decision
+        assert not ClusterModel(changed_items).write(decision.write), decision
 
 
 def conflicting_changes(step):
-    """Yield functions that change an object so that the write of a step must be rejected."""
+    """Yield changes of an object after which the API server must reject the step."""
     yield lambda item: with_metadata(item, uid="another")
     if isinstance(step.write, Delete):
         yield lambda item: with_metadata(item, resourceVersion="2")
         return
     assert isinstance(step.write, Patch)
-    written = {operation["path"] for operation in step.write.operations
-               if operation["op"] != "test"}
-    if written & {"/spec/replicas", "/spec/selector", "/spec/template"}:
+    written_paths = {operation["path"] for operation in step.write.operations
+                     if operation["op"] != "test"}
+    if written_paths & {"/spec/replicas", "/spec/selector", "/spec/template"}:
         yield lambda item: {**item,
                             "spec": {**item["spec"], "replicas": item["spec"]["replicas"] + 1}}
     if any(operation["path"] == PRIORITY_PATH and operation.get("value") != CLOSED
@@ -1093,26 +1087,26 @@ def test_deletion_has_preconditions(request_, items, preconditions):
 def test_command_after_an_ended_update_is_accepted():
     with pytest.raises(NoSuchController,
                        match=r"it no longer exists, and bar has a different template "
-                             r"\(myimage:v2\)") as refused:
+                             r"\(myimage:v2\)") as error_info:
         decide(dataclasses.replace(V3, next_name="bar"), rc("bar", image="myimage:v2"))
 
-    assert refused.value.next_command == f"{COMMAND} 'name=bar image=myimage:v3'"
+    assert error_info.value.next_command == f"{COMMAND} 'name=bar image=myimage:v3'"
 
 
 def test_rollback_command_has_the_next_name_of_the_update():
-    with pytest.raises(RolloutError) as refused:
+    with pytest.raises(RolloutError) as error_info:
         decide(V3, primary_of_bar(2), new_bar(1))
 
-    assert "next_name=bar" in refused.value.next_command
+    assert "next_name=bar" in error_info.value.next_command
 
 
 def test_command_names_the_primary_instead_of_the_successor():
     request = build_request(name=SUCCESSOR, images={"web": "myimage:v2", "side": "side:v2"})
 
-    with pytest.raises(RolloutError) as refused:
+    with pytest.raises(RolloutError) as error_info:
         plan(request, observe(dataclasses.replace(request, state=State.ROLLED_BACK), old(), new()))
 
-    arguments = refused.value.next_command.partition("-a ")[2].strip("'")
+    arguments = error_info.value.next_command.partition("-a ")[2].strip("'")
     assert json.loads(arguments)["name"] == "foo"
 
 
@@ -1135,13 +1129,13 @@ def test_unreadable_annotations_are_reported_and_replaced():
 
 
 def scaler(stored_settings=None):
-    """Return a HorizontalPodAutoscaler, which is frozen if it has stored settings."""
+    """Return a HorizontalPodAutoscaler, frozen if it has stored settings."""
     annotations = ({object_meta.FROZEN: identity.canonical(stored_settings)} if stored_settings
                    else {})
-    disabled = {"behavior": {direction: {"selectPolicy": "Disabled"}
+    behavior = {"behavior": {direction: {"selectPolicy": "Disabled"}
                              for direction in ("scaleUp", "scaleDown")}} if stored_settings else {}
     return {"metadata": {"name": "hpa", "uid": "u", "annotations": annotations},
-            "spec": {"minReplicas": 2, "maxReplicas": 9, **disabled}}
+            "spec": {"minReplicas": 2, "maxReplicas": 9, **behavior}}
 
 
 FROZEN_HPA = scaler({"behavior": None, "minReplicas": 2})
@@ -1213,7 +1207,7 @@ def test_budget_without_disruptions_and_no_surge_is_refused():
 
     with pytest.raises(RolloutError,
                        match="the PodDisruptionBudget pdb allows none of the controller's 3 "
-                             "pods to be unavailable") as refused:
+                             "pods to be unavailable") as error_info:
         decide(request, old(3), new(0), budgets=(budget(maxUnavailable=0),))
 
-    assert "max_surge=1" in refused.value.next_command
+    assert "max_surge=1" in error_info.value.next_command

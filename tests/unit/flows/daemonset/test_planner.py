@@ -38,7 +38,6 @@ SURGE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailab
 PERCENT = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "50%"}}
 ON_DELETE = {"type": "OnDelete"}
 ON_DELETE_WITH_ROLLING_UPDATE = {**STRATEGY, "type": "OnDelete"}
-#: Strategies with which a task may pause, and all strategies.
 PAUSABLE = {"RollingUpdate": STRATEGY, "maxUnavailable 50%": PERCENT, "OnDelete": ON_DELETE,
             "OnDelete with rollingUpdate": ON_DELETE_WITH_ROLLING_UPDATE}
 STRATEGIES = {**PAUSABLE, "surge": SURGE}
@@ -88,7 +87,7 @@ def delete_pod_of(model, node):
 
 
 def make_unready(model, *nodes):
-    """Make the pods of these nodes unready, and update the status."""
+    """Make these pods unready, and update the status."""
     model._pods["foo"] = tuple(pod._replace(ready=pod.node not in nodes)
                                for pod in model.pods("foo"))
     model.make(next(move for move in model.moves() if move.verb == "sync"))
@@ -111,7 +110,6 @@ def strategy_of(model):
 
 
 def test_update_while_old_and_new_pods_fail():
-    """A rollback to a version that also fails does not block the update to a third version."""
     model = cluster()
     model.broken_images = frozenset({"myimage:v1", "myimage:v2"})
     make_unready(model, *model._nodes["foo"])
@@ -177,7 +175,7 @@ def test_delete_step_names_pod_and_node():
     model.settle()
     decision = decide(CANARY, model)
     pod = model.pods("foo")[0]
-    # The resourceVersion of a simulated pod is whether it is ready.
+    # In the model, the resourceVersion of a pod says whether it is ready.
     assert decision.write == Delete(pod.name, {"uid": pod.uid, "resourceVersion": "True"}, "Pod")
     assert decision.after == f"the cluster makes the new pod of node {pod.node}"
 
@@ -224,7 +222,7 @@ def test_ready_pods_are_replaced_within_max_unavailable():
 @pytest.mark.parametrize("now", ["2026-11-21T09:58:20Z", NOW, "2026-11-21T10:01:40Z"],
                          ids=["100 s behind", "exact", "100 s ahead"])
 def test_overdue_terminating_pod_is_named(deletion_time, is_late, now):
-    """A terminating pod counts as a future new pod. If it is overdue, one more pod is deleted."""
+    """A terminating pod counts as a new pod. If it is overdue, one more pod is deleted."""
     model = cluster(4)
     two_unavailable = request_for(image="myimage:v2", pause_at="1", max_unavailable="2")
     run_task(two_unavailable, model, until="update")
@@ -318,9 +316,9 @@ def test_lower_pause_changes_nothing():
 def test_pause_requires_no_surge():
     with pytest.raises(RolloutError,
                        match="pause_at cannot be used, because the DaemonSet's updateStrategy "
-                             "allows no unavailable pod") as caught:
+                             "allows no unavailable pod") as error:
         decide(CANARY, cluster(strategy=SURGE))
-    assert caught.value.next_command == "add max_unavailable=1 to the task"
+    assert error.value.next_command == "add max_unavailable=1 to the task"
     model = cluster(strategy=SURGE)
     assert run_task(request_for(image="myimage:v2", pause_at="1", max_unavailable="1"), model) == [
         "update", "delete", "annotate"]
@@ -424,9 +422,9 @@ def test_options_of_the_task_set_the_strategy_during_the_update(params, rolling_
 
 @pytest.fixture
 def stalled_surge():
-    """Return a cluster in which the surge of a DaemonSet has stalled.
+    """Return a cluster with a stalled surge.
 
-    A new pod has been available for a long time, but the old pod of its node still exists.
+    A new pod has long been available, but the old pod of its node still exists.
     """
     model = cluster(strategy=SURGE, minReadySeconds=5)
     run_task(UPDATE, model, until="update")
@@ -485,10 +483,10 @@ def test_other_update_in_progress_is_refused():
     run_task(CANARY, model)
     with pytest.raises(RolloutError,
                        match=r"another update is in progress: to myimage:v2 \(1 of 3 "
-                             r"pods have it\)") as caught:
+                             r"pods have it\)") as error:
         decide(V3, model)
     resume = "run the task that began it, with a higher pause_at or without pause_at"
-    assert caught.value.next_command.splitlines() == [resume, "or:", ROLLBACK.command()]
+    assert error.value.next_command.splitlines() == [resume, "or:", ROLLBACK.command()]
 
 
 def test_restart_resumes_after_a_kill():
@@ -515,9 +513,9 @@ def test_rollback_to_a_revision():
     assert run_task(request, model) == ["update", "annotate"]
     assert (versions(model) == ["v1"] * 3
             and "already rolled back to revision 1" in decide(request, model).message)
-    with pytest.raises(RolloutError, match="it has no revision 9") as caught:
+    with pytest.raises(RolloutError, match="it has no revision 9") as error:
         decide(request_for(state="rolled_back", to_revision=9), model)
-    assert caught.value.why == "it has: 4 (myimage:v1), 3 (myimage:v3), 2 (myimage:v2)"
+    assert error.value.why == "it has: 4 (myimage:v1), 3 (myimage:v3), 2 (myimage:v2)"
 
 
 def test_rollback_without_an_update_is_refused():
@@ -541,7 +539,7 @@ def test_rollback_after_the_server_completed_the_update_of_a_killed_task():
 
 
 def test_rollback_of_an_update_to_an_old_template():
-    """The revision that the rollback restores is newer than the revision of the update."""
+    """The rollback restores a revision with a higher number than the revision of the update."""
     model = cluster()
     run_task(UPDATE, model)
     run_task(request_for(image="myimage:v1", pause_at="1"), model)
@@ -590,10 +588,10 @@ def test_forged_revision_is_not_used():
     add_forged_revision(model)
     with pytest.raises(RolloutError,
                        match=r"before the update is ambiguous: revision 1 \(myimage:v1\) or "
-                             r"revision 50 \(evil:1\)") as caught:
+                             r"revision 50 \(evil:1\)") as error:
         decide(ROLLBACK, model)
     rollback_to_first = request_for(state="rolled_back", to_revision=1)
-    assert caught.value.next_command.splitlines()[0] == rollback_to_first.command()
+    assert error.value.next_command.splitlines()[0] == rollback_to_first.command()
     run_task(rollback_to_first, model)
     assert versions(model) == ["v1"] * 3
 
@@ -677,7 +675,6 @@ def test_pause_ended_by_another_client_begins_again():
 def test_update_completes_after_a_node_was_removed_during_a_pause():
     model = cluster(4)
     run_task(CANARY, model)
-    # node 0, with the new pod, is removed
     model.set_nodes("foo", ["node 1", "node 2", "node 3", "node 4"])
     model.settle()
     assert versions(model) == ["v1", "v1", "v1", "v2"]
@@ -878,9 +875,9 @@ def budget(**spec):
 def test_budget_without_disruptions_is_refused(request_, command):
     with pytest.raises(RolloutError,
                        match="the PodDisruptionBudget pdb allows none of the controller's 3 "
-                             "pods to be unavailable") as caught:
+                             "pods to be unavailable") as error:
         decide(request_, cluster(), budgets=(budget(minAvailable="100%"),))
-    assert command in caught.value.next_command
+    assert command in error.value.next_command
 
 
 def test_rollback_ignores_budgets():
@@ -918,7 +915,7 @@ REQUESTS = {"update": UPDATE, "a third": request_for(image="myimage:v2", pause_a
 
 
 def take_turn(request, model):
-    """Take one turn of a client, and return whether a write was made."""
+    """Take one turn of a client. Return whether it was a write."""
     try:
         decision = decide(request, model)
     except RolloutError:
@@ -929,7 +926,7 @@ def take_turn(request, model):
 @settings(max_examples=300)
 @given(st.data())
 def test_random_orders_respect_floor_and_pauses(data):
-    """Clients with any requests start and die, and the server makes its moves in any order."""
+    """Clients with any requests start and die. The server moves at any time."""
     nodes = data.draw(st.sampled_from([1, 3, 4]))
     strategy = data.draw(st.sampled_from([STRATEGY, ON_DELETE, ON_DELETE_WITH_ROLLING_UPDATE]))
     model = cluster(nodes, strategy)
@@ -942,13 +939,13 @@ def test_random_orders_respect_floor_and_pauses(data):
             if choice and moves:
                 model.make(moves[choice % len(moves)])
             else:
-                missing = nodes - len(model.pods("foo"))
-                new_or_missing = (versions(model).count("v2") + versions(model).count("v2!")
-                                  + missing)
+                missing_count = nodes - len(model.pods("foo"))
+                new_or_missing_count = (versions(model).count("v2") + versions(model).count("v2!")
+                                        + missing_count)
                 take_turn(request, model)
                 if (len(model.pods("foo")) < nodes and request.pause_at
                         and ready_pods - set(model.pods("foo"))):
-                    assert new_or_missing < request.pause_at.resolve(nodes, round_up=True)
+                    assert new_or_missing_count < request.pause_at.resolve(nodes, round_up=True)
             assert sum(pod.ready for pod in model.pods("foo")) >= min(nodes - 1, len(ready_pods))
     for _turn in range(30):
         if not take_turn(ROLLBACK, model) and not model.moves():
@@ -1021,7 +1018,7 @@ def test_pause_without_a_record_is_resumable():
 
 
 def test_revision_outside_the_selector_is_ignored():
-    """A client creates a ControllerRevision with foo as its owner and the current template."""
+    """The revision has foo as owner and the current template, but other labels."""
     model = cluster()
     run_task(CANARY, model)
     revision = model.stored_revisions["uid of foo"][-1]
@@ -1048,10 +1045,7 @@ def test_pod_of_a_removed_node_does_not_block_a_pause():
 
 
 def test_pods_are_listed_after_a_change_and_otherwise_at_intervals():
-    """During a long soak at a pause, listing the pods of thousands of nodes is expensive.
-
-    The interval is 2 s, and 30 s once two lists are equal.
-    """
+    """A list of many pods is expensive. The interval is 2 s, and 30 s after two equal lists."""
     model, flow, memory, list_times = cluster(), choose(CANARY), Memory(now=NOW, has_begun=True), []
     run_task(CANARY, model)
     all_pods = model.all_pods
@@ -1108,10 +1102,10 @@ def test_no_rollback_without_the_previous_template():
     resume, rollback = flow.commands(ROLLBACK,
                                      flow.find(ROLLBACK, model, model.revisions(["uid of foo"])))
     with pytest.raises(RolloutError,
-                       match="the previous template no longer exists") as refused:
+                       match="the previous template no longer exists") as error:
         decide(ROLLBACK, model)
 
-    assert rollback is None and resume == refused.value.next_command.splitlines()[0]
+    assert rollback is None and resume == error.value.next_command.splitlines()[0]
 
 
 # Old pods that the server counts as new
@@ -1169,15 +1163,15 @@ def test_replacement_of_wrongly_counted_pods_respects_max_unavailable():
     model = cluster(4)
     recreate(model, "myimage:v2")
     flow, memory = choose(UPDATE), Memory(now=NOW, has_begun=True)
-    deletions = 0
+    deletion_count = 0
     for _turn in range(6):
         memory.observed = flow.observe(UPDATE, model, memory)
         decision = flow.plan(UPDATE, memory.observed)
         if isinstance(decision, Step):
             assert model.write(decision.write)
             flow.note(decision, memory)
-            deletions += decision.action == "delete"
-    assert deletions == 1 and isinstance(decision, Wait)
+            deletion_count += decision.action == "delete"
+    assert deletion_count == 1 and isinstance(decision, Wait)
     run_task(UPDATE, model)
     assert versions(model) == ["v2"] * 4
 
@@ -1188,7 +1182,7 @@ def test_replaced_pods_are_observed_with_an_unchanged_status(is_ready):
     model = cluster(4)
     recreate(model, "myimage:v2")
     flow, memory = choose(UPDATE), Memory(now=NOW, has_begun=True)
-    deletions = 0
+    deletion_count = 0
     for _turn in range(10):
         memory.observed = flow.observe(UPDATE, model, memory)
         decision = flow.plan(UPDATE, memory.observed)
@@ -1196,7 +1190,7 @@ def test_replaced_pods_are_observed_with_an_unchanged_status(is_ready):
             assert model.write(decision.write)
             flow.note(decision, memory)
             if decision.action == "delete":
-                deletions += 1
+                deletion_count += 1
                 item = model.items["foo"]
                 model.settle()
                 assert model.items["foo"]["status"] == item["status"]
@@ -1207,7 +1201,7 @@ def test_replaced_pods_are_observed_with_an_unchanged_status(is_ready):
             else:
                 model.settle()
         memory.seconds += 1
-    assert deletions == (4 if is_ready else 1)
+    assert deletion_count == (4 if is_ready else 1)
 
 
 def test_status_is_used_without_permission_to_list_pods():

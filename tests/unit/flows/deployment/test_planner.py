@@ -71,7 +71,7 @@ run_task = functools.partial(run_to_end, decide)
 
 
 def sizes(model):
-    """Return the replicas of each ReplicaSet by version, for example {"v1": 2, "v2": 1}."""
+    """Return the replicas of each version, for example {"v1": 2, "v2": 1}."""
     return {replica_set.images["web"].partition(":")[2]: replica_set.replicas
             for replica_set in model.controllers(Kind.REPLICA_SET).values()}
 
@@ -89,7 +89,7 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 ])
 def test_record_above_the_size_limit_is_refused_before_the_first_write(free_bytes, key, is_refused,
                                                                        reason):
-    """The limit also holds for the ReplicaSet, which has annotations besides the copied ones."""
+    """The limit also applies to the ReplicaSet, which has more annotations."""
     model = cluster()
     model.items["foo"]["metadata"]["annotations"] = {
         key: "x" * (256 * 1024 - free_bytes - len(key))}
@@ -98,9 +98,9 @@ def test_record_above_the_size_limit_is_refused_before_the_first_write(free_byte
         return
     with pytest.raises(RolloutError,
                        match="its annotations leave no room for the annotations of the update: the "
-                             "total") as refused:
+                             "total") as error:
         decide(UPDATE, model)
-    assert refused.value.why.startswith(reason) and bool(refused.value.why) == bool(reason)
+    assert error.value.why.startswith(reason) and bool(error.value.why) == bool(reason)
 
 
 def test_no_such_deployment():
@@ -187,16 +187,16 @@ def test_pause_is_exact_and_resumable():
 
 
 def with_changed_replica_set(model, is_new, **changes):
-    """Return facts for decide(): the ReplicaSets, with changes as if they were observed.
+    """Return the ReplicaSets as facts for decide(), with changes.
 
-    is_new: whether to change the new ReplicaSet, or all others.
+    is_new: whether to change the new ReplicaSet or all others.
     """
     observation = find(primary(model), model.controllers(Kind.REPLICA_SET))
-    changed = {
+    sets = {
         replica_set.name: dataclasses.replace(
             replica_set, **changes if (replica_set is observation.successor) is is_new else {})
         for replica_set in observation.sets}
-    return {"sets": tuple(changed.values()), "successor": changed[observation.successor.name]}
+    return {"sets": tuple(sets.values()), "successor": sets[observation.successor.name]}
 
 
 @pytest.mark.parametrize("field, value", [
@@ -228,7 +228,7 @@ def test_update_waits_until_the_replica_sets_are_complete(is_new, changes):
     ids=["pause", "in progress"])
 def test_pause_and_update_wait_until_the_sizes_match(request_, until, decision_class,
                                                      settled_by_old_pods):
-    """During an update, the surge limits the old pods. At a pause, all pods equal the size."""
+    """During an update, the surge limits the old pods. At a pause, the total equals the size."""
     model = cluster()
     run_task(request_, model, until=until)
     model.settle()
@@ -363,7 +363,6 @@ def test_template_changed_by_admission_matches_the_request():
 
 @pytest.mark.parametrize("is_ended", [False, True])
 def test_forged_record_does_not_match_the_request(is_ended):
-    """A user who may annotate foo can forge a record that this request has set another image."""
     model = cluster()
     run_task(UPDATE, model, until="end" if is_ended else "update")
     content = (record(model)
@@ -442,19 +441,19 @@ def test_rollback_to_a_revision_during_an_update():
 def test_unknown_revision_lists_the_revisions():
     model = cluster()
     run_task(UPDATE, model)
-    with pytest.raises(RolloutError) as caught:
+    with pytest.raises(RolloutError) as error:
         decide(to_revision(7), model)
-    assert (caught.value.what == "it has no revision 7"
-            and caught.value.why == "it has: 2 (myimage:v2), 1 (myimage:v1)")
-    with pytest.raises(RolloutError) as caught:
+    assert (error.value.what == "it has no revision 7"
+            and error.value.why == "it has: 2 (myimage:v2), 1 (myimage:v1)")
+    with pytest.raises(RolloutError) as error:
         decide(ROLLBACK, model)
-    assert (caught.value.what.endswith("the previous revision is 1 (myimage:v1)")
-            and "to_revision=1" in caught.value.next_command)
+    assert (error.value.what.endswith("the previous revision is 1 (myimage:v1)")
+            and "to_revision=1" in error.value.next_command)
 
 
-def scaler(frozen=False):
+def scaler(is_frozen=False):
     return {"metadata": {"name": "hpa", "uid": "u",
-                         "annotations": {object_meta.FROZEN: "{}"} if frozen else {}},
+                         "annotations": {object_meta.FROZEN: "{}"} if is_frozen else {}},
             "spec": {"minReplicas": 1, "scaleTargetRef": {"kind": "Deployment", "name": "foo"}}}
 
 
@@ -470,7 +469,6 @@ def test_autoscaler_is_frozen_before_the_first_patch():
 
 
 def write_record_as_other_client(model, text, **spec):
-    """Replace the record by another text, as another client could."""
     item = model.items["foo"]
     metadata = {**item["metadata"],
                 "annotations": {**item["metadata"]["annotations"],
@@ -490,7 +488,7 @@ SLOW = {"minReadySeconds": 600000, "progressDeadlineSeconds": 700000}
 
 
 def forge_record(model, **changes):
-    """Return a forged record of an update to the present template, with correct hashes."""
+    """Return a forged record of an update to the present template."""
     digest = identity.digest(without_label(primary(model).template, object_meta.HASH_LABEL))
     return {"outcome": "updating", "from": {"web": "myimage:v1"}, "to": primary(model).images,
             "time": NOW,
@@ -506,7 +504,6 @@ def forge_record(model, **changes):
     (30, NEVER_AVAILABLE - 1, 30)])
 def test_large_min_ready_seconds_are_restored_only_from_replica_sets(seconds, recorded_seconds,
                                                                      expected):
-    """A forged annotation with a large value could keep all pods unavailable."""
     model = cluster(minReadySeconds=seconds, progressDeadlineSeconds=2**31 - 1)
     run_task(CANARY, model)
     stored_record = record(model)
@@ -561,11 +558,11 @@ TASKS = {
 @pytest.mark.parametrize("forgery", FORGED_FIELDS)
 @pytest.mark.parametrize("task", TASKS)
 def test_forged_record_of_an_ended_update_changes_nothing_else(forgery, task):
-    """A forged record can equal the record of a killed task. Then, a rollback undoes one update."""
+    """A forged record can equal the record of a killed task. Then a rollback undoes one update."""
     model = cluster()
     run_task(UPDATE, model)
     run_task(V3, model)
-    before = primary(model).settings
+    settings_before = primary(model).settings
     changes = FORGED_FIELDS[forgery]
     if changes.get("set") == "the first one":
         changes = {**changes, "set": name_of_set(model, "v1")}
@@ -583,7 +580,7 @@ def test_forged_record_of_an_ended_update_changes_nothing_else(forgery, task):
             decide(request, model)
     else:
         run_task(request, model)
-    assert primary(model).images == {"web": image} and primary(model).settings == before
+    assert primary(model).images == {"web": image} and primary(model).settings == settings_before
 
 
 RECORD_OF_STATEFUL_SET = json.dumps({
@@ -682,7 +679,7 @@ def test_revision_history_limit_0_keeps_the_previous_template_during_the_update(
 ])
 def test_update_is_finished_first_if_the_previous_replica_set_is_deleted(
         remaining_version, next_command):
-    """A task may begin during another update with to_revision, but not with an image."""
+    """During another update, a task with to_revision may begin, but not a task with an image."""
     model = cluster()
     if remaining_version:
         run_task(UPDATE, model)
@@ -690,10 +687,10 @@ def test_update_is_finished_first_if_the_previous_replica_set_is_deleted(
     run_task(paused_update, model)
     del model.sets.items[name_of_set(model, "v2" if remaining_version else "v1")]
 
-    with pytest.raises(RolloutError, match="no longer exists") as refused:
+    with pytest.raises(RolloutError, match="no longer exists") as error:
         decide(ROLLBACK, model)
 
-    assert refused.value.next_command == next_command
+    assert error.value.next_command == next_command
     flow = choose(ROLLBACK)
     assert flow.commands(ROLLBACK,
                          flow.find(ROLLBACK,
@@ -763,7 +760,6 @@ def test_stages_with_keep_old():
 
 @pytest.mark.parametrize("request_", [CANARY, KEEP_ALL], ids=["pause", "keep_old"])
 def test_rollback_resumes_a_deployment_after_a_kill_at_a_pause(request_):
-    """Another client has changed a setting. The task sets it again before it annotates."""
     model = cluster()
     run_task(request_, model)
     model.items["foo"]["spec"]["progressDeadlineSeconds"] = 900
@@ -808,7 +804,7 @@ def test_scaling_during_keep_old_applies_to_both_versions():
 def scale_by_other_client(model, **replicas):
     """Change the size during a pause. The Deployment controller then scales both ReplicaSets.
 
-    replicas: the resulting size of each ReplicaSet by version.
+    replicas: the resulting sizes by version.
     """
     model.items["foo"]["spec"]["replicas"] = sum(replicas.values())
     model.items["foo"]["metadata"]["generation"] += 1
@@ -955,7 +951,7 @@ REQUESTS = {
 
 
 def take_turn(request, model):
-    """Take one turn of a client, and return whether a write was made."""
+    """Take one turn of a client. Return whether it was a write."""
     try:
         decision = decide(request, model)
     except RolloutError:
@@ -969,7 +965,6 @@ WITH_KEEP_OLD = {"keep one": KEEP_ONE, "keep all": KEEP_ALL}
 @settings(max_examples=300)
 @given(st.data())
 def test_random_orders_with_keep_old_remove_no_old_pod(data):
-    """The old pods stay ready until a client without keep_old begins."""
     replicas = data.draw(st.sampled_from([1, 3, 4]))
     model = cluster(replicas)
     may_remove_old_pods = False
@@ -985,10 +980,11 @@ def test_random_orders_with_keep_old_remove_no_old_pod(data):
                 take_turn(requests[name], model)
             assert sum(sizes(model).values()) <= 2 * replicas + 2
             if not may_remove_old_pods:
-                old = next(replica_set for replica_set in model.sets.controllers().values()
-                           if replica_set.images["web"] == "myimage:v1")
-                assert old.replicas == old.available == replicas
-                assert sum(pod.ready for pod in model.sets.pods if pod.owner == old.uid) == replicas
+                old_set = next(replica_set for replica_set in model.sets.controllers().values()
+                               if replica_set.images["web"] == "myimage:v1")
+                assert old_set.replicas == old_set.available == replicas
+                assert sum(pod.ready for pod in model.sets.pods
+                           if pod.owner == old_set.uid) == replicas
     while take_turn(ROLLBACK, model) or model.moves():
         model.settle()
     assert sizes(model)["v1"] == replicas or sizes(model)["v2"] == replicas
@@ -998,10 +994,10 @@ def test_random_orders_with_keep_old_remove_no_old_pod(data):
 @settings(max_examples=300)
 @given(st.data())
 def test_random_orders_respect_ceiling_and_pauses(data):
-    """Clients with any requests start and die, and the server makes its moves in any order.
+    """Clients with any requests start and die. The server moves at any time.
 
-    The floor is not asserted: the Deployment controller relies on a possibly outdated status
-    (scaleDownOldReplicaSetsForRollingUpdate), and its deletions are beyond the client's control.
+    The floor is not asserted: scaleDownOldReplicaSetsForRollingUpdate of the Deployment controller
+    relies on a status that may be outdated.
     """
     replicas = data.draw(st.sampled_from([1, 3, 4]))
     model = cluster(replicas)

@@ -40,7 +40,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
     Wait,
 )
 
-#: The action "pace" sets the field `paused`, to pause as well as to resume.
 PAUSE = RESUME = "pace DeploymentConfig"
 
 
@@ -101,11 +100,11 @@ def test_finalizers_are_refused_before_a_template_is_closed(kind, name, steps):
     world.replace(kind, name, metadata={"finalizers": ["example.com/a"]})
     with pytest.raises(RolloutError,
                        match=f"its migration deletes {kind} {name}, which has "
-                             "finalizers") as refused:
+                             "finalizers") as error:
         world.run_steps()
     short_name = {"DeploymentConfig": "dc", "ReplicationController": "rc"}[kind]
     command = f"kubectl -n default patch {short_name} {name} --type=merge"
-    assert command in refused.value.next_command
+    assert command in error.value.next_command
     assert CLOSED not in str(world.cluster.find("ReplicationController", "foo-2"))
     assert bool(world.cluster.find(REVISION, "foo-migration")) == (steps > 1)
     if steps:
@@ -155,10 +154,10 @@ def test_terminating_deployment_config_is_refused():
                           ({object_meta.PAUSED_FOR_MIGRATION: "true"}, "state=rolled_back")])
 def test_pods_of_two_rollouts_are_refused(config_annotations, command):
     request = dataclasses.replace(MIGRATE_CONFIG, connection={"context": "{0}"})
-    with pytest.raises(RolloutError, match="foo-1 has pods as well as foo-2") as caught:
+    with pytest.raises(RolloutError, match="foo-1 has pods as well as foo-2") as error:
         World(config(latest=2, paused=True, annotations=config_annotations), rollout(1),
               rollout(2, 1)).decide(request)
-    assert command in caught.value.next_command
+    assert command in error.value.next_command
 
 
 def test_rollout_that_the_watch_has_not_reported_is_looked_up():
@@ -223,11 +222,11 @@ def test_deletion_has_preconditions():
 def test_stored_state_with_another_name_is_refused():
     world = World()
     world.run_steps(2)
-    stored = world.cluster.find(REVISION, "foo-migration")
+    state = world.cluster.find(REVISION, "foo-migration")
     for name in ("payments", "foo", "foo-x", "foo-1/../../x", ""):
-        forged = {**stored["data"]["manifest"],
-                  "metadata": {**stored["data"]["manifest"]["metadata"], "name": name}}
-        world.replace(REVISION, "foo-migration", data={"manifest": forged})
+        forged_manifest = {**state["data"]["manifest"],
+                           "metadata": {**state["data"]["manifest"]["metadata"], "name": name}}
+        world.replace(REVISION, "foo-migration", data={"manifest": forged_manifest})
         with pytest.raises(RolloutError, match="is not a readable record of the migration of foo"):
             world.observe()
 
@@ -252,7 +251,7 @@ def test_check_mode_plans_all_steps_despite_a_stale_status(steps):
 
 # Rollback
 
-#: Numbers of steps after which a rollback is possible: step 6 deletes the ReplicationController.
+#: A rollback is possible until step 6 deletes the ReplicationController.
 REVERSIBLE_STEPS = range(1, 6)
 
 
@@ -388,9 +387,9 @@ def test_changed_template_without_a_rollout_is_detected():
     annotations = {object_meta.ROLLOUT_PHASE: "Complete",
                    "openshift.io/encoded-deployment-config": json.dumps(earlier)}
     assert warnings(config(), rollout(annotations=annotations)) == []
-    changed = rc()["spec"]["template"]
-    changed["spec"]["hostNetwork"] = True
-    (warning,) = warnings(config(template=changed), rollout(annotations=annotations))
+    changed_template = rc()["spec"]["template"]
+    changed_template["spec"]["hostNetwork"] = True
+    (warning,) = warnings(config(template=changed_template), rollout(annotations=annotations))
     assert "the template of foo has changes that were not rolled out" in warning
     unreadable = {**annotations, "openshift.io/encoded-deployment-config": "[" * 100_000}
     assert warnings(config(), rollout(annotations=unreadable)) == []

@@ -35,7 +35,7 @@ RC, CONFIG, DEPLOYMENT = Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG, Ki
 
 @pytest.fixture
 def info(monkeypatch):
-    """Return a function that returns the list of rollouts of rolling_update_info."""
+    """Return a function that lists the rollouts like rolling_update_info."""
     def read(cluster, may_read=True, **params):
         monkeypatch.setattr(task, "_gateway",
                             lambda _params, _request, flow, watches_pods=True: MigrationGateway(
@@ -45,7 +45,6 @@ def info(monkeypatch):
 
 
 def parse_command(command):
-    """Return the Request of the task that a command runs."""
     *words, module_name, _a, arguments = shlex.split(command)
     assert words == ["ansible", "localhost", "-m"]
     given_options = dict(pair.split("=", 1) for pair in shlex.split(arguments))
@@ -152,6 +151,6 @@ def test_a_controller_revision_of_another_client_is_no_migration():
     world = world_after("create ControllerRevision")
     item = world.find(REVISION, "foo-migration")
     assert [migration.request.name for migration in migrations([item], Request("any"))] == ["foo"]
-    for forged in ({**item, "data": {}}, {**item, "metadata": {"name": "bar-migration"}},
-                   {**item, "data": {**item["data"], "hash": "0" * 10}}):
-        assert migrations([forged], Request("any")) == []
+    for forged_revision in ({**item, "data": {}}, {**item, "metadata": {"name": "bar-migration"}},
+                            {**item, "data": {**item["data"], "hash": "0" * 10}}):
+        assert migrations([forged_revision], Request("any")) == []

@@ -89,7 +89,7 @@ def test_each_pod_is_reparented_and_labeled():
                                                 "foo-b"] and write.source_uid == "uid of foo"
     assert (write.target_reference["kind"], write.target_reference["uid"]) == (
         "ReplicaSet", world.replica_set["metadata"]["uid"])
-    assert write.labels == {object_meta.HASH_LABEL: world.stored["hash"]}
+    assert write.labels == {object_meta.HASH_LABEL: world.stored_state["hash"]}
     assert world.replica_set["spec"]["selector"]["matchLabels"].items() >= write.labels.items()
 
 
@@ -130,7 +130,6 @@ def test_size_changed_during_the_migration_is_set_on_the_replica_set():
 def test_pods_of_a_deleted_controller_are_reparented():
     world = world_after("annotate ReplicationController")
     world.cluster._items["ReplicationController", "foo"] = None
-    # no step deletes the ReplicationController, which is gone
     assert world.run_steps() == ALL_STEPS[3:4] + ALL_STEPS[5:]
     assert all(object_meta.HASH_LABEL in pod.labels for pod in world.cluster.live_pods({}))
 
@@ -224,14 +223,14 @@ def test_finalizers_are_refused_before_a_template_is_closed(steps):
     world.replace({**item, "metadata": {**item["metadata"], **WITH_FINALIZER}})
     with pytest.raises(RolloutError,
                        match="its migration deletes ReplicationController foo, which "
-                             "has finalizers") as refused:
+                             "has finalizers") as error:
         world.run_steps()
-    assert refused.value.why == "finalizers of ReplicationController foo: example.com/a"
-    assert refused.value.next_command == REMOVE_FINALIZER
+    assert error.value.why == "finalizers of ReplicationController foo: example.com/a"
+    assert error.value.next_command == REMOVE_FINALIZER
     assert (CLOSED not in str(world.find("ReplicationController"))
             and bool(world.find(REVISION, "foo-migration")) == (steps > 0))
     world.replace(item)
-    # After the first step, the task above created the ReplicaSet before the refusal.
+    # After the first step, the refused task has created the ReplicaSet.
     assert world.run_steps() == ALL_STEPS[max(steps, 2 if steps else 0):]
 
 
@@ -272,7 +271,7 @@ def test_a_replica_set_deleted_with_finalizers_loses_no_pods(steps):
 @pytest.mark.parametrize("steps", [3, 4])
 @pytest.mark.parametrize("replicas", [2, 5])
 def test_a_deleted_replica_set_is_recreated_from_the_stored_controller(steps, replicas):
-    """The template of the controller is closed: the Deployment must not get a closed template."""
+    """The Deployment must not get the closed template of the controller."""
     world = World()
     world.run_steps(steps)
     item = world.find("ReplicationController")
@@ -285,14 +284,13 @@ def test_a_deleted_replica_set_is_recreated_from_the_stored_controller(steps, re
 
 
 def test_closed_controller_without_stored_state_is_refused():
-    """The Deployment would get a template from which no pod can be created."""
     world = world_after("annotate ReplicationController")
     world.cluster._items[REVISION, "foo-migration"] = None
     with pytest.raises(RolloutError,
                        match=r"the priority class .* closes its template.* another "
-                             r"client removed") as refused:
+                             r"client removed") as error:
         world.decide()
-    assert refused.value.next_command.endswith("kubectl -n default edit rc foo")
+    assert error.value.next_command.endswith("kubectl -n default edit rc foo")
 
 
 @pytest.mark.parametrize("steps", [7, 8])
@@ -302,10 +300,10 @@ def test_deployment_deleted_during_the_migration_is_reported_with_its_finalizers
     item = world.find("Deployment")
     world.replace({**item,
                    "metadata": {**item["metadata"], **WITH_FINALIZER, "deletionTimestamp": "now"}})
-    with pytest.raises(RolloutError, match="foo is being deleted") as refused:
+    with pytest.raises(RolloutError, match="foo is being deleted") as error:
         world.decide()
-    assert refused.value.why == "finalizers of Deployment foo: example.com/a"
-    assert "patch deployment foo --type=merge" in refused.value.next_command
+    assert error.value.why == "finalizers of Deployment foo: example.com/a"
+    assert "patch deployment foo --type=merge" in error.value.next_command
 
 
 @pytest.mark.parametrize("steps", [1, 4])
@@ -361,8 +359,8 @@ def test_an_autoscaler_is_reported_with_the_command():
 # Other clients
 
 
-def changed(stored, *path, value):
-    """Return a copy with another value at a path, or without the field if the value is None."""
+def with_change(stored, *path, value):
+    """Return a copy with another value at a path. None removes the field."""
     item = copy.deepcopy(stored)
     parent = item
     for key in path[:-1]:
@@ -391,7 +389,7 @@ SPEC = ("manifest", "spec")
 def test_an_invalid_stored_controller_is_refused_by_name(path, value):
     world = world_after("delete ReplicationController")
     world.replace({"kind": REVISION, "metadata": {"name": "foo-migration"},
-                   "data": changed(world.stored, *path, value=value)})
+                   "data": with_change(world.stored_state, *path, value=value)})
     with pytest.raises(RolloutError,
                        match="ControllerRevision foo-migration is not a readable record of the "
                              "migration of foo"):
@@ -406,7 +404,7 @@ def test_stored_data_of_any_type_is_refused_by_name(data):
 
 
 def forged_objects(image="myimage:evil"):
-    """Return forged objects by kind. Another client tries to get foo's pods for its ReplicaSet."""
+    """Return objects by kind that another client forges to get foo's pods."""
     other_world = World(rc(replicas=2, image=image))
     other_world.run_steps(2)
     return {REVISION: other_world.find(REVISION, "foo-migration"),

@@ -16,7 +16,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Done
 
-#: Numbers of steps after which a rollback is possible: step 5 deletes the ReplicationController.
+#: A rollback is possible until step 5 deletes the ReplicationController.
 REVERSIBLE_STEPS = range(1, 5)
 
 

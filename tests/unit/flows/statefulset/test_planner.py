@@ -157,7 +157,7 @@ def test_rollback_from_a_pause(pause):
 @pytest.mark.parametrize("replicas, expected",
                          [(8, ["v1"] * 2 + ["v2"] * 6), (3, ["v1", "v2", "v2"]), (1, ["v2"])])
 def test_scaling_during_a_pause_keeps_new_pods_new(replicas, expected):
-    """The server uses the new template for pods whose ordinal is not below the partition."""
+    """The server uses the new template for ordinals from the partition on."""
     pause_at_half = request_for(image="myimage:v2", pause_at="50%")
     model = cluster(4)
     run_task(pause_at_half, model)
@@ -193,10 +193,10 @@ def test_other_update_in_progress_is_refused():
     run_task(CANARY, model)
     with pytest.raises(RolloutError,
                        match=r"another update is in progress: to myimage:v2 \(1 of 3 "
-                             r"pods have it\)") as caught:
+                             r"pods have it\)") as error:
         decide(V3, model)
     resume = "run the task that began it, with a higher pause_at or without pause_at"
-    assert caught.value.next_command.splitlines() == [resume, "or:", ROLLBACK.command()]
+    assert error.value.next_command.splitlines() == [resume, "or:", ROLLBACK.command()]
 
 
 def test_restart_resumes_after_a_kill():
@@ -244,7 +244,6 @@ def test_rollback_of_an_update_by_another_client():
 
 
 def test_rollback_of_an_update_undone_by_another_client():
-    """Only the unready pod shows that an update took place."""
     model = with_broken_image(cluster())
     for image in ("myimage:v2", "myimage:v1"):
         set_by_other_client(model, "/spec/template", template(image))
@@ -265,7 +264,7 @@ def test_rollback_to_a_revision_from_unready_pods():
 
 
 def with_stuck_pods(*ordinals):
-    """Return a cluster with foo at v1, and with unready pods of v2 at these ordinals."""
+    """Return a cluster at v1, with unready pods of v2 at these ordinals."""
     model = with_broken_image(cluster(4))
     run_task(UPDATE, model, until="update")
     model.settle()
@@ -300,7 +299,6 @@ def test_pod_that_has_become_ready_is_not_deleted():
 
 
 def test_update_while_old_and_new_pods_fail():
-    """Once all pods have the previous template, unready pods do not block another update."""
     model = cluster()
     model.broken_images = frozenset({"myimage:v1", "myimage:v2"})
     model._pods["foo"] = tuple(pod._replace(ready=False) for pod in model.pods("foo"))
@@ -324,7 +322,7 @@ def test_update_deletes_no_stuck_pod():
 
 
 def run_slowly(request, model, **facts):
-    """Run a client as run_task() does, with at most one move of the server between observations."""
+    """Run a client as run_task() does, but with one move of the server between observations."""
     for _turn in range(60):
         decision = decide(request, model, **facts)
         if isinstance(decision, Done):
@@ -416,7 +414,7 @@ def test_huge_ordinal_takes_no_memory(monkeypatch):
 
 
 def delete_as_other_client(model, *ordinals):
-    """Delete the pods of these ordinals as another client. With OnDelete, this updates them."""
+    """Delete pods as another client. With OnDelete, this updates them."""
     model._pods["foo"] = tuple(pod for pod in model.pods("foo") if pod.ordinal not in ordinals)
     model.settle()
 
@@ -465,7 +463,7 @@ def test_update_and_rollback_resume_after_a_kill(turns_before_kill):
         assert versions(model)[1] == version and versions(model)[0] == "v2"
 
 
-def test_pod_recreated_early_does_not_move_the_pause():
+def test_early_recreation_of_a_pod_does_not_change_the_pause():
     model = cluster(4, podManagementPolicy="Parallel")
     run_task(UPDATE, model, until="update")
     model._pods["foo"] = model.pods("foo")[1:]
@@ -546,7 +544,7 @@ def change_by_other_client(path, value):
 
 
 def killed_task(request):
-    """Return a function that runs a task until its first patch, and lets the server act."""
+    """Return a function that runs a task until its first patch, and then the server."""
     def begin(model):
         try:
             run_task(request, model, until="update")
@@ -579,11 +577,10 @@ def refusal_of(request, model):
 @pytest.mark.parametrize("strategy", ["RollingUpdate", "OnDelete"])
 @pytest.mark.parametrize("first_interruption", INTERRUPTIONS)
 def test_update_in_progress_without_pods(first_interruption, strategy):
-    """If an update is refused because another is in progress, a rollback must be possible."""
     for interruptions in itertools.product([first_interruption], INTERRUPTIONS, INTERRUPTIONS):
         model = cluster(2, STRATEGIES[strategy])
         model.dry_run = lambda write, model=model: apply_patch(model.items[write.name], write)
-        with contextlib.suppress(RolloutError):  # some sequences are impossible
+        with contextlib.suppress(RolloutError):
             for interruption in interruptions:
                 INTERRUPTIONS[interruption](model)
         change_by_other_client("/spec/replicas", 0)(model)
@@ -601,9 +598,9 @@ def test_previous_template_is_ambiguous_without_pods(revision, version):
         change_by_other_client(path, value)(model)
     rollback = request_for(state="rolled_back", to_revision=revision)
     message = r"the template before the update is ambiguous: revision 1 \(.*v1\) or revision 2"
-    with pytest.raises(RolloutError, match=message) as caught:
+    with pytest.raises(RolloutError, match=message) as error:
         decide(ROLLBACK, model)
-    assert rollback.command() in caught.value.next_command.splitlines()
+    assert rollback.command() in error.value.next_command.splitlines()
     run_task(rollback, model)
     change_by_other_client("/spec/replicas", 2)(model)
     assert (versions(model) == [version] * 2
@@ -617,7 +614,7 @@ ALL_UNAVAILABLE = {"type": "RollingUpdate",
                    "rollingUpdate": {"partition": 0, "maxUnavailable": "100%"}}
 DEPLOYMENT_STRATEGY = {"type": "RollingUpdate",
                        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
-#: Changed fields of a record. The test replaces PRESENT by the name of the current revision.
+#: Changed fields of a record. PRESENT stands for the name of the current revision.
 FORGED_FIELDS = {
     "larger maxUnavailable": {"original": {"updateStrategy": ALL_UNAVAILABLE},
                               "paced": {"updateStrategy": STRATEGY}},
@@ -687,7 +684,6 @@ def test_forged_direction_of_an_update_is_ignored():
                          ["", "[]", "{}", "null", "[" * 100000, "9" * 5000,
                           '{"outcome":"updating"}'])
 def test_unreadable_record_during_an_update_is_ignored(text):
-    """The status names the previous revision, which is enough for a rollback."""
     model = cluster()
     run_task(CANARY, model)
     write_record(model, text)
@@ -699,7 +695,6 @@ def test_unreadable_record_during_an_update_is_ignored(text):
                          [None, {}, [], "x", {"template": "{}"}, {"spec": None},
                           {"spec": {"template": {"spec": {}}}}])
 def test_check_mode_ignores_unreadable_revisions(data):
-    """Only another client creates a revision with such data."""
     source = cluster()
     owners = [{"uid": "uid of foo", "controller": True}]
     revision = {"metadata": {"name": "made", "ownerReferences": owners}, "data": data,
@@ -728,8 +723,8 @@ def test_revisions_with_the_same_number_are_reported():
     model = cluster()
     run_task(UPDATE, model)
     first, second = model.stored_revisions["uid of foo"]
-    forged = {**second, "revision": 1, "metadata": {**second["metadata"], "name": "foo-forged"}}
-    model.stored_revisions["uid of foo"] = (first, second, forged)
+    forgery = {**second, "revision": 1, "metadata": {**second["metadata"], "name": "foo-forged"}}
+    model.stored_revisions["uid of foo"] = (first, second, forgery)
     with pytest.raises(RolloutError, match="revision 1 is ambiguous"):
         decide(request_for(state="rolled_back", to_revision=1), model)
 
@@ -745,9 +740,9 @@ def budget(**spec):
 def test_budget_without_disruptions_is_refused():
     with pytest.raises(RolloutError,
                        match="the PodDisruptionBudget pdb allows none of the controller's 3 "
-                             "pods to be unavailable") as caught:
+                             "pods to be unavailable") as error:
         decide(UPDATE, cluster(), budgets=(budget(minAvailable="100%"),))
-    assert "kubectl -n default patch pdb pdb" in caught.value.next_command
+    assert "kubectl -n default patch pdb pdb" in error.value.next_command
 
 
 @pytest.mark.parametrize("budgets, params, max_unavailable", [
@@ -787,7 +782,7 @@ REQUESTS = {"update": UPDATE, "a third": request_for(image="myimage:v2", pause_a
 
 
 def take_turn(request, model):
-    """Take one turn of a client, and return whether a write was made."""
+    """Take one turn of a client. Return whether it was a write."""
     try:
         decision = decide(request, model)
     except RolloutError:
@@ -831,7 +826,7 @@ def test_random_orders_respect_floor_and_pauses(data):
 
 
 def test_rollback_of_an_update_to_an_old_template():
-    """The revision that the rollback restores is newer than the revision of the update."""
+    """The rollback restores a revision with a higher number than the revision of the update."""
     model = cluster()
     run_task(UPDATE, model)
     run_task(request_for(image="myimage:v1", pause_at="1"), model)
@@ -889,11 +884,11 @@ def test_no_rollback_without_the_previous_template():
     resume, rollback = flow.commands(ROLLBACK,
                                      flow.find(ROLLBACK, model, model.revisions(["uid of foo"])))
     with pytest.raises(RolloutError,
-                       match="the previous template no longer exists") as refused:
+                       match="the previous template no longer exists") as error:
         decide(ROLLBACK, model)
 
     assert rollback is None and resume
-    assert refused.value.next_command.splitlines()[1] == "or:"
+    assert error.value.next_command.splitlines()[1] == "or:"
 
 
 def test_rollback_of_a_recreated_stateful_set():

@@ -3,9 +3,9 @@
 
 """Kill the client at every write, and inject a fault into every request (`make test-faults`).
 
-For each point, a task runs with one fault at one place, and then the task runs that a user would
-run next. A series consists of all points with one flow and one kind of fault. Prints the number of
-points and of passed points of each series as Markdown. WORD selects series by title.
+A point is a task with one fault at one place, followed by the task that a user would run next. A
+series consists of all points with one flow and one kind of fault. Prints the number of points and
+of passed points of each series as Markdown. WORD selects series by title.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> int:
     options = parser.parse_args()
     prepare_program()
     start_server(ROOT / ".venv/collections")
-    began = time.monotonic()
+    started_at = time.monotonic()
     with embedded.up(embedded.checkout_cluster_name("faults")) as cluster:
         selected_series = [
             series for series in plan.series(with_peer=not options.sample)
@@ -52,8 +52,8 @@ def main() -> int:
             # Kills are last: only points with other faults can take as long as 20 s.
             selected_series.sort(key=lambda series: series.kind.endswith("killed"))
         tallies = run(selected_series, cluster.kubeconfig, options.workers, options.sample)
-        text = report.text(selected_series, tallies, cluster.kubeconfig, time.monotonic() - began,
-                           options.sample)
+        text = report.text(selected_series, tallies, cluster.kubeconfig,
+                           time.monotonic() - started_at, options.sample)
     print(text)
     if options.record:
         report.record(text, options.words)
@@ -62,18 +62,15 @@ def main() -> int:
 
 def run(selected_series: list[Series], kubeconfig: str, workers: int,
         is_sample: bool) -> dict[Series, Tally]:
-    """Run every series once, several in parallel.
-
-    Raises SystemExit if a series could not run.
-    """
+    """Run every series, several in parallel."""
     tallies: dict[Series, Tally] = {}
 
     def run_series(world: World, numbered_series: tuple[int, Series]) -> None:
         number, series = numbered_series
-        began = time.monotonic()
+        started_at = time.monotonic()
         tallies[series] = series.run(world, is_sample, number)
         say(f"[{len(tallies)}/{len(selected_series)}] {report.line(series, tallies[series])}, "
-            f"{time.monotonic() - began:.0f} s")
+            f"{time.monotonic() - started_at:.0f} s")
 
     run_jobs(enumerate(selected_series), workers,
              lambda number: World(kubeconfig, f"faults-{number}"), run_series)

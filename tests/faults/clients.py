@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run the programs under test, so that a test can kill a program with all its descendants."""
+"""Run the programs under test, and kill them with all their descendants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forked import Forked
+from forked import ForkedProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,8 +35,6 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class ProgramRun:
-    """One run of a program: exit code, stdout, stderr (`errors`) and duration."""
-
     code: int
     output: str
     errors: str
@@ -52,7 +50,6 @@ class ProgramRun:
 
     @property
     def result(self) -> Json:
-        """Return the result of the task, or {} without one."""
         text = self.output[self.output.find("{"):]
         try:
             return json.loads(text)
@@ -61,7 +58,6 @@ class ProgramRun:
 
     @property
     def last_output(self) -> str:
-        """Return the message of the task's result, or else the end of the output."""
         return str(self.result.get("msg") or (self.errors or self.output).strip()[-500:])
 
 
@@ -69,16 +65,16 @@ class Program:
     """A program that runs once, in its own session."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | Forked | None = None
+        self._process: subprocess.Popen[str] | ForkedProcess | None = None
         self._has_started = threading.Event()
 
     def run(self, command: list[str], environment: dict[str, str]) -> ProgramRun:
-        """Run the command to its end, or kill it after TIMEOUT, and return the run."""
-        began = time.monotonic()
+        """Run the command, and kill it after TIMEOUT."""
+        started_at = time.monotonic()
         with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
             if command[:2] == PYTHON_MODULE:
                 name, argument = command[2:]
-                self._process = Forked(name, argument, environment, output, errors)
+                self._process = ForkedProcess(name, argument, environment, output, errors)
             else:
                 self._process = subprocess.Popen(command, env=environment,
                                                  stdin=subprocess.DEVNULL, stdout=output,
@@ -91,16 +87,15 @@ class Program:
                 code = self._process.wait()
                 errors.seek(0, os.SEEK_END)
                 errors.write(f"\nkilled after {TIMEOUT} s")
-            seconds = time.monotonic() - began
+            seconds = time.monotonic() - started_at
             output.seek(0)
             errors.seek(0)
             return ProgramRun(code, output.read(), errors.read(), seconds)
 
     def kill(self) -> None:
-        """Kill the process and all its descendants, including those in other sessions."""
         pid = self._pid()
         tree: list[int] = []
-        # stop all processes first, so that none starts another process
+        # Stop all processes first, so that none starts another process.
         while (children := descendants(pid)) != tree:
             tree = children
             for child in tree:
@@ -117,7 +112,6 @@ class Program:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the ids of a process and of its descendants, sorted."""
     pids = {pid}
     with contextlib.suppress(OSError):
         for children in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -138,22 +132,19 @@ task, the path of the kubeconfig, and the home folder of Ansible.
 
 
 def module(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
-    """Return the command and the environment that run a task's module without Ansible."""
-    name, params = _module_of(params)
+    name, params = _split_module(params)
     name = f"ansible_collections.baton.kubernetes.plugins.modules.{name}"
     return [*PYTHON_MODULE, name, json.dumps({"ANSIBLE_MODULE_ARGS": params})], {
         **environment(kubeconfig, home), "PYTHONPATH": str(ROOT / ".venv/collections")}
 
 
 def ansible(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
-    """Return the ad-hoc command and the environment that run a task with Ansible."""
-    name, params = _module_of(params)
+    name, params = _split_module(params)
     command = ["ansible", "localhost", "-m", f"baton.kubernetes.{name}", "-a", json.dumps(params)]
     return command, environment(kubeconfig, home)
 
 
-def _module_of(params: Json) -> tuple[str, Json]:
-    """Return the value of `module` in `params` (default: rolling_update), and the other options."""
+def _split_module(params: Json) -> tuple[str, Json]:
     options = dict(params)
     return options.pop("module", "rolling_update"), options
 
@@ -170,11 +161,10 @@ def kubectl(path: Path) -> Client:
 
 
 def environment(kubeconfig: str, home: Path) -> dict[str, str]:
-    """Return an environment with this kubeconfig, and without the user's settings."""
-    inherited = {key: value
-                 for key, value in os.environ.items()
-                 if not key.startswith(("ANSIBLE_", "K8S_AUTH_", "KUBECONFIG"))}
-    return inherited | {
+    inherited_variables = {key: value
+                           for key, value in os.environ.items()
+                           if not key.startswith(("ANSIBLE_", "K8S_AUTH_", "KUBECONFIG"))}
+    return inherited_variables | {
         "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".venv/collections"),
         "ANSIBLE_HOME": str(home),
         "ANSIBLE_REMOTE_TEMP": str(home / "tmp"),

@@ -3,7 +3,6 @@
 
 """Define the flows that run with faults.
 
-A flow consists of an initial state of the cluster, a task, and the opposite task, which undoes it.
 To add a flow, write a function that creates its initial state, and append a row to FLOWS.
 """
 
@@ -35,15 +34,13 @@ ROLLBACK_TO_FIRST = {**ROLLBACK, "to_revision": 1}
 
 @dataclass(frozen=True)
 class Flow:
-    """A task, with the initial state of the cluster, and with the opposite task."""
-
     name: str
     create_state: Callable[[World], None]
     task: Json
-    #: The task that undoes `task`; {} if there is none.
+    #: The task that undoes `task`, or {}.
     opposite: Json = field(default_factory=dict)
-    #: Creates a state from which `opposite` runs without faults. After a fault, each run of
-    #: `opposite` must reach the end state of this run.
+    #: Creates a state from which `opposite` runs without faults. After a fault, `opposite` must
+    #: reach the same end state.
     create_opposite_state: Callable[[World], None] | None = None
 
     #: Removes the random parts of an end state, such as hashes.
@@ -53,22 +50,17 @@ class Flow:
 
     @property
     def required_controllers(self) -> set[str]:
-        """Return names of ReplicationControllers, at least one of which must always exist.
-
-        Tasks on other kinds, and migrations, require none.
-        """
+        """Return ReplicationControllers, at least one of which must always exist."""
         if {"kind", "module"} & self.task.keys():
             return set()
         return {"foo", *([self.task["next_name"]] if "next_name" in self.task else [])}
 
 
-def create_new(world: World) -> None:
-    """Create foo without the deployment label, as a user would."""
+def create_foo(world: World) -> None:
     world.namespace.make_primary(REPLICAS)
 
 
-def create_updated(world: World) -> None:
-    """Create foo with the deployment label and the record of an earlier update."""
+def create_updated_foo(world: World) -> None:
     body = manifest(REPLICAS)
     label = {object_meta.DEPLOYMENT_LABEL: "abcdef0123"}
     record = {"outcome": "updated", "from": {"web": "myimage:v0"}, "to": {"web": "myimage:v1"},
@@ -82,11 +74,9 @@ def create_updated(world: World) -> None:
 
 
 def stopped_after_first_scaling(
-    task: Json, create_state: Callable[[World], None] = create_updated
+    task: Json, create_state: Callable[[World], None] = create_updated_foo
 ) -> Callable[[World], None]:
-    """Return a function that starts the task, and stops it after the first change of the size of
-    foo.
-    """
+    """Return a function that starts the task, and stops it after its first change of foo's size."""
 
     def start_and_stop(world: World) -> None:
         create_state(world)
@@ -118,13 +108,13 @@ def delete_primary_during_update(world: World) -> None:
 
 
 def complete_update(world: World) -> None:
-    create_updated(world)
+    create_updated_foo(world)
     run = world.run(UPDATE)
     assert run.has_succeeded, run.last_output
 
 
 def normalize_restart(end: Json | str) -> Json | str:
-    """Replace each hash in an end state, since the hashes differ between two restarts."""
+    """Replace the hashes, which differ between two restarts."""
     return json.loads(re.sub(r"\b[0-9a-f]{10}\b", "HASH", json.dumps(end)))
 
 
@@ -139,10 +129,11 @@ UPDATE_WITH_NEXT_NAME = {**UPDATE, "next_name": "bar"}
 RESTART = {"state": "restarted"}
 
 HANDOVER_FLOW = Flow(
-    "update with handover", create_updated, UPDATE, ROLLBACK, stopped_after_first_scaling(UPDATE)
+    "update with handover", create_updated_foo, UPDATE, ROLLBACK,
+    stopped_after_first_scaling(UPDATE)
 )
 NEXT_NAME_FLOW = Flow(
-    "with next_name", create_updated, UPDATE_WITH_NEXT_NAME, {**ROLLBACK, "next_name": "bar"},
+    "with next_name", create_updated_foo, UPDATE_WITH_NEXT_NAME, {**ROLLBACK, "next_name": "bar"},
     stopped_after_first_scaling(UPDATE_WITH_NEXT_NAME)
 )
 
@@ -164,9 +155,7 @@ def create_paused_deployment(world: World) -> None:
 
 def deployment_flow(name: str, task: Json, opposite: Json,
                     create_state: Callable[[World], None] = create_deployment) -> Flow:
-    """Return a flow that allows two additional pods instead of one, because the Deployment
-    controller does not count terminating pods.
-    """
+    """Return a flow with a surge of 2, since the Deployment controller ignores terminating pods."""
     return Flow(name, create_state, task, opposite, create_paused_deployment, max_surge=2)
 
 
@@ -194,8 +183,7 @@ def create_paused_stateful_set(world: World) -> None:
 
 
 def create_stuck_stateful_set(world: World) -> None:
-    """Create a StatefulSet foo with a stuck pod: its unschedulable template is restored too late.
-    """
+    """Create a StatefulSet with a stuck pod, although its template is restored."""
     create_stateful_set(world)
     template = world.namespace.stateful_set()["spec"]["template"]
     world.namespace.patch_stateful_set({"spec": {"template": UNSCHEDULABLE_TEMPLATE}})
@@ -205,17 +193,15 @@ def create_stuck_stateful_set(world: World) -> None:
                    for pod in world.namespace.pods())
 
     eventually(has_stuck_pod, "a stuck pod")
-    restored = world.namespace.patch_stateful_set(
+    restored_metadata = world.namespace.patch_stateful_set(
         {"spec": {"template": {"$patch": "replace", **template}}})["metadata"]
     eventually(lambda: world.namespace.stateful_set()["status"]["observedGeneration"]
-               == restored["generation"], "the observed generation")
+               == restored_metadata["generation"], "the observed generation")
 
 
 def stateful_set_flow(name: str, task: Json, opposite: Json,
                       create_state: Callable[[World], None] = create_stateful_set) -> Flow:
-    """Return a flow that allows one unready pod, because an old pod is deleted before its
-    replacement is created.
-    """
+    """Return a flow with one unready pod, since an old pod is deleted before its replacement."""
     return Flow(name, create_state, task, opposite, create_paused_stateful_set,
                 max_surge=0, max_unready=1)
 
@@ -255,10 +241,10 @@ FLOWS = [
     HANDOVER_FLOW,
     Flow(
         "first update of foo",
-        create_new,
+        create_foo,
         UPDATE,
         ROLLBACK,
-        stopped_after_first_scaling(UPDATE, create_new),
+        stopped_after_first_scaling(UPDATE, create_foo),
     ),
     NEXT_NAME_FLOW,
     Flow(
@@ -270,7 +256,7 @@ FLOWS = [
     ),
     Flow(
         "restart",
-        create_updated,
+        create_updated_foo,
         RESTART,
         ROLLBACK,
         stopped_after_first_scaling(RESTART),
@@ -291,7 +277,7 @@ FLOWS = [
         ROLLBACK_REPLICA_SET,
         stopped_after_first_scaling(UPDATE_REPLICA_SET, create_replica_set),
     ),
-    Flow("migration to a Deployment", create_new, MIGRATE, {**ROLLBACK, **DEPLOYMENT}),
+    Flow("migration to a Deployment", create_foo, MIGRATE, {**ROLLBACK, **DEPLOYMENT}),
     deployment_flow("Deployment", UPDATE_DEPLOYMENT, ROLLBACK_DEPLOYMENT),
     DEPLOYMENT_PAUSE_FLOW,
     deployment_flow(

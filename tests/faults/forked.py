@@ -3,8 +3,8 @@
 
 """Run a Python module in a process that is forked from a server.
 
-The server has already imported most packages. Python's start and its imports would take two thirds
-of the processor time of a short task.
+The server has already imported most packages. Python's start and these imports would take two
+thirds of the processor time of a short task.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 from unittest import mock
 
-#: Modules that the server imports, with most of what a task needs.
-PRELOADED = [
+PRELOADED_MODULES = [
     "ansible.module_utils.basic", "kubernetes.config", "kubernetes.client.rest", "yaml",
     "ansible_collections.baton.kubernetes.plugins.module_utils.task",
 ]
@@ -29,21 +28,19 @@ _SERVER = multiprocessing.get_context("forkserver")
 
 
 def start_server(collections: Path) -> None:
-    """Start the server before the first Forked object is created."""
-    _SERVER.set_forkserver_preload(PRELOADED)
+    """Start the server before the first ForkedProcess is created."""
+    _SERVER.set_forkserver_preload(PRELOADED_MODULES)
     with mock.patch.dict(os.environ, PYTHONPATH=str(collections)):
         forkserver.ensure_running()
 
 
-class Forked:
-    """A process that runs a Python module, like `python -m NAME ARGUMENT`.
-
-    It has the methods and fields of subprocess.Popen that clients.py needs.
+class ForkedProcess:
+    """A process like `python -m NAME ARGUMENT`, with the methods of subprocess.Popen in clients.py.
     """
 
     def __init__(self, name: str, argument: str, environment: Mapping[str, str],
                  output: IO[Any], errors: IO[Any]) -> None:
-        # The server receives paths instead of open files; /proc has a path for each open file.
+        # The server cannot receive open files, but their paths in /proc.
         files = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (output, errors)]
         self._process = _SERVER.Process(target=_run,
                                         args=(name, argument, dict(environment), files))
@@ -52,10 +49,7 @@ class Forked:
         self.pid: int = self._process.pid
 
     def wait(self, seconds: float | None = None) -> int:
-        """Wait for the end of the process, and return its exit code.
-
-        The code is -N if signal N killed the process. Raises TimeoutExpired.
-        """
+        """Return the exit code, or -N if signal N killed the process. Raises TimeoutExpired."""
         self._process.join(seconds)
         if self._process.exitcode is None:
             raise subprocess.TimeoutExpired(str(self.pid), seconds or 0)

@@ -3,9 +3,7 @@
 
 """Define faults: functions that handle a client's request in place of the API server.
 
-A script (Script or WatchScript) decides which requests have the fault: the nth request, or all
-requests from the nth on. To add a fault, write a function, and append a row to FAULTS or
-WATCH_FAULTS.
+To add a fault, write a function, and append a row to FAULTS or WATCH_FAULTS.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from typing import Any
 from proxy import Exchange, Fault, Response
 
 Json = dict[str, Any]
-Applies = Callable[[Exchange], bool]
+RequestFilter = Callable[[Exchange], bool]
 
 OUTAGE = 0.5
 """Seconds for which connections are refused."""
@@ -33,13 +31,11 @@ FOREIGN_ANNOTATION = "example.com/touched"
 
 
 class Script:
-    """Trigger a fault at the nth request (from 1), or at all requests from the nth on.
-
-    Requests to which the fault does not apply are not counted.
+    """Trigger a fault at the nth request (from 1) that matches a filter, or at all from the nth on.
     """
 
     def __init__(
-        self, number: int, applies: Applies, fault: Fault, is_permanent: bool = False
+        self, number: int, applies: RequestFilter, fault: Fault, is_permanent: bool = False
     ) -> None:
         self._number, self._applies, self._fault, self._is_permanent = (
             number,
@@ -89,8 +85,6 @@ class WatchScript:
 
 
 def kill_before(kill: Callable[[], None]) -> Fault:
-    """Return a fault that kills the client before the request reaches the server."""
-
     def fault(exchange: Exchange) -> None:
         kill()
         exchange.reset()
@@ -99,8 +93,6 @@ def kill_before(kill: Callable[[], None]) -> Fault:
 
 
 def kill_after(kill: Callable[[], None]) -> Fault:
-    """Return a fault that forwards the request, and kills the client before the response."""
-
     def fault(exchange: Exchange) -> None:
         exchange.forward()
         kill()
@@ -146,7 +138,7 @@ def respond_after_forwarding(response: Response) -> Fault:
 
 
 def fail_json_patch_test(exchange: Exchange) -> None:
-    """Add a failing test to a JSON patch, so that the server rejects the patch."""
+    """Add a test to a JSON patch, so that the server rejects the patch."""
     operations = [*json.loads(exchange.body),
                   {"op": "test", "path": "/metadata/uid", "value": "another"}]
     exchange.reply(exchange.forward(json.dumps(operations).encode()))
@@ -161,18 +153,15 @@ def change_object_before(exchange: Exchange) -> None:
 
 
 def reset(exchange: Exchange) -> None:
-    """Reset the connection without forwarding the request."""
     exchange.reset()
 
 
 def reset_after(exchange: Exchange) -> None:
-    """Forward the request, and reset the connection without a response."""
     exchange.forward()
     exchange.reset()
 
 
 def truncate(exchange: Exchange) -> None:
-    """Forward the request, and send half of the response body."""
     exchange.reply(exchange.forward(), body_share=0.5)
 
 
@@ -183,7 +172,7 @@ def delay(exchange: Exchange) -> None:
 
 
 def refuse_connections(exchange: Exchange) -> None:
-    """Forward the request, and then refuse connections for OUTAGE seconds."""
+    """Forward the request, and refuse connections for OUTAGE seconds."""
     response = exchange.forward()
     exchange.proxy.stop_listening()
     threading.Timer(OUTAGE, exchange.proxy.listen).start()
@@ -192,7 +181,6 @@ def refuse_connections(exchange: Exchange) -> None:
 
 
 def refuse_connections_permanently(exchange: Exchange) -> None:
-    """Forward the request, and then refuse connections until the end of the task."""
     response = exchange.forward()
     exchange.proxy.stop_listening()
     exchange.close_connection = True
@@ -218,7 +206,6 @@ def close(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
 
 
 def break_line(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
-    """Reset the connection in the middle of the event."""
     for line, is_nth in script.events(exchange):
         if is_nth:
             yield line[: len(line) // 2]
@@ -228,7 +215,7 @@ def break_line(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
 
 
 def stall(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
-    """Send no events from the nth on, without closing the connection."""
+    """Send no events from the nth on, but keep the connection open."""
     for line, _is_nth in script.events(exchange):
         if not script.was_triggered:
             yield line
@@ -262,7 +249,7 @@ def any_write(exchange: Exchange) -> bool:
 
 
 def any_step(exchange: Exchange) -> bool:
-    """Return whether the request is a write of an object other than an Event."""
+    """Return whether the request writes an object other than an Event."""
     return exchange.is_write and not exchange.path.endswith("/events")
 
 
@@ -283,7 +270,7 @@ def any_watch(exchange: Exchange) -> bool:
 class FaultKind:
     name: str
     fault: Fault
-    applies: Applies = any_request_except_watches
+    applies: RequestFilter = any_request_except_watches
 
 
 FAULTS = [

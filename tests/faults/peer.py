@@ -16,8 +16,8 @@ from typing import Any
 
 import binaries
 from clients import Client, kubectl
-from flows import REPLICAS, UPDATE, Flow, create_new
-from series import Outcome, Series, at_write, differences, killed_at, kills
+from flows import REPLICAS, UPDATE, Flow, create_foo
+from series import Outcome, Series, at_write, differences, kills, run_and_kill
 from workspace import ClusterError, say
 from world import World
 
@@ -25,13 +25,13 @@ Json = dict[str, Any]
 
 PROGRAM = "kubectl-1.17"
 
-FLOW = Flow("kubectl rolling-update", create_new, UPDATE)
+FLOW = Flow("kubectl rolling-update", create_foo, UPDATE)
 """The flow of kubectl. foo has no deployment label at first, so that kubectl labels its pods, too.
 """
 
 
 def series() -> list[Series]:
-    """Build kubectl if necessary, and return its series, or [] if it cannot be built."""
+    """Build kubectl if necessary, and return its series, or [] without a build."""
     try:
         return [series_of_kills(binaries.provide([PROGRAM])[PROGRAM])]
     except ClusterError as error:
@@ -40,17 +40,15 @@ def series() -> list[Series]:
 
 
 def series_of_kills(path: Path) -> Series:
-    """Return the series of kubectl, whose random hashes are ignored."""
     client = kubectl(path)
     reference: Json = {}
 
     def attempt(world: World, place: tuple[int, bool]) -> Outcome | None:
-        """Kill kubectl at a place, as in kills()."""
         if not reference:
             reference["violations"] = violations_without_a_kill(world, client)
             reference["end"] = end_state_when_idle(world)
-        killed = killed_at(world, FLOW, place, client)
-        if killed is None:
+        killed_run = run_and_kill(world, FLOW, place, client)
+        if killed_run is None:
             return None
         rerun = world.run(FLOW.task, client=client)
         violations = ([] if rerun.has_succeeded
@@ -74,12 +72,10 @@ def series_of_kills(path: Path) -> Series:
 
 
 def violation_kinds(violations: list[str]) -> list[str]:
-    """Return the kind of each violation, which is its text before the first colon."""
     return [text.partition(":")[0] for text in violations]
 
 
 def violations_without_a_kill(world: World, client: Client) -> list[str]:
-    """Return the kinds of the violations that occur even without a kill."""
     world.clear()
     FLOW.create_state(world)
     world.judge.begin(REPLICAS, FLOW.required_controllers, FLOW.max_surge)

@@ -3,8 +3,8 @@
 
 """List all series, longest first, so that the workers finish at about the same time.
 
-HANDOVER_FLOW has faults at all its requests. Three other flows send the same reads. They have
-faults only at their writes, and not at writes of Events.
+HANDOVER_FLOW has faults at all its requests. Three other flows have faults only at their writes,
+because they send the same reads.
 """
 
 from __future__ import annotations
@@ -24,11 +24,17 @@ from injected import (
     any_step,
     any_write,
 )
-from series import References, Series, series_of_faults, series_of_kills, series_of_watch_faults
+from series import (
+    ReferenceStates,
+    Series,
+    series_of_faults,
+    series_of_kills,
+    series_of_watch_faults,
+)
 
 
-def at_steps_only(kind: FaultKind) -> FaultKind | None:
-    """Return the fault, limited to writes of objects other than Events, or None if it applies to
+def limited_to_steps(kind: FaultKind) -> FaultKind | None:
+    """Return the fault, limited to writes of objects other than Events, or None for faults of
     reads.
     """
     if kind.applies not in (any_write, any_change, any_json_patch):
@@ -39,18 +45,18 @@ def at_steps_only(kind: FaultKind) -> FaultKind | None:
 
 
 def series(with_peer: bool) -> list[Series]:
-    references = References()
+    references = ReferenceStates()
     return [
         *(peer.series() if with_peer else ()),
         series_of_kills(HANDOVER_FLOW, references, ansible),
         *(series_of_faults(HANDOVER_FLOW, references, kind, is_permanent=True)
           for kind in PERMANENT_FAULTS),
         *(series_of_watch_faults(HANDOVER_FLOW, references, name) for name in WATCH_FAULTS),
-        *(series_of_kills(flow, references, is_reversed=is_reversed) for flow in FLOWS
-          for is_reversed in (False, True)
-          if flow.opposite or not is_reversed),
+        *(series_of_kills(flow, references, runs_opposite=runs_opposite) for flow in FLOWS
+          for runs_opposite in (False, True)
+          if flow.opposite or not runs_opposite),
         *(series_of_faults(HANDOVER_FLOW, references, kind) for kind in FAULTS),
         *(series_of_faults(flow, references, fault)
           for flow in (NEXT_NAME_FLOW, DEPLOYMENT_PAUSE_FLOW, STUCK_FLOW)
-          for fault in map(at_steps_only, FAULTS) if fault),
+          for fault in map(limited_to_steps, FAULTS) if fault),
     ]

@@ -3,8 +3,7 @@
 
 """A proxy between the client under test (HTTP on loopback) and the API server (TLS).
 
-For each request, a script returns a fault (injected.py) that handles the request, or None to
-forward the request.
+For each request, a script may return a fault (injected.py) that handles the request.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from urllib.parse import parse_qs, urlsplit
 LOOPBACK = "127.0.0.1"
 MUTATING = ("POST", "PUT", "PATCH", "DELETE")
 
-_HOP_BY_HOP = {"connection", "content-length", "host", "keep-alive", "transfer-encoding"}
+_HOP_BY_HOP_HEADERS = {"connection", "content-length", "host", "keep-alive", "transfer-encoding"}
 
 
 class Response(NamedTuple):
@@ -36,9 +35,9 @@ class Response(NamedTuple):
 
 
 class Exchange(BaseHTTPRequestHandler):
-    """The handler of the requests on one connection of the client.
+    """The handler of one connection of the client.
 
-    A fault is called with this handler, and handles the current request in place of the API server.
+    A fault is called with it, and handles the current request in place of the API server.
     """
 
     protocol_version = "HTTP/1.1"
@@ -53,7 +52,7 @@ class Exchange(BaseHTTPRequestHandler):
 
     @property
     def is_write(self) -> bool:
-        """Return whether the request changes an object. Dry runs and access reviews change none."""
+        """Return whether the request changes an object."""
         is_review = urlsplit(self.path).path.startswith("/apis/authorization.k8s.io/")
         return self.command in MUTATING and "dryRun" not in self.query and not is_review
 
@@ -64,18 +63,16 @@ class Exchange(BaseHTTPRequestHandler):
     # Actions
 
     def forward(self, body: bytes | None = None) -> Response:
-        """Forward the request, optionally with another body, and return the response."""
         response = self._send(self.body if body is None else body)
         return Response(response.status, response.getheaders(), response.read())
 
     def reply(self, response: Response, *headers: tuple[str, str], body_share: float = 1) -> None:
-        """Send a response to the client, with these additional headers.
-
-        body_share: if below 1, send only this part of the body, and close the connection.
+        """Send a response. With a `body_share` below 1, truncate the body, and close the
+        connection.
         """
         self.send_response(response.status)
         for key, value in (*response.headers, *headers):
-            if key.lower() not in _HOP_BY_HOP or (key, value) in headers:
+            if key.lower() not in _HOP_BY_HOP_HEADERS or (key, value) in headers:
                 self.send_header(key, value)
         self.send_header("Content-Length", str(len(response.body)))
         self.end_headers()
@@ -87,7 +84,7 @@ class Exchange(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def events(self) -> Iterator[bytes]:
-        # The connection is closed afterwards: the response may not have been read to its end.
+        # The response may not have been read to its end.
         with contextlib.closing(self._upstream):
             yield from self._send(self.body)
 
@@ -125,7 +122,7 @@ class Exchange(BaseHTTPRequestHandler):
 
     def _send(self, body: bytes) -> http.client.HTTPResponse:
         headers = {key: value
-                   for key, value in self.headers.items() if key.lower() not in _HOP_BY_HOP}
+                   for key, value in self.headers.items() if key.lower() not in _HOP_BY_HOP_HEADERS}
         headers = ({"Authorization": f"Bearer {self.proxy.token}"} | headers
                    | {"Accept-Encoding": "identity"})
         self._upstream.request(self.command, self.path, body or None, headers)
@@ -146,12 +143,10 @@ Script = Callable[[Exchange], "Fault | None"]
 
 
 class Proxy:
-    """A context manager that listens on loopback during its block."""
-
     def __init__(self, kubeconfig: str) -> None:
         """Prepare a proxy to the API server of the kubeconfig.
 
-        Some clients send no token over HTTP. The proxy then adds the token of the administrator.
+        For clients that send no token over HTTP, it adds the token of the administrator.
         """
         config = json.loads(Path(kubeconfig).read_text("utf-8"))
         cluster = config["clusters"][0]["cluster"]
@@ -159,9 +154,8 @@ class Proxy:
         self._tls = ssl.create_default_context(cafile=cluster.get("certificate-authority"))
         self.token: str = config["users"][0]["user"]["token"]
         self.script: Script | None = None
-        #: Errors of a script or of a fault, which invalidate the result of the run.
         self.errors: list[Exception] = []
-        self._open: set[Exchange] = set()
+        self._open_exchanges: set[Exchange] = set()
         self._lock = threading.Lock()
         self._listener: socket.socket | None = None
         self._port = 0
@@ -191,7 +185,7 @@ class Proxy:
             connection.getresponse().read()
 
     def listen(self) -> None:
-        """Accept connections, always on the port that the first call selects."""
+        """Accept connections, always on the same port."""
         with self._lock:
             # Ports from 32768 up are ephemeral: a client could occupy the port of a stopped proxy.
             for port in [self._port] if self._port else random.sample(range(20000, 32000), 100):
@@ -211,7 +205,6 @@ class Proxy:
             raise SystemExit("there is no free port for the proxy")
 
     def stop_listening(self) -> None:
-        """Refuse connections until listen() is called."""
         with self._lock:
             listener, self._listener = self._listener, None
         if listener:
@@ -221,7 +214,7 @@ class Proxy:
 
     def close_connections(self) -> None:
         with self._lock:
-            exchanges = list(self._open)
+            exchanges = list(self._open_exchanges)
         for exchange in exchanges:
             exchange.close_connections()
 
@@ -241,13 +234,12 @@ class Proxy:
 
     @contextlib.contextmanager
     def track(self, exchange: Exchange) -> Iterator[None]:
-        """Register the connection during the block, so that close_connections() can close it.
+        """Register the connection, so that close_connections() can close it.
 
-        An error that is not an error of the network is added to `errors` instead of being raised,
-        or ignored after close_connections().
+        An error that is not of the network is added to `errors`.
         """
         with self._lock:
-            self._open.add(exchange)
+            self._open_exchanges.add(exchange)
         try:
             yield
         except (OSError, http.client.HTTPException):
@@ -257,4 +249,4 @@ class Proxy:
                 self.errors.append(error)
         finally:
             with self._lock:
-                self._open.discard(exchange)
+                self._open_exchanges.discard(exchange)

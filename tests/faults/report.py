@@ -17,19 +17,16 @@ from external import external_kubeconfig
 from series import Series, Tally
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "internals" / "faults.md"
-HEADING, LATER = "## Measured", "## Some series, measured later"
+HEADING, LATER_HEADING = "## Measured", "## Some series, measured later"
 
 Tallies = dict[Series, Tally]
 
 
 def have_points_passed(all_series: list[Series], tallies: Tallies) -> bool:
-    """Return whether at least one point has run, and all points have passed.
-
-    The series of kubectl (those with a note) are not counted.
-    """
-    counted = [tallies[series] for series in all_series if not series.note]
-    return (all(tally.passed == tally.points for tally in counted)
-            and any(tally.points for tally in counted))
+    """Return whether points have run and all have passed, without the series of kubectl."""
+    counted_tallies = [tallies[series] for series in all_series if not series.note]
+    return (all(tally.passed == tally.points for tally in counted_tallies)
+            and any(tally.points for tally in counted_tallies))
 
 
 def line(series: Series, tally: Tally) -> str:
@@ -38,11 +35,11 @@ def line(series: Series, tally: Tally) -> str:
 
 def text(all_series: list[Series], tallies: Tallies, kubeconfig: str, seconds: float,
          is_sample: bool) -> str:
-    counted = [tallies[series] for series in all_series if not series.note]
+    counted_tallies = [tallies[series] for series in all_series if not series.note]
     scope = ("A sample: one point of each series of `make test-faults`"
              if is_sample else "All points")
-    passed, points = (sum(tally.passed for tally in counted),
-                      sum(tally.points for tally in counted))
+    passed, points = (sum(tally.passed for tally in counted_tallies),
+                      sum(tally.points for tally in counted_tallies))
     parts = [f"{scope}. **{passed} of {points} points have passed**.", "",
              *settings(kubeconfig, seconds)]
     for kind in dict.fromkeys(series.kind
@@ -56,7 +53,6 @@ def text(all_series: list[Series], tallies: Tallies, kubeconfig: str, seconds: f
 
 
 def table(rows: list[tuple[Series, Tally]]) -> list[str]:
-    """Return the lines of a table with a row per series, followed by the violations."""
     succeeded_directly = any(tally.succeeded_directly for _series, tally in rows)
     lines = [
         "| series | points | passed |" + (" without another task |" if succeeded_directly else ""),
@@ -93,7 +89,6 @@ def table_of_violations(tally: Tally) -> list[str]:
 
 
 def settings(kubeconfig: str, seconds: float) -> list[str]:
-    """Return a list with one line: the date, the versions and the duration of the run."""
     client = kubernetes.config.new_client_from_config(kubeconfig)
     server = kubernetes.client.VersionApi(client).get_code().git_version
     cluster = ("the cluster that KUBECONFIG names" if external_kubeconfig()
@@ -107,11 +102,9 @@ def settings(kubeconfig: str, seconds: float) -> list[str]:
 
 
 def record(text: str, words: list[str]) -> None:
-    """Write the text to the end of the document, in place of the section HEADING.
-
-    If only some series have run (`words`), the text replaces only the last section, LATER.
-    """
-    heading, command = LATER if words else HEADING, " ".join(["tests/faults --record", *words])
+    """Replace the text from HEADING on, or after a run of some series from LATER_HEADING on."""
+    heading, command = (LATER_HEADING if words else HEADING,
+                        " ".join(["tests/faults --record", *words]))
     head = DOCUMENT.read_text("utf-8").partition(heading)[0].rstrip()
     DOCUMENT.write_text(f"{head}\n\n{heading}\n\nWritten by `.venv/bin/python "
                         f"{command}`.\n\n{text}\n", "utf-8")

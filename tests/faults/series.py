@@ -1,11 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a flow again and again, with a fault at one place after another.
+"""Run a flow repeatedly, with a fault at one place after another, such as "after the second write".
 
-A place is for example "after the second write". The series ends when the task ends before it
-reaches the place. Each run is a point: create the initial state, run the task with the fault, run
-the task that a user would run next, and compare the observations with the guarantees.
+A run is called a point: create the initial state, run the task with the fault, run the task that a
+user would run next, and compare the observations with the guarantees. The series ends at the first
+place that the task does not reach.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ SAMPLE_PLACES = 16
 
 @dataclass
 class Outcome:
-    #: Empty if the point has passed.
     violations: list[str] = field(default_factory=list)
-    #: Whether the task has succeeded without a second run.
+    #: Without a second run.
     succeeded_directly: bool = False
 
 
@@ -45,7 +44,6 @@ class Tally:
     points: int = 0
     passed: int = 0
     succeeded_directly: int = 0
-    #: Each failed place, with its violations.
     failures: list[tuple[str, list[str]]] = field(default_factory=list)
 
     def add(self, place: str, outcome: Outcome) -> None:
@@ -56,18 +54,18 @@ class Tally:
             self.failures.append((place, outcome.violations))
 
 
-class References:
-    """The end states that the tasks of each flow reach without faults. Each task runs only once."""
+class ReferenceStates:
+    """The end states that the tasks of each flow reach without faults."""
 
     def __init__(self) -> None:
         self._ends: dict[tuple[str, str], Any] = {}
         self._lock = threading.Lock()
 
-    def end(self, world: World, flow: Flow, client: Client = module) -> Any:
+    def end_state(self, world: World, flow: Flow, client: Client = module) -> Any:
         return self._end_of_task(world, flow, "task", flow.create_state, flow.task, client)
 
-    def end_of_rollback(self, world: World, flow: Flow) -> Any:
-        """Return the end state of the opposite task, or None if it cannot start from any state."""
+    def end_after_opposite(self, world: World, flow: Flow) -> Any:
+        """Return the end state of the opposite task, or None if no state allows it."""
         if not flow.create_opposite_state:
             return None
         return self._end_of_task(world, flow, "opposite", flow.create_opposite_state, flow.opposite,
@@ -75,7 +73,6 @@ class References:
 
     def _end_of_task(self, world: World, flow: Flow, task_name: str,
                      create_state: Callable[[World], None], task: Json, client: Client) -> Any:
-        """Return the end state of a task. Raises SystemExit if it fails or violates a guarantee."""
         key = (flow.name, task_name)
         with self._lock:
             if key not in self._ends:
@@ -96,16 +93,13 @@ class References:
 class Series:
     """A flow with one kind of fault, which runs once for each place of the fault."""
 
-    #: Heading of the table.
     kind: str
-    #: Title of the row.
     name: str
-    #: The series ends at the first place that the task does not reach.
     places: Callable[[], Iterable[Any]]
     #: Returns None if the task does not reach the place.
     attempt: Callable[[World, Any], Outcome | None]
     describe: Callable[[Any], str] = str
-    #: Returns a note for the report. With a note, violations do not make the test fail.
+    #: Returns a note for the report. With a note, violations do not fail the test.
     note: Callable[[], str] | None = None
 
     @property
@@ -115,8 +109,7 @@ class Series:
     def run(self, world: World, is_sample: bool = False, number: int = 0) -> Tally:
         """Run every point, or only one point if this is a sample.
 
-        number: the index of the series. The sample runs the point with this index modulo
-        SAMPLE_PLACES, or the first point if the task ends earlier.
+        number: the index of the series, which selects the point.
         """
         tally = Tally()
         start = number % SAMPLE_PLACES
@@ -129,7 +122,7 @@ class Series:
         return tally if tally.points or not start else self.run(world, is_sample)
 
     def _attempt_with_retries(self, world: World, place: Any) -> Outcome | None:
-        """Run a point, up to three times if the observation is lost on a busy machine."""
+        """Run a point, up to three times if a busy machine loses the observation."""
         for _attempt in range(3):
             try:
                 return self.attempt(world, place)
@@ -142,37 +135,33 @@ class Series:
 # Kills of the client
 
 
-def series_of_kills(flow: Flow, references: References, client: Client = module,
-                    is_reversed: bool = False) -> Series:
-    """Return a series in which the client is killed before or after its nth write.
-
-    is_reversed: whether the opposite task follows the kill, and not the same task.
-    """
+def series_of_kills(flow: Flow, references: ReferenceStates, client: Client = module,
+                    runs_opposite: bool = False) -> Series:
+    """Return a series in which the client is killed before or after its nth write."""
 
     def attempt(world: World, place: tuple[int, bool]) -> Outcome | None:
-        end = references.end(world, flow, client)
-        end_of_rollback = references.end_of_rollback(world, flow) if is_reversed else None
-        killed = killed_at(world, flow, place, client)
-        if killed is None:
+        end_state = references.end_state(world, flow, client)
+        end_after_opposite = references.end_after_opposite(world, flow) if runs_opposite else None
+        killed_run = run_and_kill(world, flow, place, client)
+        if killed_run is None:
             return None
-        violations = ([] if killed.was_killed
-                      else [f"not killed, but ended by {killed.code}: {killed.last_output}"])
-        if is_reversed:
-            violations += check_rollback(world, flow, end, end_of_rollback)
+        violations = ([] if killed_run.was_killed
+                      else [f"not killed, but ended by {killed_run.code}: "
+                            f"{killed_run.last_output}"])
+        if runs_opposite:
+            violations += check_rollback(world, flow, end_state, end_after_opposite)
         else:
-            violations += check_resume(world, flow, end, client)
+            violations += check_resume(world, flow, end_state, client)
         return Outcome(violations + world.judge.violations())
 
-    next_task = "the opposite task" if is_reversed else "same task"
+    next_task = "the opposite task" if runs_opposite else "same task"
     name = f"{flow.name}, then {next_task}"
     return Series("ansible command killed" if client is not module else "module killed", name,
                   kills, attempt, at_write)
 
 
 def kills() -> Iterator[tuple[int, bool]]:
-    """Return an endless iterator: (1, False) is before the first write, (1, True) is after it, (2,
-    False) is before the second write, and so on.
-    """
+    """Return pairs: the number of a write (from 1), and whether the kill follows the write."""
     return ((number, is_after) for number in itertools.count(1) for is_after in (False, True))
 
 
@@ -184,11 +173,11 @@ def at_write(place: tuple[int, bool]) -> str:
     return f"killed {'after' if place[1] else 'before'} write {place[0]}"
 
 
-def killed_at(world: World, flow: Flow, place: tuple[int, bool],
-              client: Client) -> ProgramRun | None:
-    """Run the flow's task, kill it at this place (kills), and return the run.
+def run_and_kill(world: World, flow: Flow, place: tuple[int, bool],
+                 client: Client) -> ProgramRun | None:
+    """Run the flow's task and kill it. Return None if it ends before this place.
 
-    Return None if the task ends before the place. Writes of Events count only in HANDOVER_FLOW.
+    Writes of Events count only in HANDOVER_FLOW.
     """
     number, is_after = place
     world.clear()
@@ -203,38 +192,35 @@ def killed_at(world: World, flow: Flow, place: tuple[int, bool],
     return run if script.was_triggered else None
 
 
-def check_resume(world: World, flow: Flow, end: Any, client: Client = module) -> list[str]:
-    """Run the same task again, and return a violation if it fails or does not reach `end`."""
+def check_resume(world: World, flow: Flow, end_state: Any, client: Client = module) -> list[str]:
+    """Return a violation if a rerun of the task fails or does not reach `end_state`."""
     run = world.run(flow.task, client=client)
     if not run.has_succeeded:
         return [f"the same task again fails: {run.last_output}"]
-    return differences(flow, world.end_state(), end)
+    return differences(flow, world.end_state(), end_state)
 
 
-def check_rollback(world: World, flow: Flow, end: Any, end_of_rollback: Any) -> list[str]:
-    """Run the opposite task, and return the violations.
+def check_rollback(world: World, flow: Flow, end_state: Any, end_after_opposite: Any) -> list[str]:
+    """Return the violations of the opposite task.
 
-    There are two correct results: the opposite task undoes the update, or it is refused. If it is
-    refused, the original task must be able to resume the update.
-
-    end, end_of_rollback: the end states of the original and of the opposite task without a fault.
+    The opposite task must undo the update, or be refused. In the second case, the original task
+    must be able to resume the update.
     """
     run = world.run(flow.opposite)
     if run.has_succeeded:
-        # If the task was killed before it created the successor, no object has the new template,
-        # and the rollback cannot record its image.
-        return [difference for difference in differences(flow, world.end_state(), end_of_rollback)
+        # A task that was killed before it created the successor has not stored the new image.
+        return [difference
+                for difference in differences(flow, world.end_state(), end_after_opposite)
                 if "/record/from/web is None" not in difference]
     return (([] if run.result.get("failure")
              else [f"not an error of the module: {run.last_output}"])
-            + check_resume(world, flow, end))
+            + check_resume(world, flow, end_state))
 
 
-def differences(flow: Flow, end: Any, reference: Any) -> list[str]:
-    """Return violations for the first three differences between two end states."""
+def differences(flow: Flow, end_state: Any, reference: Any) -> list[str]:
     return [f"another end state: {difference}"
             for difference in itertools.islice(
-                _differences("", flow.normalize(end), flow.normalize(reference)), 3)]
+                _differences("", flow.normalize(end_state), flow.normalize(reference)), 3)]
 
 
 def _differences(path: str, actual: Any, expected: Any) -> Iterator[str]:
@@ -246,10 +232,10 @@ def _differences(path: str, actual: Any, expected: Any) -> Iterator[str]:
 
 
 def check_error(run: ProgramRun) -> list[str]:
-    """Return a violation if an error does not name the object and the next command."""
+    """Return a violation if an error names no object or no next command."""
     failure = run.result.get("failure") or {}
     missing_fields = [key for key in ("what", "next_command") if not failure.get(key)]
-    # an error about the connection contains a URL
+    # An error about the connection contains a URL.
     if not (failure.get("where") or run.result.get("rollout")
             or "http" in failure.get("what", "")):
         missing_fields.append("where")
@@ -265,9 +251,9 @@ PERMANENT_FAULT_STARTS = (1, 5, 9, 13, 17)
 """Numbers of the requests at which permanent faults begin. Each run takes up to 30 s."""
 
 
-def series_of_faults(flow: Flow, references: References, kind: FaultKind,
+def series_of_faults(flow: Flow, references: ReferenceStates, kind: FaultKind,
                      is_permanent: bool = False) -> Series:
-    """Return a series with a fault at the nth request or, if permanent, also at all later ones."""
+    """Return a series with a fault at the nth request and, if permanent, at all later ones."""
 
     def attempt(world: World, number: int) -> Outcome | None:
         script = Script(number, kind.applies, kind.fault, is_permanent)
@@ -279,7 +265,7 @@ def series_of_faults(flow: Flow, references: References, kind: FaultKind,
                   lambda number: f"at number {number}")
 
 
-def series_of_watch_faults(flow: Flow, references: References, name: str) -> Series:
+def series_of_watch_faults(flow: Flow, references: ReferenceStates, name: str) -> Series:
     def attempt(world: World, number: int) -> Outcome | None:
         script = WatchScript(number, injected.WATCH_FAULTS[name])
         return run_with_fault(world, flow, references, script)
@@ -288,14 +274,13 @@ def series_of_watch_faults(flow: Flow, references: References, name: str) -> Ser
                   lambda number: f"at event {number}")
 
 
-def run_with_fault(world: World, flow: Flow, references: References,
+def run_with_fault(world: World, flow: Flow, references: ReferenceStates,
                    script: Script | WatchScript) -> Outcome | None:
     """Run a task with a fault. Return None if the task ends before the fault.
 
-    If the task fails, its error must name the object and the next command, and a rerun must
-    succeed.
+    If the task fails, a rerun must succeed.
     """
-    end = references.end(world, flow)
+    end_state = references.end_state(world, flow)
     world.clear()
     flow.create_state(world)
     world.judge.begin(REPLICAS, flow.required_controllers, flow.max_surge, flow.max_unready)
@@ -304,7 +289,7 @@ def run_with_fault(world: World, flow: Flow, references: References,
         return None
     violations = [f"took {run.seconds:.0f} s"] if run.seconds > MAX_SECONDS else []
     if not run.has_succeeded:
-        violations += check_error(run) + check_resume(world, flow, end)
+        violations += check_error(run) + check_resume(world, flow, end_state)
     else:
-        violations += differences(flow, world.end_state(), end)
+        violations += differences(flow, world.end_state(), end_state)
     return Outcome(violations + world.judge.violations(), succeeded_directly=run.has_succeeded)

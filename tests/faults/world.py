@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A namespace with controllers of another user, a proxy, and a judge.
+"""Provide a namespace with controllers of another user, a proxy, and a judge.
 
-The judge records violations of the guarantees. So that it is independent of the code under test,
-this file imports only the names of annotations and labels from the collection.
+The judge records violations of the guarantees. It imports only the names of annotations and labels
+from the collection, so that it does not share errors with the code under test.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ of foo, but no task may change the controller.
 
 
 class ObservationLost(Exception):
-    """The watch of the judge was interrupted, so the result of the point (series.py) is invalid."""
+    """The watch of the judge was interrupted, so the result is invalid."""
 
 
 class Judge(Observer):
@@ -48,17 +48,16 @@ class Judge(Observer):
         super().__init__(namespace, allow_orphan=is_other_pod)
         self._controllers: dict[str, Json] = {}
         self._floor = self._ceiling = 0
-        self._versions: Json = {}
+        self._initial_versions: Json = {}
         self._required_controllers: set[str] = set()
-        #: Descriptions of the watch events after which neither foo nor a successor existed.
+        #: Watch events after which neither foo nor a successor existed.
         self.events_without_foo: list[str] = []
 
     def begin(self, replicas: int, required_controllers: set[str], max_surge: int,
               max_unready: int = 0) -> None:
         """Start the observation in an idle namespace.
 
-        required_controllers: at least one of these ReplicationControllers must always exist.
-        max_surge: maximum number of additional pods.
+        required_controllers: one of them must always exist.
         """
         if self.errors:  # the watch was interrupted, so start a new one
             self.errors.clear()
@@ -71,7 +70,7 @@ class Judge(Observer):
         other_count = len(OTHER_CONTROLLERS)
         self._floor = min(replicas - max_unready, len(ready) - other_count) + other_count
         self._ceiling = replicas + max_surge + other_count
-        self._versions = self._versions_of_other_controllers()
+        self._initial_versions = self._versions_of_other_controllers()
         self._required_controllers = required_controllers
         with self._lock:  # the watch may still process earlier events
             self.initial_pods = set(self.names_by_uid)
@@ -81,7 +80,7 @@ class Judge(Observer):
         self.events_without_foo.clear()
 
     def violations(self) -> list[str]:
-        """Return a description of each violation since begin(). Raises ObservationLost."""
+        """Return a description of each violation. Raises ObservationLost."""
         pod_uids = uids(self.namespace.pods())
         self._wait_for_watch(
             lambda: pod_uids <= set(self.names_by_uid) and not pod_uids & self.deleted_pods
@@ -97,7 +96,7 @@ class Judge(Observer):
             violations.append(f"without a controller: {', '.join(sorted(self.orphans))}")
         if self.restarts:
             violations.append(f"{self.restarts} containers restarted")
-        if self._versions_of_other_controllers() != self._versions:
+        if self._versions_of_other_controllers() != self._initial_versions:
             violations.append("another controller was changed")
         return violations
 
@@ -118,7 +117,6 @@ class Judge(Observer):
         return {uid for uid, pod in list(self._pods.items()) if is_ready(pod)}
 
     def _versions_of_other_controllers(self) -> Json:
-        """Return the resourceVersions of the other user's objects, by name."""
         controllers = [self.namespace.rc(name) or {} for name in OTHER_CONTROLLERS]
         pods = [pod for pod in self.namespace.pods() if is_other_pod(pod)]
         return {item["metadata"]["name"]: item["metadata"]["resourceVersion"]
@@ -137,10 +135,7 @@ class Judge(Observer):
                 f"{', '.join(sorted(self._controllers))}")
 
     def _continues_foo(self, item: Json) -> bool:
-        """Return whether the controller is required, or is a successor of foo.
-
-        The annotations of a successor name foo as the partner in its update.
-        """
+        """Return whether the controller is required, or is a successor of foo."""
         annotations = item["metadata"].get("annotations") or {}
         partner = (annotations.get(object_meta.PARTNER)
                    or annotations.get(object_meta.KUBECTL_SOURCE, "").partition(":")[0])
@@ -148,8 +143,6 @@ class Judge(Observer):
 
 
 class World:
-    """A context manager that provides a namespace, and a proxy for one client at a time."""
-
     def __init__(self, kubeconfig: str, title: str) -> None:
         self._kubeconfig, self._title = kubeconfig, title
 
@@ -187,21 +180,19 @@ class World:
     # Actions
 
     def clear(self) -> None:
-        """Delete all Leases, controllers and pods, except the other user's."""
         for name in set(self.namespace.rc_names()) - OTHER_CONTROLLERS.keys():
             self.namespace.remove(name)
         for item in self.namespace.deployments():
             self.namespace.remove_deployment(item["metadata"]["name"])
         for resource in ("replicasets", "statefulsets"):
             self.namespace.call("DELETE", self.namespace.apps_path(resource))
-        # With Foreground, the pods are deleted before the DaemonSet. Otherwise, the DaemonSet
-        # controller could still be working on the deleted DaemonSet, and apply its expectations
-        # to the next DaemonSet of this name, which would get no pods for five minutes.
+        # Otherwise, the DaemonSet controller could apply its expectations about the deleted
+        # DaemonSet to the next one of this name, which would get no pods for five minutes.
         daemon_sets = self.namespace.apps_path("daemonsets")
         self.namespace.call("DELETE", daemon_sets, {"propagationPolicy": "Foreground"})
         for pod in self.namespace.pods():
             if not is_other_pod(pod):
-                # the garbage collector may have deleted the pod
+                # The garbage collector may have deleted the pod.
                 with contextlib.suppress(ApiException):
                     self.namespace.remove(pod["metadata"]["name"], "pods")
         leases = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases"
@@ -215,7 +206,6 @@ class World:
 
     def run(self, params: Json, script: Script | None = None, client: Client = module,
             program: Program | None = None) -> ProgramRun:
-        """Run a task to its end. The script decides which requests of the task have a fault."""
         command, environment = client({**TASK, "namespace": self.namespace.name, **params},
                                       self._proxy_kubeconfig, self.home)
         self.proxy.script = script
@@ -229,8 +219,6 @@ class World:
                 raise self.proxy.errors[0]
 
     def wait_until_idle(self) -> None:
-        """Wait until each ReplicationController and ReplicaSet has all its pods available."""
-
         def is_idle() -> bool:
             items = [*(self.namespace.rc(name) or {} for name in self.namespace.rc_names()),
                      *self.namespace.replica_sets()]
@@ -243,10 +231,7 @@ class World:
         eventually(is_idle, "an idle namespace", seconds=20)
 
     def end_state(self) -> Json | str:
-        """Return the state of the namespace, without the other user's objects.
-
-        If a pod has no owner, return a text that says so.
-        """
+        """Return the state without the other user's objects, or a text if a pod has no owner."""
         try:
             state = self.namespace.end_state()
         except KeyError:

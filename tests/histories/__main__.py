@@ -3,13 +3,11 @@
 
 """Play random histories on a real API server (`make test-histories`).
 
-A history is a random sequence of moves on one controller, or on several controllers (a fleet). A
-move is a task, which may be killed, or an action of another client. An observer watches the pods
-during each task. A seed determines a few histories. A failed history is printed with its moves and
-results.
+A history is a sequence of moves on one controller, or on several controllers (a fleet). A move is a
+task, which may be killed, or an action of another client. A seed determines a few histories. A
+failed history is printed with its moves and results.
 
-With --acts, this program plays a fixed table of tasks (acts.py) instead of random histories. Each
-task of the table is killed at each of its writes.
+With --acts, each task of a table (acts.py) is killed at each write.
 """
 
 from __future__ import annotations
@@ -40,14 +38,12 @@ from real import RealWorld  # noqa: E402
 from simulated import SimulatedWorld  # noqa: E402
 from workers import prepare_program  # noqa: E402
 
-#: Number of histories per seed, number of histories of fleets per seed (they take longer), and
-#: maximum number of moves per history.
+#: Per seed: histories, and histories of fleets (they take longer). Per history: moves.
 HISTORIES, FLEET_HISTORIES, MAX_MOVES = 6, 2, 5
-#: The value of --kinds for histories of fleets (several controllers at once). If other kinds are
-#: selected, too, every FLEET_PERIOD-th seed plays only histories of fleets.
+#: The value of --kinds for fleets. If other kinds are selected, too, every FLEET_PERIOD-th seed
+#: plays only histories of fleets.
 FLEET, FLEET_PERIOD = "Fleet", 4
 CLUSTER = embedded.checkout_cluster_name("histories")
-#: Methods of a World (history.py) that are moves of other clients.
 MOVES_OF_CLIENTS = ("scale", "delete_pod", "edit", "remove_annotations", "apply", "budget",
                     "autoscale", "restart_controller_manager", "set_user_fields", "recreate",
                     "add_finalizer", "run_kubectl")
@@ -59,8 +55,6 @@ Counts = collections.Counter[str]
 
 
 class CountingWorld:
-    """A wrapper of a World (history.py) that counts the moves of other clients."""
-
     def __init__(self, world: t.Any, counts: Counts) -> None:
         self._world, self._counts = world, counts
 
@@ -73,13 +67,10 @@ class CountingWorld:
 def play(create_world: t.Callable[[], t.Any], seed: int, histories: int,
          selected_kinds: t.Sequence[str] = KINDS,
          machine: type[History] | type[Fleets] = History) -> tuple[int, Counts, str]:
-    """Play the histories of a seed.
-
-    Return the seed, the counts of moves, and the traceback of the failure ("" without one).
-    """
+    """Return the seed, the counts of moves, and the traceback of a failure."""
     counts: Counts = collections.Counter()
 
-    class Counted(machine):  # type: ignore[misc, valid-type]
+    class CountingMachine(machine):  # type: ignore[misc, valid-type]
         kinds = tuple(kind for kind in selected_kinds if kind != FLEET)
 
         def __init__(self) -> None:
@@ -115,14 +106,13 @@ def play(create_world: t.Callable[[], t.Any], seed: int, histories: int,
         suppress_health_check=list(hypothesis.HealthCheck),
     )
     try:
-        run_state_machine_as_test(hypothesis.seed(seed)(Counted), settings=settings)
+        run_state_machine_as_test(hypothesis.seed(seed)(CountingMachine), settings=settings)
     except Exception:
         return seed, counts, traceback.format_exc()
     return seed, counts, ""
 
 
 def play_on_cluster(seed: int, kinds: t.Sequence[str]) -> tuple[int, Counts, str]:
-    """Play the histories of a seed on the real cluster, in a worker process."""
     is_fleet = kinds == [FLEET] or (FLEET in kinds and seed % FLEET_PERIOD == 0)
     machine, world = (Fleets, FleetWorld) if is_fleet else (History, RealWorld)
     return play(lambda: world(CLUSTER, f"history-{seed}"), seed,
@@ -130,10 +120,9 @@ def play_on_cluster(seed: int, kinds: t.Sequence[str]) -> tuple[int, Counts, str
 
 
 def play_acts(number: int, kind: str, row: acts.Row, step: int) -> tuple[str, Counts, str]:
-    """Play a row of the table of acts on the real cluster: kill its task at every `step`-th moment.
+    """Kill the task of a row at every `step`-th moment, and return title, counts and traceback.
 
-    Return the title, the counts, and the traceback of the failure. number: the index of the row, so
-    that not all rows begin with the same moment.
+    number: the index of the row, so that not all rows begin with the same moment.
     """
     title, counts = f"{kind}: {row.title}", Counts()
     try:
@@ -168,58 +157,56 @@ def main() -> int:
     options = parser.parse_args()
     prepare_program()
     first, _dash, last = options.seeds.partition("-")
-    seeds, began = range(int(first), int(last or first) + 1), time.monotonic()
+    seeds, started_at = range(int(first), int(last or first) + 1), time.monotonic()
     with concurrent.futures.ProcessPoolExecutor(options.workers) as pool:
         if options.simulated:
-            counts, failed = gather(pool.submit(play, SimulatedWorld, seed, options.simulated,
-                                                [kind for kind in options.kinds if kind != FLEET])
-                                    for seed in seeds)
+            counts, failed_titles = gather(
+                pool.submit(play, SimulatedWorld, seed, options.simulated,
+                            [kind for kind in options.kinds if kind != FLEET])
+                for seed in seeds)
         else:
             with embedded.up(CLUSTER):
-                counts, failed = gather(
+                counts, failed_titles = gather(
                     [pool.submit(play_acts, number, kind, row, options.acts)
                      for number, (kind, row) in enumerate(acts.series(on_api_server=True))
                      if kind in options.kinds and re.search(options.rows, row.title)]
                     if options.acts else
                     [pool.submit(play_on_cluster, seed, options.kinds) for seed in seeds])
-    minutes = (time.monotonic() - began) / 60
+    minutes = (time.monotonic() - started_at) / 60
     print("\n".join(f"{count:6} {action}" for action, count in sorted(counts.items())))
-    played = "the table" if options.acts else f"{len(seeds)} seeds"
-    print(f"{counts['histories']} histories of {played} in {minutes:.1f} minutes; failed: "
-          f"{', '.join(failed) or 'none'}")
+    source_text = "the table" if options.acts else f"{len(seeds)} seeds"
+    print(f"{counts['histories']} histories of {source_text} in {minutes:.1f} minutes; failed: "
+          f"{', '.join(failed_titles) or 'none'}")
     if options.record:
-        record(options, counts, failed)
-    return 1 if failed or not counts["histories"] else 0
+        record(options, counts, failed_titles)
+    return 1 if failed_titles or not counts["histories"] else 0
 
 
 def gather(futures: t.Iterable[
         concurrent.futures.Future[tuple[int | str, Counts, str]]]) -> tuple[Counts, list[str]]:
-    """Print each result, and return the sum of all counts and a list of the failures.
-
-    A failure is a seed, or the title of a row.
-    """
+    """Print each result, and return the sum of all counts and the failed seeds or rows."""
     total: Counts = collections.Counter()
-    failed: list[str] = []
+    failed_titles: list[str] = []
     for future in concurrent.futures.as_completed(list(futures)):
         seed_or_row, counts, failure = future.result()
         total += counts
         title = f"seed {seed_or_row}" if isinstance(seed_or_row, int) else seed_or_row
         if failure:
-            failed.append(str(seed_or_row))
+            failed_titles.append(str(seed_or_row))
             print(f"{title}:\n{failure}", flush=True)
         print(f"{title} {'FAILED' if failure else 'passed'}, {total['histories']} histories",
               file=sys.stderr, flush=True)
-    return total, sorted(failed)
+    return total, sorted(failed_titles)
 
 
-def record(options: argparse.Namespace, counts: Counts, failed: list[str]) -> None:
-    # the counts of tasks have keys such as "updated, killed"
-    tasks, killed = (sum(count for action, count in counts.items() if part in action)
-                     for part in (", ", ", killed"))
+def record(options: argparse.Namespace, counts: Counts, failed_titles: list[str]) -> None:
+    # Tasks have keys such as "updated, killed".
+    task_count, kill_count = (sum(count for action, count in counts.items() if part in action)
+                              for part in (", ", ", killed"))
     cells = [datetime.datetime.now(datetime.UTC).date(),
              "simulated" if options.simulated else "real",
              f"--acts {options.acts}" if options.acts else options.seeds,
-             counts["histories"], tasks, killed, ", ".join(failed) or "none"]
+             counts["histories"], task_count, kill_count, ", ".join(failed_titles) or "none"]
     row = f"| {' | '.join(map(str, cells))} |"
     head, heading, rest = DOCUMENT.read_text("utf-8").partition(NEXT_HEADING)
     DOCUMENT.write_text(f"{head.rstrip()}\n{row}\n{heading}{rest}", "utf-8")

@@ -3,8 +3,7 @@
 
 """Kill each task of a table at each of its writes, let another client act, and run the next task.
 
-tests/unit/test_acts.py plays the table on the simulated cluster. The guarantees are those of
-history.py.
+tests/unit/test_acts.py plays the table on the simulated cluster.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ import typing as t
 
 from history import KINDS, SERVER_DRIVEN, History, Json, World
 
-#: Replicas of the controller, and maximum writes of a task.
+#: Replicas of the controller, and maximum number of writes of a task.
 REPLICAS, MAX_WRITES = 3, 60
-V2: Json = {"image": "myimage:v2"}
-PAUSE: Json = {**V2, "pause_at": 1}
-KEEP_OLD: Json = {**V2, "pause_at": "100%", "keep_old": True}
+UPDATE: Json = {"image": "myimage:v2"}
+PAUSE: Json = {**UPDATE, "pause_at": 1}
+KEEP_OLD: Json = {**UPDATE, "pause_at": "100%", "keep_old": True}
 ROLL_BACK: Json = {"state": "rolled_back"}
 CLIENT_DRIVEN = tuple(kind for kind in KINDS if kind not in SERVER_DRIVEN)
 #: Kinds with two controllers during an update (a Deployment has two ReplicaSets). Only these accept
@@ -28,11 +27,11 @@ TWO_CONTROLLER_KINDS = (*CLIENT_DRIVEN, "Deployment")
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row of the table: a task that is killed, and the tasks before and after it."""
+    """A task that is killed, and the tasks before and after it."""
 
     title: str
     task: Json
-    #: Options of the next task; None: `task` again.
+    #: Options of the next task. None: `task` again.
     after: Json | None = None
     #: Options of the earlier tasks.
     before: tuple[Json, ...] = ()
@@ -41,32 +40,32 @@ class Row:
 
 
 ROWS = (
-    Row("an update", V2),
+    Row("an update", UPDATE),
     Row("an update to a pause", PAUSE),
-    Row("an update from a pause to the end", V2, before=(PAUSE,)),
+    Row("an update from a pause to the end", UPDATE, before=(PAUSE,)),
     Row("an update from a pause to the next pause", {**PAUSE, "pause_at": 2}, before=(PAUSE,)),
-    Row("an update, then a rollback", V2, after=ROLL_BACK),
-    Row("an update with a surge of two", {**V2, "max_surge": 2},
+    Row("an update, then a rollback", UPDATE, after=ROLL_BACK),
+    Row("an update with a surge of two", {**UPDATE, "max_surge": 2},
         kinds=tuple(kind for kind in KINDS if kind != "StatefulSet")),
-    Row("an update without a surge", {**V2, "max_surge": 0, "max_unavailable": 1},
+    Row("an update without a surge", {**UPDATE, "max_surge": 0, "max_unavailable": 1},
         kinds=TWO_CONTROLLER_KINDS),
     Row("an update to a pause with two unavailable pods", {**PAUSE, "max_unavailable": 2}),
     Row("an update that keeps the old pods", KEEP_OLD, kinds=TWO_CONTROLLER_KINDS),
-    Row("an update that ends after keep_old", V2, before=(KEEP_OLD,),
+    Row("an update that ends after keep_old", UPDATE, before=(KEEP_OLD,),
         kinds=TWO_CONTROLLER_KINDS),
-    Row("an update that ends after keep_old, then a rollback", V2, before=(KEEP_OLD,),
+    Row("an update that ends after keep_old, then a rollback", UPDATE, before=(KEEP_OLD,),
         after=ROLL_BACK, kinds=TWO_CONTROLLER_KINDS),
     Row("a rollback after keep_old", ROLL_BACK, before=(KEEP_OLD,), kinds=TWO_CONTROLLER_KINDS),
     Row("a rollback from a pause", ROLL_BACK, before=(PAUSE,)),
-    Row("a rollback from a pause, then the update", ROLL_BACK, before=(PAUSE,), after=V2),
-    Row("a rollback to a revision", {**ROLL_BACK, "to_revision": 1}, before=(V2,)),
+    Row("a rollback from a pause, then the update", ROLL_BACK, before=(PAUSE,), after=UPDATE),
+    Row("a rollback to a revision", {**ROLL_BACK, "to_revision": 1}, before=(UPDATE,)),
     Row("a restart", {"state": "restarted"}),
-    Row("an update to another name", {**V2, "next_name": "two"}, kinds=CLIENT_DRIVEN),
+    Row("an update to another name", {**UPDATE, "next_name": "two"}, kinds=CLIENT_DRIVEN),
     Row("a migration", {"module": "migrate_to_deployment", "state": "migrated"},
         kinds=("ReplicationController",), needs_api_server=True),
 )
 
-#: Actions of another client between the kill and the next task, for all worlds.
+#: Actions of another client between the kill and the next task.
 ACTIONS: dict[str, t.Callable[[History], None]] = {
     "nothing": lambda history: None,
     "scale up": lambda history: history.scale(5),
@@ -75,7 +74,6 @@ ACTIONS: dict[str, t.Callable[[History], None]] = {
     "edit the template": lambda history: history.edit("a"),
     "remove the annotations": lambda history: history.unmark(),
 }
-#: ACTIONS, and the actions that need a real API server.
 ALL_ACTIONS = {
     **ACTIONS,
     "apply the first manifest": lambda history: history.apply(REPLICAS),
@@ -87,17 +85,13 @@ ALL_ACTIONS = {
 
 
 def series(on_api_server: bool) -> list[tuple[str, Row]]:
-    """Return a pair (kind, row) for each row and each of its kinds."""
     return [(kind, row) for row in ROWS for kind in row.kinds
             if on_api_server or not row.needs_api_server]
 
 
 class HistoryWithKill(History):
     def play(self, kind: str, row: Row, moment: tuple[int, bool], action: str) -> bool:
-        """Play a row with a kill at this moment. Return False if the task ends before.
-
-        moment: the number of the write, from 1, and whether the kill follows the write.
-        """
+        """Play a row with a kill as in DEATHS. Return False if the task ends before."""
         self.start(kind, REPLICAS)
         for task in row.before:
             assert self._run(task, None).outcome == "done", task
@@ -106,14 +100,14 @@ class HistoryWithKill(History):
         ALL_ACTIONS[action](self)
         task = row.task if row.after is None else row.after
         self._run_and_paste(task, None)
-        if action == "nothing" and not self.pending:
+        if action == "nothing" and not self.pending_task:
             self._assert_requested_state()
         elif action == "nothing":
-            new = [image == V2["image"] for _name, image, _is_ready in self.world.pods()]
+            are_new = [image == UPDATE["image"] for _name, image, _is_ready in self.world.pods()]
             sizes = ((REPLICAS, 2 * REPLICAS) if "keep_old" in task
                      else (task["pause_at"], REPLICAS))
-            assert (sum(new), len(new)) == sizes, (
-                f"{sum(new)} of {len(new)} pods are new at the pause")
+            assert (sum(are_new), len(are_new)) == sizes, (
+                f"{sum(are_new)} of {len(are_new)} pods are new at the pause")
         self.teardown()
         return True
 
@@ -123,9 +117,8 @@ def play(kind: str, row: Row, actions: t.Sequence[str], create_world: t.Callable
     """Play a row once for each moment of a kill, and return the number of kills.
 
     The moments are numbered: 0 is before the first write, 1 after it, 2 before the second write,
-    and so on. The kills begin at `first`, and continue at every `step`-th moment until the task
-    ends before. The `actions` after the kills take turns: those after a write and before the next
-    write are the same.
+    and so on. The kills begin at `first`, and continue at every `step`-th moment. The action after
+    a write is also the action before the next write.
     """
     for kills, index in enumerate(range(first, 2 * MAX_WRITES, step)):
         moment = index // 2 + 1, index % 2 == 1

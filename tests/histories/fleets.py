@@ -1,10 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play histories of fleets: each task updates several controllers, and may be killed at a write.
+"""Run random sequences of tasks, each for several controllers (a fleet).
 
-Controllers of different kinds may have the same name. A task is a separate process, so that a kill
-ends all its threads. Meanwhile, another client may write to all controllers and pods.
+A task is a separate process, so that a kill at a write ends all its threads.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
 
-#: The key of a label of all controllers of the fleet, and the key of a label of one controller and
-#: its pods, with the value Member.label.
+#: FLEET_LABEL is on every controller of the fleet. MEMBER_LABEL is on a controller and its pods,
+#: with the value Member.label.
 FLEET_LABEL, MEMBER_LABEL = "tier", "member"
-#: Seconds between two renewals of a Lease, so that even a short task renews its Lease.
+#: Seconds. Even a short task renews its Lease.
 RENEW_INTERVAL = 0.3
-#: An image whose pods become ready after 3 s.
+#: Its pods become ready after 3 s.
 SLOW = "myimage:v7-slow"
-#: Parts of messages about another task on the same controller, which no history may cause.
-INTRUSIONS = ("took over", "already working on it")
+#: Parts of messages about another task on the same controller. No history may cause them.
+OTHER_TASK_TEXTS = ("took over", "already working on it")
 
 
 class Member(t.NamedTuple):
@@ -95,16 +94,14 @@ class FleetWorld(RealWorld):
         self.wait_until_idle()
 
     def pods_of(self, member: Member) -> list[tuple[str, bool]]:
-        """Return image and readiness of each pod that is not terminating."""
         return [(pod["spec"]["containers"][0]["image"], is_ready(pod)) for pod in self._pods()
                 if pod["metadata"]["labels"].get(MEMBER_LABEL) == member.label and owner_uid(pod)]
 
     def roll(self, params: Json, death: tuple[int, bool] | None, floors: t.Mapping[str, int],
-             is_loaded: bool) -> TaskRun:
+             has_other_writer: bool) -> TaskRun:
         """Run a task for several controllers, and assert that enough pods of each remain ready.
 
-        floors: the required number of ready pods by Member.label. is_loaded: whether another client
-        writes meanwhile.
+        floors: the required number of ready pods by Member.label.
         """
         context = multiprocessing.get_context("fork")
         parent_end, child_end = context.Pipe()
@@ -113,11 +110,11 @@ class FleetWorld(RealWorld):
             "namespace": self.namespace.name, **params})
         arguments = (child_end, self.namespace.kubeconfig, task, death, self.clock_ahead)
         # fork before the threads of the observer start
-        process = context.Process(target=_task, args=arguments)
+        process = context.Process(target=_run_and_exit, args=arguments)
         process.start()
         child_end.close()
         with (FleetObserver(self) as observer,
-              self._writes_of_another_client() if is_loaded else contextlib.nullcontext()):
+              self._writes_of_another_client() if has_other_writer else contextlib.nullcontext()):
             parent_end.send("begin")
             try:
                 run = parent_end.recv()
@@ -131,7 +128,7 @@ class FleetWorld(RealWorld):
 
     @contextlib.contextmanager
     def _writes_of_another_client(self) -> t.Iterator[None]:
-        """While the block runs, annotate all controllers and ready pods again and again.
+        """Annotate all controllers and ready pods repeatedly.
 
         A write to an unready pod would restart the delay after which KWOK makes it ready.
         """
@@ -159,12 +156,8 @@ class FleetWorld(RealWorld):
             thread.join()
 
 
-def _task(pipe: Pipe, kubeconfig: str, params: Json, death: tuple[int, bool] | None,
-          ahead: float) -> t.NoReturn:
-    """Run a task for a fleet in this process, send the TaskRun to the pipe, and exit.
-
-    death: as in DEATHS (history.py).
-    """
+def _run_and_exit(pipe: Pipe, kubeconfig: str, params: Json, death: tuple[int, bool] | None,
+                  ahead: float) -> t.NoReturn:
     try:
         pipe.recv()
         with clocks_ahead(ahead), mock.patch.object(
@@ -175,7 +168,6 @@ def _task(pipe: Pipe, kubeconfig: str, params: Json, death: tuple[int, bool] | N
 
 
 def _run_fleet(kubeconfig: str, params: Json, death: tuple[int, bool] | None) -> TaskRun:
-    """Return a TaskRun with the outcome "done", "refused" or "crashed"."""
     try:
         selected_fleet = t.cast(fleet.Fleet, fleet.Fleet.from_params(params))
         groups = {}
@@ -196,15 +188,15 @@ def _run_fleet(kubeconfig: str, params: Json, death: tuple[int, bool] | None) ->
 
 
 def _kill_at_write(groups: fleet.Groups, number: int, is_after: bool) -> None:
-    """Make the process exit at the write with this number, counted over all threads."""
+    """Exit at the write with this number, counted over all threads."""
     count = itertools.count(1)
 
     def write_or_exit(_what: t.Any, write: t.Callable[[], bool]) -> bool:
-        is_last = next(count) == number
-        if is_last and not is_after:
+        is_chosen = next(count) == number
+        if is_chosen and not is_after:
             os._exit(9)
         result = write()
-        if is_last:
+        if is_chosen:
             os._exit(9)
         return result
 
@@ -214,8 +206,8 @@ def _kill_at_write(groups: fleet.Groups, number: int, is_after: bool) -> None:
 
 class Fleets(RuleBasedStateMachine):
     world: t.Any
-    #: Whether the history ended early, so that teardown does not check the end state.
-    has_failed = True
+    #: True before begin() and during a task, so that teardown checks nothing after a failure.
+    skips_final_check = True
 
     @initialize(members=st.lists(st.tuples(st.sampled_from(KINDS),
                                            st.sampled_from(["foo", "bar", "baz"])), min_size=2,
@@ -226,14 +218,13 @@ class Fleets(RuleBasedStateMachine):
         self.members = [Member(*pair) for pair in members]
         sizes = {member: 2 if member.kind == "DaemonSet" else size
                  for member, size in zip(self.members, replicas, strict=False)}
-        #: The acceptable numbers of replicas of each member: several if it was scaled while a task
-        #: was pending.
+        #: Several sizes are acceptable if a member was scaled while a task was pending.
         self.sizes = {member: {size} for member, size in sizes.items()}
         #: The options of the last task, unless its update is complete.
-        self.pending: Json | None = None
+        self.pending_task: Json | None = None
         self.world.clock_ahead = ahead
         self.world.create_all(sizes)
-        self.has_failed = False
+        self.skips_final_check = False
 
     @rule(image=st.one_of(IMAGES, st.just(SLOW)), concurrency=st.integers(1, 4), death=DEATHS,
           is_loaded=st.booleans(),
@@ -255,16 +246,16 @@ class Fleets(RuleBasedStateMachine):
     def roll_back(self, death: tuple[int, bool] | None, concurrency: int) -> None:
         self._roll({"state": "rolled_back", "concurrency": concurrency}, death)
 
-    @precondition(lambda self: self.pending)
+    @precondition(lambda self: self.pending_task)
     @rule(death=DEATHS, is_loaded=st.booleans())
     def same_task_again(self, death: tuple[int, bool] | None, is_loaded: bool) -> None:
-        self._roll(t.cast(Json, self.pending), death, is_loaded)
+        self._roll(t.cast(Json, self.pending_task), death, is_loaded)
 
     @rule(which=st.integers(0, 3), replicas=st.integers(1, 3))
     def scale(self, which: int, replicas: int) -> None:
         member = self.members[which % len(self.members)]
         if member.kind != "DaemonSet":
-            self.sizes[member] = {*(self.sizes[member] if self.pending else ()), replicas}
+            self.sizes[member] = {*(self.sizes[member] if self.pending_task else ()), replicas}
             self.world.scale(*member, replicas)
 
     @rule(index=st.integers(0, 9))
@@ -273,12 +264,8 @@ class Fleets(RuleBasedStateMachine):
 
     def _roll(self, params: Json, death: tuple[int, bool] | None,
               is_loaded: bool = False) -> TaskRun:
-        """Run a task for all members, and assert that its results are plausible.
-
-        death: as in DEATHS.
-        """
         params = {"label_selectors": [f"{FLEET_LABEL}=fleet"], "kind": list(KINDS), **params}
-        self.has_failed = True  # until the task has succeeded
+        self.skips_final_check = True  # until the task has succeeded
         self.world.wait_until_idle()
         floors = {member.label: min([*self.sizes[member],
                                      sum(ready for _image, ready in self.world.pods_of(member))])
@@ -286,8 +273,8 @@ class Fleets(RuleBasedStateMachine):
         run = self.world.roll(params, death, floors, is_loaded)
         note(f"  {run.outcome} {run.message}")
         assert run.outcome != "crashed", run.message
-        assert not any(text in run.message for text in INTRUSIONS), run.message
-        was_pending, self.pending = self.pending, params
+        assert not any(text in run.message for text in OTHER_TASK_TEXTS), run.message
+        previous_task, self.pending_task = self.pending_task, params
         if run.outcome != "killed":
             results = run.result.get("results", [])
             assert len(results) == len(self.members), (
@@ -297,12 +284,12 @@ class Fleets(RuleBasedStateMachine):
             is_complete = all(result.get("rollout", {}).get("phase", "complete") == "complete"
                               for result in results)
             if is_complete:
-                self.pending = None
-            if run.outcome == "refused" and not (was_pending or params.get("image") == BROKEN):
+                self.pending_task = None
+            if run.outcome == "refused" and not (previous_task or params.get("image") == BROKEN):
                 assert is_loaded and "keeps changing" in run.message, run.message
             if run.outcome == "done" and is_complete and "image" in params:
                 self._assert_image(params["image"])
-        self.has_failed = False
+        self.skips_final_check = False
         return run
 
     def _assert_image(self, image: str) -> None:
@@ -315,13 +302,13 @@ class Fleets(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Run a task without kills, and assert that only the requested state remains."""
-        if self.has_failed:
+        if self.skips_final_check:
             return
-        if self.pending:
-            self._roll({**self.pending, "max_failures": "100%"}, None)
-        if self.pending:
+        if self.pending_task:
+            self._roll({**self.pending_task, "max_failures": "100%"}, None)
+        if self.pending_task:
             self._roll({"state": "rolled_back", "max_failures": "100%"}, None)
-        self.pending = None
+        self.pending_task = None
         run = self._roll({"image": "myimage:last", "concurrency": 4}, None)
         assert run.outcome == "done", run.message
         rerun = self._roll({"image": "myimage:last"}, None)

@@ -1,12 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play random histories: tasks with random options are killed at random writes, and other clients
-act.
+"""Play random histories: tasks with random options, kills at random writes, and actions of other
+clients.
 
-The guarantees are those of docs/concepts/guarantees.md. The World checks those that hold during a
-task, and this file those that hold after a task. At the end of a history, a task without kills must
-leave only the requested state.
+The World checks the guarantees of docs/concepts/guarantees.md during a task, and this file checks
+them after a task.
 
 Hypothesis orders rules and arguments by their names: a new name changes the histories of a seed.
 """
@@ -27,14 +26,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 Json = dict[str, t.Any]
 
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: Kinds whose pods the controller manager replaces as soon as the template changes.
+#: The controller manager replaces the pods of these kinds.
 SERVER_DRIVEN = ("Deployment", "StatefulSet", "DaemonSet")
 IMAGES = st.integers(1, 4).map("myimage:v{}".format)
-#: An image whose pods never become ready. The kubelet reports the cause immediately.
+#: Its pods never become ready. The kubelet reports the cause immediately.
 BROKEN = "myimage:v9-noconfig"
-#: Options with which a task fails soon.
 IMPATIENT = {"failure_grace": 1, "progress_deadline": 10}
-#: Fields of spec that belong to the user. An update restores them at its end.
+#: Spec fields of the user, which an update restores at its end.
 USER_FIELDS = ("strategy", "updateStrategy", "revisionHistoryLimit", "progressDeadlineSeconds",
                "paused", "podManagementPolicy")
 
@@ -43,7 +41,7 @@ def _rolling(**numbers: t.Any) -> Json:
     return {"type": "RollingUpdate", "rollingUpdate": numbers}
 
 
-#: Spec fields of a user, by kind. A random number (modulo the number of entries) selects one.
+#: By kind. A random number selects an entry.
 USER_SPECS: dict[str, tuple[Json, ...]] = {
     "Deployment": (
         {}, {"revisionHistoryLimit": 0}, {"strategy": _rolling(maxSurge=1, maxUnavailable=0)},
@@ -68,20 +66,16 @@ WAYS = st.fixed_dictionaries({}, optional={
 #: Options that end a task before the update is complete.
 HALTS = st.one_of(st.just({}), st.just({}), st.just({}),
                   st.fixed_dictionaries({"pause_at": st.sampled_from([1, "50%", "100%"])}))
-HALTING = {"pause_at"}
-#: When a task is killed: the number of a write (from 1), and whether the kill follows the write.
-#: None: the task is not killed.
+HALTING_OPTIONS = {"pause_at"}
+#: A kill: the number of a write (from 1), and whether the kill follows the write. None: no kill.
 DEATHS = st.one_of(st.none(),
                    *[st.tuples(st.integers(1, number), st.booleans()) for number in (6, 14, 24)])
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskRun:
-    """The end of one run of a task."""
-
-    #: "done", "killed" or "refused" (or "crashed": an unexpected error of a task of a fleet).
+    #: "done", "killed", "refused" or, for a fleet, "crashed" (an unexpected error).
     outcome: str
-    #: The result of the module, or the progress in its error.
     result: Json = dataclasses.field(default_factory=dict)
     message: str = ""
 
@@ -89,26 +83,20 @@ class TaskRun:
 class World(t.Protocol):
     """The cluster in which a history is played."""
 
-    #: Whether the world is a real API server, on which all moves are possible.
+    #: Whether all rules of History are possible (only on a real API server).
     has_all_actions: bool
-    #: Seconds by which the client's clock is ahead (negative: behind).
+    #: In seconds. Negative: the client's clock is behind.
     clock_ahead: float
-    #: Whether pods take time to terminate.
     ends_slowly: bool
 
-    def close(self) -> None:
-        """Release the resources of the world."""
+    def close(self) -> None: ...
 
     def create(self, kind: str, replicas: int, image: str, fields: Json) -> None:
-        """Create the controller foo with these fields of spec, and wait until its pods are ready.
-
-        Do not wait for pods of a broken image.
-        """
+        """Create the controller foo, and wait until all pods except broken ones are ready."""
 
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
              ceiling: int | None) -> TaskRun:
-        """Run a task, and assert that at least `floor` pods are ready, at most `ceiling` pods exist
-        (None: any number), and each pod has a controller at each moment.
+        """Run a task, and assert the limits of ready pods and of pods at each moment.
 
         death: as in DEATHS.
         """
@@ -116,79 +104,62 @@ class World(t.Protocol):
     def check(self, params: Json) -> TaskRun:
         """Run a task in check mode."""
 
-    def wait_until_idle(self) -> None:
-        """Wait until the cluster no longer changes."""
+    def wait_until_idle(self) -> None: ...
 
     def names(self, kind: str) -> list[str]:
-        """Return the names of all controllers of a kind that have no owner."""
+        """Return the names of the controllers of a kind without an owner."""
 
-    def get(self, kind: str, name: str) -> Json | None:
-        """Return a controller as stored by the API server."""
+    def get(self, kind: str, name: str) -> Json | None: ...
 
     def pods(self) -> list[tuple[str, str, bool]]:
-        """Return (owner, image, is_ready) for each pod that is not terminating.
-
-        The owner is the name of the top-level controller: the Deployment, not its ReplicaSet.
-        """
+        """Return (top-level owner, image, is_ready) for each pod that is not terminating."""
 
     def scale(self, kind: str, name: str, replicas: int) -> None:
-        """Scale a controller. A DaemonSet is scaled by adding or removing nodes."""
+        """Scale a controller, for a DaemonSet by adding or removing nodes."""
 
     def delete_pod(self, index: int) -> None: ...
 
     def edit(self, kind: str, name: str, text: str) -> None:
-        """Set an environment variable in the template to `text`, as another client."""
+        """Set an environment variable in the template to `text`."""
 
-    def remove_annotations(self, kind: str, name: str) -> None:
-        """Remove every annotation of a controller, as another client."""
+    def remove_annotations(self, kind: str, name: str) -> None: ...
 
-    def set_user_fields(self, kind: str, name: str, spec: Json) -> None:
-        """Set these fields in the spec of a controller, as its user."""
+    def set_user_fields(self, kind: str, name: str, spec: Json) -> None: ...
 
     def recreate(self, kind: str, name: str, replicas: int, image: str) -> None:
         """Delete a controller, but not its pods, and create it again without annotations."""
 
     def add_finalizer(self, kind: str, name: str) -> None:
-        """Add a finalizer to a controller, which another client removes some time after its
-        deletion.
-        """
+        """Add a finalizer, which another client removes some time after the deletion."""
 
-    def run_kubectl(self, words: list[str]) -> None:
-        """Execute a kubectl command that changes an object."""
+    def run_kubectl(self, words: list[str]) -> None: ...
 
     def apply(self, kind: str, replicas: int) -> None:
-        """Apply the first manifest of foo, with this size, by a forced server-side apply.
+        """Apply the first manifest of foo with this size, by a forced server-side apply."""
 
-        The API server may refuse the request.
-        """
-
-    def budget(self, spec: Json) -> None:
-        """Create a PodDisruptionBudget for all pods."""
+    def budget(self, spec: Json) -> None: ...
 
     def restart_controller_manager(self) -> None: ...
 
-    def autoscale(self, kind: str, name: str) -> None:
-        """Create a HorizontalPodAutoscaler for a controller."""
+    def autoscale(self, kind: str, name: str) -> None: ...
 
     def autoscaler(self) -> Json | None:
         """Return the spec and the annotations of the autoscaler, or None."""
 
-    def remaining_leases(self) -> list[str]:
-        """Return the Leases that remain after a task."""
+    def remaining_leases(self) -> list[str]: ...
 
 
 def note(text: str) -> None:
-    """Add a line to the report of a failed random history."""
     if currently_in_test_context():
         note_in_test(text)
 
 
 class History(RuleBasedStateMachine):
-    """A random history of one controller. A subclass or the caller sets the world."""
+    """A random history of one controller. Its creator sets `world`."""
 
     world: World
-    #: Whether the history ended early, so that teardown does not check the end state.
-    has_failed = True
+    #: Also true during a task, so that teardown checks nothing after a failure.
+    skips_final_check = True
 
     kinds: t.Sequence[str] = KINDS
 
@@ -207,36 +178,33 @@ class History(RuleBasedStateMachine):
     def start(self, kind: str, replicas: int, fields: Json | None = None, is_broken: bool = False,
               pastes: int | None = 0) -> None:
         self.kind, self.name, self.first_kind = kind, "foo", kind
-        #: The index of the alternative of an error that is executed. None: suggestions are ignored.
+        #: Index of the alternative to execute in an error. None: no alternative is executed.
         self.pastes = pastes
         self.has_finalizer = False
         self.is_recreated = False
-        self.has_broken = False
-        #: Whether a killed task may have changed fields of the user without a record.
+        self.has_used_broken_image = False
+        #: Whether a killed task has changed them without a record.
         self.are_user_fields_lost = False
         self.budget: Json | None = None
         #: Acceptable numbers of replicas: several if another client has scaled during an update.
         self.sizes = {replicas}
         #: The options of the last task, unless its update is complete.
-        self.pending: Json | None = None
-        #: The options of the tasks that may have started the current update, oldest first.
+        self.pending_task: Json | None = None
+        #: Tasks that may have started the current update, oldest first.
         self.starting_tasks: list[Json] = []
-        #: Whether another client may just have caused too few ready pods for the next task.
-        self.is_disturbed = False
+        #: After an action of another client.
+        self.may_lack_ready_pods = False
         self.initial_autoscaler: Json | None = None
-        #: Whether another client has removed the record of an update.
         self.has_lost_record = False
         self.is_migrating = self.has_abandoned_migration = False
-        #: Whether another client has applied the first manifest during an update.
-        self.is_applied = False
-        #: Whether another client has changed the controller during a migration, so that the
-        #: settings in the record are outdated.
-        self.is_contradicted = False
-        self.has_failed = False
+        #: By another client, during an update.
+        self.was_manifest_applied = False
+        #: By another client, so that the settings in the record are outdated.
+        self.was_changed_in_migration = False
+        self.skips_final_check = False
         self.world.create(kind, replicas, BROKEN if is_broken else "myimage:v1", fields or {})
         self.user_fields = self._current_user_fields()
-        self.has_broken = is_broken
-        #: Whether a previous version was broken, so that a rollback to it fails.
+        self.has_used_broken_image = is_broken
         self.was_broken = is_broken
         self.never_worked = is_broken
 
@@ -278,10 +246,10 @@ class History(RuleBasedStateMachine):
     def migrate(self, death: tuple[int, bool] | None) -> None:
         self._run_and_paste({"module": "migrate_to_deployment", "state": "migrated"}, death)
 
-    @precondition(lambda self: self.pending)
+    @precondition(lambda self: self.pending_task)
     @rule(death=DEATHS)
     def same_task_again(self, death: tuple[int, bool] | None) -> None:
-        self._run_and_paste(t.cast(Json, self.pending), death)
+        self._run_and_paste(t.cast(Json, self.pending_task), death)
 
     # Other clients
 
@@ -289,10 +257,10 @@ class History(RuleBasedStateMachine):
     def scale(self, replicas: int) -> None:
         if self.world.get(self.kind, self.name):
             # During an update, either size may be correct, except for a DaemonSet.
-            self.sizes = (self.sizes | {replicas} if self.pending
+            self.sizes = (self.sizes | {replicas} if self.pending_task
                           and self.kind != "DaemonSet" else {replicas})
             self.world.scale(self.kind, self.name, replicas)
-            self.is_disturbed = True
+            self.may_lack_ready_pods = True
 
     @rule(index=st.integers(0, 9))
     def delete_pod(self, index: int) -> None:
@@ -306,40 +274,40 @@ class History(RuleBasedStateMachine):
                                or _image(t.cast(Json, self.world.get(self.kind, self.name)))
                                == BROKEN)
             self.world.edit(self.kind, self.name, text)
-            self.is_disturbed = self.is_disturbed or self.kind in SERVER_DRIVEN
-            self.is_contradicted = self.is_contradicted or self.is_migrating
+            self.may_lack_ready_pods = self.may_lack_ready_pods or self.kind in SERVER_DRIVEN
+            self.was_changed_in_migration = self.was_changed_in_migration or self.is_migrating
 
-    @precondition(lambda self: self.pending)
+    @precondition(lambda self: self.pending_task)
     @rule()
     def unmark(self) -> None:
-        """Remove the annotations, and so the record of the update, as another client."""
+        """Remove the annotations, and with them the record of the update."""
         if self.world.get(self.kind, self.name):
             self.world.remove_annotations(self.kind, self.name)
             self.has_lost_record = True
-            # Without the record, a task does not know the original size, and keeps the current one.
-            if "next_name" in t.cast(Json, self.pending):
+            # Without the record, a task keeps the current size.
+            if "next_name" in t.cast(Json, self.pending_task):
                 self.sizes |= {t.cast(Json,
                                       self.world.get(self.kind, self.name))["spec"]["replicas"]}
 
     @precondition(lambda self: not self.initial_autoscaler and self.kind != "DaemonSet")
     @rule()
     def autoscale(self) -> None:
-        if self.world.get(self.kind, self.name) and not self.pending:
+        if self.world.get(self.kind, self.name) and not self.pending_task:
             self.world.autoscale(self.kind, self.name)
             self.initial_autoscaler = copy.deepcopy(self.world.autoscaler())
 
-    @precondition(lambda self: self.pending and self.kind == self.first_kind
+    @precondition(lambda self: self.pending_task and self.kind == self.first_kind
                   and self.world.has_all_actions)
     @rule(replicas=st.integers(1, 4))
     def apply(self, replicas: int) -> None:
         if self.world.get(self.kind, "foo"):
             self.sizes |= {replicas} if self.kind != "DaemonSet" else set()
             self.world.apply(self.kind, replicas)
-            self.is_disturbed = True
-            self.is_applied = self.kind not in SERVER_DRIVEN
-            self.is_contradicted = self.is_contradicted or self.is_migrating
+            self.may_lack_ready_pods = True
+            self.was_manifest_applied = self.kind not in SERVER_DRIVEN
+            self.was_changed_in_migration = self.was_changed_in_migration or self.is_migrating
 
-    @precondition(lambda self: self.kind in USER_SPECS and not self.pending)
+    @precondition(lambda self: self.kind in USER_SPECS and not self.pending_task)
     @rule(choice=st.integers(1, 9))
     def change_own_strategy(self, choice: int) -> None:
         specs = USER_SPECS[self.kind]
@@ -347,7 +315,8 @@ class History(RuleBasedStateMachine):
                   if field != "podManagementPolicy"}
         self.world.set_user_fields(self.kind, self.name, fields)
         self.user_fields = self._current_user_fields()
-        self.is_disturbed = True  # without OnDelete, the controller manager now replaces old pods
+        # without OnDelete, the controller manager now replaces old pods
+        self.may_lack_ready_pods = True
 
     @precondition(lambda self: self.world.has_all_actions and not self.is_migrating)
     @rule(replicas=st.integers(1, 4), image=IMAGES, is_same=st.booleans())
@@ -357,12 +326,12 @@ class History(RuleBasedStateMachine):
             return
         if is_same or self.kind not in SERVER_DRIVEN:
             image = _image(item)
-        self.sizes = (self.sizes | {replicas} if self.pending
+        self.sizes = (self.sizes | {replicas} if self.pending_task
                       else {replicas} if self.kind != "DaemonSet" else self.sizes)
         self.world.recreate(self.kind, self.name, replicas, image)
         self.is_recreated = True
-        self.has_lost_record = self.has_lost_record or bool(self.pending)
-        self.is_disturbed = True
+        self.has_lost_record = self.has_lost_record or bool(self.pending_task)
+        self.may_lack_ready_pods = True
 
     @precondition(lambda self: self.world.has_all_actions and not self.has_finalizer)
     @rule()
@@ -387,19 +356,17 @@ class History(RuleBasedStateMachine):
 
     def _run_and_paste(self, params: Json, death: tuple[int, bool] | None,
                        hurry: bool = False) -> None:
-        """Run a task. If it fails, paste the commands that its error suggests."""
+        """Run a task, and execute the commands in its error."""
         run = self._run(params, death, hurry)
         if self.pastes is not None:
             self._paste(params, run, self.pastes)
 
-    def _paste(self, params: Json, run: TaskRun, choice: int) -> None:
-        """Execute the alternative with the index `choice` in the error of a task.
-
-        If it fails, execute the last alternative of the new error, and so on, at most twice per
-        pod.
+    def _paste(self, params: Json, run: TaskRun, index: int) -> None:
+        """Execute the alternative with this index in an error, and the last one of each further
+        error.
         """
         for _attempt in range(2 * max(self.sizes)):
-            # the failed update is rolled back already, so a rerun would fail again
+            # The failed update is rolled back already, so a rerun would fail again.
             if run.outcome != "refused" or "is rolled back to" in run.message:
                 return
             if "add max_surge=1" in run.message:
@@ -408,24 +375,23 @@ class History(RuleBasedStateMachine):
                 return
             else:
                 count = len(alternatives)
-                alternative = alternatives[choice if -count <= choice < count else -1]
+                alternative = alternatives[index if -count <= index < count else -1]
                 params = self._run_alternative(alternative, params)
-                choice = -1  # the last alternative is a rollback
+                index = -1  # the last alternative is a rollback
             run = self._run(params, None)
-        # acceptable, because no record contains the previous template
+        # accepted, since no record contains the previous template
         if run.outcome == "refused" and self.has_lost_record:
             return
-        # acceptable once, because the previous version is also broken
+        # accepted once, since the previous version is also broken
         if run.outcome == "refused" and self.was_broken:
-            run = self._run({"image": typed_commands.WORKING}, None)
+            run = self._run({"image": typed_commands.WORKING_IMAGE}, None)
             if self.kind in ("StatefulSet", "DaemonSet"):  # pods of the failed template may remain
                 return
         assert run.outcome != "refused", f"each suggested command is refused: {run.message}"
 
     def _run_alternative(self, alternative: list[list[str]], params: Json) -> Json:
-        """Execute the commands of an alternative, except its last task.
-
-        Return the options of this last task, or `params` without a task.
+        """Execute an alternative except its last task, and return the options of this task or
+        `params`.
         """
         note(f"  pasted: {alternative}")
         tasks_of_alternative = (self._task_or_run(words, params) for words in alternative)
@@ -440,17 +406,18 @@ class History(RuleBasedStateMachine):
             *_earlier, task = self.starting_tasks or [params]
             if len(self.starting_tasks) > 1:
                 self.starting_tasks.pop()
-            return {option: value for option, value in task.items() if option not in HALTING}
-        if (typed := typed_commands.task_params(words)) is None:
+            return {option: value for option, value in task.items()
+                    if option not in HALTING_OPTIONS}
+        if (typed_options := typed_commands.task_params(words)) is None:
             self._run_kubectl(words)
             return None
         return {"kind": "ReplicationController",
-                **{option: value for option, value in typed.items() if option != "name"}}
+                **{option: value for option, value in typed_options.items() if option != "name"}}
 
     def _with_surge(self, params: Json) -> Json:
-        excluded = {"max_unavailable"} if self.kind == "DaemonSet" else set()
-        return {**{option: value for option, value in params.items() if option not in excluded},
-                "max_surge": 1}
+        excluded_options = {"max_unavailable"} if self.kind == "DaemonSet" else set()
+        return {**{option: value for option, value in params.items()
+                   if option not in excluded_options}, "max_surge": 1}
 
     def _run_kubectl(self, words: list[str]) -> None:
         verb, arguments, flags = typed_commands.kubectl(words)
@@ -464,39 +431,37 @@ class History(RuleBasedStateMachine):
     def _run(self, params: Json, death: tuple[int, bool] | None, hurry: bool = False) -> TaskRun:
         """Run a task, compare it with check mode, and record whether an update is pending.
 
-        hurry: whether the task starts before the cluster is idle.
+        hurry: start before the cluster is idle.
         """
-        self.has_broken = self.has_broken or params.get("image") == BROKEN
-        params = {"name": self.name, "kind": self.kind, **(IMPATIENT if self.has_broken else {}),
-                  **params}
-        self.has_failed = True  # until the task has succeeded
+        self.has_used_broken_image = self.has_used_broken_image or params.get("image") == BROKEN
+        params = {"name": self.name, "kind": self.kind,
+                  **(IMPATIENT if self.has_used_broken_image else {}), **params}
+        self.skips_final_check = True  # until the task has succeeded
         if params["kind"] != self.kind and self.world.get(params["kind"], self.name):
             self.kind = params["kind"]  # a migration that is paused has created this controller
             self.user_fields = self._current_user_fields()
-        if not hurry or self.is_disturbed:
+        if not hurry or self.may_lack_ready_pods:
             self.world.wait_until_idle()
-            self.is_disturbed = False
-        # the cluster model of check mode has no broken pods
-        planned = None if death or hurry or self.has_broken else self.world.check(params)
+            self.may_lack_ready_pods = False
+        # The cluster model of check mode has no broken pods.
+        plan = None if death or hurry or self.has_used_broken_image else self.world.check(params)
         size = min([*self.sizes, sum(is_ready for _name, _image, is_ready in self.world.pods())])
-        unavailable = max(min(max(_unavailable(params, self.kind, size, self.user_fields),
-                                  self._unavailable_without_record(size)),
+        unavailable = max(min(max(_unavailable_limit(params, self.kind, size, self.user_fields),
+                                  self._unavailable_limit_without_record(size)),
                               _allowed_disruptions(self.budget, size)) for size in self.sizes)
-        # After a recreation, a pod with the label of the new template may exist already.
+        # A pod with the label of the new template may exist already.
         if self.kind == "DaemonSet" and self.is_recreated:
             unavailable = max(1, unavailable)
-        surge = max(_surge(params, self.kind, size, self.user_fields) for size in self.sizes)
-        # Pods of another controller can exist in two cases: the earlier incarnation of a recreated
-        # controller may have left a successor, and so may an earlier update that was never
-        # finished.
+        surge = max(_surge_limit(params, self.kind, size, self.user_fields) for size in self.sizes)
+        # A recreated controller, or an update that was never finished, may have left a successor.
         pods = self.world.pods()
-        may_have_other_pods = self.is_recreated or not self.pending
+        may_have_other_pods = self.is_recreated or not self.pending_task
         other_pods = len(pods) - len(self._pods_of_update(pods)) if may_have_other_pods else 0
         ceiling = max(len(pods), max(self.sizes) + surge + other_pods)
-        # Two kinds have no ceiling. The Deployment controller ignores terminating pods. The
-        # DaemonSet controller creates pods while old pods terminate, if there is a surge, which can
-        # be the remainder of a killed task.
-        may_surge = self.kind == "DaemonSet" and (surge or self.has_broken or self.has_lost_record)
+        # The Deployment controller ignores terminating pods. With a surge, possibly of a killed
+        # task, the DaemonSet controller creates pods while old pods terminate.
+        may_surge = self.kind == "DaemonSet" and (surge or self.has_used_broken_image
+                                                  or self.has_lost_record)
         has_ceiling = not hurry and self.kind != "Deployment" and not may_surge
         run = self.world.task(params, death, 0 if hurry else size - unavailable,
                               ceiling if has_ceiling else None)
@@ -506,33 +471,30 @@ class History(RuleBasedStateMachine):
             assert not lost, (
                 f"options that are missing in the command to repeat the task: {lost}\n"
                 f"{run.message}")
-        if planned:
-            assert planned.outcome == run.outcome, (
-                f"planned: {planned.outcome}, {planned.message}; "
+        if plan:
+            assert plan.outcome == run.outcome, (
+                f"planned: {plan.outcome}, {plan.message}; "
                 f"done: {run.outcome}, {run.message}")
             if run.outcome == "done":
-                reported = [steps(task.result) for task in (planned, run)]
-                assert reported[0] == reported[1], (
-                    f"check mode plans {reported[0]}, and the task does {reported[1]}")
+                reported_steps = [steps(task.result) for task in (plan, run)]
+                assert reported_steps[0] == reported_steps[1], (
+                    f"check mode plans {reported_steps[0]}, and the task does {reported_steps[1]}")
         assert "keeps changing" not in run.message, run.message
         self._record_result(params, run)
-        self.has_failed = False
+        self.skips_final_check = False
         return run
 
     def _run_confirmed(self, params: Json) -> TaskRun:
-        """Run a task. If its error requires another action first, execute this action, and rerun.
-
-        Another client may have scaled the controller, started an update, or created a budget.
-        """
+        """Run a task. If its error requires another action first, execute the action, and rerun."""
         run = self._run(params, None)
         for _attempt in range(3):
             alternatives = typed_commands.alternatives(run.message)
             if run.outcome != "refused":
                 return run
-            if begun := re.search(
+            if other_update := re.search(
                     r"another update is in progress: to (\S+) .* Another client began it",
                     run.message):
-                self._run({"image": begun[1]}, None)
+                self._run({"image": other_update[1]}, None)
             elif "add max_surge=1" in run.message:  # the budget allows no unavailable pod
                 params = self._with_surge(params)
             elif alternatives and alternatives[0][0][0] == "kubectl":
@@ -553,18 +515,15 @@ class History(RuleBasedStateMachine):
         spec = t.cast(Json, self.world.get(self.kind, self.name))["spec"]
         return copy.deepcopy({field: spec[field] for field in USER_FIELDS if field in spec})
 
-    def _restored(self, fields: Json | None = None) -> Json:
-        """Return the user's fields, as far as an update must have restored them at its end.
-
-        fields: by default, those in the current spec.
-        """
+    def _restorable_fields(self, fields: Json | None = None) -> Json:
+        """Return the fields that an update must restore, by default from the current spec."""
         fields = copy.deepcopy(self._current_user_fields() if fields is None else fields)
-        # a task does not restore maxUnavailable if the recorded value exceeds the current one
+        # A task does not restore maxUnavailable if the recorded value exceeds the current one.
         if self.are_user_fields_lost:
             fields.get("updateStrategy", {}).get("rollingUpdate", {}).pop("maxUnavailable", None)
         return fields
 
-    def _has_label(self) -> bool:
+    def _has_deployment_label(self) -> bool:
         item = self.world.get(self.kind, self.name) or {"spec": {"selector": {}}}
         return "kubernetes.io/deployment" in (item["spec"]["selector"].get("matchLabels") or {})
 
@@ -576,10 +535,9 @@ class History(RuleBasedStateMachine):
                 if (accepts_surge or option != "max_surge")
                 and (option, value) != ("max_unavailable", 0)}
 
-    def _unavailable_without_record(self, size: int) -> int:
-        """Return how many pods of a DaemonSet may be unavailable because its record is lost.
-
-        The task then uses maxUnavailable of the current spec.
+    def _unavailable_limit_without_record(self, size: int) -> int:
+        """Return maxUnavailable of the current spec, which a task uses for a DaemonSet without a
+        record.
         """
         if self.kind != "DaemonSet" or not self.has_lost_record:
             return 0
@@ -587,25 +545,23 @@ class History(RuleBasedStateMachine):
         return _resolve(strategy.get("rollingUpdate", {}).get("maxUnavailable", 1), size)
 
     def _next_name_option(self) -> Json:
-        name = (self.pending or {}).get("next_name")
+        name = (self.pending_task or {}).get("next_name")
         return {"next_name": name} if name else {}
 
     def _record_result(self, params: Json, run: TaskRun) -> None:
-        """Record whether an update is pending after the task.
-
-        If the update is complete, assert that only one controller and its pods remain.
+        """Record whether an update is pending, and assert that a complete one leaves no old pods.
         """
         is_migration = params.get("state") == "migrated"
         self.is_migrating = (is_migration or self.is_migrating) and run.outcome != "done"
         # A migration that was killed before its first handover leaves an empty ReplicaSet.
-        self.has_abandoned_migration = (not is_migration
-                                        and (self.has_abandoned_migration
-                                             or (self.pending or {}).get("state") == "migrated"))
+        self.has_abandoned_migration = not is_migration and (
+            self.has_abandoned_migration
+            or (self.pending_task or {}).get("state") == "migrated")
         if run.outcome == "done":
             phase = run.result["rollout"]["phase"]
-            assert phase == "complete" or params.keys() & HALTING, f"{phase}: {run.message}"
-            self.pending = None if phase == "complete" else params
-            if not self.pending:
+            assert phase == "complete" or params.keys() & HALTING_OPTIONS, f"{phase}: {run.message}"
+            self.pending_task = None if phase == "complete" else params
+            if not self.pending_task:
                 self.starting_tasks = []
                 if params.get("state") == "migrated":
                     self.kind = "Deployment"
@@ -618,48 +574,48 @@ class History(RuleBasedStateMachine):
                 image = _image(t.cast(Json, self.world.get(self.kind, self.name)))
                 self.never_worked = self.never_worked and image == BROKEN
                 # A recreated controller may have adopted pods of another template.
-                is_mixed = self.is_applied and params.get("state") == "rolled_back"
-                remaining = [pod for pod in self._pods_of_update(self.world.pods())
-                             if pod[0] != self.name or (pod[1] != image and not is_mixed)]
-                assert not remaining, f"{self.name} has {image}, but these pods exist: {remaining}"
+                is_mixed = self.was_manifest_applied and params.get("state") == "rolled_back"
+                remaining_pods = [pod for pod in self._pods_of_update(self.world.pods())
+                                  if pod[0] != self.name or (pod[1] != image and not is_mixed)]
+                assert not remaining_pods, (
+                    f"{self.name} has {image}, but these pods exist: {remaining_pods}")
         elif run.outcome == "killed":
-            self.pending = params
+            self.pending_task = params
             self.are_user_fields_lost = (self.are_user_fields_lost or "max_unavailable" in params
                                          or "max_surge" in params)
         elif phase := run.result.get("rollout", {}).get("phase"):
             if phase == "complete":
-                self.pending, self.starting_tasks = None, []
+                self.pending_task, self.starting_tasks = None, []
             elif run.result["changed"]:
-                self.pending = params
-        if (self.pending is params
+                self.pending_task = params
+        if (self.pending_task is params
                 and (params.get("state") != "rolled_back" or "to_revision" in params)):
             self.starting_tasks.append(params)
 
     def teardown(self) -> None:
         """Run a task without kills, and assert that only the requested state remains."""
-        if self.has_failed:
+        if self.skips_final_check:
             return
-        if self.pending:
-            run = self._run_confirmed(self.pending)
+        if self.pending_task:
+            run = self._run_confirmed(self.pending_task)
             if self.is_migrating and run.outcome == "refused":
-                self._paste(self.pending, run, -1)
-            elif self.pending or run.outcome != "done":
+                self._paste(self.pending_task, run, -1)
+            elif self.pending_task or run.outcome != "done":
                 run = self._run_confirmed({"state": "rolled_back", **self._next_name_option()})
-            # both versions are broken, so a user changes the template
-            if self.pending and self.has_broken:
+            # Both versions are broken, so a user changes the template.
+            if self.pending_task and self.has_used_broken_image:
                 self._paste({"state": "rolled_back", **self._next_name_option()}, run, 0)
         last_task = {"name": self.name, "image": "myimage:last"}
-        if self.kind == "ReplicaSet" and self._has_label():
-            # the immutable selector contains the deployment label
+        if self.kind == "ReplicaSet" and self._has_deployment_label():
+            # The immutable selector contains the deployment label.
             last_task["next_name"] = "last"
         run = self._run_confirmed(last_task)
         is_stuck = self.never_worked and self.kind in ("StatefulSet", "DaemonSet")
-        may_be_refused = self.has_lost_record or self.is_contradicted or is_stuck
+        may_be_refused = self.has_lost_record or self.was_changed_in_migration or is_stuck
         if may_be_refused and run.outcome == "refused":
             assert "Next:" in run.message, run.message
-            # settings that another client has changed are not checked
             return
-        assert run.outcome == "done" and not self.pending, (
+        assert run.outcome == "done" and not self.pending_task, (
             f"the last task: {run.outcome} {run.message}")
         self.world.wait_until_idle()
         again = self._run(last_task, None)
@@ -667,18 +623,13 @@ class History(RuleBasedStateMachine):
         self._assert_requested_state("myimage:last")
 
     def _pods_of_update(self, pods: list[tuple[str, str, bool]]) -> list[tuple[str, str, bool]]:
-        """Return the pods whose controllers a task can know.
-
-        Without the record of an update, no task knows the other controllers of the kind.
-        """
-        ignored = set(self.world.names(self.kind)) - {self.name} if self.has_lost_record else set()
-        return [pod for pod in pods if pod[0] not in ignored]
+        """Return the pods of controllers that a task can know, even without a record."""
+        ignored_controllers = (set(self.world.names(self.kind)) - {self.name}
+                               if self.has_lost_record else set())
+        return [pod for pod in pods if pod[0] not in ignored_controllers]
 
     def _assert_requested_state(self, image: str | None = None) -> None:
-        """Assert that only the controller, its template and its pods exist.
-
-        image: the image of the pods and of the template, by default that of the template.
-        """
+        """Assert that only the controller, its template and its pods exist."""
         controllers = {kind: names for kind in KINDS if (names := self.world.names(kind))}
         if self.has_abandoned_migration and self.kind == "ReplicationController":
             controllers.pop("ReplicaSet", None)
@@ -693,8 +644,8 @@ class History(RuleBasedStateMachine):
         assert size in self.sizes, f"{size} replicas instead of {self.sizes}"
         image = image or _image(item)
         assert _image(item) == image
-        if not (self.has_lost_record or self.is_contradicted):
-            assert self._restored() == (self._restored(self.user_fields)), (
+        if not (self.has_lost_record or self.was_changed_in_migration):
+            assert self._restorable_fields() == (self._restorable_fields(self.user_fields)), (
                 f"the user's settings are {self._current_user_fields()} instead of "
                 f"{self.user_fields}")
         assert "priorityClassName" not in template["spec"], "the template is closed"
@@ -714,14 +665,14 @@ def _image(item: Json) -> str:
 
 
 def steps(result: Json) -> list[tuple[t.Any, ...]]:
-    """Return the steps of a result in a form that is equal for check mode and for the real run.
+    """Return the steps in a form that is equal in check mode and in a real run.
 
-    A step is a tuple (action, kind, name). Consecutive changes of sizes are merged: each controller
-    has one tuple ("scale", name, last size). The name of a ControllerRevision is left out, since it
-    depends on a uid that check mode does not know, and so are the sizes of a Deployment's
-    ReplicaSets, which are observed at random moments.
+    Each step is a tuple (action, kind, name). Consecutive changes of sizes become one tuple
+    ("scale", name, last size) per controller. Left out are the names of ControllerRevisions, which
+    depend on a uid, and the sizes of a Deployment's ReplicaSets, which are observed at random
+    moments.
     """
-    reported: list[tuple[t.Any, ...]] = []
+    reported_steps: list[tuple[t.Any, ...]] = []
     sizes: dict[str, t.Any] = {}
     for step in [*result["steps"], None]:
         if step and step["action"] == "scale":
@@ -729,55 +680,48 @@ def steps(result: Json) -> list[tuple[t.Any, ...]]:
                 continue
             sizes[step["name"]] = step["to"]
             continue
-        reported += sorted((("scale", name, to) for name, to in sizes.items()))
+        reported_steps += sorted((("scale", name, to) for name, to in sizes.items()))
         sizes = {}
         if step:
-            reported.append((step["action"], str(step["kind"]),
-                             "" if step["kind"] == "ControllerRevision" else step["name"]))
-    return reported
+            reported_steps.append((step["action"], str(step["kind"]),
+                                   "" if step["kind"] == "ControllerRevision" else step["name"]))
+    return reported_steps
 
 
-def _unavailable(params: Json, kind: str, size: int, fields: Json) -> int:
-    """Return how many pods the task may make unavailable.
-
-    For a StatefulSet, and for a DaemonSet without a surge, a percentage is rounded up, and the
-    result is at least 1. For kinds other than these two, a percentage is rounded down, and the
-    result is at least 1 unless there is a surge. fields: the USER_FIELDS.
-    """
-    own_limit = _user_numbers(fields).get("maxUnavailable", 1)
+def _unavailable_limit(params: Json, kind: str, size: int, fields: Json) -> int:
+    own_limit = _rolling_update_fields(fields).get("maxUnavailable", 1)
     if kind == "StatefulSet":
         return max(1, _resolve(params.get("max_unavailable", own_limit), size))
     if kind == "DaemonSet":
         if ("max_surge" in params
                 or ("max_unavailable" not in params
-                    and _resolve(_user_numbers(fields).get("maxSurge", 0), size))):
+                    and _resolve(_rolling_update_fields(fields).get("maxSurge", 0), size))):
             return 0
         return max(1, _resolve(params.get("max_unavailable", own_limit), size))
     uses_own_limits = kind == "Deployment" and not params.keys() & {"max_surge", "max_unavailable"}
-    value = (_user_numbers(fields)["maxUnavailable"] if uses_own_limits
+    value = (_rolling_update_fields(fields)["maxUnavailable"] if uses_own_limits
              else params.get("max_unavailable", 0))
     text = str(value)
     unavailable = size * int(text.rstrip("%")) // 100 if text.endswith("%") else int(text)
-    return max(unavailable, 0 if _surge(params, kind, size, fields) else 1)
+    return max(unavailable, 0 if _surge_limit(params, kind, size, fields) else 1)
 
 
-def _surge(params: Json, kind: str, size: int, fields: Json) -> int:
-    """Return how many additional pods the task may create. A percentage is rounded up."""
+def _surge_limit(params: Json, kind: str, size: int, fields: Json) -> int:
     if kind == "StatefulSet":
         return 0
     if "keep_old" in params:
         return size
     if kind in USER_SPECS and not params.keys() & {"max_surge", "max_unavailable"}:
-        return _resolve(_user_numbers(fields).get("maxSurge", 0), size)
+        return _resolve(_rolling_update_fields(fields).get("maxSurge", 0), size)
     return _resolve(params.get("max_surge", 0 if kind == "DaemonSet" else 1), size)
 
 
-def _user_numbers(fields: Json) -> Json:
+def _rolling_update_fields(fields: Json) -> Json:
     return (fields.get("strategy") or fields.get("updateStrategy") or {}).get("rollingUpdate") or {}
 
 
 def _resolve(value: int | str, size: int) -> int:
-    """Return the number. A percentage is this share of the size, rounded up."""
+    """Return a number, or for a percentage this share of the size, rounded up."""
     text = str(value)
     return -(-size * int(text.rstrip("%")) // 100) if text.endswith("%") else int(text)
 

@@ -30,22 +30,19 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import clock
 
-#: Seconds without a change after which the namespace is idle, and seconds of each wait.
-QUIET, TIMEOUT = 0.3, 30.0
+#: Seconds without a change until the namespace is idle, and seconds of the longest wait.
+QUIET_SECONDS, TIMEOUT = 0.3, 30.0
 APPS = ("ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: URL paths; {} is the namespace.
+#: URL paths. {} is the namespace.
 RESOURCES = {"ReplicationController": "/api/v1/namespaces/{}/replicationcontrollers",
              **{kind: f"/apis/apps/v1/namespaces/{{}}/{kind.lower()}s" for kind in APPS}}
-#: The kinds of controllers in a history, by the kind of its first controller. By default, only that
-#: kind.
-INVOLVED = {"ReplicationController": ("ReplicationController", "ReplicaSet", "Deployment"),
-            "Deployment": ("Deployment", "ReplicaSet")}
-#: In seconds, for every task.
+#: By the kind of the first controller (default: only this kind).
+KINDS_IN_HISTORY = {"ReplicationController": ("ReplicationController", "ReplicaSet", "Deployment"),
+                    "Deployment": ("Deployment", "ReplicaSet")}
 LIMITS: Json = {"progress_deadline": 60, "timeout": 180}
-#: A finalizer, and seconds from the deletion of an object until another client removes it.
+#: Another client removes FINALIZER this many seconds after the deletion of an object.
 FINALIZER, HOLD_SECONDS = "tests.example.com/held", 1.0
-#: For a DaemonSet.
-NODES, NODE_LABEL = 5, "tests.example.com/namespace"
+NODE_COUNT, NODE_LABEL = 5, "tests.example.com/namespace"
 BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 
@@ -61,13 +58,12 @@ class RealWorld:
         for name in ("baton-migration", "baton-stateful-sets", "baton-daemon-sets"):
             self.namespace.allow(role_rules(name), name)
         self._nodes: list[str] = []
-        #: uid and resourceVersion of each controller and pod, and the (monotonic) time of the last
-        #: change.
-        self._last_state: list[tuple[str, str]] = []
+        #: uid and resourceVersion.
+        self._stored_versions: list[tuple[str, str]] = []
         self._since = time.monotonic()
         self._kinds: tuple[str, ...] = ()
         self._remover: FinalizerRemover | None = None
-        #: Whether a task may have replaced foo with another controller.
+        #: Whether a task may replace foo with another controller.
         self._may_delete_foo = False
 
     def close(self) -> None:
@@ -78,11 +74,11 @@ class RealWorld:
             self.namespace.remove_nodes()
 
     def create(self, kind: str, replicas: int, image: str, fields: Json) -> None:
-        self._kinds = INVOLVED.get(kind, (kind,))
+        self._kinds = KINDS_IN_HISTORY.get(kind, (kind,))
         if self.ends_slowly:
             self._start_remover()
         if kind == "DaemonSet":
-            self._nodes = self.namespace.add_nodes(NODES)
+            self._nodes = self.namespace.add_nodes(NODE_COUNT)
             self._label_nodes(replicas)
         self.namespace.call("POST", RESOURCES[kind].format(self.namespace.name),
                             self._manifest(kind, replicas, image, fields))
@@ -117,9 +113,7 @@ class RealWorld:
         return run
 
     def _print_server_state(self, error: RolloutError) -> None:
-        """Add all controllers and pods to the report of the history if the error reports no
-        progress.
-        """
+        """Add all controllers and pods to the report of an error without progress."""
         if "no progress" not in error.what:
             return
         for item in (item for kind in self._kinds for item in self._items(kind)):
@@ -143,9 +137,7 @@ class RealWorld:
         return TaskRun("done", result, result["msg"])
 
     def wait_until_idle(self) -> None:
-        """Wait until nothing changes for QUIET seconds, and all pods are ready except broken ones.
-
-        After TIMEOUT seconds, return even if this is not the case.
+        """Wait until nothing changes for QUIET_SECONDS, and all pods are ready except broken ones.
         """
         deadline = time.monotonic() + TIMEOUT
         while time.monotonic() < deadline:
@@ -153,12 +145,12 @@ class RealWorld:
             pods = self._all_pods()
             state = sorted((item["metadata"]["uid"], item["metadata"]["resourceVersion"])
                            for item in [*items, *pods])
-            if state != self._last_state:
-                self._last_state, self._since = state, time.monotonic()
-            elif (time.monotonic() - self._since > QUIET
+            if state != self._stored_versions:
+                self._stored_versions, self._since = state, time.monotonic()
+            elif (time.monotonic() - self._since > QUIET_SECONDS
                   and not any("deletionTimestamp" in pod["metadata"] for pod in pods)):
-                broken = sum(pod["spec"]["containers"][0]["image"] == BROKEN for pod in pods)
-                if all(_is_settled(item, broken) for item in items):
+                broken_count = sum(pod["spec"]["containers"][0]["image"] == BROKEN for pod in pods)
+                if all(_is_settled(item, broken_count) for item in items):
                     return
             time.sleep(0.06)
 
@@ -285,10 +277,7 @@ class RealWorld:
                 if items else None)
 
     def remaining_leases(self) -> list[str]:
-        """Return the names of the Leases that are still held after TIMEOUT seconds.
-
-        The Lease of a killed task expires earlier.
-        """
+        """Return the Leases that are still held after TIMEOUT seconds."""
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases"
         deadline = time.monotonic() + TIMEOUT
         while (held_leases := [item["metadata"]["name"]
@@ -312,7 +301,6 @@ class RealWorld:
         return body
 
     def _label_nodes(self, count: int) -> None:
-        """Label the first `count` nodes. The others lose the label, and then their pods."""
         for number, node in enumerate(self._nodes):
             labels = {NODE_LABEL: self.namespace.name if number < count else None}
             self.namespace.call("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}},
@@ -338,7 +326,7 @@ class RealWorld:
 
     @staticmethod
     def _target(kind: str, name: str) -> tuple[str, str]:
-        """Return (kind, name), with the kind in full, such as ReplicationController for rc."""
+        """Return the pair with the full kind, such as ReplicationController for rc."""
         short = {"rc": "ReplicationController", "rs": "ReplicaSet", "sts": "StatefulSet",
                  "ds": "DaemonSet", "deploy": "Deployment"}
         return (short.get(kind)
@@ -353,8 +341,6 @@ class RealWorld:
 
 
 class FinalizerRemover:
-    """A thread that removes the finalizers of deleted objects after HOLD_SECONDS."""
-
     def __init__(self, world: RealWorld) -> None:
         self._world, self._stop = world, threading.Event()
         self._since: dict[str, float] = {}
@@ -368,7 +354,7 @@ class FinalizerRemover:
 
     def _run(self) -> None:
         while not self._stop.wait(0.2):
-            # the API server is busy, or the object is deleted
+            # The API server is busy, or the object is deleted.
             with contextlib.suppress(ApiException, HTTPError):
                 self._remove_finalizers()
 
@@ -394,7 +380,7 @@ class FinalizerRemover:
 
 @contextlib.contextmanager
 def clocks_ahead(seconds: float) -> t.Iterator[None]:
-    """Move the wall clock of the code under test, but not its monotonic clock, during the block."""
+    """Move the wall clock of the code under test, but not its monotonic clock."""
     with contextlib.ExitStack() as stack:
         for module in (http, leases):
             stack.enter_context(mock.patch.object(module, "time", _TimeAhead(seconds)))
@@ -428,15 +414,11 @@ def _is_held(lease: Json) -> bool:
             and now < renewed + datetime.timedelta(seconds=lease["leaseDurationSeconds"]))
 
 
-def _is_settled(item: Json, broken: int) -> bool:
-    """Return whether the status of a controller is up to date, and all its pods are ready.
-
-    broken: the number of broken pods in the namespace, which are left out.
-    """
+def _is_settled(item: Json, broken_count: int) -> bool:
     status = item.get("status") or {}
     if status.get("observedGeneration", 0) < item["metadata"]["generation"]:
         return False
     if "desiredNumberScheduled" in status:
         return (status["desiredNumberScheduled"] == status["currentNumberScheduled"]
-                and status["desiredNumberScheduled"] - status["numberReady"] <= broken)
-    return status.get("replicas", 0) - status.get("readyReplicas", 0) <= broken
+                and status["desiredNumberScheduled"] - status["numberReady"] <= broken_count)
+    return status.get("replicas", 0) - status.get("readyReplicas", 0) <= broken_count

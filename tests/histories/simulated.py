@@ -35,8 +35,6 @@ STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUn
 
 
 class CheckedCluster(Cluster):
-    """A simulated cluster that checks the pods after each change, and can kill the client."""
-
     def __init__(self, kind: Kind, replicas: int, image: str = "myimage:v1",
                  fields: Json | None = None) -> None:
         super().__init__()
@@ -63,8 +61,7 @@ class CheckedCluster(Cluster):
             item["status"] = {"desiredNumberScheduled": replicas}
             self.cluster = DaemonSetModel([item])
             self.cluster.broken_images = frozenset({BROKEN})
-            # Pod names contain this counter, which starts above that of check mode's copy of the
-            # model.
+            # Pod names contain this counter, which must differ in check mode's copy of the model.
             self.cluster._syncs = 10_000
         else:
             self.cluster = ClusterModel([item], kind)
@@ -77,11 +74,9 @@ class CheckedCluster(Cluster):
 
     @property
     def controllers_and_pods(self) -> ClusterModel:
-        """Return the model that has the pods: for a Deployment, the model of its ReplicaSets."""
         return self.cluster.sets if self.kind is Kind.DEPLOYMENT else self.cluster
 
     def settle(self) -> None:
-        """Let the controllers of the model act until they have nothing to do."""
         while moves := self.cluster.moves():
             self.cluster.make(moves[0])
             self.check_pods()
@@ -135,7 +130,7 @@ class CheckedCluster(Cluster):
 
 
 class SimulatedWorld:
-    """A World (history.py). Actions that need a real API server do nothing."""
+    """A World without the actions that need a real API server."""
 
     has_all_actions, clock_ahead, ends_slowly = False, 0.0, False
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Parse the commands that an error suggests: ad-hoc commands of Ansible, and kubectl commands."""
+"""Parse the commands in an error: ad-hoc commands of Ansible, and kubectl commands."""
 
 from __future__ import annotations
 
@@ -18,39 +18,36 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 Json = dict[str, t.Any]
 
 AD_HOC = ["ansible", "localhost", "-m"]
-#: A suggestion without a command, since the options of the task are unknown.
+#: A suggestion without a command.
 TASK_THAT_BEGAN = "run the task that began it"
 #: Placeholders in commands, and the image that replaces them.
-PLACEHOLDERS, WORKING = re.compile(r"THE-EARLIER-IMAGE|ANOTHER-IMAGE"), "myimage:v1"
-#: Options that a suggested command must contain if it repeats the task.
-REPEATED = ("next_name", "container", "images", "to_revision", "max_surge", "max_unavailable",
-            "min_ready_seconds",
-            "pause_at", "soak", "nodes", "on_failure",
-            "failure_grace", "progress_deadline",
-            "timeout", "autoscaler")
+PLACEHOLDERS, WORKING_IMAGE = re.compile(r"THE-EARLIER-IMAGE|ANOTHER-IMAGE"), "myimage:v1"
+#: Options that a suggested rerun of the task must contain.
+REPEATED_OPTIONS = ("next_name", "container", "images", "to_revision", "max_surge",
+                    "max_unavailable", "min_ready_seconds", "pause_at", "soak", "nodes",
+                    "on_failure", "failure_grace", "progress_deadline", "timeout", "autoscaler")
 OPTIONS_OF_UPDATES = ("min_ready_seconds", "timeout", "on_failure", "pause_at", "soak", "nodes")
-#: Options that the world sets for its tasks.
-CONNECTION = ("context", "kubeconfig", "host", "namespace")
+#: Options that the test sets for its tasks.
+CONNECTION_OPTIONS = ("context", "kubeconfig", "host", "namespace")
 
 
 def alternatives(message: str) -> list[list[list[str]]]:
-    """Return the alternatives that an error suggests.
+    """Return the alternatives: lists of commands, each a list of words.
 
-    An alternative is a list of commands, and a command is a list of words. Commands that only show
-    objects, and alternatives that need an editor, are left out.
+    Commands that only show objects, and alternatives that need an editor, are left out.
     """
     _rest, _next, lines = message.partition("\nNext:\n")
-    suggested: list[list[list[str]]] = [[]]
+    suggestions: list[list[list[str]]] = [[]]
     for line in map(str.strip, lines.splitlines()):
         if line.startswith("if not"):
             break
         if line == "or:":
-            suggested.append([])
+            suggestions.append([])
         elif line.startswith(TASK_THAT_BEGAN):
-            suggested[-1].append([TASK_THAT_BEGAN])
+            suggestions[-1].append([TASK_THAT_BEGAN])
         elif line.startswith(("ansible ", "kubectl ")):
-            suggested[-1].append(shlex.split(PLACEHOLDERS.sub(WORKING, line)))
-    without_editor = [commands for commands in suggested if "edit" not in map(_verb, commands)]
+            suggestions[-1].append(shlex.split(PLACEHOLDERS.sub(WORKING_IMAGE, line)))
+    without_editor = [commands for commands in suggestions if "edit" not in map(_verb, commands)]
     without_display = [[words for words in commands if _verb(words) not in ("get", "describe")]
                        for commands in without_editor]
     return list(filter(None, without_display))
@@ -61,23 +58,21 @@ def _verb(words: list[str]) -> str:
 
 
 def task_params(words: list[str]) -> Json | None:
-    """Return the options of an ad-hoc command except CONNECTION, or None for a kubectl command.
-
-    Assert that Ansible would accept the options.
-    """
+    """Return the validated options of an ad-hoc command, or None for a kubectl command."""
     if words[: len(AD_HOC)] != AD_HOC:
         assert words[0] == "kubectl", f"not a command for the module: {words}"
         return None
     name, _dash_a, text = words[len(AD_HOC):]
     module = Module(name.removeprefix("baton.kubernetes."))
-    typed = (json.loads(text) if text.startswith("{")
-             else dict(part.split("=", 1) for part in shlex.split(text)))
-    typed = {option: value for option, value in typed.items() if option not in CONNECTION}
-    validated = ArgumentSpecValidator(options.SPECS[module]).validate(typed)
+    typed_options = (json.loads(text) if text.startswith("{")
+                     else dict(part.split("=", 1) for part in shlex.split(text)))
+    typed_options = {option: value for option, value in typed_options.items()
+                     if option not in CONNECTION_OPTIONS}
+    validated = ArgumentSpecValidator(options.SPECS[module]).validate(typed_options)
     assert not validated.error_messages, f"{text}: {validated.error_messages}"
     validated_options = options.with_kinds(validated.validated_parameters)
     params = {option: value for option, value in validated_options.items()
-              if option in typed}
+              if option in typed_options}
     is_migration = module is Module.MIGRATION
     return ({"module": str(module), "state": str(module.default_state), **params} if is_migration
             else params)
@@ -89,39 +84,32 @@ def goal(params: Json) -> tuple[t.Any, ...]:
 
 
 def lost_options(params: Json, message: str) -> list[str]:
-    """Return a text for each option that is missing or different in a suggested rerun of the task.
-
-    Not compared: next_name, for which the error may suggest another value, and options that the
-    error advises to leave out.
-    """
+    """Return a text for each option that is missing or different in a suggested rerun."""
     params = {option: value
               for option, value in params.items() if option != "next_name"
               and f"leave {option} out" not in message}
     is_rollback = params.get("state") == "rolled_back" and "to_revision" not in params
-    needed = [option for option in REPEATED
-              if option in params and not (is_rollback and option in OPTIONS_OF_UPDATES)]
+    needed_options = [option for option in REPEATED_OPTIONS
+                      if option in params and not (is_rollback and option in OPTIONS_OF_UPDATES)]
     commands = [words for alternative in alternatives(message) for words in alternative
                 if words != [TASK_THAT_BEGAN]]
-    tasks = [typed for words in commands if (typed := task_params(words)) is not None]
-    return [f"{option} in {typed}" for typed in tasks if goal(typed) == goal(params)
-            for option in needed
-            if typed.get(option, _default(option)) != _typed(option, params[option])]
+    tasks = [task for words in commands if (task := task_params(words)) is not None]
+    return [f"{option} in {task}" for task in tasks if goal(task) == goal(params)
+            for option in needed_options
+            if task.get(option, _default(option)) != _validated(option, params[option])]
 
 
 def _default(option: str) -> t.Any:
     return options.ARGUMENT_SPEC[option].get("default")
 
 
-def _typed(option: str, value: t.Any) -> t.Any:
+def _validated(option: str, value: t.Any) -> t.Any:
     return ArgumentSpecValidator({option: options.ARGUMENT_SPEC[option]}).validate(
         {option: value}).validated_parameters[option]
 
 
 def kubectl(words: list[str]) -> tuple[str, list[str], Json]:
-    """Return the verb, the arguments and the options of a kubectl command.
-
-    The keys of the options are as in the command, such as "-n" or "--replicas".
-    """
+    """Return the verb, the arguments and the options, such as {"-n": "default"}."""
     flags: Json = {}
     arguments: list[str] = []
     rest = iter(words[1:])

@@ -4,10 +4,8 @@
 """Start Ansible's programs as forks of a server process that has already imported Ansible.
 
 A short `ansible` command spends most of its processor time on imports. `Popen` and `run` work like
-those of subprocess, with a separate process for each command. There are two differences: the parent
-of the process is the server, and all processes of a server share the seed of Python's hashes.
-
-Other programs, and programs of other Python environments (`make test-versions`), start as usual.
+subprocess, except that the parent process is the server, and all processes share its hash seed.
+Other programs, and other Python environments, start as usual.
 """
 
 from __future__ import annotations
@@ -30,10 +28,9 @@ import time
 import typing as t
 from pathlib import Path
 
-#: Modules with the function main() of each program.
+#: Modules with main(), by program.
 MODULES = {"ansible": "ansible.cli.adhoc", "ansible-playbook": "ansible.cli.playbook"}
-#: Modules that the programs and action plugins import when they run.
-IMPORTED = (
+IMPORTED_MODULES = (
     *MODULES.values(),
     "ansible.executor.playbook_executor",
     "ansible.plugins.callback.default",
@@ -56,18 +53,15 @@ IMPORTED = (
 )
 #: Maximum size of a request in bytes.
 MAX_REQUEST = 1 << 20
-#: Standard input, output and error.
-STREAMS = 3
+STREAM_COUNT = 3
 SOCKET = "socket"
 
 
 class Popen(subprocess.Popen):
-    """A process of Ansible, started by the server of this pytest worker."""
-
     _connection: socket.socket | None = None
 
-    # CPython 3.11 to 3.14 call the method with these arguments. arguments[3:9] are the six ends of
-    # the pipes.
+    # CPython 3.11 to 3.14 call the method with these arguments. arguments[3:9] are the ends of
+    # pipes.
     def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env,
                        *arguments):
         environment = os.environ if env is None else env
@@ -129,9 +123,7 @@ def run(command, *, capture_output=False, timeout=None, check=False, **options):
 
 
 def _is_served(args, environment: t.Mapping[str, str]) -> bool:
-    """Return whether the server can run a command: a program of MODULES in the folder of this
-    Python.
-    """
+    """Return whether the command is a program of MODULES in the folder of this Python."""
     if isinstance(args, str) or args[0] not in MODULES:
         return False
     program = shutil.which(args[0], path=environment.get("PATH", ""))
@@ -142,16 +134,16 @@ def _is_served(args, environment: t.Mapping[str, str]) -> bool:
 def _server() -> str:
     """Return the path of the server's socket. The first call starts the server.
 
-    The server ends with this process, which closes the pipe to its standard input.
+    The server ends with this process.
     """
     folder = tempfile.mkdtemp(prefix="baton-ansible-")
-    reading, _writing = os.pipe()
+    read_end, _write_end = os.pipe()
     environment = {key: value for key, value in os.environ.items()
                    if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}
     server = subprocess.Popen(
-        [sys.executable, __file__, folder], stdin=reading, stdout=subprocess.PIPE, text=True,
+        [sys.executable, __file__, folder], stdin=read_end, stdout=subprocess.PIPE, text=True,
         start_new_session=True, env=environment | {"ANSIBLE_HOME": os.path.join(folder, "ansible")})
-    os.close(reading)
+    os.close(read_end)
     assert server.stdout and server.stdout.readline() == "ready\n"
     return os.path.join(folder, SOCKET)
 
@@ -161,8 +153,8 @@ def _server() -> str:
 
 def serve(folder: str) -> None:
     """Answer requests until the end of standard input, then remove the folder."""
-    for name in IMPORTED:
-        with contextlib.suppress(ImportError):  # another version of Ansible
+    for name in IMPORTED_MODULES:
+        with contextlib.suppress(ImportError):  # in another version of Ansible
             importlib.import_module(name)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(os.path.join(folder, SOCKET))
@@ -185,7 +177,7 @@ def serve(folder: str) -> None:
         if wakeup_receiver in sources:
             with contextlib.suppress(BlockingIOError):
                 wakeup_receiver.recv(4096)
-            report_ended(connections)
+            report_ended_processes(connections)
         if listener in sources:
             connection, _address = listener.accept()
             open_sockets = (listener, wakeup_receiver, wakeup_sender, *connections.values())
@@ -193,7 +185,7 @@ def serve(folder: str) -> None:
             connections[pid] = connection
 
 
-def report_ended(connections: dict[int, socket.socket]) -> None:
+def report_ended_processes(connections: dict[int, socket.socket]) -> None:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -209,7 +201,7 @@ def start(connection: socket.socket, open_sockets: t.Iterable[socket.socket],
           selector: selectors.BaseSelector) -> int:
     streams = array.array("i")
     text, ancillary, _flags, _address = connection.recvmsg(
-        MAX_REQUEST, socket.CMSG_SPACE(streams.itemsize * STREAMS))
+        MAX_REQUEST, socket.CMSG_SPACE(streams.itemsize * STREAM_COUNT))
     streams.frombytes(ancillary[0][2])
     pid = os.fork()
     if pid:
@@ -227,7 +219,6 @@ def start(connection: socket.socket, open_sockets: t.Iterable[socket.socket],
 
 
 def run_program(request: dict[str, t.Any], streams: t.Sequence[int]) -> None:
-    """Run the program of a request in this process, and exit with its exit code."""
     os.setsid()
     for target, stream in enumerate(streams):
         os.dup2(stream, target)
@@ -239,9 +230,7 @@ def run_program(request: dict[str, t.Any], streams: t.Sequence[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     time.tzset()
-    # Keep the server's temporary folder.
     atexit.unregister(sys.modules["ansible.utils.path"].cleanup_tmp_file)
-    # Read the settings again, for the request.
     importlib.reload(sys.modules["ansible.constants"])
     arguments = request["arguments"]
     sys.argv = [shutil.which(arguments[0]), *arguments[1:]]

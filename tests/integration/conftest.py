@@ -31,13 +31,12 @@ COLLECTIONS = os.environ.get("BATON_COLLECTIONS", str(ROOT / ".venv" / "collecti
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
-    """Mark the tests of `make test-all`, and deselect those of other shards."""
     sampling.mark(items)
     yield
     if shard := os.environ.get("BATON_SHARD"):
-        selected = sampling.shard(items, shard)
-        config.hook.pytest_deselected(items=[item for item in items if item not in selected])
-        items[:] = selected
+        selected_items = sampling.shard(items, shard)
+        config.hook.pytest_deselected(items=[item for item in items if item not in selected_items])
+        items[:] = selected_items
 
 
 @pytest.fixture(scope="session")
@@ -54,9 +53,8 @@ def cluster():
 
 @pytest.fixture(scope="session")
 def server_version(cluster):
-    """Provide the version of the API server, such as (1, 36)."""
     with kubernetes.config.new_client_from_config(cluster.kubeconfig) as client:
-        # the fields major and minor may be empty in older versions
+        # The fields major and minor may be empty in older versions.
         version = kubernetes.client.VersionApi(client).get_code().git_version
     major, minor = re.findall(r"\d+", version)[:2]
     return int(major), int(minor)
@@ -72,7 +70,6 @@ def has_fake_nodes(cluster):
 
 @pytest.fixture(autouse=True, scope="session")
 def _check_commands_of_errors():
-    """Fail a test if an error contains a command that the module would refuse."""
     with next_commands.checked_commands():
         yield
 
@@ -91,13 +88,11 @@ def _skip_unsupported(request):
 
 @pytest.fixture
 def ansible_environment(namespace, plain_environment):
-    """Provide the environment of Ansible, with the kubeconfig of the test's namespace."""
     return {**plain_environment, "K8S_AUTH_KUBECONFIG": namespace.kubeconfig}
 
 
 @pytest.fixture
 def plain_environment(tmp_path):
-    """Provide the environment of Ansible, without the user's settings and kubeconfig."""
     return {
         **{key: value
            for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))},
@@ -111,10 +106,9 @@ def plain_environment(tmp_path):
 
 @pytest.fixture(scope="session")
 def ssh():
-    """Provide the variables with which Ansible connects to this machine over ssh."""
     if reason := sshd.missing_programs():
         cannot_run(reason)
     with (tempfile.TemporaryDirectory(prefix="baton-ssh-") as folder,
           sshd.up(Path(folder)) as variables):
-        # the path of a control socket has at most 108 characters, and tmp_path is longer
+        # The path of a control socket has at most 108 characters, and tmp_path is longer.
         yield {**variables, "ansible_control_path_dir": folder}

@@ -29,14 +29,12 @@ RESOURCES = ("gatewayclasses", "gateways", "httproutes", "grpcroutes")
 
 @functools.cache
 def module_folder() -> Path:
-    """Return the folder of the module in Go's module cache, after a download if necessary."""
     process = subprocess.run([str(go_toolchain.find_go()), "mod", "download", "-json", MODULE],
                              capture_output=True, text=True, check=True, timeout=300)
     return Path(json.loads(process.stdout)["Dir"])
 
 
 def install(namespace: Namespace) -> None:
-    """Create the CustomResourceDefinitions, and wait until the API server serves the kinds."""
     for resource in RESOURCES:
         path = (module_folder() / "config/crd/standard"
                 / f"gateway.networking.k8s.io_{resource}.yaml")
@@ -46,7 +44,7 @@ def install(namespace: Namespace) -> None:
 
 
 def serve_other_kinds(namespace: Namespace) -> None:
-    """Serve the kinds of meshes and policies that a task reads. Their schemas allow any content."""
+    """Serve the kinds of meshes and policies that a task reads, with any content."""
     schema = {"openAPIV3Schema": {"type": "object",
                                   "x-kubernetes-preserve-unknown-fields": True}}
     for resource in related.RESOURCES:
@@ -72,10 +70,7 @@ def served_version(resource: related.Resource) -> str:
 
 @contextlib.contextmanager
 def without_shares_of_mirrors(namespace: Namespace) -> t.Iterator[None]:
-    """Serve HTTPRoute with the schema of the versions before v1.3 during the block.
-
-    In that schema, a mirror has no fields percent and fraction.
-    """
+    """Serve HTTPRoute as before v1.3, when a mirror had no fields percent and fraction."""
     path = f"{DEFINITIONS}/httproutes.gateway.networking.k8s.io"
     replacement = {"path": "/spec/versions", "op": "replace"}
     versions = namespace.call("GET", path)["spec"]["versions"]
@@ -95,7 +90,6 @@ def without_shares_of_mirrors(namespace: Namespace) -> t.Iterator[None]:
 
 
 def _remove_shares(schema: t.Any) -> None:
-    """Remove from a schema, at any depth, the share of a mirror and its validation rule."""
     for child in schema.values() if isinstance(schema, dict) else ():
         for item in child if isinstance(child, list) else [child]:
             _remove_shares(item)
@@ -107,11 +101,11 @@ def _remove_shares(schema: t.Any) -> None:
 
 def is_served(namespace: Namespace) -> bool:
     try:
-        served = {item["name"] for item in namespace.call("GET", GROUP)["resources"]}
+        served_resources = {item["name"] for item in namespace.call("GET", GROUP)["resources"]}
         namespace.call("GET", route_path(namespace))
     except ApiException:
         return False
-    return set(RESOURCES) <= served
+    return set(RESOURCES) <= served_resources
 
 
 def route_path(namespace: Namespace, name: str = "", resource: str = "httproutes") -> str:

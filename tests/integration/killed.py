@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Death of the client, for the tests of all tiers."""
+"""The death of the client."""
 
 from __future__ import annotations
 

@@ -3,9 +3,8 @@
 
 """A fake kubelet that serves container logs, for fake nodes.
 
-The API server reads a log from the address and port in the status of the node; the tests write
-those of an HTTP server there. The server implements the query parameters limitBytes and
-sinceSeconds. tests/node uses a real kubelet.
+The API server reads logs from the address in the status of the node, where the tests run an HTTP
+server with the query parameters limitBytes and sinceSeconds.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 
 Json = dict[str, t.Any]
 
-#: Secret in each error line; no output may contain it.
+#: In each error line; no output may contain it.
 SECRET = "password=s3cret"
 ERROR = f"\x1b[31mERROR\x1b[0m: no connection to the database, {SECRET}".encode()
 #: Log lines of each pod per second.
@@ -38,15 +37,15 @@ ERROR_PERCENTAGES = {"myimage:v1": 1, "myimage:v2": 1, "myimage:v3": 20}
 
 
 def lines_of_version(pod: Json, container: str) -> list[tuple[float, bytes]]:
-    """Return what a container has logged: pairs of time (seconds since the epoch) and line.
+    """Return the log of a container as pairs of time (seconds since the epoch) and line.
 
-    The image of the pod determines the share of errors.
+    The image determines the share of errors.
     """
-    began = datetime.datetime.fromisoformat(
+    pod_started_at = datetime.datetime.fromisoformat(
         pod["metadata"]["creationTimestamp"].replace("Z", "+00:00")).timestamp()
     error_percentage = ERROR_PERCENTAGES[pod["spec"]["containers"][0]["image"]]
-    count = int((time.time() - began) * RATE)
-    return [(began + number / RATE,
+    count = int((time.time() - pod_started_at) * RATE)
+    return [(pod_started_at + number / RATE,
              ERROR if number * error_percentage % 100 < error_percentage else b"answered a request")
             for number in range(count)]
 
@@ -57,8 +56,7 @@ class Kubelet(http.server.ThreadingHTTPServer):
     def __init__(self, namespace: Namespace, folder: Path) -> None:
         super().__init__(("127.0.0.1", 0), _LogHandler)
         self.namespace = namespace
-        #: Returns the log of a container of a pod, like lines_of_version(), or None for a container
-        #: that has not started. A test may replace the function.
+        #: A test may replace the function. None: the container has not started.
         self.lines: t.Callable[[Json, str], list[tuple[float, bytes]] | None] = lines_of_version
         self.requests: list[str] = []
         certificate, key = folder / "kubelet.crt", folder / "kubelet.key"
@@ -119,7 +117,6 @@ def _timestamp(at: float) -> str:
 
 @contextlib.contextmanager
 def up(namespace: Namespace, folder: Path, nodes: int = 2) -> t.Iterator[Kubelet]:
-    """Create nodes with a fake kubelet for the block."""
     with serving(Kubelet(namespace, folder)) as kubelet:
         namespace.add_nodes(nodes, **kubelet.status)
         try:
@@ -129,7 +126,6 @@ def up(namespace: Namespace, folder: Path, nodes: int = 2) -> t.Iterator[Kubelet
 
 
 def run_analysis(namespace: Namespace, *metrics: Json, **options: t.Any) -> Json:
-    """Run the module rollout_analysis, and return its result, also of a failure."""
     option_defaults = {name: spec.get("default") for name, spec in task.ANALYSIS_OPTIONS.items()}
     metric_defaults = {name: spec.get("default")
                        for name, spec in task.ANALYSIS_OPTIONS["metrics"]["options"].items()}

@@ -1,11 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A real Prometheus, and simulated metrics of pods.
-
-The pods of the embedded cluster run no containers. One HTTP server exports metrics as if each pod
-answered 100 requests per second with the error rate and the latency of its version.
-"""
+"""A real Prometheus, and simulated metrics of pods."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ from pathlib import Path
 from objects import eventually
 from workspace import cache, locked
 
-#: Window of an analysis, long enough for several scrapes.
+#: Long enough for several scrapes.
 WINDOW = "1s"
 #: Requests per second of each pod.
 RATE = 100
@@ -55,8 +51,7 @@ VERSIONS = {
 def program(name: str = "prometheus") -> str | None:
     """Return the path of a program, or None.
 
-    If the program is missing, the Debian package of the same name is unpacked into the cache. It is
-    not installed, because that would start its service.
+    A missing program is unpacked from its Debian package. An installation would start its service.
     """
     if path := shutil.which(name):
         return path
@@ -67,7 +62,7 @@ def program(name: str = "prometheus") -> str | None:
             for is_retry in (False, True):
                 if binary.exists():
                     break
-                if is_retry:  # the package lists may be missing or outdated
+                if is_retry:  # the package lists may be outdated
                     subprocess.run(["apt-get", "update"], check=False, capture_output=True,
                                    timeout=300)
                 _unpack(name, folder)
@@ -76,7 +71,7 @@ def program(name: str = "prometheus") -> str | None:
 
 def _unpack(name: str, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f"baton-{name}-") as download:
-        # when root runs apt-get, it downloads as the user _apt, who cannot write to the folder
+        # As root, apt-get downloads as the user _apt, who cannot write to the folder.
         command = ["apt-get", "-o", "APT::Sandbox::User=root", "download", name]
         subprocess.run(command, cwd=download, check=False, capture_output=True, timeout=300)
         for package in Path(download).glob("*.deb"):
@@ -92,36 +87,32 @@ class MetricsServer(http.server.ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _MetricsHandler)
-        #: Version and start time of each pod, by namespace and name.
-        self.exported: dict[tuple[str, str], tuple[Version, float]] = {}
+        #: Version and start time, by namespace and name.
+        self.exported_pods: dict[tuple[str, str], tuple[Version, float]] = {}
 
     def export(self, namespace: str, pods: t.Iterable[dict[str, t.Any]]) -> None:
-        """Export these pods of a namespace, and stop exporting its other pods.
-
-        The counters of unchanged pods continue.
-        """
+        """Export exactly these pods of a namespace. The counters of unchanged pods continue."""
         versions = {(namespace,
                      pod["metadata"]["name"]): VERSIONS[pod["spec"]["containers"][0]["image"]]
                     for pod in pods}
         other_namespaces = {
-            key: value for key, value in self.exported.items() if key[0] != namespace
+            key: value for key, value in self.exported_pods.items() if key[0] != namespace
         }
         now = time.monotonic()
-        # The counters of a StatefulSet's new pod restart at 0, although it has the old name.
-        unchanged = {
-            key: value for key, value in self.exported.items() if value[0] == versions.get(key)
+        # A new pod of a StatefulSet has the old name, but its counters restart at 0.
+        unchanged_pods = {
+            key: value for key, value in self.exported_pods.items() if value[0] == versions.get(key)
         }
-        self.exported = other_namespaces | {
-            key: unchanged.get(key, (version, now)) for key, version in versions.items()
+        self.exported_pods = other_namespaces | {
+            key: unchanged_pods.get(key, (version, now)) for key, version in versions.items()
         }
 
     @contextlib.contextmanager
     def exporting(self, namespace: t.Any) -> t.Iterator[None]:
-        """Export the existing pods of a namespace during the block."""
-        stopped = threading.Event()
+        stop = threading.Event()
 
         def update() -> None:
-            while not stopped.wait(0.1):
+            while not stop.wait(0.1):
                 with contextlib.suppress(Exception):  # the API server is busy
                     self.export(namespace.name, namespace.pods())
 
@@ -130,13 +121,13 @@ class MetricsServer(http.server.ThreadingHTTPServer):
         try:
             yield
         finally:
-            stopped.set()
+            stop.set()
             thread.join()
             self.export(namespace.name, [])
 
     def text(self) -> str:
         lines = []
-        for (namespace, pod), (version, since) in self.exported.items():
+        for (namespace, pod), (version, since) in self.exported_pods.items():
             if not version.exports_metrics:
                 continue
             labels = f'namespace="{namespace}",pod="{pod}"'
@@ -171,17 +162,14 @@ class _MetricsHandler(http.server.BaseHTTPRequestHandler):
 
 class Prometheus(t.NamedTuple):
     url: str
-    pods: MetricsServer
+    metrics_server: MetricsServer
 
     def ask(self, query: str) -> list[dict[str, t.Any]]:
         return ask(self.url, query)
 
 
 def ask(url: str, query: str) -> list[dict[str, t.Any]]:
-    """Query a Prometheus without using the collection, and return the results.
-
-    Return [] if there is no response.
-    """
+    """Query a Prometheus without the collection."""
     address = f"{url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
     with (contextlib.suppress(OSError),
           urllib.request.build_opener().open(address, timeout=10) as answer):
@@ -195,20 +183,18 @@ def up(binary: str, certificate: str = "", key: str = "", user: str = "",
     """Run a Prometheus that scrapes a MetricsServer; with a certificate, use TLS and a password."""
     web = {"tls_server_config": {"cert_file": certificate, "key_file": key},
            "basic_auth_users": {user: password_hash}}
-    with serving(MetricsServer()) as pods:
-        targets = {"static_configs": [{"targets": [f"127.0.0.1:{pods.server_address[1]}"]}]}
+    with serving(MetricsServer()) as metrics_server:
+        targets = {"static_configs": [
+            {"targets": [f"127.0.0.1:{metrics_server.server_address[1]}"]}]}
         with running(binary, targets, "100ms", web if certificate else {}) as url:
             eventually(lambda: certificate or ask(url, "up == 1"), "a scrape", seconds=60)
-            yield Prometheus(url, pods)
+            yield Prometheus(url, metrics_server)
 
 
 @contextlib.contextmanager
 def running(binary: str, targets: dict[str, t.Any], interval: str,
             web: dict[str, t.Any] | None = None) -> t.Iterator[str]:
-    """Run a Prometheus with the targets, and yield its URL.
-
-    web: the content of the web configuration file.
-    """
+    """Run a Prometheus, and yield its URL."""
     with tempfile.TemporaryDirectory(prefix="baton-prometheus-") as folder:
         job = {"job_name": "pods", **targets}
         config = {"global": {"scrape_interval": interval, "scrape_timeout": interval},
@@ -247,7 +233,6 @@ Server = t.TypeVar("Server", bound=http.server.ThreadingHTTPServer)
 
 @contextlib.contextmanager
 def serving(server: Server) -> t.Iterator[Server]:
-    """Run a server in a thread during the block."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02},
                               daemon=True)
     thread.start()

@@ -3,8 +3,7 @@
 
 """A namespace of a real cluster, with helpers for tests.
 
-The helpers act as the administrator. The code under test uses a ServiceAccount with the Role of
-docs/reference/permissions.md.
+The helpers act as the administrator, and the code under test as a ServiceAccount.
 """
 
 from __future__ import annotations
@@ -36,28 +35,23 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.follower 
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
-#: Names of additional admission plugins of the embedded cluster.
 ADMISSION_PLUGINS = tuple(filter(None, os.environ.get("BATON_ADMISSION_PLUGINS", "").split(",")))
-#: Admission plugin of OpenShift that allows changes of ownerReferences only to clients that may
-#: delete the object and update the finalizers of the owner.
+#: Plugin of OpenShift that allows changes of ownerReferences only to clients that may delete the
+#: object and update the finalizers of the owner.
 OWNER_REFERENCES = "OwnerReferencesPermissionEnforcement"
 
 
 class Namespace:
-    """A namespace of a real cluster."""
-
     def __init__(self, kubeconfig: str, title: str,
                  admission_plugins: t.Collection[str] = ADMISSION_PLUGINS) -> None:
-        #: Kubeconfig of the administrator.
         self.admin_kubeconfig = kubeconfig
         self.client = kubernetes.config.new_client_from_config(kubeconfig)
-        # The hook would read the environment at each call, and raise a KeyError in a thread while
-        # pytest changes the environment.
+        # The hook would read the environment while pytest changes it in another thread (KeyError).
         self.client.configuration.refresh_api_key_hook = None
         self.core = kubernetes.client.CoreV1Api(self.client)
         title = re.sub(r"[^a-z0-9]+", "-", title.lower().removeprefix("test_"))[:40].strip("-")
-        created = self.core.create_namespace({"metadata": {"generateName": f"{title}-"}})
-        self.name: str = created.metadata.name
+        created_namespace = self.core.create_namespace({"metadata": {"generateName": f"{title}-"}})
+        self.name: str = created_namespace.metadata.name
         eventually(lambda: self.get("serviceaccounts", "default"), "the ServiceAccount default",
                    seconds=120)
         self._folder = tempfile.TemporaryDirectory(prefix="baton-test-")
@@ -66,15 +60,13 @@ class Namespace:
             self.allow(role_rules("baton-owner-references"), "baton-owner-references")
         #: Token of the code under test.
         self.token = self.new_token()
-        #: Path of a kubeconfig with this token.
         self.kubeconfig = self.write("kubeconfig",
                                      json.dumps(self.kubeconfig_of({"token": self.token})))
 
     def delete(self) -> None:
-        """Delete the namespace, or in an embedded cluster only its autoscalers, controllers and
-        pods.
+        """Delete the namespace, or in an embedded cluster its autoscalers, controllers and pods.
 
-        The deletion of a whole namespace takes as long as a short test, and the embedded cluster is
+        The deletion of a namespace takes as long as a short test, and the embedded cluster is
         stopped after the tests.
         """
         if external_kubeconfig():
@@ -102,15 +94,12 @@ class Namespace:
         eventually(lambda: self.is_allowed(rules), f"the Role {name}")
 
     def is_allowed(self, rules: list[Json]) -> bool:
-        """Return whether the code under test has all permissions of the rules."""
         headers = {"Impersonate-User": f"system:serviceaccount:{self.name}:baton"}
         path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
         review = self.call("POST", path, {"spec": {"namespace": self.name}}, headers=headers)
         return permissions(rules) <= permissions(review["status"]["resourceRules"])
 
     def _paths_to_delete(self) -> list[str]:
-        """Return the API paths of all autoscalers, controllers and pods, in the order of deletion.
-        """
         autoscalers = f"/apis/autoscaling/v2/namespaces/{self.name}/horizontalpodautoscalers"
         controllers = [self.apps_path(kind)
                        for kind in ("deployments", "replicasets", "statefulsets", "daemonsets")]
@@ -118,7 +107,6 @@ class Namespace:
 
     @contextlib.contextmanager
     def as_administrator(self) -> t.Iterator[None]:
-        """Run the code under test as the administrator during the block."""
         kubeconfig, self.kubeconfig = self.kubeconfig, self.admin_kubeconfig
         try:
             yield
@@ -126,13 +114,11 @@ class Namespace:
             self.kubeconfig = kubeconfig
 
     def new_token(self, **spec: t.Any) -> str:
-        """Return a new token of the code under test."""
         answer = self.call("POST", self.path("serviceaccounts", "baton") + "/token",
                            {"spec": spec})
         return answer["status"]["token"]
 
     def kubeconfig_of(self, user: Json) -> Json:
-        """Return a kubeconfig for this cluster with the credentials in `user`."""
         configuration = self.client.configuration
         trust = ({"certificate-authority": configuration.ssl_ca_cert} if configuration.ssl_ca_cert
                  else {})
@@ -148,7 +134,6 @@ class Namespace:
         }
 
     def write(self, name: str, text: str) -> str:
-        """Write a file to the temporary folder, and return its path."""
         path = Path(self._folder.name) / name
         path.write_text(text, encoding="utf-8")
         return str(path)
@@ -201,7 +186,6 @@ class Namespace:
         return self.call("POST", self.path(resource), body)
 
     def create_any(self, kind: str, body: Json, **spec: t.Any) -> Json:
-        """Create a controller of the kind from a manifest of a ReplicationController."""
         if kind == "ReplicationController":
             return self.create("replicationcontrollers", body)
         return self.call("POST", self.apps_path(f"{kind.lower()}s"), as_kind(kind, body, **spec))
@@ -215,20 +199,18 @@ class Namespace:
 
     def make_primary(self, replicas: int = 4, image: str = "myimage:v1", name: str = "foo",
                      **metadata: t.Any) -> Json:
-        """Create a ReplicationController, and wait until its pods are ready."""
         self.create("replicationcontrollers", manifest(replicas, image, name, **metadata))
         self.until_available(name, replicas)
         return t.cast(Json, self.rc(name))
 
     def until_available(self, name: str, replicas: int) -> None:
-        def available() -> bool:
+        def is_available() -> bool:
             status = (self.rc(name) or {}).get("status", {})
             return status.get("replicas", 0) == status.get("availableReplicas", 0) == replicas
 
-        eventually(available, f"{replicas} replicas of {name}", seconds=120)
+        eventually(is_available, f"{replicas} replicas of {name}", seconds=120)
 
     def wait_for_deletion(self, name: str) -> None:
-        """Wait until the ReplicationController and its pods are deleted."""
         def is_deleted() -> bool:
             owners = {ref["name"] for pod in self.pods()
                       for ref in pod["metadata"].get("ownerReferences", ())}
@@ -270,11 +252,11 @@ class Namespace:
                          name: str = "foo") -> Json:
         body = self.create_any("ReplicaSet", manifest(replicas, image, name))
 
-        def available() -> bool:
+        def is_available() -> bool:
             return ((self.replica_set(name) or body).get("status", {}).get("availableReplicas", 0)
                     == replicas)
 
-        eventually(available, f"{replicas} replicas of {name}", seconds=120)
+        eventually(is_available, f"{replicas} replicas of {name}", seconds=120)
         return t.cast(Json, self.replica_set(name))
 
     def replica_set(self, name: str = "foo") -> Json | None:
@@ -287,7 +269,6 @@ class Namespace:
         return t.cast(Json, self.deployment(name))
 
     def is_rolled_out(self, name: str = "foo") -> bool:
-        """Return whether the Deployment is rolled out, as `kubectl rollout status` decides."""
         item = t.cast(Json, self.deployment(name))
         status, replicas = item["status"], item["spec"]["replicas"]
         counts = [status.get(field, 0)
@@ -309,10 +290,7 @@ class Namespace:
 
     def make_stateful_set(self, replicas: int = 3, image: str = "myimage:v1", name: str = "foo",
                           **spec: t.Any) -> Json:
-        """Create a StatefulSet, and wait until its pods are ready.
-
-        The code under test gets the permissions for StatefulSets.
-        """
+        """Create a StatefulSet with ready pods, and the permissions for the code under test."""
         self.allow(role_rules("baton-stateful-sets"), f"stateful-sets-{name}")
         self.create_any("StatefulSet", manifest(replicas, image, name),
                         **{"serviceName": name, **spec})
@@ -321,7 +299,6 @@ class Namespace:
         return self.stateful_set(name)
 
     def is_stateful_set_rolled_out(self, name: str = "foo") -> bool:
-        """Return whether the StatefulSet is rolled out, as `kubectl rollout status` decides."""
         item = self.stateful_set(name)
         status, replicas = item.get("status", {}), item["spec"]["replicas"]
         counts = [status.get(field, 0)
@@ -339,9 +316,9 @@ class Namespace:
         return t.cast(Json, self.get_app("daemonsets", name))
 
     def add_nodes(self, count: int, **status: t.Any) -> list[str]:
-        """Create fake nodes for the pods of this namespace, and return their names.
+        """Create fake nodes, which the caller has to remove, and return their names.
 
-        A taint keeps away the pods of other namespaces. The caller has to remove the nodes.
+        A taint keeps away the pods of other namespaces.
         """
         capacity = {"cpu": "100", "memory": "1Ti", "pods": "100"}
         names = [f"{self.name}-{number}" for number in range(count)]
@@ -355,21 +332,18 @@ class Namespace:
         return names
 
     def remove_nodes(self, names: t.Iterable[str] = ()) -> None:
-        """Delete the nodes, by default all of the namespace."""
         query = urlencode({"labelSelector": f"test={self.name}"})
-        existing = [item["metadata"]["name"]
-                    for item in self.call("GET", f"/api/v1/nodes?{query}")["items"]]
-        for name in names or existing:
+        existing_names = [item["metadata"]["name"]
+                          for item in self.call("GET", f"/api/v1/nodes?{query}")["items"]]
+        for name in names or existing_names:
             self.call("DELETE", f"/api/v1/nodes/{name}")
 
     def make_daemon_set(self, nodes: int, image: str = "myimage:v1", name: str = "foo",
                         pod_spec: Json | None = None,
                         **spec: t.Any) -> Json:
-        """Create a DaemonSet on the nodes of add_nodes(), and wait until its pods are ready.
+        """Create a DaemonSet with ready pods on the nodes of add_nodes().
 
         The code under test gets the permissions for DaemonSets.
-
-        pod_spec: additional fields of the pods' spec.
         """
         self.allow(role_rules("baton-daemon-sets"), f"daemon-sets-{name}")
         body = as_kind("DaemonSet", manifest(0, image, name), **spec)
@@ -383,7 +357,6 @@ class Namespace:
         return self.daemon_set(name)
 
     def is_rolled_out_on(self, nodes: int, name: str = "foo") -> bool:
-        """Return whether the DaemonSet is rolled out, as `kubectl rollout status` decides."""
         item = self.daemon_set(name)
         status = item.get("status", {})
         counts = [
@@ -402,11 +375,9 @@ class Namespace:
     def roll(self, fault: t.Callable[[KubernetesGateway], None] | None = None,
              on_line: t.Callable[[str], None] = lambda line: None,
              **params: t.Any) -> Json:
-        """Run a task of the module in this process, and return its result.
+        """Run a task in this process, and return its result with `requests`, their number by verb.
 
-        The result also has `requests`: the number of the task's requests by verb.
-
-        fault: a function that changes the gateway before the task (see writes.py).
+        fault: changes the gateway before the task (see writes.py).
         """
         request = parse_request({"name": "foo", "namespace": self.name, **params})
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
@@ -421,11 +392,9 @@ class Namespace:
         return {**result, "requests": gateway.requests}
 
     def command(self, **params: t.Any) -> str:
-        """Return the ad-hoc command of a task with these options."""
         return parse_request({"name": "foo", "namespace": self.name, **params}).command()
 
     def check(self, **params: t.Any) -> Json:
-        """Run a task in check mode, and return its result like roll()."""
         request = parse_request({"name": "foo", "namespace": self.name, **params})
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
                                     request.namespace, choose(request).watches)
@@ -441,7 +410,7 @@ class Namespace:
         return Observer(self, allow_orphan)
 
     def end_state(self) -> Json:
-        """Return the controllers and pods, without the values in which two equal updates differ."""
+        """Return the controllers and pods without the values in which two equal updates differ."""
         controllers = {}
         without_owner = [item for item in self.replica_sets()
                          if not item["metadata"].get("ownerReferences")]
@@ -451,7 +420,7 @@ class Namespace:
                      + without_owner):
             name = item["metadata"]["name"]
             annotations = dict(item["metadata"].get("annotations") or {})
-            # these numbers increase even with a rollback
+            # These numbers increase even with a rollback.
             for key in (object_meta.REVISION, "deprecated.daemonset.template.generation"):
                 annotations.pop(key, None)
             record = json.loads(annotations.pop(object_meta.LAST_ROLLOUT, "{}"))

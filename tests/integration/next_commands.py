@@ -28,7 +28,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.fleet import 
 
 Json = dict[str, t.Any]
 
-#: Why no test executes a command.
 SHOWS = "not executed: only shows objects, and the tests' cluster does not include kubectl"
 EDITS = "not executed: opens an editor"
 OPENSHIFT = ("not executed: needs oc and OpenShift's controllers; "
@@ -38,12 +37,9 @@ PART = "not a command: the first words of commands"
 SAME = ("not executed here: the same task again, as in "
         "test_failed_canary_is_repeated_as_a_canary_and_rolled_back; ")
 FORGED = "not executed: needs annotations or revisions that another client has forged; "
-#: Has other options than an update.
-TRAFFIC = "baton.kubernetes.traffic_split"
-#: How the command of each error is tested. A key names the file below module_utils and the function
-#: that creates the command, or "" for a constant. The value names the test of test_next_commands.py
-#: that executes the command, or says why no test does. tests/unit/test_next_commands.py compares
-#: the keys with the source.
+TRAFFIC_MODULE = "baton.kubernetes.traffic_split"
+#: By file below module_utils and function (or "" for a constant): the test in test_next_commands.py
+#: that executes the command, or a reason.
 SITES: dict[str, str] = {
     "explain/diagnosis.py::": PART,
     "explain/diagnosis.py::_commands": SHOWS,
@@ -166,20 +162,17 @@ SITES: dict[str, str] = {
     "run/deadlines.py::next_commands":
         "test_failed_canary_is_repeated_as_a_canary_and_rolled_back",
 }
-#: First words of commands. A line of an error with such words must also be in its list `commands`.
 FIRST_WORDS = ("ansible localhost", "kubectl -n", "oc -n", "kubectl --context", "kubectl argo")
-#: Verbs of each program, after the flags for the connection and the namespace.
 VERBS = {
     "kubectl": {"annotate", "create", "delete", "describe", "edit", "get", "label", "logs", "patch",
                 "rollout", "scale", "set",
                 "taint", "uncordon"},
-    "argo rollouts": {"restart", "set", "undo"},  # a plugin of kubectl
+    "argo rollouts": {"restart", "set", "undo"},
     "oc": {"rollout"},
 }
 
 
 def sites(plugins: Path) -> set[str]:
-    """Return the functions of module_utils that create commands, as keys of SITES."""
     functions = set()
     root = plugins / "module_utils"
 
@@ -196,7 +189,7 @@ def sites(plugins: Path) -> set[str]:
 
 
 def _creates_command(node: ast.AST) -> bool:
-    """Return whether a node calls Request.command, or contains the first words of a command."""
+    """Return whether a node calls Request.command, or contains FIRST_WORDS."""
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Attribute) and node.func.attr == "command"
     if isinstance(node, ast.Attribute):
@@ -208,14 +201,10 @@ def _creates_command(node: ast.AST) -> bool:
 
 @functools.cache
 def check(line: str) -> None:
-    """Raise an error if a line is an invalid command.
-
-    For a command of Ansible, raise AssertionError or RolloutError if the module would refuse the
-    options. For other programs, raise AssertionError if VERBS lacks the verb.
-    """
+    """Raise AssertionError or RolloutError if a line is an invalid command."""
     program, *words = (shlex.split(line) if line.startswith(("ansible ", "kubectl ", "oc "))
                        else [""])
-    if program == "ansible" and words[2] == TRAFFIC:
+    if program == "ansible" and words[2] == TRAFFIC_MODULE:
         arguments = words[4]
         options = json.loads(arguments) if arguments.startswith("{") else parse_kv(arguments)
         errors = ArgumentSpecValidator(task.TRAFFIC_OPTIONS).validate(options).error_messages
@@ -236,8 +225,6 @@ def check(line: str) -> None:
 
 @contextlib.contextmanager
 def checked_commands() -> t.Iterator[None]:
-    """Check each command of each error during the block."""
-
     def set_attribute(error: RolloutError, name: str, value: t.Any) -> None:
         Exception.__setattr__(error, name, value)
         for line in value.splitlines() if name == "next_command" else ():
@@ -256,7 +243,7 @@ def checked_commands() -> t.Iterator[None]:
 def parsed(command: str) -> Json:
     """Return the options of an ad-hoc command, as parsed by a shell and Ansible.
 
-    For a migration, the result also has the key `module`, like the parameters of a request.
+    For a migration, the result also has the key `module`.
     """
     *words, name, dash_a, arguments = shlex.split(command)
     module = Module(name.removeprefix("baton.kubernetes."))
@@ -269,13 +256,12 @@ def validated(options: Json) -> Json:
     """Return parsed options as the module gets them."""
     module = {key: value for key, value in options.items() if key == "module"}
     spec = task.MIGRATION_OPTIONS if module else task.UPDATE_OPTIONS
-    valid = ArgumentSpecValidator(spec).validate(
+    validation = ArgumentSpecValidator(spec).validate(
         {option: value for option, value in options.items() if option != "module"})
-    assert not valid.error_messages, (options, valid.error_messages)
-    return with_kinds(valid.validated_parameters) | module
+    assert not validation.error_messages, (options, validation.error_messages)
+    return with_kinds(validation.validated_parameters) | module
 
 
-#: API paths by the names of resources in kubectl commands.
 _PATHS = {
     "rc": "/api/v1/namespaces/{}/replicationcontrollers/",
     "rs": "/apis/apps/v1/namespaces/{}/replicasets/",
@@ -286,10 +272,7 @@ _PATHS = {
 
 
 def as_kubectl(namespace, command: str) -> None:
-    """Execute a kubectl command of an error as the administrator, without kubectl.
-
-    Raises AssertionError for unsupported verbs.
-    """
+    """Execute a kubectl command as the administrator, without kubectl."""
     program, *words = shlex.split(command)
     options = dict(word.split("=", 1) for word in words if word.startswith("--") and "=" in word)
     assert program == "kubectl" and words[words.index("-n") + 1] == namespace.name, command

@@ -21,7 +21,6 @@ PERMISSIONS = Path(__file__).parents[2] / "docs" / "reference" / "permissions.md
 
 
 def role_rules(name: str = "baton") -> list[Json]:
-    """Return the rules of the Role with this name in docs/reference/permissions.md."""
     blocks = re.findall(r"```yaml\n(.*?)```", PERMISSIONS.read_text(encoding="utf-8"), re.DOTALL)
     documents = [document for block in blocks for document in yaml.safe_load_all(block)]
     (document,) = (document
@@ -31,10 +30,7 @@ def role_rules(name: str = "baton") -> list[Json]:
 
 
 def permissions(rules: t.Iterable[Json]) -> set[tuple[str, ...]]:
-    """Return the permissions of the rules as tuples (API group, resource, verb, resource name).
-
-    A rule for all names has the resource name "".
-    """
+    """Return the permissions as tuples (API group, resource, verb, resource name or "")."""
     return {permission for rule in rules
             for permission in itertools.product(rule["apiGroups"], rule["resources"], rule["verbs"],
                                                 rule.get("resourceNames") or [""])}
@@ -59,10 +55,7 @@ def manifest(replicas: int = 4, image: str = "myimage:v1", name: str = "foo",
 
 
 def as_kind(kind: str, body: Json, **spec: t.Any) -> Json:
-    """Convert the manifest of a ReplicationController to a kind.
-
-    `spec` adds or replaces fields of the spec.
-    """
+    """Convert the manifest of a ReplicationController, and change fields of its spec."""
     if kind == "ReplicationController":
         return body
     selector = {"matchLabels": body["spec"]["selector"]}
@@ -87,17 +80,13 @@ def uids(pods: t.Iterable[Json]) -> set[str]:
 
 
 def pod_counts(namespace: t.Any) -> tuple[int, int]:
-    """Return the numbers of old pods, which run myimage:v1, and of other pods."""
+    """Return the numbers of pods with myimage:v1, and of other pods."""
     images = [pod["spec"]["containers"][0]["image"] for pod in namespace.pods()]
     return images.count("myimage:v1"), len(images) - images.count("myimage:v1")
 
 
 def eventually(condition: t.Callable[[], t.Any], what: str = "condition",
                seconds: float = 120) -> t.Any:
-    """Call the condition until its value is true, and return the value.
-
-    Raise AssertionError after the timeout.
-    """
     end = time.monotonic() + seconds
     while not (result := condition()):
         assert time.monotonic() < end, f"{what}: not within {seconds:g} s"
@@ -106,7 +95,7 @@ def eventually(condition: t.Callable[[], t.Any], what: str = "condition",
 
 
 def cannot_run(reason: str) -> t.NoReturn:
-    """Skip the test, or fail it if the variable CI is "true"."""
+    """Skip the test, or fail it in CI."""
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An observer of pods and controllers that is independent of the collection.
-
-It uses the kubernetes package and separate watches, as the cluster's administrator.
-"""
+"""An observer of pods and controllers that is independent of the collection."""
 
 from __future__ import annotations
 
@@ -24,48 +21,41 @@ if t.TYPE_CHECKING:
 
 @dataclasses.dataclass
 class Observer:
-    """A context manager that records the pods and controllers of a namespace during its block."""
-
     namespace: Namespace
-    #: Returns whether the test itself has orphaned the pod.
+    #: Whether the test itself has orphaned a pod.
     allow_orphan: t.Callable[[Json], bool] = lambda pod: False
-    #: Names of pods without a controller, except terminating pods and those that `allow_orphan`
-    #: allows.
+    #: Names of pods without a controller.
     orphans: set[str] = dataclasses.field(default_factory=set)
-    #: Names of all observed pods, by uid.
     names_by_uid: dict[str, str] = dataclasses.field(default_factory=dict)
     #: Uids of terminating and deleted pods.
     deleted_pods: set[str] = dataclasses.field(default_factory=set)
-    #: Sum of the restart counts in all events: 0 if no container has restarted.
+    #: Sum over all events. 0 means no restart.
     restarts: int = 0
     min_ready: int = 10**9
-    #: Maximum number of pods that are not terminating.
+    #: Without terminating pods.
     max_pods: int = 0
-    #: Maximum number of pods, including terminating pods.
     max_pods_in_total: int = 0
-    #: Names of controllers.
     controllers_deleted: list[str] = dataclasses.field(default_factory=list)
     errors: list[BaseException] = dataclasses.field(default_factory=list)
 
     def __enter__(self) -> Observer:
         self._pods: dict[str, Json] = {}
-        self._terminating: set[str] = set()
+        self._terminating_uids: set[str] = set()
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._is_counting = False
         for resource, receive in (("pods", self._receive_pod),
                                   ("replicationcontrollers", self._receive_controller)):
-            listed = self.namespace.call("GET", self.namespace.path(resource))
-            for item in listed["items"]:
+            resource_list = self.namespace.call("GET", self.namespace.path(resource))
+            for item in resource_list["items"]:
                 receive("ADDED", item)
-            arguments = (resource, listed["metadata"]["resourceVersion"], receive)
+            arguments = (resource, resource_list["metadata"]["resourceVersion"], receive)
             threading.Thread(target=self._watch, args=arguments, daemon=True).start()
         self.initial_pods = set(self.names_by_uid)
         self._is_counting = True
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Wait until all pods are observed, and fail the test if there were errors or orphans."""
         eventually(self._is_up_to_date, "all pods in the observer")
         self._stop.set()
         if not exception[0]:
@@ -109,27 +99,23 @@ class Observer:
                                          f"the list of {resource}")
                 elif (not isinstance(error, (ApiException, HTTPError))
                       or getattr(error, "status", None) in (401, 403)):
-                    self.errors.append(error)  # the test reports the error at the end of the block
+                    self.errors.append(error)  # reported at the end of the block
                     return
                 self._stop.wait(0.1)  # the API server may be restarting
 
     def _relist(self, resource: str, receive: t.Callable[[str, Json], None]) -> str | None:
-        """List the objects, process the list as watch events, and return the resource version.
-
-        Return None if the request fails. Objects that were created and deleted since the last
-        event are not observed.
-        """
+        """List the objects, and process them as watch events."""
         try:
-            listed = self.namespace.call("GET", self.namespace.path(resource))
+            resource_list = self.namespace.call("GET", self.namespace.path(resource))
         except (ApiException, HTTPError):
             return None
-        uids_in_cluster = uids(listed["items"])
+        uids_in_cluster = uids(resource_list["items"])
         for uid, item in list(self._pods.items()) if resource == "pods" else ():
             if uid not in uids_in_cluster:
                 receive("DELETED", item)
-        for item in listed["items"]:
+        for item in resource_list["items"]:
             receive("MODIFIED", item)
-        return listed["metadata"]["resourceVersion"]
+        return resource_list["metadata"]["resourceVersion"]
 
     def _receive_pod(self, event_type: str, pod: Json) -> None:
         with self._lock:
@@ -139,9 +125,9 @@ class Observer:
         uid = pod["metadata"]["uid"]
         self.names_by_uid[uid] = pod["metadata"]["name"]
         self._pods.pop(uid, None)
-        self._terminating.discard(uid)
+        self._terminating_uids.discard(uid)
         if event_type != "DELETED" and "deletionTimestamp" in pod["metadata"]:
-            self._terminating.add(uid)
+            self._terminating_uids.add(uid)
         if event_type == "DELETED" or "deletionTimestamp" in pod["metadata"]:
             self.deleted_pods.add(uid)
         else:
@@ -155,7 +141,7 @@ class Observer:
                                  sum(map(is_ready, list(self._pods.values()))))
             self.max_pods = max(self.max_pods, len(self._pods))
             self.max_pods_in_total = max(self.max_pods_in_total,
-                                         len(self._pods) + len(self._terminating))
+                                         len(self._pods) + len(self._terminating_uids))
 
     def _receive_controller(self, event_type: str, item: Json) -> None:
         if event_type == "DELETED":

@@ -3,7 +3,7 @@
 
 """Simulate OpenShift's DeploymentConfigs with a CustomResourceDefinition and simple controllers.
 
-The controllers follow Handle() in pkg/apps/deploymentconfig and pkg/apps/deployer of
+The controllers follow pkg/apps/deploymentconfig and pkg/apps/deployer of
 openshift/openshift-controller-manager. docs/internals/migration.md lists the omissions.
 """
 
@@ -20,7 +20,7 @@ from objects import Json, eventually, manifest
 
 GROUP = "apps.openshift.io"
 DEFINITION = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/deploymentconfigs.{GROUP}"
-#: Annotations and labels of the real controllers (openshift/api, apps/v1/consts.go).
+#: Annotations and labels (openshift/api, apps/v1/consts.go).
 CONFIG, VERSION, PHASE = ("openshift.io/deployment-config.name",
                           "openshift.io/deployment-config.latest-version",
                           "openshift.io/deployment.phase")
@@ -46,8 +46,8 @@ def install_crd(namespace: Namespace) -> None:
         namespace.call("POST", DEFINITION.rpartition("/")[0], body)
     eventually(lambda: status_of(namespace, config_path(namespace)) == 200,
                "the API of DeploymentConfigs")
-    # The garbage collector discovers new kinds every 30 s. Until then, it ignores the dependents
-    # of a deleted DeploymentConfig.
+    # The garbage collector discovers new kinds every 30 s. Until then, it ignores the dependents of
+    # a deleted DeploymentConfig.
     path = config_path(namespace, "probe")
     namespace.call("POST", config_path(namespace), {
         "apiVersion": f"{GROUP}/v1", "kind": "DeploymentConfig", "metadata": {"name": "probe"},
@@ -78,14 +78,11 @@ def config_path(namespace: Namespace, name: str = "") -> str:
 
 
 class OpenShift:
-    """The simulated controllers of a namespace, and helpers for tests."""
-
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
         #: Whether rollouts remain in the phase Running.
         self.blocks_rollouts = False
-        #: Changes of sizes, in order: the ReplicationController, and its new size.
-        self.scaled: list[tuple[str, int]] = []
+        self.size_changes: list[tuple[str, int]] = []
         self._stop, self._errors = threading.Event(), list[BaseException]()
         self._thread = threading.Thread(target=self._work, daemon=True)
 
@@ -102,7 +99,6 @@ class OpenShift:
 
     def make(self, replicas: int = 2, name: str = "foo", metadata: Json | None = None,
              **spec: t.Any) -> Json:
-        """Create a DeploymentConfig, and wait until its first rollout is complete."""
         self.create(replicas, name, metadata, **spec)
         self.until_rolled_out(1, replicas, name)
         return t.cast(Json, self.config(name))
@@ -135,7 +131,6 @@ class OpenShift:
                             {"propagationPolicy": policy})
 
     def change_image(self, image: str, name: str = "foo") -> None:
-        """Change the image, which triggers a rollout unless the DeploymentConfig is paused."""
         template = manifest(0, image, name)["spec"]["template"]
         self.patch({"spec": {"template": template}}, name)
 
@@ -164,35 +159,36 @@ class OpenShift:
 
     def _handle(self, config: Json) -> None:
         """Reconcile like DeploymentConfigController.Handle and DeploymentController.handle."""
-        owned = self._claimed(config)
-        for rc in owned:
+        owned_controllers = self._claim(config)
+        for rc in owned_controllers:
             if _phase(rc) not in ("Complete", "Failed"):
-                self._deploy(config, rc, owned)  # a pause does not stop a running rollout
-                owned = self._claimed(config)
+                # a pause does not stop a running rollout
+                self._deploy(config, rc, owned_controllers)
+                owned_controllers = self._claim(config)
         if "deletionTimestamp" in config["metadata"] or config["spec"].get("paused"):
-            self._update_status(config, owned)
+            self._update_status(config, owned_controllers)
             return
         latest_version = config.get("status", {}).get("latestVersion", 0)
-        newest = owned[0] if owned else None
+        newest = owned_controllers[0] if owned_controllers else None
         has_latest = newest is not None and _number(newest) == latest_version
         if ((newest and _number(newest) > latest_version)
                 or self._is_triggered(config, newest if has_latest else None, latest_version)):
-            self._update_status(config, owned, latestVersion=latest_version + 1)
+            self._update_status(config, owned_controllers, latestVersion=latest_version + 1)
         elif has_latest and _phase(t.cast(Json, newest)) in ("Complete", "Failed"):
-            active = next((rc for rc in owned if _phase(rc) == "Complete"), None)
-            for rc in owned:
+            active = next((rc for rc in owned_controllers if _phase(rc) == "Complete"), None)
+            for rc in owned_controllers:
                 size = (config["spec"]["replicas"] if rc is active
                         and not config["spec"].get("test") else 0)
                 self._scale(rc, size)
-            self._update_status(config, owned)
+            self._update_status(config, owned_controllers)
         elif not has_latest and latest_version:
             self._create_rollout(config, latest_version)
 
-    def _claimed(self, config: Json) -> list[Json]:
+    def _claim(self, config: Json) -> list[Json]:
         """Adopt orphans, and return the ReplicationControllers of a DeploymentConfig, newest first.
         """
         name, uid = config["metadata"]["name"], config["metadata"]["uid"]
-        owned = []
+        owned_controllers = []
         for rc in self.namespace.call("GET",
                                       self.namespace.path("replicationcontrollers"))["items"]:
             owners = rc["metadata"].get("ownerReferences") or []
@@ -202,8 +198,8 @@ class OpenShift:
                     "uid": rc["metadata"]["uid"], "ownerReferences": [_reference(config)]}})
                 owners = rc["metadata"]["ownerReferences"]
             if any(ref["uid"] == uid for ref in owners):
-                owned.append(rc)
-        return sorted(owned, key=_number, reverse=True)
+                owned_controllers.append(rc)
+        return sorted(owned_controllers, key=_number, reverse=True)
 
     def _may_adopt(self, config: Json, rc: Json) -> bool:
         """Return whether an adoption is allowed (RecheckDeletionTimestamp).
@@ -243,10 +239,7 @@ class OpenShift:
             "replicas": 0, "selector": {**spec.get("selector", {}), **labels}, "template": template,
             "minReadySeconds": spec.get("minReadySeconds", 0)}})
 
-    def _deploy(self, config: Json, rc: Json, owned: list[Json]) -> None:
-        """Take the next step of a rollout: set the phase to Running, scale up the new
-        ReplicationController, scale down the old ones, or set the phase to Complete.
-        """
+    def _deploy(self, config: Json, rc: Json, owned_controllers: list[Json]) -> None:
         if _phase(rc) == "New":
             self._set_phase(rc, "Running")
             return
@@ -256,10 +249,11 @@ class OpenShift:
         if rc["spec"]["replicas"] != size:
             self._scale(rc, size)
         elif rc.get("status", {}).get("availableReplicas", 0) == size:
-            for old in owned:
+            for old in owned_controllers:
                 if old is not rc:
                     self._scale(old, 0)
-            if all(old.get("status", {}).get("replicas", 0) == 0 for old in owned if old is not rc):
+            if all(old.get("status", {}).get("replicas", 0) == 0
+                   for old in owned_controllers if old is not rc):
                 if config["spec"].get("test"):
                     self._scale(rc, 0)
                 self._set_phase(rc, "Complete")
@@ -271,13 +265,13 @@ class OpenShift:
 
     def _scale(self, rc: Json, size: int) -> None:
         if rc["spec"]["replicas"] != size:
-            self.scaled.append((rc["metadata"]["name"], size))
+            self.size_changes.append((rc["metadata"]["name"], size))
             self.namespace.patch(rc["metadata"]["name"],
                                  {"metadata": {"uid": rc["metadata"]["uid"]},
                                   "spec": {"replicas": size}})
 
-    def _update_status(self, config: Json, owned: list[Json], **changes: int) -> None:
-        counts = {field: sum(rc.get("status", {}).get(field, 0) for rc in owned)
+    def _update_status(self, config: Json, owned_controllers: list[Json], **changes: int) -> None:
+        counts = {field: sum(rc.get("status", {}).get(field, 0) for rc in owned_controllers)
                   for field in ("replicas", "readyReplicas", "availableReplicas")}
         status = {"latestVersion": config.get("status", {}).get("latestVersion", 0), **counts,
                   "observedGeneration": config["metadata"]["generation"], **changes}

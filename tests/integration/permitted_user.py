@@ -19,10 +19,8 @@ from objects import Json, eventually, permissions
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 
 FEATURES = {feature.name: feature for feature in features.features()}
-#: Permissions, by file, whose absence does not change the result: the task lists the objects
-#: repeatedly instead of watching them.
+#: Without them, the task lists the objects repeatedly.
 OPTIONAL_PERMISSIONS = {"causes": {("", "events", "watch", ""), ("", "pods", "watch", "")}}
-#: Images for the updates. Each update takes the next one, so that it changes the controller.
 IMAGES = map("myimage:v{}".format, itertools.count(2))
 
 
@@ -34,7 +32,6 @@ class User:
         namespace.call("DELETE", f"{RBAC}/namespaces/{namespace.name}/rolebindings/baton")
 
     def apply(self, name: str) -> None:
-        """Apply a file of docs/reference/permissions, as kubectl does."""
         role, binding = yaml.safe_load(FEATURES[name].path.read_text("utf-8"))["items"]
         for item in (role, binding):
             path = f"{RBAC}/namespaces/{self.namespace.name}/{item['kind'].lower()}s"
@@ -46,10 +43,11 @@ class User:
     def without(self, name: str, permission: tuple[str, ...]) -> t.Iterator[None]:
         group, resource, verb, _name = permission
         rules = self.roles[name]["rules"]
-        reduced = [{**rule, "verbs": [granted for granted in rule["verbs"] if granted != verb]}
-                   if (rule["apiGroups"], rule["resources"]) == ([group], [resource]) else rule
-                   for rule in rules]
-        self._change(name, [rule for rule in reduced if rule["verbs"]], permission, False)
+        reduced_rules = [
+            {**rule, "verbs": [granted for granted in rule["verbs"] if granted != verb]}
+            if (rule["apiGroups"], rule["resources"]) == ([group], [resource]) else rule
+            for rule in rules]
+        self._change(name, [rule for rule in reduced_rules if rule["verbs"]], permission, False)
         yield
         self._change(name, rules, permission, True)
 
@@ -62,19 +60,19 @@ class User:
         eventually(lambda: self.namespace.is_allowed([rule]) == is_allowed, "the changed Role")
 
     def run(self, function: str = "update", **options: t.Any) -> Json:
-        """Run a function of task.py, and return its result, also if the function fails.
+        """Run a function of task.py, and return its result, also if it fails.
 
         The result also has the keys `failed` and `warnings`.
         """
         task_function = {"update": task.update, "migrate": task.migrate,
                          "info": task.info, "analysis": task.analysis,
                          "traffic": functools.partial(task.traffic, check_mode=True)}[function]
-        valid = ArgumentSpecValidator(task.OPTIONS[function]).validate(
+        validation = ArgumentSpecValidator(task.OPTIONS[function]).validate(
             {"namespace": self.namespace.name, "kubeconfig": self.namespace.kubeconfig,
              **options})
-        assert not valid.error_messages, valid.error_messages
+        assert not validation.error_messages, validation.error_messages
         warnings: list[str] = []
-        result = task.result_or_error(task_function, valid.validated_parameters,
+        result = task.result_or_error(task_function, validation.validated_parameters,
                                       warnings.append) or {}
         return {"failed": False, **result, "warnings": sorted(warnings)}
 
@@ -83,15 +81,12 @@ class User:
 
 
 def summary(result: Json) -> tuple[t.Any, ...]:
-    """Return the parts of a result that are the same in another run."""
     failure = result.get("failure") or {}
     return result["failed"], failure.get("what"), failure.get("why"), tuple(result["warnings"])
 
 
 def assert_each_permission_is_needed(user: User, name: str, use: t.Callable[[User], t.Any]) -> None:
-    """Assert that the result changes if a single permission of an applied file is removed.
-
-    OPTIONAL_PERMISSIONS are exceptions. `use` runs a task, and returns its result.
+    """Assert that the result of `use` changes without any permission, except OPTIONAL_PERMISSIONS.
     """
     results_without = {}
     for permission in sorted(permissions(user.roles[name]["rules"])):
@@ -99,9 +94,9 @@ def assert_each_permission_is_needed(user: User, name: str, use: t.Callable[[Use
             results_without[permission] = use(user)
     full_result = use(user)
 
-    unneeded = {permission for permission, result in results_without.items()
-                if result == full_result}
-    assert unneeded == OPTIONAL_PERMISSIONS.get(name, set()), full_result
+    unneeded_permissions = {permission for permission, result in results_without.items()
+                            if result == full_result}
+    assert unneeded_permissions == OPTIONAL_PERMISSIONS.get(name, set()), full_result
     assert "not allowed" not in str(full_result)
     is_named_in_message = FEATURES[name].is_sufficient and name not in (
         "info", "analysis", "traffic", "traffic-service")

@@ -26,7 +26,6 @@ def ad_hoc_command(namespace, module="rolling_update", **options):
 
 
 def run_ad_hoc(namespace, environment, succeeds=True, **options):
-    """Run an ad-hoc command, and return the task's result and stderr."""
     process = ansible_cli.run(
         ad_hoc_command(namespace, **options),
         env=environment,
@@ -40,10 +39,7 @@ def run_ad_hoc(namespace, environment, succeeds=True, **options):
 
 
 class CheckServer(http.server.ThreadingHTTPServer):
-    """HTTP server of the checks: a check requests the path of its stage, such as /10%25.
-
-    Each request is recorded with the number of old and new pods.
-    """
+    """HTTP server of the checks: a check requests the path of its stage, such as /10%25."""
 
     daemon_threads = True
 
@@ -52,9 +48,9 @@ class CheckServer(http.server.ThreadingHTTPServer):
         self.namespace = namespace
         self.requests = []
         self.failing_stages = set()
-        #: Stages whose requests get no answer until the server stops.
+        #: These stages get no answer until the server stops.
         self.unanswered_stages = set()
-        #: Actions of another client, by stage, before the server answers a check.
+        #: Actions of another client before a check, by stage.
         self.actions = {}
         self.closing = threading.Event()
 
@@ -90,8 +86,6 @@ class CheckHandler(http.server.BaseHTTPRequestHandler):
 
 
 class Playbooks:
-    """Runs the playbooks of the collection, in a folder with task files."""
-
     def __init__(self, environment, folder, server):
         self.folder = folder
         self.default_variables = (
@@ -146,12 +140,11 @@ class Playbooks:
 
     def _wait(self, process, succeeds):
         output, _none = process.communicate(timeout=300)
-        print(output)  # shown if the test fails
+        print(output)  # for a failed test
         assert (process.returncode == 0) == succeeds
         return output
 
     def image_bump(self, *options, succeeds=True, **variables):
-        """Run the playbook image_bump, by default with three stages and an HTTP check."""
         defaults = {
             "image": "myimage:v2",
             "stages": STAGES,
@@ -164,9 +157,7 @@ class Playbooks:
 
 
 def kill_processes(process):
-    """Kill a process and all its descendants.
-
-    Ansible's workers have separate sessions, so killing the process group is not enough.
+    """Kill a process and all its descendants, which include Ansible's workers in separate sessions.
     """
     pids = descendants(process.pid)
     for pid in pids:

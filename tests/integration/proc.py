@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find the processes of a test by their parents, or by an environment variable."""
+"""Find the processes of a test."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from pathlib import Path
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the pid and those of all descendants, also in other sessions.
-
-    Return [] if the process does not exist.
-    """
+    """Return the pids of the process and all descendants, also in other sessions."""
     try:
         children = [int(child)
                     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
@@ -35,7 +32,7 @@ def ancestors(pid: int) -> list[int]:
 
 
 def environments_with(variable: str, value: str) -> dict[int, dict[str, str]]:
-    """Return the whole environment of each process with this value of the variable, by pid."""
+    """Return the environment of each process with this value of the variable, by pid."""
     environments = {}
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:

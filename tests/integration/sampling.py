@@ -3,13 +3,11 @@
 
 """Choose the points of a parametrized test that `make test` runs. `make test-all` runs all points.
 
-A point is one combination of values for the parameters of a test. `@pytest.mark.sample` selects a
-few points that together contain each value of each parameter, but not each combination.
-`@pytest.mark.sample(2)` selects two points. Both prefer values that earlier tests of the file have
-rarely used. All other points get the marker `full`.
+A point is one combination of parameter values. `@pytest.mark.sample` selects a few points that
+together contain each value, and prefers values that earlier tests of the file have rarely used.
+`@pytest.mark.sample(2)` selects two points. All other points get the marker `full`.
 
-A table of CONTRIBUTING.md names the unit tests that guard the other points;
-tests/unit/test_sampling.py compares this table with the markers.
+A table of CONTRIBUTING.md names the unit tests that guard the other points.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import typing as t
 
 import pytest
 
-#: A parameter's name and the repr of its value, which may not be hashable.
+#: Name of a parameter, and repr of its value.
 Value = tuple[str, str]
 T = t.TypeVar("T")
 
@@ -28,7 +26,7 @@ def sample(points: t.Sequence[t.AbstractSet[Value]], max_points: int | None,
            used: collections.Counter[Value]) -> set[int]:
     """Choose points, return their indices, and count their values in `used`.
 
-    max_points: None for as many points as contain each value of each parameter.
+    max_points: by default, as many as contain each value.
     """
     missing = set().union(*points)
     chosen: set[int] = set()
@@ -43,7 +41,6 @@ def sample(points: t.Sequence[t.AbstractSet[Value]], max_points: int | None,
 
 
 def mark(items: t.Iterable[pytest.Item]) -> None:
-    """Add the marker `full` to each point that is not in the sample of its test."""
     used: dict[str, collections.Counter[Value]]
     used = collections.defaultdict(collections.Counter)
     tests: dict[tuple[str, str], list[pytest.Function]] = collections.defaultdict(list)

@@ -36,10 +36,7 @@ def program() -> str | None:
 
 
 def missing_programs() -> str:
-    """Return a message about missing programs, or "".
-
-    In CI, first install their packages.
-    """
+    """Return a message about missing programs, or "". In CI, first install their packages."""
     if (os.environ.get("CI") == "true" and not program() and shutil.which("apt-get")
             and os.geteuid() == 0):
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -53,7 +50,7 @@ def missing_programs() -> str:
 
 @contextlib.contextmanager
 def up(folder: Path) -> t.Iterator[dict[str, t.Any]]:
-    """Run sshd during the block, and yield the variables with which Ansible connects."""
+    """Run sshd, and yield the variables with which Ansible connects."""
     for key in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key],
                        check=True)
@@ -61,7 +58,7 @@ def up(folder: Path) -> t.Iterator[dict[str, t.Any]]:
         port = free.getsockname()[1]
     (folder / "config").write_text(CONFIG.format(port=port, folder=folder), encoding="utf-8")
     if os.geteuid() == 0:
-        # sshd requires this folder if root runs sshd
+        # Sshd requires this folder if it runs as root.
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     process = subprocess.Popen([t.cast(str, program()), "-D", "-f", folder / "config", "-E",
                                 folder / "log"])

@@ -22,7 +22,7 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 def policy(namespace, kind, operations, spec, probe, resource="replicationcontrollers"):
     """Apply an admission policy to the namespace during the block.
 
-    probe: a function that returns whether a dry run shows the effect of the policy.
+    probe: returns whether a dry run shows the effect of the policy.
     """
     name, path = namespace.name, f"{ADMISSION}/{kind}admissionpolicies"
     rules = {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": [resource],
@@ -59,11 +59,11 @@ ADD_ENV = """Object{spec: Object.spec{template: Object.spec.template{
 
 
 def mutation(namespace, expression, operations=("CREATE", "UPDATE")):
-    """Apply a MutatingAdmissionPolicy during the block."""
     def probe():
-        stored = namespace.call("POST", namespace.path("replicationcontrollers") + "?dryRun=All",
-                                manifest(0, name="probe"))
-        (container,) = stored["spec"]["template"]["spec"]["containers"]
+        stored_controller = namespace.call(
+            "POST", namespace.path("replicationcontrollers") + "?dryRun=All",
+            manifest(0, name="probe"))
+        (container,) = stored_controller["spec"]["template"]["spec"]["containers"]
         return container["image"] != "myimage:v1" or "env" in container
 
     spec = {"reinvocationPolicy": "Never", "mutations": [
@@ -84,7 +84,6 @@ BY_TEMPLATE = {"template": {"spec": {"containers": [{"name": "web", "image": "my
 def test_update_completes_although_admission_changes_the_template(
     namespace, expression, image, task
 ):
-    """The stored template differs from the requested template."""
     namespace.make_primary(2)
 
     with mutation(namespace, expression):
@@ -119,7 +118,6 @@ def test_update_completes_although_admission_changes_the_template_at_creation(na
 
 
 def patch_probe(path, value):
-    """Return a function that adds a value at a path of foo in a dry run."""
     return lambda namespace: namespace.call("PATCH",
                                             namespace.path("replicationcontrollers", "foo")
                                             + "?dryRun=All",
@@ -138,9 +136,8 @@ def delete_probe(namespace):
 
 ANNOTATION_PATH_AND_VALUE = "/metadata/annotations", {object_meta.PARTNER: "x"}
 IMAGE_PATH = "/spec/template/spec/containers/0/image"
-#: For each step: the operations and the expression of the policy, a dry run of a denied request,
-#: and the name of the step in the error.
-DENIED = {
+#: Operations and expression of a policy, a dry run of a denied request, and the denied step.
+DENIED_STEPS = {
     "annotations": (
         ["UPDATE"],
         f"!has(object.metadata.annotations) || !('{object_meta.PARTNER}' in "
@@ -177,9 +174,9 @@ DENIED = {
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("reason", ["Invalid", "Forbidden"])
-@pytest.mark.parametrize("step", DENIED)
+@pytest.mark.parametrize("step", DENIED_STEPS)
 def test_denied_step_is_reported_and_the_rerun_completes(namespace, step, reason):
-    operations, expression, probe_write, failed_step = DENIED[step]
+    operations, expression, probe_write, failed_step = DENIED_STEPS[step]
     namespace.make_primary(2)
 
     def probe():

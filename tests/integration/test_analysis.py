@@ -26,7 +26,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "analysis.md"
 SUCCESS = {"type": "success_rate", "min": 0.99}
 LATENCY = {"type": "latency", "quantile": 0.9, "max_ratio_to_old": 2}
 #: bcrypt hash of "s3cret", for the web configuration file of Prometheus.
-PASSWORD_HASH = "$2b$05$abcdefghijklmnopqrstuuLK7U1u6pVRmL7L1BBM2aS35PSZnDXlK"  # used only here
+PASSWORD_HASH = "$2b$05$abcdefghijklmnopqrstuuLK7U1u6pVRmL7L1BBM2aS35PSZnDXlK"
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +43,6 @@ def prometheus(prometheus_binary):
 
 @pytest.fixture(autouse=True)
 def _restore_signal_handlers():
-    """Restore the signal handlers that the module replaces."""
     handlers = {number: signal.getsignal(number)
                 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     yield
@@ -53,14 +52,12 @@ def _restore_signal_handlers():
 
 @pytest.fixture
 def export_pods(namespace, prometheus):
-    """Provide a function that exports the pods, and waits for samples."""
-
     def export_pods():
-        prometheus.pods.export(namespace.name, namespace.pods())
+        prometheus.metrics_server.export(namespace.name, namespace.pods())
         time.sleep(1.4)
 
     yield export_pods
-    prometheus.pods.export(namespace.name, [])
+    prometheus.metrics_server.export(namespace.name, [])
 
 
 @pytest.fixture
@@ -84,31 +81,31 @@ def test_good_version_passes_and_bad_versions_fail(namespace, export_pods, run_a
     export_pods()
 
     for _run in range(5):
-        good = run_analysis(SUCCESS, LATENCY, count=3)
-        assert (good["outcome"] == "passed" and not good["changed"]
-                and len(good["measurements"]) == 6)
-    assert (len(good["new_pods"]) == len(good["old_pods"]) == 2
-            and not set(good["new_pods"]) & set(good["old_pods"]))
-    assert good["msg"].startswith("foo has passed the analysis: success_rate 0.99")
+        success = run_analysis(SUCCESS, LATENCY, count=3)
+        assert (success["outcome"] == "passed" and not success["changed"]
+                and len(success["measurements"]) == 6)
+    assert (len(success["new_pods"]) == len(success["old_pods"]) == 2
+            and not set(success["new_pods"]) & set(success["old_pods"]))
+    assert success["msg"].startswith("foo has passed the analysis: success_rate 0.99")
 
     for image, name in (("myimage:v3", "success_rate"), ("myimage:v4", "latency")):
         namespace.roll(image="myimage:v1", state="rolled_back")
         namespace.roll(image=image, pause_at=2)
         export_pods()
-        bad = run_analysis({**SUCCESS, "min_samples": RATE}, LATENCY, count=3)
-        assert bad["failed"] and bad["outcome"] == "failed"
+        failure = run_analysis({**SUCCESS, "min_samples": RATE}, LATENCY, count=3)
+        assert failure["failed"] and failure["outcome"] == "failed"
         (reason,) = (measurement["reason"]
-                     for measurement in bad["measurements"] if measurement["metric"] == name)
-        assert bad["failure"]["what"] == f"the analysis has failed: {name}: {reason}"
-        assert bad["failure"]["next_command"].startswith("ansible localhost -m "
-                                                         "baton.kubernetes.rolling_update -a ")
-        assert ([metric["outcome"] for metric in bad["metrics"]]
+                     for measurement in failure["measurements"] if measurement["metric"] == name)
+        assert failure["failure"]["what"] == f"the analysis has failed: {name}: {reason}"
+        assert failure["failure"]["next_command"].startswith("ansible localhost -m "
+                                                             "baton.kubernetes.rolling_update -a ")
+        assert ([metric["outcome"] for metric in failure["metrics"]]
                 == ["failed" if metric == name else "passed"
                     for metric in (
                         "success_rate", "latency")])
-        assert len(bad["measurements"]) == 2, "the first measurement decides the outcome"
+        assert len(failure["measurements"]) == 2, "the first measurement decides the outcome"
     (value,) = (measurement["new"]
-                for measurement in bad["measurements"] if measurement["metric"] == "latency")
+                for measurement in failure["measurements"] if measurement["metric"] == "latency")
     assert 0.5 < value <= 1.0
 
 
@@ -117,8 +114,8 @@ def query(text, **thresholds):
 
 
 NO_DATA = {"type": "success_rate", "requests_metric": "nothing_total", "min": 0.99}
-#: For each case: the metrics, the outcome, and a part of the message. If a query does not
-#: return exactly one number, the task fails without an outcome.
+#: Metrics, outcome and a part of the message. The outcome is None if a query does not return
+#: exactly one number.
 QUERIES = {
     "no data": ([NO_DATA], "inconclusive", "success_rate: no data for the new pods"),
     "no data with on_empty=fail": (
@@ -194,7 +191,7 @@ QUERIES = {
 
 @pytest.mark.full
 def test_outcome_of_each_query(namespace, export_pods, run_analysis):
-    """The name foo.bar has a dot, which a query must escape in a regular expression."""
+    """The dot of the name foo.bar must be escaped in a regular expression."""
     namespace.make_primary(4, name="foo.bar")
     namespace.roll(name="foo.bar", image="myimage:v2", pause_at=2)
     export_pods()
@@ -222,15 +219,16 @@ def test_analysis_of_other_kinds(namespace, export_pods, run_analysis, kind):
     assert (without_update["outcome"] == "inconclusive" and len(without_update["new_pods"]) == 4
             and without_update["old_pods"] == [])
     assert "there are no old pods to compare with" in without_update["msg"]
-    allowed = run_analysis({**SUCCESS, "max_decrease": 0.01}, on_no_old_pods="pass")
-    assert allowed["outcome"] == "passed"
+    passing_result = run_analysis({**SUCCESS, "max_decrease": 0.01}, on_no_old_pods="pass")
+    assert passing_result["outcome"] == "passed"
 
     namespace.roll(kind=kind, image="myimage:v3", pause_at=1)
     export_pods()
-    bad = run_analysis({"max_decrease": 0.01})
-    assert len(bad["new_pods"]) == 1 and len(bad["old_pods"]) == 3 and bad["outcome"] == "failed"
+    failure = run_analysis({"max_decrease": 0.01})
+    assert (len(failure["new_pods"]) == 1 and len(failure["old_pods"]) == 3
+            and failure["outcome"] == "failed")
     assert re.search(r"success_rate: 0\.9\d* is less than 0\.98\d* \(max_decrease 0\.01, old 0\.99",
-                     bad["msg"]), bad["msg"]
+                     failure["msg"]), failure["msg"]
 
 
 def test_missing_controller_is_an_error(namespace, run_analysis):
@@ -250,26 +248,28 @@ def test_prometheus_is_queried_with_tls_and_a_password(
     with monitoring.up(prometheus_binary, str(certificate), str(key), "me",
                        PASSWORD_HASH) as server:
         address = server.url.partition("://")[2]
-        trusted = {"prometheus_ca_cert": str(certificate), "prometheus_url": server.url}
+        trusted_connection = {"prometheus_ca_cert": str(certificate), "prometheus_url": server.url}
         metric = query('count(up{pod=~"$pods"}) or vector(1)')
 
-        good = [run_analysis(metric, **trusted, prometheus_username="me",
-                             prometheus_password="s3cret"),
-                run_analysis(metric,
-                             **{**trusted, "prometheus_url": f"https://me:s3cret@{address}"}),
-                run_analysis(metric, prometheus_url=f"https://me:s3cret@{address}",
-                             prometheus_validate_certs=False)]
-        bad = [run_analysis(metric,
-                            **{**trusted, "prometheus_url": f"https://me:wr0ng@{address}"}),
-               run_analysis(metric, **trusted),
-               run_analysis(metric, prometheus_url=f"https://me:s3cret@{address}")]
+        successes = [run_analysis(metric, **trusted_connection, prometheus_username="me",
+                                  prometheus_password="s3cret"),
+                     run_analysis(metric,
+                                  **{**trusted_connection,
+                                     "prometheus_url": f"https://me:s3cret@{address}"}),
+                     run_analysis(metric, prometheus_url=f"https://me:s3cret@{address}",
+                                  prometheus_validate_certs=False)]
+        failures = [run_analysis(metric,
+                                 **{**trusted_connection,
+                                    "prometheus_url": f"https://me:wr0ng@{address}"}),
+                    run_analysis(metric, **trusted_connection),
+                    run_analysis(metric, prometheus_url=f"https://me:s3cret@{address}")]
 
-    assert [result["outcome"] for result in good] == ["passed"] * 3
-    assert [result["failure"]["what"] for result in bad] == [
+    assert [result["outcome"] for result in successes] == ["passed"] * 3
+    assert [result["failure"]["what"] for result in failures] == [
         *(["Prometheus does not accept the credentials (401)"] * 2),
         f"the certificate of Prometheus at https://{address} is not accepted"]
-    assert bad[0]["failure"]["why"] == "Unauthorized"
-    assert "s3cret" not in str([*good, *bad]) and "wr0ng" not in str(bad)
+    assert failures[0]["failure"]["why"] == "Unauthorized"
+    assert "s3cret" not in str([*successes, *failures]) and "wr0ng" not in str(failures)
 
 
 # Ad-hoc commands and playbooks
@@ -310,7 +310,6 @@ def test_ad_hoc_command_shows_each_measurement_in_check_mode(
 @pytest.mark.full
 def test_role_analyzes_at_each_stage_and_rolls_back_after_a_failure(
         namespace, prometheus, playbooks):
-    """The play is the example of docs/how-to/analysis.md."""
     before = namespace.make_primary(4)
     (block,) = re.findall(r"```yaml\n# play.yml\n(.*?)```", PAGE.read_text(encoding="utf-8"),
                           re.DOTALL)
@@ -326,7 +325,7 @@ def test_role_analyzes_at_each_stage_and_rolls_back_after_a_failure(
 
     def run(image, succeeds):
         playbooks.write("play.yml", [{**play, "roles": [{**role, "image_bump_image": image}]}])
-        with prometheus.pods.exporting(namespace):
+        with prometheus.metrics_server.exporting(namespace):
             return playbooks.run_command("ansible-playbook", "play.yml", succeeds=succeeds)
 
     output = run("myimage:v3", succeeds=False)
@@ -372,7 +371,7 @@ def test_role_rolls_back_if_the_analysis_has_no_old_pods(namespace, prometheus, 
                 "metrics": [{"max_decrease": 0.5}]}
     playbooks.write("play.yml", play_with(namespace, analysis))
 
-    with prometheus.pods.exporting(namespace):
+    with prometheus.metrics_server.exporting(namespace):
         output = playbooks.run_command("ansible-playbook", "play.yml", succeeds=False)
 
     assert ("the analysis is inconclusive: success_rate: there are no old pods to compare with"

@@ -24,7 +24,6 @@ from test_permissions import change_role, rules_without
 pytestmark = pytest.mark.fake_nodes("logs of a fake kubelet")
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "analysis.md"
-#: Metrics of error lines: per minute and pod (the default), and as a share of all lines.
 PER_MINUTE, PER_LINE = {"max_increase": 30}, {"per": "line", "max": 0.05, "name": "share"}
 WINDOW = "30s"
 
@@ -55,27 +54,27 @@ def test_good_version_passes_and_bad_version_fails(namespace, kubelet):
     time.sleep(max(3, created_at + 13 - time.monotonic()))
 
     for _run in range(3):
-        good = run_analysis(namespace, PER_MINUTE, PER_LINE, window=WINDOW, count=2)
-        assert good["outcome"] == "passed" and len(good["measurements"]) == 4, good["msg"]
-    assert len(good["new_pods"]) == len(good["old_pods"]) == 2
-    per_minute, share = good["measurements"][:2]
+        success = run_analysis(namespace, PER_MINUTE, PER_LINE, window=WINDOW, count=2)
+        assert success["outcome"] == "passed" and len(success["measurements"]) == 4, success["msg"]
+    assert len(success["new_pods"]) == len(success["old_pods"]) == 2
+    per_minute, share = success["measurements"][:2]
     assert (per_minute["old"] == pytest.approx(6, abs=4)
             and share["old"] == pytest.approx(0.01, abs=0.02))
 
     namespace.roll(state="rolled_back")
     namespace.roll(image="myimage:v3", pause_at=2)
     time.sleep(3)
-    bad = run_analysis(namespace, PER_MINUTE, PER_LINE, window=WINDOW, count=3)
-    assert (bad["failed"]
-            and [metric["outcome"] for metric in bad["metrics"]] == ["failed", "failed"])
-    per_minute, share = bad["measurements"]
+    failure = run_analysis(namespace, PER_MINUTE, PER_LINE, window=WINDOW, count=3)
+    assert (failure["failed"]
+            and [metric["outcome"] for metric in failure["metrics"]] == ["failed", "failed"])
+    per_minute, share = failure["measurements"]
     assert (per_minute["new"] == pytest.approx(120, abs=40)
             and share["new"] == pytest.approx(0.2, abs=0.05))
     assert (re.search(r"\d+ of \d+ lines, \d+ of them in pod foo-", share["reason"])
             and share["samples"] > 40)
-    assert bad["failure"]["next_command"].startswith("ansible localhost -m "
-                                                     "baton.kubernetes.rolling_update -a ")
-    assert "s3cret" not in str([good, bad]) and "database" not in str([good, bad])
+    assert failure["failure"]["next_command"].startswith("ansible localhost -m "
+                                                         "baton.kubernetes.rolling_update -a ")
+    assert "s3cret" not in str([success, failure]) and "database" not in str([success, failure])
     assert kubelet.requests and all(
         "limitBytes=" in path and "sinceSeconds=30" in path for path in kubelet.requests
     )
@@ -90,19 +89,19 @@ def test_analysis_of_other_kinds(namespace, kubelet, kind):
 
     namespace.roll(kind=kind, image="myimage:v3", pause_at=1)
     time.sleep(3)
-    bad = run_analysis(namespace, PER_MINUTE, window=WINDOW)
+    failure = run_analysis(namespace, PER_MINUTE, window=WINDOW)
 
-    assert bad["outcome"] == "failed" and len(bad["new_pods"]) == 1 and len(bad["old_pods"]) == 3
+    assert (failure["outcome"] == "failed" and len(failure["new_pods"]) == 1
+            and len(failure["old_pods"]) == 3)
 
 
-def log_of_last_seconds(lines, since=10.0):
-    """Return a log (see Kubelet.lines) with the lines spread evenly over the last `since` seconds.
-    """
-    return [(time.time() - since + since * number / len(lines), line)
+def log_of_last_seconds(lines, duration=10.0):
+    """Return a log (see Kubelet.lines) with the lines spread evenly over `duration` seconds."""
+    return [(time.time() - duration + duration * number / len(lines), line)
             for number, line in enumerate(lines)]
 
 
-#: Lines of a log, the expected share of errors, and the expected number of lines.
+#: Lines, share of errors, and number of lines.
 UNUSUAL_LOGS = {
     "bytes that are not UTF-8": ([b"\xff\xfe\x00\x01 ERROR \x80", b"\xff"], 0.5, 2),
     "escape sequences": ([b"\x1b[1;31mERROR\x1b[0m", b"\x1b[32mgood\x1b[0m"], 0.5, 2),
@@ -133,7 +132,7 @@ def test_log_is_read_up_to_the_limit(namespace, kubelet):
     """The errors per minute are calculated from the lines that are read."""
     make(namespace, 1)
     kubelet.lines = lambda pod, container: log_of_last_seconds(
-        [ERROR if number % 10 == 0 else b"x" * 30 for number in range(20_000)], since=20
+        [ERROR if number % 10 == 0 else b"x" * 30 for number in range(20_000)], duration=20
     )
     warnings = []
 
@@ -178,22 +177,22 @@ def test_slow_regular_expression_times_out(namespace, kubelet):
     make(namespace, 1)
     kubelet.lines = lambda pod, container: log_of_last_seconds([b"a" * 100])
 
-    began = time.monotonic()
+    started_at = time.monotonic()
     result = run_analysis(namespace, PER_LINE | {"pattern": "(a+)+$x"})
 
     assert ("the pattern takes more than 10 s for 1 lines" in result["msg"]
-            and time.monotonic() - began < 20)
+            and time.monotonic() - started_at < 20)
 
 
 def test_missing_permission_is_an_error_before_the_first_wait(namespace):
     namespace.make_primary(1)
     change_role(namespace, rules_without("get", "pods/log"), "get", "pods/log")
 
-    began = time.monotonic()
+    started_at = time.monotonic()
     result = run_analysis(namespace, PER_LINE, initial_delay=60)
 
     assert (result["failure"]["why"] == "not allowed: get on pods/log"
-            and time.monotonic() - began < 20)
+            and time.monotonic() - started_at < 20)
 
 
 # Playbooks
@@ -207,7 +206,6 @@ def playbooks(namespace, ansible_environment, tmp_path):
 
 @pytest.mark.full
 def test_documented_example_runs(namespace, kubelet, playbooks):
-    """The initial delay is shortened."""
     make(namespace)
     (block,) = re.findall(r"```yaml\n# logs.yml\n(.*?)```", PAGE.read_text(encoding="utf-8"),
                           re.DOTALL)

@@ -43,7 +43,6 @@ def adhoc(namespace, run):
 
 
 def result_of(process):
-    """Return the result of the task from the output of an ad-hoc command."""
     return json.loads(process.stdout.partition("=>")[2])
 
 
@@ -132,11 +131,11 @@ def test_migration_by_ad_hoc_commands_and_errors_for_removed_options(namespace, 
         assert result["msg"] == (f"{name} was removed: use the module "
                                  "baton.kubernetes.migrate_to_deployment.")
 
-    planned = adhoc("name=foo", module="migrate_to_deployment --check")
+    plan_process = adhoc("name=foo", module="migrate_to_deployment --check")
     first = adhoc("name=foo", module="migrate_to_deployment")
     second = adhoc("name=foo", module="migrate_to_deployment")
 
-    assert result_of(planned)["changed"] and result_of(first)["changed"]
+    assert result_of(plan_process)["changed"] and result_of(first)["changed"]
     assert "| create foo-migration: with myimage:v1" in first.stderr
     assert not result_of(second)["changed"] and "localhost |" not in second.stderr
     assert namespace.rc_names() == [] and len(namespace.deployments()) == 1
@@ -164,10 +163,10 @@ def test_playbook_shows_its_changes_in_check_and_diff_mode(namespace, run, tmp_p
                 that: info.rollouts[0].phase == 'complete'
         """))
 
-    planned = run("ansible-playbook", play.name, "--check", "--diff")
+    plan_process = run("ansible-playbook", play.name, "--check", "--diff")
 
     assert images(namespace) == {"myimage:v1"} and namespace.rc()["metadata"]["generation"] == 1
-    changes = [line.split() for line in planned.stdout.splitlines()]
+    changes = [line.split() for line in plan_process.stdout.splitlines()]
     assert (["-", '"image":', '"myimage:v1",'] in changes
             and ["+", '"image":', '"myimage:v2",'] in changes)
     run("ansible-playbook", play.name)
@@ -196,7 +195,7 @@ def test_failed_update_is_rolled_back_and_explained(namespace, adhoc):
     assert process.returncode == 2 and result["changed"]
     (cause,) = result["failure"]["causes"]
     assert cause["kind"] == "crash" and cause["message"] in result["msg"]
-    # the rollback has deleted the pod of the cause
+    # The rollback has deleted the pod of the cause.
     assert not any(line in result["msg"] for line in cause["suggestion"].splitlines())
     assert (
         f"{cause['place']}: CrashLoopBackOff: exit code 3".replace("pod ", f"pod {namespace.name}/")
@@ -285,7 +284,6 @@ def test_empty_option_is_treated_as_omitted(namespace, run):
 
 
 def start(namespace, ansible_environment, tmp_path, *options, image="myimage:v2-slow"):
-    """Start an update in a separate process group, like ansible-runner."""
     return subprocess.Popen(
         ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a",
          f"namespace={namespace.name} name=foo image={image}", *options],
@@ -338,8 +336,8 @@ def test_update_resumes_after_a_kill_of_the_process_tree(namespace, ansible_envi
 def test_update_stops_when_ansible_is_killed(
     namespace, ansible_environment, tmp_path, signal_title, interpreter
 ):
-    """Ansible's workers have separate sessions, so a kill of the process group does not end them.
-    The action plugin notices the end of Ansible.
+    """A kill of the process group does not end Ansible's workers, which have separate sessions. The
+    action plugin notices the end of Ansible.
     """
     namespace.make_primary(3)
     process = start(namespace, ansible_environment, tmp_path,
@@ -382,9 +380,9 @@ def test_built_and_installed_collection_runs_its_playbooks(namespace, run, tmp_p
     run("ansible-playbook", "baton.kubernetes.image_bump", *extra, "-e", "image=myimage:v2",
         environment=environment)
     assert images(namespace) == {"myimage:v2"}
-    failed = run("ansible-playbook", "baton.kubernetes.rollback", *extra, environment=environment,
-                 check=False)
-    assert "there is no update in progress to roll back" in failed.stdout
+    failed_process = run("ansible-playbook", "baton.kubernetes.rollback", *extra,
+                         environment=environment, check=False)
+    assert "there is no update in progress to roll back" in failed_process.stdout
     status = run("ansible-playbook", "baton.kubernetes.status", *extra, environment=environment)
     assert "complete" in status.stdout
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test approvals: the playbook image_bump waits for a person until a deadline (approve_within)."""
+"""Test the option approve_within: image_bump waits for a person until a deadline."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_missing_approval_fails_the_update_at_the_deadline(
                                     succeeds=False).split())
 
     assert pod_counts(namespace) == sizes and f'"outcome": "{outcome}"' in output
-    # followed by the deadline, a time in the year 20..
+    # A deadline follows, a time in the year 20..
     assert ("The check approval has failed at stage 50% of foo: Nobody approved the update by 20"
             in output)
 
@@ -130,11 +130,11 @@ def test_missing_approval_fails_the_update_at_the_deadline(
 @pytest.mark.full
 def test_rerun_retains_the_approval_deadline(namespace, playbooks):
     namespace.make_primary(2)
-    began = time.monotonic()
+    started_at = time.monotonic()
     run = BackgroundRun(playbooks, approve_within=25)
     first_output = run.wait_for_output("Wait for approval")
     run.kill()
-    time.sleep(max(0.0, 15 - (time.monotonic() - began)))
+    time.sleep(max(0.0, 15 - (time.monotonic() - started_at)))
 
     output = playbooks.run("image_bump", image="myimage:v2", stages=["50%"], approve_within=25,
                            succeeds=False)

@@ -4,7 +4,7 @@
 """Test updates of a controller with a HorizontalPodAutoscaler, and with simulated metrics.
 
 The load equals half of the CPU requests of four pods, and the target utilization is 50 %. So the
-autoscaler sets foo to four replicas, while the update scales foo down.
+autoscaler sets foo to four replicas, even while the update scales foo down.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def metrics(namespace, cluster, monkeypatch):
 
 @pytest.fixture
 def original_hpa(namespace, metrics):
-    """Create foo and an autoscaler, whose spec and annotations are provided."""
+    """Create foo and an autoscaler, and provide the autoscaler's spec and annotations."""
     primary = manifest(REPLICAS)
     primary["spec"]["template"]["spec"]["containers"][0]["resources"] = RESOURCES
     namespace.create("replicationcontrollers", primary)
@@ -256,7 +256,6 @@ def test_check_mode_plans_the_freeze_and_changes_nothing(namespace, original_hpa
 def test_update_without_permission_on_autoscalers_leaves_the_autoscaler_unchanged(
     namespace, original_hpa
 ):
-    """The autoscaler may change sizes during the update, as documented."""
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/roles/baton"
     rules = [rule for rule in role_rules() if rule["apiGroups"] != ["autoscaling"]]
     namespace.call("PATCH", path, {"rules": rules}, "application/merge-patch+json")
@@ -279,7 +278,6 @@ def test_update_without_permission_on_autoscalers_leaves_the_autoscaler_unchange
 @pytest.mark.full
 @pytest.mark.since("1.30", "ValidatingAdmissionPolicy is not available")
 def test_autoscaler_is_restored_after_a_denied_step(namespace, original_hpa):
-    """The task may never be rerun, so the error must not leave the autoscaler frozen."""
     def is_denied():
         try:
             path = namespace.path("replicationcontrollers", "foo") + "?dryRun=All"
@@ -305,8 +303,8 @@ def test_autoscaler_is_restored_after_a_denied_step(namespace, original_hpa):
 @pytest.mark.parametrize("next_task", ["rolled_back", "ignore", "rerun"])
 def test_autoscaler_is_restored_after_a_kill_at_the_freeze(
         namespace, kind, next_task):
-    """At the kill, a Deployment has no annotation of the update. The autoscaler has no metrics, so
-    it is inactive.
+    """At the kill, a Deployment has no annotation of the update. Without metrics, the autoscaler is
+    inactive.
     """
     if kind == "Deployment":
         namespace.make_deployment(2)
@@ -353,7 +351,6 @@ def deployment(namespace, metrics):
 
 
 def is_of_size(namespace, size, pods):
-    """Return whether the Deployment has the size, and this many pods of both versions."""
     return (namespace.deployment()["spec"]["replicas"] == size
             and sum(pod_counts(namespace)) == pods)
 
@@ -361,7 +358,6 @@ def is_of_size(namespace, size, pods):
 @pytest.mark.full
 def test_active_autoscaler_scales_both_versions_of_a_paused_deployment(
         namespace, deployment, metrics):
-    """The autoscaler changes the number of all pods, and the share of each version remains."""
     update(namespace, kind="Deployment", pause_at="25%", autoscaler="ignore")
     assert pod_counts(namespace) == (3, 1)
 
@@ -384,9 +380,8 @@ def test_active_autoscaler_scales_both_versions_of_a_paused_deployment(
 @pytest.mark.full
 def test_active_autoscaler_scales_a_deployment_with_all_old_pods_to_the_maximum(
         namespace, deployment, metrics):
-    """The autoscaler computes one size from the metrics of all pods, and the Deployment then has
-    that many pods of each version. If each pod uses more than half of the target even without a
-    load, the size grows to the maximum.
+    """The Deployment applies the size from the metrics of all pods to each version. If each pod
+    uses more than half of the target even without a load, the size grows to the maximum.
     """
     metrics.load, metrics.idle = 0, 30
     update(namespace, kind="Deployment", pause_at="25%", autoscaler="ignore")

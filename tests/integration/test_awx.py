@@ -29,12 +29,10 @@ LOCALHOST_INVENTORY = ("localhost ansible_connection=local ansible_python_interp
 
 
 class Jobs:
-    """Launches jobs, each with its own private data directory."""
-
     def __init__(self, namespace, cluster, environment, folder):
         self.namespace, self.folder, self.count = namespace, folder, 0
-        inherited = ("ANSIBLE_COLLECTIONS_PATH", "ANSIBLE_HOME", "PATH")
-        self.environment = {key: environment[key] for key in inherited} | {
+        inherited_variables = ("ANSIBLE_COLLECTIONS_PATH", "ANSIBLE_HOME", "PATH")
+        self.environment = {key: environment[key] for key in inherited_variables} | {
             "K8S_AUTH_HOST": cluster.server, "K8S_AUTH_API_KEY": namespace.token,
             "K8S_AUTH_VERIFY_SSL": "True",
             "K8S_AUTH_SSL_CA_CERT": str(cluster.certificate_authority)}
@@ -53,10 +51,10 @@ class Jobs:
             (folder / name).write_text(content)
         return folder
 
-    def launch(self, playbook, canceled=lambda: False, files=None, **variables):
+    def launch(self, playbook, is_canceled=lambda: False, files=None, **variables):
         runner = ansible_runner.run(private_data_dir=str(self.create_data_dir(variables, files)),
                                     playbook=playbook, quiet=True,
-                                    cancel_callback=canceled)
+                                    cancel_callback=is_canceled)
         print(runner.status, runner.stdout.read())
         return runner
 
@@ -69,15 +67,13 @@ def jobs(namespace, cluster, ansible_environment, tmp_path):
 class ContainerJob:
     """A job as in a container of OpenShift.
 
-    The user id has no name, the home directory is read-only, and the group is root. cancel() sends
-    SIGTERM, as for a deleted pod.
+    The user id has no name, the home directory is read-only, and the group is root.
     """
 
-    #: Prefix that runs a command as the user. The user may read all files, because the interpreter
-    #: may belong to root, but may write only its own files.
-    USER = ("setpriv", "--reuid", "12345", "--regid", "0", "--clear-groups", "--inh-caps",
-            "+dac_read_search",
-            "--ambient-caps", "+dac_read_search")
+    #: Prefix that runs a command as the user, who may read all files (the interpreter may belong to
+    #: root), but may write only its own.
+    USER_PREFIX = ("setpriv", "--reuid", "12345", "--regid", "0", "--clear-groups", "--inh-caps",
+                   "+dac_read_search", "--ambient-caps", "+dac_read_search")
 
     def __init__(self, jobs, playbook, **variables):
         self.folder = jobs.create_data_dir({"awx_job_id": jobs.count + 1, **variables})
@@ -88,8 +84,8 @@ class ContainerJob:
         (self.folder / "env"
          / "envvars").write_text(json.dumps({**jobs.environment,
                                              "ANSIBLE_HOME": str(self.folder / "ansible")}))
-        command = [*self.USER, sys.executable, "-m", "ansible_runner", "run", str(self.folder),
-                   "-p", playbook]
+        command = [*self.USER_PREFIX, sys.executable, "-m", "ansible_runner", "run",
+                   str(self.folder), "-p", playbook]
         self.process = subprocess.Popen(command, cwd=self.folder,
                                         env={"PATH": os.environ["PATH"], "HOME": str(home)},
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -122,7 +118,6 @@ def open_folder():
 
 
 def artifacts(runner):
-    """Return the artifacts of a job, which AWX passes to the next job of a workflow."""
     (stats,) = (event["event_data"]
                 for event in runner.events if event["event"] == "playbook_on_stats")
     return stats["artifact_data"]
@@ -133,7 +128,6 @@ def images(namespace):
 
 
 def survey(name):
-    """Return the default answers of a survey, by variable."""
     spec = json.loads((PROJECT.parent / f"{name}.survey.json").read_text())["spec"]
     return {question["variable"]: question["default"] for question in spec}
 
@@ -170,7 +164,6 @@ def test_workflow_updates_and_rolls_back(namespace, jobs):
 
 @pytest.mark.full
 def test_workflow_rolls_back_a_deployment_to_a_revision(namespace, jobs):
-    """The artifacts of the update contain the kind."""
     namespace.make_deployment(2)
     answers = {"controller": "foo", "image": "myimage:v2", "controller_namespace": namespace.name,
                "kind": "Deployment"}
@@ -191,14 +184,13 @@ def test_workflow_rolls_back_a_deployment_to_a_revision(namespace, jobs):
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"),
                     reason="SKIPPED: only root can change the user")
 def test_job_runs_in_a_container_without_a_user_name_and_home(namespace, jobs, open_folder):
-    """The artifacts of the relaunched job contain the report."""
     jobs.folder = open_folder
     namespace.make_primary(4)
     variables = {"controller": "foo", "image": "myimage:v2-slow", "report": "rollout.html"}
-    canceled = ContainerJob(jobs, "image_bump.yml", **variables)
+    canceled_job = ContainerJob(jobs, "image_bump.yml", **variables)
     new_pod_uids = eventually(lambda: uids_of_new_pods(namespace), "the first new pod", seconds=120)
-    canceled.cancel()
-    assert canceled.status == "canceled"
+    canceled_job.cancel()
+    assert canceled_job.status == "canceled"
     eventually(lambda: stable_generations(namespace), "the end of all changes", seconds=60)
 
     relaunched_job = ContainerJob(jobs, "image_bump.yml", **variables)
@@ -227,7 +219,6 @@ def test_report_path_outside_the_project_is_refused(namespace, jobs, report):
 
 
 def test_requirements_of_the_project_install_the_collection_from_git(jobs, tmp_path):
-    """The test replaces the URL in requirements.yml by a local repository."""
     requirements = PROJECT / "collections" / "requirements.yml"
     (collection,) = yaml.safe_load(requirements.read_text())["collections"]
     repository = tmp_path / "repository"
@@ -270,7 +261,6 @@ def test_failed_job_shows_the_failure_in_its_artifacts(namespace, jobs):
 @pytest.mark.full
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
 def test_next_commands_of_a_failed_job_launch_jobs(namespace, jobs):
-    """Errors name job templates instead of ad-hoc commands."""
     namespace.make_primary(2)
     in_awx = {"awx_job_id": 7, "awx_job_template_name": "Update shop", "controller": "foo",
               "image": "myimage:v2-crash", "failure_grace": 1}
@@ -337,9 +327,10 @@ def test_canceled_job_stops_and_its_relaunch_resumes(namespace, jobs):
     )
     assert len(generations) == 2
 
-    relaunched = jobs.launch("image_bump.yml", **variables)
+    relaunched_job = jobs.launch("image_bump.yml", **variables)
 
-    assert relaunched.status == "successful" and artifacts(relaunched)["outcome"] == "updated"
+    assert (relaunched_job.status == "successful"
+            and artifacts(relaunched_job)["outcome"] == "updated")
     assert namespace.rc_names() == ["foo"] and new_pod_uids <= uids_of_new_pods(namespace)
 
 
@@ -349,10 +340,7 @@ def uids_of_new_pods(namespace):
 
 
 def stable_generations(namespace):
-    """Return generations() if it does not change for 4 s, or else None.
-
-    A slow pod becomes ready within 4 s, and a running update then changes a controller.
-    """
+    """Return generations(), or None if it changes within 4 s, in which a slow pod becomes ready."""
     before = generations(namespace)
     threading.Event().wait(4)
     return before if before == generations(namespace) else None

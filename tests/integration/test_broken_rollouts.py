@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that a failed rollout reports its cause in time, for each kind of cause.
+"""Test that a failed rollout reports its cause in time.
 
-The following command writes docs/reference/failures.md:
+docs/reference/failures.md is written by this command:
 
     WRITE_FAILURES=1 .venv/bin/pytest tests/integration/test_broken_rollouts.py
 """
@@ -36,8 +36,8 @@ Json = dict[str, t.Any]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "failures.md"
 HEADING = "## Measured"
 
-#: Maximum durations in seconds: from the appearance of the cause in the API to the progress line,
-#: and from the end of failure_grace or progress_deadline to the error.
+#: Seconds from the appearance of the cause to the progress line, and from the end of failure_grace
+#: or progress_deadline to the error.
 SHOW_LIMIT, FAIL_LIMIT = 2.0, 3.0
 GRACE, DEADLINE = 2.0, 5.0
 PARALLEL_ROLLOUTS = 4
@@ -45,20 +45,16 @@ PARALLEL_ROLLOUTS = 4
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
-    """A rollout that fails for one cause."""
-
     cause: str
     kind: str
-    #: The cause is visible when each of these patterns has matched an Event or the status of a pod
-    #: or controller. The text of an Event is `REASON xCOUNT: MESSAGE`.
-    visible: tuple[str, ...]
-    #: Whether the rollout fails after failure_grace, before progress_deadline.
+    #: Patterns of Events (`REASON xCOUNT: MESSAGE`) or statuses that show the cause.
+    visible_patterns: tuple[str, ...]
+    #: The rollout fails after failure_grace instead of progress_deadline.
     is_fatal: bool
-    #: Pattern of the progress line.
-    reported: str
-    #: The last word of the tag determines the behavior of the pod (see tests/cluster/README.md).
+    #: Of the progress line.
+    reported_pattern: str
+    #: Its last word determines the behavior of the pod (tests/cluster/README.md).
     tag: str = "v2"
-    #: Fields of the new template: of the container, the pod spec and the metadata.
     container: Json = dataclasses.field(default_factory=dict)
     spec: Json = dataclasses.field(default_factory=dict)
     metadata: Json = dataclasses.field(default_factory=dict)
@@ -68,15 +64,12 @@ class Row:
     objects: dict[str, Json] = dataclasses.field(default_factory=dict)
     options: Json = dataclasses.field(default_factory=dict)
     expects_refusal: bool = False
-    #: Container that the cause names, or "".
     place: str = ""
     deletes_new_pod: bool = False
-    #: Whether the row runs after all others, because its objects change messages of the scheduler
-    #: in other namespaces.
+    #: Its objects change messages of the scheduler.
     runs_last: bool = False
-    #: Kinds of other reported causes.
     other_kinds: tuple[str, ...] = ()
-    #: First Kubernetes version with this failure.
+    #: Version of Kubernetes.
     since: str = "1.0"
 
     @property
@@ -107,14 +100,15 @@ FINALIZERS = ["example.com/hold"]
 
 
 def template_with_host_port(port: int) -> Json:
-    """Return a template with a host port, so that the node fake-1 has room for one pod only."""
+    """Return a template with a host port, so that a node has room for one pod."""
     container = {"name": "web", "image": "myimage:v1",
                  "ports": [{"containerPort": port, "hostPort": port}]}
     return {"spec": {"nodeSelector": {"kubernetes.io/hostname": "fake-1"},
                      "containers": [container]}}
 
 
-#: Positional arguments: cause, kind, visible, is_fatal, reported, tag and container.
+#: Positional arguments: cause, kind, visible_patterns, is_fatal, reported_pattern, tag and
+#: container.
 ROWS = [
     Row(
         "image missing",
@@ -509,16 +503,13 @@ ROWS = [
 
 @dataclasses.dataclass
 class Outcome:
-    """Results of a failed rollout, with times of time.monotonic()."""
-
     error: RolloutFailed
     lines: list[tuple[float, str]]
     visible_at: float
     ended_at: float
     namespace: str
-    #: Names of the observed pods and controllers.
     names: set[str]
-    #: Maximum latency in seconds of requests on this machine since the cause was visible.
+    #: Maximum latency in seconds since the cause was visible.
     lag: float
 
     @property
@@ -537,8 +528,6 @@ class Outcome:
 
 
 class StatusRecorder:
-    """A context manager that records statuses of pods and controllers, and Events, with times."""
-
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
         self._texts: list[tuple[float, str]] = []
@@ -555,7 +544,7 @@ class StatusRecorder:
         self._stopped.set()
 
     def recorded_at(self, patterns: t.Iterable[str]) -> float:
-        """Return the time at which the last of the patterns first matched."""
+        """Return the time at which each pattern had matched."""
         times = {pattern: min((at for at, text in self._texts if re.search(pattern, text)),
                               default=None)
                  for pattern in patterns}
@@ -568,7 +557,6 @@ class StatusRecorder:
             stream = getattr(kubernetes.client.CoreV1Api(client), list_method)(
                 self._namespace.name, watch=True, _preload_content=False, _request_timeout=120)
             incomplete_line = b""
-            # the stream ends when the cluster is stopped
             with contextlib.suppress(HTTPError):
                 for chunk in stream.stream(65536):
                     *lines, incomplete_line = (incomplete_line + chunk).split(b"\n")
@@ -580,7 +568,7 @@ class StatusRecorder:
                         return
 
     def _status_text(self, item: Json) -> str:
-        """Return the status of an object as text, or "" for Events of the module."""
+        """Return a text, or "" for Events of the module."""
         if "involvedObject" in item:
             is_ours = item["reason"].startswith("RollingUpdate")
             return ("" if is_ours
@@ -592,8 +580,6 @@ class StatusRecorder:
 
 
 class LatencyMeter:
-    """A context manager that measures the latency of regular requests."""
-
     INTERVAL = 0.2
 
     def __init__(self, kubeconfig: str) -> None:
@@ -611,18 +597,17 @@ class LatencyMeter:
         self._thread.join()
 
     def lag(self, since: float) -> float:
-        """Return the maximum latency since a time, in seconds."""
         return max((latency for at, latency in self._measurements if at >= since), default=0)
 
     def _measure(self) -> None:
         with kubernetes.config.new_client_from_config(self._kubeconfig) as client:
             core = kubernetes.client.CoreV1Api(client)
             while not self._stopped.is_set():
-                began = time.monotonic()
+                started_at = time.monotonic()
                 time.sleep(self.INTERVAL)
                 core.read_namespace("default")
                 self._measurements.append(
-                    (time.monotonic(), time.monotonic() - began - self.INTERVAL)
+                    (time.monotonic(), time.monotonic() - started_at - self.INTERVAL)
                 )
 
 
@@ -659,14 +644,14 @@ def replace_namespace(row: Row, name: str) -> Row:
 
 
 def refuses_new_pods(namespace: Namespace, row: Row) -> bool:
-    """Return whether new pods are refused. Quotas and policies take effect only after a moment."""
+    """Return whether new pods are refused. Quotas and policies take effect with a delay."""
     pod = {"metadata": {"generateName": "foo-", "labels": {"app": "foo"}},
            "spec": row.template()["spec"]}
     try:
         namespace.call("POST", namespace.path("pods") + "?dryRun=All", pod)
     except ApiException as error:
         return all(re.search(pattern, json.loads(error.reason)["message"])
-                   for pattern in row.visible)
+                   for pattern in row.visible_patterns)
     return False
 
 
@@ -686,14 +671,14 @@ def fail_rollout(row: Row, namespace: Namespace, latency_meter: LatencyMeter) ->
             namespace.roll(on_line=on_line, template=row.template(), failure_grace=GRACE,
                            progress_deadline=DEADLINE, **row.options)
         ended_at = time.monotonic()
-        visible_at = recorder.recorded_at(row.visible)
+        visible_at = recorder.recorded_at(row.visible_patterns)
     return Outcome(raised.value, lines, visible_at, ended_at, namespace.name, recorder.names,
                    latency_meter.lag(visible_at))
 
 
 @pytest.fixture(scope="module")
 def outcomes(cluster, server_version, has_fake_nodes, request):
-    """Provide a Future for each selected row that the cluster supports."""
+    """Provide a Future for each row that the cluster supports."""
     selected_rows = [item.callspec.params["row"]
                      for item in request.session.items
                      if item.originalname == "test_failed_rollout_reports_its_cause"]
@@ -723,7 +708,6 @@ def outcomes(cluster, server_version, has_fake_nodes, request):
 
 
 def write_document(outcomes: dict[Row, Outcome], kubeconfig: str) -> None:
-    """Replace the generated table of docs/reference/failures.md."""
     with kubernetes.config.new_client_from_config(kubeconfig) as client:
         version = kubernetes.client.VersionApi(client).get_code().git_version
     lines = [
@@ -739,7 +723,8 @@ def write_document(outcomes: dict[Row, Outcome], kubeconfig: str) -> None:
     for row, outcome in outcomes.items():
         cause = outcome.cause(row.kind)
         shown_after, failed_after = (f"{max(0, at - outcome.visible_at):.1f} s"
-                                     for at in (outcome.shown_at(row.reported), outcome.ended_at))
+                                     for at in (outcome.shown_at(row.reported_pattern),
+                                                outcome.ended_at))
         sentence = Cause(**{key: value for key, value in cause.items() if key != "log"}).sentence
         advice = re.sub(r"(?<!:)\n", "; ", cause["suggestion"]).replace("\n", " ")
         cells = [row.cause, shown_after,
@@ -783,7 +768,7 @@ def test_failed_rollout_reports_its_cause(row, outcomes):
     lines = [line.strip() for line in outcome.error.message.splitlines()]
     assert (cause["suggestion"] and set(cause["suggestion"].splitlines()) <= set(lines)
             and cause["message"] in outcome.error.message)
-    assert outcome.shown_at(row.reported) - outcome.visible_at < SHOW_LIMIT + outcome.lag
+    assert outcome.shown_at(row.reported_pattern) - outcome.visible_at < SHOW_LIMIT + outcome.lag
     assert (("cannot become available" if row.is_fatal else f"no progress for {DEADLINE:g} s")
             in outcome.error.what)
     assert (outcome.ended_at - outcome.visible_at
@@ -791,11 +776,9 @@ def test_failed_rollout_reports_its_cause(row, outcomes):
 
 
 class RejectingKubelet(threading.Thread):
-    """Rejects each pod with the image myimage:v2-unready, like a kubelet that forbids a sysctl."""
-
     def __init__(self, namespace: Namespace) -> None:
         super().__init__(daemon=True)
-        self.namespace, self.rejected, self.stopped = namespace, set[str](), threading.Event()
+        self.namespace, self.rejected_names, self.stopped = namespace, set[str](), threading.Event()
         self.start()
 
     def run(self) -> None:
@@ -806,11 +789,11 @@ class RejectingKubelet(threading.Thread):
                 for pod in self.namespace.pods():
                     name = pod["metadata"]["name"]
                     is_rejected = pod["status"].get("phase") == "Failed"
-                    # repeat, since KWOK may overwrite the status
+                    # Repeat, since KWOK may overwrite the status.
                     if (not is_rejected and "v2-unready" in json.dumps(pod["spec"])
                             and pod["spec"].get("nodeName")):
                         self.namespace.patch(f"{name}/status", {"status": status}, "pods")
-                        self.rejected.add(name)
+                        self.rejected_names.add(name)
 
     def __enter__(self) -> RejectingKubelet:
         return self
@@ -832,19 +815,20 @@ def test_rejected_pods_are_not_created_endlessly(
             namespace.make_primary(2)
         else:
             namespace.make_deployment(2)
-        began = time.monotonic()
+        started_at = time.monotonic()
         with RejectingKubelet(namespace) as rejecting_kubelet:
             with pytest.raises(RolloutFailed) as raised:
                 namespace.roll(kind=kind, image="myimage:v2-unready", on_failure=on_failure,
                                failure_grace=60)
-            duration, rejected_count = time.monotonic() - began, len(rejecting_kubelet.rejected)
+            duration, rejected_count = (time.monotonic() - started_at,
+                                        len(rejecting_kubelet.rejected_names))
             time.sleep(2)
 
             assert ("SysctlForbidden: Pod was rejected" in raised.value.why
                     and "wait:" not in raised.value.next_command)
             assert duration < 20
             if (kind, on_failure) != ("Deployment", "stop"):
-                assert len(rejecting_kubelet.rejected) <= rejected_count + 1 <= 60, (
+                assert len(rejecting_kubelet.rejected_names) <= rejected_count + 1 <= 60, (
                     "more pods are created"
                 )
         if on_failure == "rollback":

@@ -22,10 +22,7 @@ HTML = "{http://www.w3.org/1999/xhtml}"
 
 @pytest.fixture
 def clusters(cluster, namespace):
-    """Provide the two namespaces, by the names of their hosts.
-
-    In both, and in the namespace of the current context, an update is paused at one new pod.
-    """
+    """Provide the namespaces by host. In both, and in the current context, an update is paused."""
     namespaces = {name: Namespace(cluster.kubeconfig, name) for name in CLUSTERS}
     for target in (namespace, *namespaces.values()):
         target.make_primary(2)
@@ -37,11 +34,7 @@ def clusters(cluster, namespace):
 
 @pytest.fixture
 def playbooks(clusters, namespace, plain_environment, tmp_path):
-    """Provide the playbooks, in a folder with a kubeconfig and two inventories.
-
-    The current context is none of the clusters. clusters.yml contains both clusters, and
-    machines.yml contains hosts without contexts.
-    """
+    """The current context is none of the clusters. The hosts in machines.yml have no contexts."""
     kubeconfigs = {name: target.kubeconfig_of({"token": target.token})
                    for name, target in {"current": namespace, **clusters}.items()}
     kubeconfig = {"apiVersion": "v1", "kind": "Config", "current-context": "current",

@@ -51,7 +51,7 @@ echo ' "status": {"token": "'"$token"'"}}'
 
 
 class Token:
-    """A token in a file. It is bound to a Secret, and expires with it."""
+    """A token in a file. It expires with the Secret to which it is bound."""
 
     def __init__(self, namespace, name):
         self.namespace, self.name, self.count = namespace, name, 0
@@ -67,9 +67,7 @@ class Token:
         Path(self.file).write_text(f"{self.value}\n", encoding="utf-8")
 
     def expire(self):
-        """Delete the Secret, and wait until the token is refused (the API server caches it for 10
-        s).
-        """
+        """Delete the Secret, and wait for the API server, which caches tokens for 10 s."""
         self.namespace.remove(f"{self.name}-{self.count}", resource="secrets")
         gateway_with_old_token = KubernetesGateway(
             Connection({"kubeconfig": self.namespace.kubeconfig, "api_key": self.value}, {}), "none"
@@ -84,10 +82,7 @@ class Token:
 
 
 def update_with_expiring_token(namespace, name, token, kubeconfig):
-    """Update a controller, and return the result or the error.
-
-    After the fifth write, the token expires, and the file gets a new one.
-    """
+    """Update a controller whose token expires after the fifth write."""
     def expire():
         token.expire()
         token.renew()
@@ -105,10 +100,8 @@ def update_with_expiring_token(namespace, name, token, kubeconfig):
 
 @pytest.mark.full
 def test_expired_token_is_replaced_during_the_update(namespace, monkeypatch):
-    """An inline token cannot be read again, so this task fails, and a rerun with a new token
+    """An inline token cannot be read again, so its task fails, and a rerun with a new token
     resumes.
-
-    The updates run in parallel to save time, because each waits for the cache of the API server.
     """
     sources = ("plugin", "file", "pod", "inline")
     tokens = {}
@@ -168,7 +161,7 @@ class SecretScanner:
     def __init__(self, folder: Path, secrets: list[str]) -> None:
         self.folder, self.secrets = folder, [secret.encode() for secret in secrets]
         self.findings: set[str] = set()
-        self.scans = 0
+        self.scan_count = 0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._scan, daemon=True)
 
@@ -182,7 +175,7 @@ class SecretScanner:
 
     def _scan(self) -> None:
         while not self._stopped.wait(0.05):
-            self.scans += 1
+            self.scan_count += 1
             files = [Path(folder, name) for folder, _folders, names in os.walk(self.folder)
                      for name in names]
             for path in (*files, *Path("/proc").glob("[0-9]*/cmdline")):
@@ -195,8 +188,6 @@ class SecretScanner:
 
 
 class Proxy(socketserver.ThreadingTCPServer):
-    """An HTTP proxy that admits only one user and records the requests."""
-
     daemon_threads = True
 
     def __init__(self):
@@ -239,7 +230,6 @@ def proxy(monkeypatch):
 
 
 def credentials(namespace, proxy=""):
-    """Return the ways to pass credentials, by name."""
     configuration = namespace.client.configuration
     invalid_headers = {"kubeconfig": namespace.kubeconfig, "proxy_headers": f"me:{PASSWORD}"}
     return {"proxy-headers-as-text": Case([PASSWORD], invalid_headers,
@@ -274,7 +264,7 @@ def test_secret_option_is_never_shown(namespace, ansible_environment, tmp_path, 
 
     output, scanner = play(namespace, ansible_environment, tmp_path, cases)
 
-    assert scanner.scans > 50 and scanner.findings == set()
+    assert scanner.scan_count > 50 and scanner.findings == set()
     for name, case in cases.items():
         assert re.search(case.error_pattern or f"{name} is updated to myimage:v2", output), (
             name, output)
@@ -288,15 +278,13 @@ def test_secret_option_is_never_shown(namespace, ansible_environment, tmp_path, 
                           "proxy-headers-variable"])
 def test_secret_of_the_environment_is_never_shown(namespace, ansible_environment, tmp_path, proxy,
                                                   name):
-    """Without pipelining, Ansible writes the options to temporary files, but not a secret of the
-    environment.
-    """
+    """Without pipelining, Ansible writes the options to temporary files."""
     environment = {**ansible_environment, "K8S_AUTH_KUBECONFIG": "", "ANSIBLE_PIPELINING": "0"}
 
     output, scanner = play(namespace, environment, tmp_path,
                            {name: credentials(namespace, proxy.address)[name]})
 
-    assert scanner.scans > 15 and scanner.findings == set()
+    assert scanner.scan_count > 15 and scanner.findings == set()
     assert f"{name} is updated to myimage:v2" in output
     assert remaining_files(tmp_path) == []
 
@@ -304,7 +292,6 @@ def test_secret_of_the_environment_is_never_shown(namespace, ansible_environment
 @pytest.mark.full
 def test_secret_option_is_in_no_file_if_the_user_disables_pipelining(
         namespace, ansible_environment, tmp_path):
-    """The action plugins enable pipelining again."""
     cases = {"api-key": credentials(namespace)["api-key"]}
 
     _output, scanner = play(namespace, {**ansible_environment, "ANSIBLE_PIPELINING": "0"}, tmp_path,
@@ -316,8 +303,7 @@ def test_secret_option_is_in_no_file_if_the_user_disables_pipelining(
 @pytest.mark.full
 def test_kubeconfig_is_read_from_files_and_decrypted_in_memory(
         namespace, ansible_environment, tmp_path):
-    """A relative path is searched for as in kubernetes.core, and the decrypted text is never shown.
-    """
+    """A relative path is searched for as in kubernetes.core."""
     files, role = tmp_path / "files", tmp_path / "roles" / "shop"
     for folder in (files, role / "files", role / "tasks", tmp_path / "temp"):
         folder.mkdir(parents=True)
@@ -363,15 +349,11 @@ def test_kubeconfig_is_read_from_files_and_decrypted_in_memory(
     assert run.stdout.count("is encrypted: it cannot be combined with other files") >= 2, output
     assert ("vault secrets" in run_without_password.stdout + run_without_password.stderr
             and "of-play already has the desired template" in run_without_password.stdout)
-    assert (scanner.scans > 20 and scanner.findings == set() and namespace.token not in output
+    assert (scanner.scan_count > 20 and scanner.findings == set() and namespace.token not in output
             and "Traceback" not in output)
 
 
 def play(namespace, environment, tmp_path, cases):
-    """Run both modules with each case, and assert that the output contains no secret.
-
-    Return the output and the SecretScanner.
-    """
     tasks = []
     for name, case in cases.items():
         namespace.make_primary(1, name=name)
@@ -402,7 +384,6 @@ def play(namespace, environment, tmp_path, cases):
 
 
 def remaining_files(tmp_path):
-    """Return the temporary files that remain, except galaxy_token."""
     return [path
             for path in (tmp_path / "temp").rglob("*") if path.is_file()
             and path.name != "galaxy_token"]

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test updates of DaemonSets, whose pods the controller manager replaces.
+"""Test updates of DaemonSets.
 
 At a pause, the task sets OnDelete and deletes the pods node by node.
 """
@@ -232,15 +232,15 @@ def test_failed_update_is_rolled_back_automatically(namespace, nodes):
 def test_check_mode_lists_the_steps_and_writes_nothing(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     before, pods = namespace.daemon_set()["metadata"]["resourceVersion"], uids_by_node(namespace)
-    paused = namespace.check(kind="DaemonSet", image="myimage:v2", pause_at="2",
-                             max_unavailable="1")
+    plan_to_pause = namespace.check(kind="DaemonSet", image="myimage:v2", pause_at="2",
+                                    max_unavailable="1")
     full_update = namespace.check(kind="DaemonSet", image="myimage:v2")
 
-    assert (actions(paused) == ["update", "delete", "delete", "annotate"]
+    assert (actions(plan_to_pause) == ["update", "delete", "delete", "annotate"]
             and actions(full_update) == ["update", "annotate"])
     node_numbers = {pod["metadata"]["name"]: node_of(pod) for pod in namespace.pods()}
-    assert [node_numbers[step["name"]] for step in paused["steps"][1:3]] == [0, 1]
-    assert paused["msg"].startswith("foo would be paused at 2 of 5 replicas of myimage:v2")
+    assert [node_numbers[step["name"]] for step in plan_to_pause["steps"][1:3]] == [0, 1]
+    assert plan_to_pause["msg"].startswith("foo would be paused at 2 of 5 replicas of myimage:v2")
     assert (full_update["msg"]
             == f"foo would be updated to myimage:v2: {SIZE} of {SIZE} replicas available")
     assert (namespace.daemon_set()["metadata"]["resourceVersion"] == before
@@ -461,27 +461,27 @@ def test_missing_permission_for_a_pause_is_an_error_before_the_first_write(names
 @pytest.mark.full
 def test_forged_record_does_not_increase_max_unavailable(namespace, nodes):
     namespace.make_daemon_set(SIZE)
-    forged = {"outcome": "updating", "from": {"web": "myimage:v0"}, "to": {"web": "myimage:v1"},
-              "revision": 0, "set": "foo-v0",
-              "original": {"updateStrategy": {
-                  "type": "RollingUpdate",
-                  "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}},
-              "paced": {"updateStrategy": strategy(namespace)}, "request": "x"}
+    forged_record = {"outcome": "updating", "from": {"web": "myimage:v0"},
+                     "to": {"web": "myimage:v1"}, "revision": 0, "set": "foo-v0",
+                     "original": {"updateStrategy": {
+                         "type": "RollingUpdate",
+                         "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}},
+                     "paced": {"updateStrategy": strategy(namespace)}, "request": "x"}
     namespace.patch_daemon_set(
-        {"metadata": {"annotations": {object_meta.LAST_ROLLOUT: json.dumps(forged)}}})
+        {"metadata": {"annotations": {object_meta.LAST_ROLLOUT: json.dumps(forged_record)}}})
     with namespace.observer() as observer:
         update(namespace)
     assert versions(namespace) == ["v2"] * SIZE and observer.min_ready >= SIZE - 1
     assert strategy(namespace)["rollingUpdate"]["maxUnavailable"] == 1
 
 
-UNLIMITED = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}}
+UNLIMITED_STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}}
 
 
 @pytest.mark.full
 def test_failed_update_is_rolled_back_without_a_history(namespace, nodes):
     """The controller manager deletes the ControllerRevision of a template without pods."""
-    namespace.make_daemon_set(SIZE, revisionHistoryLimit=0, updateStrategy=UNLIMITED)
+    namespace.make_daemon_set(SIZE, revisionHistoryLimit=0, updateStrategy=UNLIMITED_STRATEGY)
     with pytest.raises(RolloutError) as caught:
         update(namespace, image="myimage:crash", progress_deadline=4, failure_grace=1,
                on_failure="rollback")
@@ -506,9 +506,7 @@ def test_failed_update_is_rolled_back_without_a_history(namespace, nodes):
     ({"state": "rolled_back"}, "v1")],
     ids=["update", "pause", "rollback"])
 def test_old_pods_with_a_label_of_the_new_template_are_replaced(namespace, nodes, params, version):
-    """A recreated DaemonSet starts at template generation 1, which may also be in a label of old
-    pods.
-    """
+    """A recreated DaemonSet starts at template generation 1, which old pods may have as a label."""
     namespace.make_daemon_set(SIZE)
     update(namespace, pause_at="2")
     item = namespace.daemon_set()

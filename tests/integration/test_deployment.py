@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test updates of Deployments, whose pods the controller manager replaces."""
+"""Test updates of Deployments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-#: Fields of the spec that an update may change temporarily.
 SETTINGS = ("strategy", "minReadySeconds", "progressDeadlineSeconds", "paused")
 
 
@@ -31,8 +30,8 @@ def settings(item):
     return {field: item["spec"].get(field) for field in SETTINGS}
 
 
-# The Deployment controller ignores terminating pods, so the number of pods may exceed the surge by
-# the size of a step.
+# The Deployment controller ignores terminating pods, so there may be more pods than the surge
+# allows.
 
 
 def test_image_is_updated_and_the_rerun_writes_nothing(namespace):
@@ -50,7 +49,7 @@ def test_image_is_updated_and_the_rerun_writes_nothing(namespace):
     assert (result["rollout"]["images"]
             == {"before": {"web": "myimage:v1"}, "after": {"web": "myimage:v2"}})
     assert settings(namespace.deployment()) == settings(before)
-    # by default, both limits are 25 % of the 4 pods
+    # By default, both limits are 25 % of the 4 pods.
     assert observer.min_ready >= 3 and observer.max_pods <= 4 + 1 + 1
     assert not rerun["changed"] and set(rerun["requests"]) == {"GET"}
 
@@ -104,13 +103,13 @@ def test_rollback_from_a_pause(namespace, pause_at):
 @pytest.mark.full
 def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
     before = namespace.make_deployment(4)
-    to_pause = namespace.check(kind="Deployment", image="myimage:v2", pause_at="50%")
+    plan_to_pause = namespace.check(kind="Deployment", image="myimage:v2", pause_at="50%")
     result = namespace.check(kind="Deployment", image="myimage:v2")
 
     assert (namespace.deployment()["metadata"]["resourceVersion"]
             == before["metadata"]["resourceVersion"])
     assert set(result["requests"]) == {"GET"} and result["rollout"]["phase"] == "complete"
-    assert to_pause["msg"].startswith("foo would be paused at 2 of 4 replicas of myimage:v2")
+    assert plan_to_pause["msg"].startswith("foo would be paused at 2 of 4 replicas of myimage:v2")
     assert (sum(step["to"] - step["from"] for step in result["steps"] if step["action"] == "scale")
             == 0)
 
@@ -138,7 +137,7 @@ def test_image_changed_by_another_client_during_an_update_is_refused(namespace):
 def test_rollback_completes_after_another_client_restored_the_template(namespace):
     before = namespace.make_deployment(3)
     update(namespace, pause_at="1")
-    # like `kubectl apply` of the old manifest
+    # Like `kubectl apply` of the old manifest.
     namespace.patch_deployment({"spec": {"template": before["spec"]["template"]}})
 
     with pytest.raises(RolloutError,
@@ -181,8 +180,8 @@ def test_settings_changed_by_another_client_during_the_update_are_retained(names
     update(namespace)
     item = namespace.deployment()
     assert item["spec"]["minReadySeconds"] == 1 and pod_counts(namespace) == (0, 3)
-    last = json.loads(item["metadata"]["annotations"][object_meta.LAST_ROLLOUT])
-    assert last["outcome"] == "updated" and "original" not in last
+    last_record = json.loads(item["metadata"]["annotations"][object_meta.LAST_ROLLOUT])
+    assert last_record["outcome"] == "updated" and "original" not in last_record
 
 
 @pytest.mark.full
@@ -228,7 +227,7 @@ def test_pod_disruption_budget_limits_unavailable_pods(namespace):
         "spec": {"minAvailable": 4, "selector": {"matchLabels": {"app": "foo"}}}})
     with namespace.observer() as observer:
         update(namespace)
-    # the budget allows no disruption, but a pod that is terminating does not count as ready
+    # The budget allows no disruption, but a pod that is terminating does not count as ready.
     assert observer.min_ready >= 3 and pod_counts(namespace) == (0, 4)
     assert settings(namespace.deployment()) == settings(before)
 
@@ -372,15 +371,15 @@ def test_task_without_wait_ends_and_the_next_task_waits_for_the_update(namespace
     before = read()["spec"]
     options = {"kind": kind, "image": "myimage:v2", "max_unavailable": "2"}
 
-    started = namespace.roll(**options, wait=False)
+    unfinished_result = namespace.roll(**options, wait=False)
     rerun = namespace.roll(**options, wait=False)
-    followed = namespace.roll(**options)
+    next_result = namespace.roll(**options)
 
-    assert started["changed"] and started["rollout"]["phase"] == "progressing"
-    assert started["msg"].startswith("the update of foo to myimage:v2 is in progress, and the "
-                                     "cluster continues it: ")
-    assert " wait=" not in started["resume_command"]
-    assert "state=rolled_back" in started["rollback_command"]
+    assert unfinished_result["changed"] and unfinished_result["rollout"]["phase"] == "progressing"
+    assert unfinished_result["msg"].startswith(
+        "the update of foo to myimage:v2 is in progress, and the cluster continues it: ")
+    assert " wait=" not in unfinished_result["resume_command"]
+    assert "state=rolled_back" in unfinished_result["rollback_command"]
     assert not rerun["changed"] and not rerun["requests"]["PATCH"]
-    assert followed["rollout"]["phase"] == "complete" and pod_counts(namespace) == (0, 3)
+    assert next_result["rollout"]["phase"] == "complete" and pod_counts(namespace) == (0, 3)
     assert read()["spec"] | {"template": None} == before | {"template": None}

@@ -29,7 +29,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-#: More than the writes of a migration.
+#: More writes than a migration has.
 MAX_WRITES = 100
 MIGRATE = {"kind": "DeploymentConfig", "module": "migrate_to_deployment", "state": "migrated"}
 ROLL_BACK = {**MIGRATE, "state": "rolled_back"}
@@ -38,7 +38,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "migrate.md"
 
 @pytest.fixture
 def project(namespace):
-    """Provide an OpenShift project with the permissions for the migration."""
     openshift.install_crd(namespace)
     for name in ("baton-migration", "baton-openshift"):
         namespace.allow(role_rules(name), name)
@@ -53,7 +52,7 @@ def simulator(project):
 
 @pytest.fixture(scope="module", autouse=True)
 def delete_crd_afterwards(cluster):
-    """Delete the CustomResourceDefinition, because other tests expect that it is missing."""
+    """Other tests expect that the kind is missing."""
     yield
     from namespace import Namespace
 
@@ -89,9 +88,7 @@ def is_migrated(namespace, simulator):
 
 
 def is_restored(namespace, simulator, before, pod_uids):
-    """Return whether the DeploymentConfig has its old spec and pods, without traces of the
-    migration.
-    """
+    """Return whether the DeploymentConfig has its old spec and pods, and no traces."""
     config = simulator.config()
     revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
     spec = {**config["spec"], "paused": config["spec"].get("paused", False)}
@@ -118,7 +115,7 @@ def test_migration_retains_all_pods(project, simulator, replicas):
         "type": "Rolling",
         "rollingParams": {"maxSurge": "10%", "maxUnavailable": 1, "timeoutSeconds": 300}})
     before = uids(project.pods())
-    planned = project.check(**MIGRATE)
+    plan = project.check(**MIGRATE)
     assert (
         uids(project.pods()) == before
         and not simulator.config()["spec"].get("paused")
@@ -135,7 +132,7 @@ def test_migration_retains_all_pods(project, simulator, replicas):
     rerun = migrate(project)
     assert (uids(project.pods()) == before and not observer.new_pods and not observer.deleted_pods
             and not observer.restarts)
-    assert steps(planned) == steps(result) and result["warnings"] == []
+    assert steps(plan) == steps(result) and result["warnings"] == []
     assert (result["msg"]
             == f"foo is now a Deployment, with myimage:v1: {replicas} of {replicas} replicas "
                f"available")
@@ -172,10 +169,7 @@ def test_deployment_config_with_earlier_rollouts_is_migrated_and_updated(
 
 
 def kill_and_resume(namespace, simulator, number, after):
-    """Kill a migration at a write, and rerun it.
-
-    Return False if the migration has fewer writes.
-    """
+    """Kill a migration at a write, and rerun it. Return False if it has fewer writes."""
     simulator.make(2)
     before = uids(namespace.pods())
     with namespace.observer() as observer:
@@ -219,7 +213,6 @@ def test_migration_resumes_with_the_same_pods_after_a_kill_at_a_write(
                           (1, True), (4, True)])
 def test_rollback_of_a_migration_restores_the_deployment_config(
         project, simulator, number, was_paused):
-    """A DeploymentConfig that was paused before the migration remains paused."""
     simulator.make(2)
     if was_paused:
         simulator.patch({"spec": {"paused": True}})
@@ -227,17 +220,17 @@ def test_rollback_of_a_migration_restores_the_deployment_config(
     with project.observer() as observer:
         with pytest.raises(Killed):
             migrate(project, fault=kill_at_write(number, after=True))
-        planned = project.check(**ROLL_BACK)
+        plan = project.check(**ROLL_BACK)
         result = project.roll(**ROLL_BACK)
         assert is_restored(project, simulator, before, pod_uids)
         with pytest.raises(RolloutError, match="there is no migration in progress to roll back"):
             project.roll(**ROLL_BACK)
-        # OpenShift creates a pod for the new size; the rollback itself creates no pods
+        # OpenShift creates a pod for the new size; the rollback itself creates no pods.
         if not was_paused:
             simulator.patch({"spec": {"replicas": 3}})
             project.until_available("foo-1", 3)
     assert (result["msg"] == "foo is rolled back to myimage:v1: 2 of 2 replicas available"
-            and steps(planned) == steps(result))
+            and steps(plan) == steps(result))
     assert len(observer.new_pods) == (not was_paused) and not observer.deleted_pods
 
 
@@ -277,7 +270,7 @@ def test_killed_rollback_of_a_migration_resumes(project, simulator, after):
             project.roll(**ROLL_BACK, fault=kill_at_write(number, after))
             break
         except Killed:
-            # a kill after the last write leaves nothing to roll back
+            # A kill after the last write leaves nothing to roll back.
             if not after or simulator.config()["spec"].get("paused"):
                 project.roll(**ROLL_BACK)
         assert is_restored(project, simulator, before, pod_uids), (
@@ -370,7 +363,7 @@ def test_migration_waits_for_a_rollout_that_began_before_the_pause(project, simu
     assert {pod["spec"]["containers"][0]["image"] for pod in project.pods()} == {"myimage:v2"}
 
 
-#: Actions of another client, which orphan or delete no pod.
+#: Actions of another client that orphan or delete no pod.
 ACTIONS = {
     "unpause": lambda simulator: simulator.patch({"spec": {"paused": False}}),
     "scale": lambda simulator: simulator.patch({"spec": {"replicas": 5}}, subresource="/scale"),
@@ -406,7 +399,7 @@ def test_migration_resumes_after_changes_of_other_clients(
 def test_pods_survive_the_deletion_of_the_config_during_the_migration(
     project, simulator
 ):
-    """The garbage collector deletes the pods that the migration has not yet handed over."""
+    """The garbage collector deletes the pods that are not yet handed over."""
     simulator.make(2)
     before = uids(project.pods())
     with project.observer():
@@ -453,10 +446,10 @@ def test_fields_without_counterpart_are_reported_before_the_first_write(
     eventually(lambda: simulator.config()["status"]["observedGeneration"]
                == simulator.config()["metadata"]["generation"], "the observed pause")
 
-    planned, lines = project.check(**MIGRATE), []
+    plan, lines = project.check(**MIGRATE), []
     result = migrate(project, on_line=lines.append)
 
-    assert (planned["warnings"] == result["warnings"]
+    assert (plan["warnings"] == result["warnings"]
             == [line.removeprefix("warning: ") for line in lines[:7]])
     triggers, no_config_change, hooks, custom, fields, paused, template = result["warnings"]
     assert ((f"oc -n {project.name} set triggers deployment/foo --from-image=images/web:latest "
@@ -529,9 +522,7 @@ def test_migration_that_cannot_create_its_deployment_is_refused_before_the_pause
 
 @pytest.mark.full
 def test_replication_controller_of_another_owner_gets_no_pods(project, simulator):
-    """A ReplicationController with the name of a rollout is none unless the DeploymentConfig owns
-    it.
-    """
+    """A ReplicationController with the name of a rollout may have another owner."""
     simulator.create(1, triggers=[], paused=True)
     simulator.patch({"status": {"latestVersion": 1}}, subresource="/status")
     uid = project.create("configmaps", {"metadata": {"name": "x"}})["metadata"]["uid"]
@@ -589,7 +580,7 @@ def test_commands_of_the_documentation_succeed(
     simulator.make(2)
     if "rolled_back" in command:
         with pytest.raises(Killed):
-            # without a Lease, which the command would wait for
+            # A Lease would delay the command.
             migrate(project, fault=kill_at_write(5, True), lock=False)
     words = shlex.split(command)
     words[words.index("-a") + 1] += f" namespace={project.name}"

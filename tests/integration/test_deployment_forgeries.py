@@ -81,8 +81,8 @@ def deployment_image(namespace):
 
 
 def test_forged_record_after_an_update_causes_no_change(namespace):
-    """A rollback may return to the previous revision, because a killed client may have written the
-    same record, but it goes back no further.
+    """A killed client may have written the same record, so a rollback may return to the previous
+    revision.
     """
     namespace.make_deployment(2)
     for image in IMAGES[1:]:

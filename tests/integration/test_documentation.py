@@ -3,8 +3,8 @@
 
 """Execute the Ansible commands and playbooks of the documentation.
 
-Each example runs in the namespace of the test, which contains the controllers of the examples.
-Before a rollback, the test starts an update of them and pauses it.
+The namespace of the test contains the controllers of the examples. Before a rollback, the test
+starts an update of them and pauses it.
 """
 
 from __future__ import annotations
@@ -34,42 +34,38 @@ PAGES = ["README.md", "docs/tutorial/first-update.md", "docs/concepts/how-it-wor
          "docs/how-to/migrate.md", "docs/how-to/recovery.md", "docs/reference/permissions.md",
          "roles/image_bump/README.md", "roles/rollback/README.md"]
 CONTROLLER_NAMES = ("foo", "shop")
-#: Task files in the examples: checks and hooks.
-FILES = re.compile(r"\b[\w/-]+\.yml\b")
-#: Line with an ad-hoc command or a playbook command of the collection.
+TASK_FILES = re.compile(r"\b[\w/-]+\.yml\b")
+#: A line with a command of the collection.
 COMMAND = re.compile(r"(?:    |\$ |.*`)(ansible(?:-playbook)? "
                      r"[^`]*baton\.kubernetes\.[^`]*?)`?(?:;.*|\.)?$")
-#: Other commands of README.md, with the reason why they need no test here.
+#: Other commands of README.md, with their test or a reason.
 TESTED_ELSEWHERE = {
     "make demo": "test_demo.py",
     "make test": "runs this test",
 }
-#: Address in the examples, replaced by that of a test server.
-ADDRESS = "https://shop.example.com"
-#: Pages whose examples `make test` executes; `make test-all` executes all.
+EXAMPLE_ADDRESS = "https://shop.example.com"
+#: `make test` executes only the examples of these pages.
 PAGES_OF_MAKE_TEST = ("README.md",)
 #: Commands of README.md that are executed in order.
 FIRST_STEPS = re.compile(r"^## Five minutes on your own cluster\n.*?```console\n(.*?)```",
                          re.DOTALL | re.MULTILINE)
-#: Commands of README.md that install the collection from a clone.
-INSTALL = re.compile(r"^## Install\n.*?\n\n((?:    [^\n]*\n)+)", re.DOTALL | re.MULTILINE)
-#: Maximum duration of INSTALL and FIRST_STEPS together.
+INSTALL_COMMANDS = re.compile(r"^## Install\n.*?\n\n((?:    [^\n]*\n)+)", re.DOTALL | re.MULTILINE)
+#: Maximum duration of INSTALL_COMMANDS and FIRST_STEPS together.
 MAX_SECONDS = 300
-#: Matches commands that have placeholders or need other clusters.
+#: Commands that have placeholders or need other clusters.
 NOT_EXECUTABLE = re.compile(r"\.\.\.|HASH|foo-2|-i clusters\.yml")
 
 
 def first_steps():
-    """Return pairs of command and documented output lines, of INSTALL and FIRST_STEPS."""
+    """Return pairs of command and documented output lines."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (install,), (block,) = INSTALL.findall(text), FIRST_STEPS.findall(text)
+    (install,), (block,) = INSTALL_COMMANDS.findall(text), FIRST_STEPS.findall(text)
     steps = (step.splitlines() for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:])
     return [*((line.partition(" #")[0].strip(), []) for line in install.splitlines()),
             *((command, output) for command, *output in steps)]
 
 
 def commands():
-    """Return the commands of all PAGES as parameters, each command once."""
     page_of_command = {}
     for page in PAGES:
         for line in FIRST_STEPS.sub("", (ROOT / page).read_text(encoding="utf-8")).splitlines():
@@ -80,7 +76,6 @@ def commands():
 
 
 def playbooks():
-    """Yield the playbooks of all PAGES as parameters."""
     for page in PAGES:
         text = (ROOT / page).read_text(encoding="utf-8")
         for number, block in enumerate(re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)):
@@ -127,10 +122,7 @@ def healthy_server():
 
 @pytest.fixture
 def run_example(namespace, ansible_environment, tmp_path):
-    """Provide a function that executes a command of an example, and returns the output.
-
-    It first creates the controllers and the files of the example.
-    """
+    """Provide a function that executes a command of an example, after creating its objects."""
 
     def run_example(*command, is_rollback=False, files=()):
         for name in CONTROLLER_NAMES:
@@ -165,7 +157,7 @@ def test_documented_command_succeeds(namespace, run_example, tmp_path, command):
     if "migrate_to_deployment" in command:
         namespace.allow(role_rules("baton-migration"), "baton-migration")
     output = run_example(*words, is_rollback="rolled_back" in command or "rollback" in command,
-                         files=FILES.findall(command))
+                         files=TASK_FILES.findall(command))
 
     assert "FAILED" not in output
     assert "report=rollout.html" not in command or (tmp_path / "rollout.html").exists()
@@ -180,10 +172,10 @@ def test_documented_playbook_succeeds(namespace, run_example, tmp_path, plays):
     for entry in (entry for play in plays for entry in play.get("roles", ())):
         entry[f"{entry['role'].rpartition('.')[2]}_namespace"] = namespace.name
     with healthy_server() as address:
-        (tmp_path / "play.yml").write_text(json.dumps(plays).replace(ADDRESS, address))
+        (tmp_path / "play.yml").write_text(json.dumps(plays).replace(EXAMPLE_ADDRESS, address))
 
         run_example("ansible-playbook", "play.yml", is_rollback="baton.kubernetes.rollback" in text,
-                    files=FILES.findall(text))
+                    files=TASK_FILES.findall(text))
 
     images = {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()}
     assert (len(images) == 2
@@ -193,9 +185,9 @@ def test_documented_playbook_succeeds(namespace, run_example, tmp_path, plays):
 @pytest.fixture
 def clone(tmp_path):
     folder = tmp_path / "clone"
-    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others",
-                             "--exclude-standard"], cwd=ROOT, check=True, capture_output=True)
-    for name in filter(None, listed.stdout.decode().split("\0")):
+    file_list = subprocess.run(["git", "ls-files", "-z", "--cached", "--others",
+                                "--exclude-standard"], cwd=ROOT, check=True, capture_output=True)
+    for name in filter(None, file_list.stdout.decode().split("\0")):
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
@@ -205,19 +197,16 @@ def clone(tmp_path):
 @pytest.mark.full
 def test_first_steps_on_a_new_cluster_show_the_documented_output(cluster, plain_environment,
                                                                  clone):
-    """Paste README's commands into a shell, in a clone. The tier `kind` runs this test too.
-
-    `pip install` downloads nothing, because .venv already has the packages.
-    """
+    """The tier `kind` runs this test too. `pip install` downloads nothing."""
     environment = shell_environment(cluster, plain_environment)
-    # by default, Ansible searches for collections below ANSIBLE_HOME
+    # By default, Ansible searches for collections below ANSIBLE_HOME.
     del environment["ANSIBLE_COLLECTIONS_PATH"]
     seconds = {}
     for command, output in first_steps():
-        began = time.monotonic()
+        started_at = time.monotonic()
         run = subprocess.run(["bash", "-c", command], cwd=clone, env=environment,
                              capture_output=True, text=True, timeout=MAX_SECONDS, check=False)
-        seconds[command] = time.monotonic() - began
+        seconds[command] = time.monotonic() - started_at
         transcript = without_hashes(run.stdout + run.stderr)
 
         assert run.returncode == 0, f"{command}\n{transcript}"
@@ -246,7 +235,6 @@ def test_first_section_of_the_tutorial_succeeds_in_order(cluster, plain_environm
 
 
 def shell_environment(cluster, plain_environment):
-    """Return an environment with ansible, kubectl and a kubeconfig."""
     program = shutil.which("kubectl") or binaries.provide(["kubectl"])["kubectl"]
     return {**plain_environment, "KUBECONFIG": cluster.kubeconfig,
             "PATH": f"{plain_environment['PATH']}{os.pathsep}{Path(program).parent}"}
@@ -265,18 +253,19 @@ def test_each_command_of_the_readme_has_a_test():
     tested_commands = {values[0] for values in (command.values for command in commands())}
     tested_commands |= {command for command, _output in first_steps()}
     lines = commands_of_readme()
-    missing = [line
-               for line in lines if line not in tested_commands
-               and not line.startswith(tuple(TESTED_ELSEWHERE))]
-    unused = [
+    missing_commands = [line
+                        for line in lines if line not in tested_commands
+                        and not line.startswith(tuple(TESTED_ELSEWHERE))]
+    unused_commands = [
         command
         for command in TESTED_ELSEWHERE
         if not any(line.startswith(command) for line in lines)
     ]
 
     assert len(lines) > 12
-    assert not missing, "add the commands to TESTED_ELSEWHERE, or change COMMAND to match them"
-    assert not unused, "README.md no longer contains these commands"
+    assert not missing_commands, (
+        "add the commands to TESTED_ELSEWHERE, or change COMMAND to match them")
+    assert not unused_commands, "README.md no longer contains these commands"
     languages = set(re.findall(r"^```(\w+)", (ROOT / "README.md").read_text(encoding="utf-8"),
                                re.MULTILINE))
     assert languages <= {"console", "yaml"}, "blocks of other languages are not tested"

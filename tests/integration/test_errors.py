@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the errors of tasks; tests/unit/model/test_options.py tests invalid input."""
+"""Test the errors of tasks."""
 
 from __future__ import annotations
 

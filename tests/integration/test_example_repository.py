@@ -48,10 +48,7 @@ def shop_url():
 
 @pytest.fixture
 def play(namespace, plain_environment, tmp_path, shop_url):
-    """Provide a function that runs a playbook in a copy of the repository.
-
-    The playbook has only the permissions of rbac.yml.
-    """
+    """Provide a function that runs a playbook with the permissions of rbac.yml."""
     repository = tmp_path / "rollouts"
     shutil.copytree(EXAMPLES, repository)
     namespace.call("DELETE", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}"
@@ -75,14 +72,13 @@ def play(namespace, plain_environment, tmp_path, shop_url):
 
 
 def test_failed_check_of_the_repository_rolls_back_the_update(namespace, play, shop_url):
-    """The check passes at the first stage and fails at the second."""
     namespace.make_deployment(4, name="shop")
 
     run = play("shop.yml", "-e", "image=myimage:v2", "-e", f"shop_namespace={namespace.name}",
                "-e", f"shop_url={shop_url}")
 
     assert run.returncode != 0 and "smoke.yml" in run.stdout, run.stdout + run.stderr
-    # one request at the first stage, and four attempts at the second stage
+    # One request at the first stage, and four attempts at the second stage.
     assert ShopHandler.requests == 1 + 4
     assert {pod["spec"]["containers"][0]["image"]
             for pod in namespace.pods() if "deletionTimestamp" not in pod["metadata"]} == {

@@ -71,12 +71,14 @@ def test_rollback_to_the_previous_revision(namespace, ansible_environment):
 def test_update_pauses_at_half_and_completes(namespace, ansible_environment):
     namespace.make_primary(4)
 
-    paused, _stderr = run_ad_hoc(namespace, ansible_environment, **example("Pause the update"))
-    completed, _stderr = run_ad_hoc(namespace, ansible_environment, **example("Update the rest"))
+    paused_result, _stderr = run_ad_hoc(
+        namespace, ansible_environment, **example("Pause the update"))
+    completed_result, _stderr = run_ad_hoc(
+        namespace, ansible_environment, **example("Update the rest"))
 
-    assert paused["rollout"]["phase"] == "paused"
-    assert paused["rollout"]["successor"]["replicas"] == 2
-    assert completed["msg"] == "foo is updated to myimage:v2: 4 of 4 replicas available"
+    assert paused_result["rollout"]["phase"] == "paused"
+    assert paused_result["rollout"]["successor"]["replicas"] == 2
+    assert completed_result["msg"] == "foo is updated to myimage:v2: 4 of 4 replicas available"
 
 
 def test_daemon_set_restarts_without_a_change(namespace, request, ansible_environment):

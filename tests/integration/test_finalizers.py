@@ -20,13 +20,13 @@ WITHOUT_FINALIZERS = {"metadata": {"finalizers": None}}
 SHORT_DEADLINE = {"progress_deadline": 3}
 
 
-class Kind:
-    def __init__(self, namespace, name):
-        self.namespace, self.name = namespace, name
+class Controllers:
+    def __init__(self, namespace, kind_name):
+        self.namespace, self.kind_name = namespace, kind_name
 
     @property
     def short_name(self):
-        return {"ReplicationController": "rc", "ReplicaSet": "rs"}[self.name]
+        return {"ReplicationController": "rc", "ReplicaSet": "rs"}[self.kind_name]
 
     @property
     def path(self):
@@ -49,12 +49,12 @@ class Kind:
                             "application/merge-patch+json")
 
     def roll(self, **params):
-        return self.namespace.roll(kind=self.name, **params)
+        return self.namespace.roll(kind=self.kind_name, **params)
 
 
 @pytest.fixture(params=["ReplicationController", "ReplicaSet"])
 def kind(namespace, request):
-    return Kind(namespace, request.param)
+    return Controllers(namespace, request.param)
 
 
 def add_finalizer_to_successors(kind):
@@ -63,7 +63,8 @@ def add_finalizer_to_successors(kind):
         send = gateway._send
 
         def send_with_finalizer(write, *args, **options):
-            if isinstance(write, Create) and write.kind == kind.name and not options and not args:
+            if (isinstance(write, Create) and write.kind == kind.kind_name
+                    and not options and not args):
                 write = Create(
                     {
                         **write.manifest,
@@ -97,7 +98,7 @@ def test_blocked_deletion_is_reported_and_a_rerun_resumes(kind, case):
                for name, item in controllers.items() if "deletionTimestamp" in item["metadata"])
     assert (name == "foo") == (case == "next_name") and not isinstance(error.value, RolloutFailed)
     assert error.value.what == f"the deletion of {name} does not end"
-    assert error.value.why == f"finalizers of {kind.name} {name}: example.com/hold"
+    assert error.value.why == f"finalizers of {kind.kind_name} {name}: example.com/hold"
     assert (f"patch {kind.short_name} {name} --type=merge -p '{{\"metadata\": {{\"finalizers\": "
             f"null}}}}'" in error.value.next_command)
     assert (f"waiting until {name} is gone (its finalizers: example.com/hold)" in lines

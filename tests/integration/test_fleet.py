@@ -56,7 +56,7 @@ def test_controllers_are_updated_in_parallel_with_one_watch(namespace):
     params = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
     params |= {"names": NAMES, "namespace": namespace.name, "image": "myimage:v2",
                "concurrency": len(NAMES)}
-    fleet_of_controllers, gateway, began = (
+    fleet_of_controllers, gateway, started_at = (
         fleet.Fleet.from_params(params),
         namespace.gateway(),
         time.monotonic(),
@@ -77,7 +77,7 @@ def test_controllers_are_updated_in_parallel_with_one_watch(namespace):
     assert not set(observer.controllers_deleted) & set(NAMES)
     assert ([outcome["rollout"]["phase"] for outcome in result["results"]]
             == ["complete"] * len(NAMES))
-    assert gateway.requests["WATCH"] <= 1 + (time.monotonic() - began) // 60
+    assert gateway.requests["WATCH"] <= 1 + (time.monotonic() - started_at) // 60
 
 
 @pytest.mark.full
@@ -121,14 +121,14 @@ def test_fleet_of_several_kinds_with_one_name_is_updated_in_the_order_of_the_kin
     options = {"label_selectors": ["tier=backend"], "kind": kinds, "image": "myimage:v2",
                "concurrency": 2}
 
-    planned = json.loads(ansible_cli.run([*ad_hoc_command(namespace, **options), "--check"],
-                                         env=ansible_environment, capture_output=True,
-                                         text=True, timeout=300,
-                                         check=True).stdout.partition("=>")[2])
+    plan = json.loads(ansible_cli.run([*ad_hoc_command(namespace, **options), "--check"],
+                                      env=ansible_environment, capture_output=True,
+                                      text=True, timeout=300,
+                                      check=True).stdout.partition("=>")[2])
     result, stderr = run_ad_hoc(namespace, ansible_environment, **options)
     rerun, _stderr = run_ad_hoc(namespace, ansible_environment, **options)
 
-    for answer in (planned, result):
+    for answer in (plan, result):
         assert ([(outcome["kind"], outcome["name"], outcome["changed"])
                  for outcome in answer["results"]] == [(kind, "shop", True) for kind in kinds[:3]])
     assert (result["msg"] == "3 of 3 controllers are as requested (3 changed)"
@@ -162,13 +162,10 @@ def test_two_kinds_with_one_name_have_separate_leases(namespace):
         fleet.Place(namespace.name, kind): fleet.Group(
             flow, KubernetesGateway(connection, namespace.name, flow.watches))
         for kind, flow in flows.items()}
-    began = time.monotonic()
+    started_at = time.monotonic()
 
     def begin_earlier_version(gateway):
-        """Try to acquire a Lease like an earlier version on another machine.
-
-        In earlier versions, the name of the Lease does not contain the kind.
-        """
+        """Try to acquire a Lease whose name does not contain the kind, as in earlier versions."""
         request = Request("shop", namespace.name)
         process_on_another_machine = Process.of_new_task()._replace(machine="another-machine")
         task = lease.Task(gateway, request, time.monotonic, time.sleep, lambda: "", lines.append,
@@ -190,7 +187,7 @@ def test_two_kinds_with_one_name_have_separate_leases(namespace):
         Clock(),
         lines.append,
     )
-    duration = time.monotonic() - began
+    duration = time.monotonic() - started_at
     thread.join()
     for gateway in (second_gateway, *(group.gateway for group in groups.values())):
         gateway.close()
@@ -268,7 +265,6 @@ def test_rerun_of_a_killed_fleet_resumes_all_updates(namespace, ansible_environm
 
 
 def test_failure_stops_the_remaining_controllers(namespace, ansible_environment):
-    """The controllers are updated in the order of the option `names`."""
     for name in NAMES[:3]:
         make(namespace, name)
     options = {"names": ["foo-1", "foo-2", "foo-0"], "concurrency": 1, "on_failure": "rollback",

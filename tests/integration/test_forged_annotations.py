@@ -18,14 +18,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 
-UPDATING = identity.canonical({"outcome": "updating", "from": {}, "to": {}, "time": ""})
+UPDATING_RECORD = identity.canonical({"outcome": "updating", "from": {}, "to": {}, "time": ""})
 
 
 def create_payments(namespace, replicas=2):
-    """Create the controller payments of another team, and return its uid.
-
-    Like that of a successor, its selector contains a deployment label.
-    """
+    """Create a controller of another team whose selector contains a deployment label."""
     spec = manifest(replicas, "payments:v1")["spec"]
     labels = {"app": "payments", object_meta.DEPLOYMENT_LABEL: "0123456789"}
     spec |= {"selector": labels, "template": {**spec["template"], "metadata": {"labels": labels}}}
@@ -39,7 +36,6 @@ def annotate(namespace, name, **annotations):
 
 
 def successor_annotations(partner, uid, desired="3"):
-    """Return the annotations of an update with `partner` as the other controller."""
     return {
         object_meta.PARTNER: partner,
         object_meta.PARTNER_UID: uid,
@@ -60,7 +56,7 @@ def test_controller_with_forged_annotations_is_not_used_as_successor(namespace, 
         annotate(namespace, "foo", **successor_annotations("payments", payments_uid))
     if "payments" in annotated:
         annotate(namespace, "payments", **successor_annotations("foo", uid, "0"),
-                 **{object_meta.LAST_ROLLOUT: UPDATING})
+                 **{object_meta.LAST_ROLLOUT: UPDATING_RECORD})
     before = namespace.rc("payments")["metadata"]
 
     try:
@@ -103,7 +99,7 @@ def test_controller_that_claims_to_be_a_former_primary_is_not_deleted(namespace)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(5, after=True), image="myimage:v2")
     annotate(namespace, "payments", **successor_annotations("foo", uid, "2"),
-             **{object_meta.LAST_ROLLOUT: UPDATING})
+             **{object_meta.LAST_ROLLOUT: UPDATING_RECORD})
 
     namespace.roll(image="myimage:v2")
 
@@ -181,7 +177,6 @@ def test_successor_with_an_edited_template_is_refused(namespace, params):
     assert namespace.roll(state="rolled_back")["changed"] and namespace.rc_names() == ["foo"]
 
 
-#: JSON that is too deep or too large, JSON with values of wrong types, and an invalid name.
 UNREADABLE = ["[" * 20_000, "9" * 5000, '{"next":[]}', '{"outcome":[],"from":"x","to":7,"time":{}}',
               '{"next":"../secrets/db"}']
 

@@ -3,9 +3,8 @@
 
 """Test annotations and objects that another client has forged, on a real API server.
 
-tests/unit/forged.py defines the forged values. They must not cause a fault: a task must not change
-objects of other teams, send unexpected requests, create too many pods, print control characters, or
-block other tasks.
+A task must not change objects of other teams, send unexpected requests, create too many pods, print
+control characters, or block other tasks. tests/unit/forged.py defines the forged values.
 """
 
 from __future__ import annotations
@@ -69,7 +68,6 @@ SIZE = 2
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 PARALLEL_TASKS = 3
-#: Maximum duration of a task in seconds, longer than progress_deadline.
 MAX_SECONDS = 30
 #: Limit of the address space in bytes.
 MAX_MEMORY = 4 * 1024**3
@@ -79,48 +77,44 @@ DEADLINES = {"progress_deadline": 8, "failure_grace": 3}
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A point of an update at which annotations are forged."""
-
     title: str
     kind: str = RC
     task: Json | None = None
-    #: Write before which the task is killed: a filter, and the number of a matching write.
+    #: The task is killed before the nth write that matches a filter: the filter, and n.
     kill_at: tuple[t.Callable[[t.Any], bool], int] | None = None
 
 
-V2 = {"image": "myimage:v2"}
+UPDATE = {"image": "myimage:v2"}
 MIGRATE = {"module": "migrate_to_deployment", "state": "migrated"}
 PHASES = {phase.title: phase for phase in (
     Phase("idle"),
-    Phase("updating", task=V2, kill_at=(is_write, 5)),
-    Phase("paused", task={**V2, "pause_at": "1"}),
-    Phase("handing over", task=V2, kill_at=(is_reparenting, 2)),
+    Phase("updating", task=UPDATE, kill_at=(is_write, 5)),
+    Phase("paused", task={**UPDATE, "pause_at": "1"}),
+    Phase("handing over", task=UPDATE, kill_at=(is_reparenting, 2)),
     Phase("migrating", task=MIGRATE, kill_at=(is_reparenting, 2)),
     Phase("idle ReplicaSet", RS),
-    Phase("updating ReplicaSet", RS, V2, (is_write, 5)),
+    Phase("updating ReplicaSet", RS, UPDATE, (is_write, 5)),
     Phase("idle Deployment", DEPLOYMENT),
-    Phase("paused Deployment", DEPLOYMENT, {**V2, "pause_at": "1"}),
-    Phase("updating Deployment", DEPLOYMENT, V2, (is_write, 2)),
+    Phase("paused Deployment", DEPLOYMENT, {**UPDATE, "pause_at": "1"}),
+    Phase("updating Deployment", DEPLOYMENT, UPDATE, (is_write, 2)),
 )}
 TASKS: dict[str, Json] = {
-    "updated": V2, "unchanged": {"image": "myimage:v1"}, "rolled back": {"state": "rolled_back"},
+    "updated": UPDATE, "unchanged": {"image": "myimage:v1"},
+    "rolled back": {"state": "rolled_back"},
     "to revision": {"state": "rolled_back", "to_revision": 1}, "restarted": {"state": "restarted"},
     "migrated": MIGRATE,
 }
 
 
 def tasks_for(phase: Phase) -> list[str]:
-    """Return the titles of the tasks in a phase.
-
-    A migration can only be resumed, and only a ReplicationController can be migrated.
-    """
+    """Return the titles of the tasks in a phase. A migration can only be resumed."""
     if phase.title == "migrating":
         return ["migrated"]
     return [title for title in TASKS if phase.kind == RC or title != "migrated"]
 
 
 class HarmfulRequest(BaseException):
-    """A task tries to write after a fault."""
+    """A task tries to write after a fault was found."""
 
 
 class SharedNamespace:
@@ -155,9 +149,7 @@ class SharedNamespace:
             raise
 
     def annotate(self, kind: str, name: str, annotations: t.Mapping[str, str]) -> bool:
-        """Set annotations and labels of an object.
-
-        Return False if the API server rejects them, or if there is no such object.
+        """Set annotations and labels of an object. Return whether the API server has accepted them.
         """
         labels = {key: value for key, value in annotations.items() if key in LABELS}
         body = {"metadata": {"annotations": {key: annotations[key]
@@ -186,7 +178,6 @@ class SharedNamespace:
             for path, item in items if item["metadata"]["name"].startswith((PAYMENTS, IDLE, "db"))}
 
     def create_in_phase(self, phase: Phase, name: str = "") -> str:
-        """Create a controller, start the task of the phase, and return the name."""
         name = name or f"foo-{next(self._number)}x"
         kind = phase.kind
         self.namespace.create_any(kind, controller_manifest(name, kind, SIZE))
@@ -204,21 +195,21 @@ class SharedNamespace:
     def with_real_names(
         self, annotations: t.Mapping[str, str], kind: str, name: str
     ) -> dict[str, str]:
-        """Return the annotations with real uids, and the name of the controller instead of foo."""
-        filled = {}
+        """Replace the placeholders of uids, and the name foo."""
+        real_annotations = {}
         for key, value in annotations.items():
             for target in (PAYMENTS, IDLE, "foo"):
                 if UID.format(target) in value:
                     item = self.get(kind, name if target == "foo" else target)
                     value = value.replace(UID.format(target),
                                           item["metadata"]["uid"] if item else "x")
-            filled[key] = name if value == "foo" else value.replace("foo:", f"{name}:")
-        return filled
+            real_annotations[key] = name if value == "foo" else value.replace("foo:", f"{name}:")
+        return real_annotations
 
     def run(self, params: Json, check: bool = False,
             kill_at: tuple[t.Callable[[t.Any], bool], int] | None = None,
             messages: list[t.Any] | None = None, faults_found: list[str] | None = None) -> Json:
-        """Run a task in this process, and return its result, or raise its RolloutError.
+        """Run a task in this process.
 
         Append the progress lines to `messages`, and faults of the requests to `faults_found`.
         """
@@ -249,9 +240,8 @@ class SharedNamespace:
     def inspect_requests(
         self, gateway: KubernetesGateway, name: str, faults_found: list[str]
     ) -> None:
-        """Inspect all requests of a gateway, and append a description of each fault to the list.
-
-        After a fault, writes raise HarmfulRequest instead.
+        """Append a description of each fault in the requests to the list, and refuse writes after
+        it.
         """
         pool = gateway.http.connection.pool
         original, prefix = pool.urlopen, gateway.http.connection.server
@@ -281,24 +271,22 @@ class SharedNamespace:
         pool.urlopen = inspect
 
     def try_task(self, params: Json, check: bool = False) -> list[str]:
-        """Run a task, and return its faults."""
         faults_found: list[str] = []
         messages: list[t.Any] = []
-        began = time.monotonic()
+        started_at = time.monotonic()
         try:
             messages.append(self.run(params, check, messages=messages, faults_found=faults_found))
         except RolloutError as error:
             messages.append(error.as_result())
         except HarmfulRequest:
-            pass  # the fault is already in the list
+            pass  # in the list already
         except Exception as error:
             faults_found.append(f"{type(error).__name__}: {str(error)[:200]}")
-        if time.monotonic() - began > MAX_SECONDS:
-            faults_found.append(f"took {time.monotonic() - began:.0f} s")
+        if time.monotonic() - started_at > MAX_SECONDS:
+            faults_found.append(f"took {time.monotonic() - started_at:.0f} s")
         return faults_found + [fault for message in messages for fault in output_problems(message)]
 
     def try_info(self, kind: str, name: str | None = None) -> list[str]:
-        """Run the info module for a controller, or for all, and return its faults."""
         params = {"kubeconfig": self.namespace.kubeconfig, "namespace": self.namespace.name,
                   "kind": kind}
         try:
@@ -310,11 +298,10 @@ class SharedNamespace:
         return [f"info: {fault}" for fault in (*missing, *output_problems(result))]
 
     def check_payments(self, kind: str) -> list[str]:
-        """Run an update of payments in check mode, and return its faults."""
         faults_found: list[str] = []
         try:
             result = self.run(
-                {**V2, "name": PAYMENTS, "kind": kind}, check=True, faults_found=faults_found
+                {**UPDATE, "name": PAYMENTS, "kind": kind}, check=True, faults_found=faults_found
             )
         except Exception as error:
             return [f"payments cannot be updated: {str(error)[:300]}"]
@@ -322,7 +309,6 @@ class SharedNamespace:
 
 
 def controller_manifest(name: str, kind: str, size: int) -> Json:
-    """Return a manifest whose selector contains the kind as a label."""
     item = manifest(size, name=name)
     labels = {"app": name, "kind": kind}
     item["metadata"]["labels"] = item["spec"]["selector"] = labels
@@ -331,7 +317,6 @@ def controller_manifest(name: str, kind: str, size: int) -> Json:
 
 
 def written_fields(method: str, body: t.Any) -> list[tuple[str, t.Any]]:
-    """Return pairs of path and value of the fields that a request writes."""
     document = json.loads(body) if body else None
     if isinstance(document, list):
         return [(operation["path"], operation.get("value"))
@@ -351,16 +336,14 @@ def shared_namespace(namespace):
 
 
 def run_in_parallel(cases, work, workers=PARALLEL_TASKS):
-    """Call work(*arguments) for cases (title, *arguments), and return the faults by title."""
+    """Return the faults of work(*arguments) by title."""
     with concurrent.futures.ThreadPoolExecutor(workers) as executor:
         futures = {title: executor.submit(work, *arguments) for title, *arguments in cases}
         return {title: faults for title, future in futures.items() if (faults := future.result())}
 
 
 def value_selector(stride):
-    """Return a function that selects every `stride`-th forged value, starting at an offset.
-
-    The function returns pairs of a key and its forged value.
+    """Return a function of an offset that selects every `stride`-th pair of key and forged value.
     """
     all_cases = [
         (key, value) for key, texts in sorted(KEYS.items()) for value in dict.fromkeys(texts)
@@ -369,10 +352,7 @@ def value_selector(stride):
 
 
 def check_values(shared_namespace, phase, forged):
-    """Write one forged value after another, and run check mode and the info module with each.
-
-    The last three values remain on the objects.
-    """
+    """Write one forged value after another, and run check mode and the info module with each."""
     name = shared_namespace.create_in_phase(phase)
     kind, faults_found = phase.kind, {}
     before = {item_name: shared_namespace.get(kind, item_name)
@@ -407,10 +387,9 @@ def successors(shared_namespace, kind, name):
 @pytest.mark.parametrize("stride", [pytest.param(120, marks=pytest.mark.full),
                                     pytest.param(8, marks=pytest.mark.long)])
 def test_forged_annotation_causes_no_action(shared_namespace, stride):
-    """Check mode is fast enough for many values."""
     before = shared_namespace.digests_of_other_objects()
     select_values = value_selector(stride)
-    # the offsets differ, so that the phases test different values
+    # With different offsets, the phases test different values.
     cases = [(title, shared_namespace, phase, select_values(7 * number))
              for number, (title, phase) in enumerate(PHASES.items())]
 
@@ -470,7 +449,6 @@ def test_forged_annotations_of_foo_cause_no_action(shared_namespace, stride):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("recipe", OTHER_RECIPES)
 def test_forged_successor_gets_no_pods_and_blocks_no_task(shared_namespace, recipe):
-    """The annotations are on an unrelated controller."""
     name = shared_namespace.create_in_phase(PHASES["idle"], "foo")
     for target, forged in RECIPES[recipe].items():
         shared_namespace.annotate(RC, target if target != "foo" else name,
@@ -500,11 +478,10 @@ def test_forged_successor_gets_no_pods_and_blocks_no_task(shared_namespace, reci
 @pytest.mark.parametrize("has_annotations", [False, True])
 def test_successor_of_another_client_is_not_rolled_out(
         shared_namespace, kind, has_annotations):
-    """Only the template of the successor differs."""
     name = shared_namespace.create_in_phase(PHASES["idle" if kind == RC else "idle ReplicaSet"])
     primary = shared_namespace.get(kind, name)
     request = parse_request(
-        {"name": name, "namespace": shared_namespace.namespace.name, "kind": kind, **V2}
+        {"name": name, "namespace": shared_namespace.namespace.name, "kind": kind, **UPDATE}
     )
     successor_name, label = expected_successor(request, parse(request.kind, primary))
     item = controller_manifest(successor_name, kind, 0)
@@ -520,7 +497,7 @@ def test_successor_of_another_client_is_not_rolled_out(
                                                   "request": request.fingerprint})}
     shared_namespace.namespace.create_any(kind, item)
 
-    faults_found = shared_namespace.try_task({"name": name, "kind": kind, **V2})
+    faults_found = shared_namespace.try_task({"name": name, "kind": kind, **UPDATE})
 
     assert faults_found == []
     assert not any("evil" in pod["spec"]["containers"][0]["image"]
@@ -533,11 +510,10 @@ def test_successor_of_another_client_is_not_rolled_out(
 @pytest.mark.parametrize("phase", ["idle", "idle ReplicaSet", "idle Deployment"])
 def test_forged_record_of_the_stored_template_blocks_no_update(
         shared_namespace, phase):
-    """The record is computed from public data."""
     kind = PHASES[phase].kind
     name = shared_namespace.create_in_phase(PHASES[phase])
     request = parse_request(
-        {"name": name, "namespace": shared_namespace.namespace.name, "kind": kind, **V2}
+        {"name": name, "namespace": shared_namespace.namespace.name, "kind": kind, **UPDATE}
     )
     key = object_meta.HASH_LABEL if kind == DEPLOYMENT else request.label_key
     hash_of_result = provenance.record_entry(
@@ -546,14 +522,13 @@ def test_forged_record_of_the_stored_template_blocks_no_update(
     record = {"outcome": "updated", "from": {}, "to": {}, "request": hash_of_result}
     shared_namespace.annotate(kind, name, {object_meta.LAST_ROLLOUT: json.dumps(record)})
 
-    assert shared_namespace.try_task({"name": name, "kind": kind, **V2}) == []
+    assert shared_namespace.try_task({"name": name, "kind": kind, **UPDATE}) == []
     assert (shared_namespace.get(kind, name)["spec"]["template"]["spec"]["containers"][0]["image"]
             == "myimage:v2")
 
 
 @pytest.mark.full
 def test_fleet_ignores_a_partner_outside_its_selection(shared_namespace):
-    """A selected controller names an unrelated one as its partner."""
     name = shared_namespace.create_in_phase(PHASES["idle"])
     record = next(text for text in KEYS[object_meta.LAST_ROLLOUT] if "updating" in text)
     shared_namespace.annotate(
@@ -565,7 +540,7 @@ def test_fleet_ignores_a_partner_outside_its_selection(shared_namespace):
     )
     params = {**DEFAULTS, "kubeconfig": shared_namespace.namespace.kubeconfig,
               "namespace": shared_namespace.namespace.name, "name": None,
-              "label_selectors": [f"app={name}"], **V2}
+              "label_selectors": [f"app={name}"], **UPDATE}
     before = shared_namespace.digests_of_other_objects()
 
     try:
@@ -595,7 +570,6 @@ FORGED_LEASES = {
 @pytest.mark.full
 @pytest.mark.fake_nodes("updates that take only a few seconds more than the duration of a Lease")
 def test_forged_lease_blocks_at_most_for_the_normal_duration(shared_namespace):
-    """The Lease of a killed task blocks for 15 s."""
     names = {title: shared_namespace.create_in_phase(PHASES["idle"]) for title in FORGED_LEASES}
     for title, (spec, holder) in FORGED_LEASES.items():
         name = identity.lease_name(RC, names[title])
@@ -608,7 +582,7 @@ def test_forged_lease_blocks_at_most_for_the_normal_duration(shared_namespace):
         )
 
     def update(title):
-        faults_found = shared_namespace.try_task({"name": names[title], "kind": RC, **V2})
+        faults_found = shared_namespace.try_task({"name": names[title], "kind": RC, **UPDATE})
         if (
             shared_namespace.get(RC, names[title])["spec"]["template"]["spec"]["containers"][0][
                 "image"
@@ -632,9 +606,8 @@ def create_revision(namespace, name, number, data, labels):
 
 @pytest.mark.full
 def test_forged_revision_is_not_rolled_out(shared_namespace):
-    """The revisions have a real label and number, but no owner."""
     name = shared_namespace.create_in_phase(PHASES["idle"])
-    shared_namespace.run({"name": name, **V2})
+    shared_namespace.run({"name": name, **UPDATE})
     item = shared_namespace.get(RC, name)
     labels = {object_meta.HISTORY: item["metadata"]["uid"]}
     evil = {"metadata": {"labels": {"app": name, "kind": RC}},
@@ -668,7 +641,6 @@ def test_forged_revision_is_not_rolled_out(shared_namespace):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("check", [True, False])
 def test_forged_migration_gets_no_pods(shared_namespace, check):
-    """The ControllerRevision names the ReplicaSet that adopts the pods."""
     faults_found, before = {}, shared_namespace.digests_of_other_objects()
     for title, change in {
         "another template": {"manifest": manifest(SIZE, "evil:v1")},
@@ -706,7 +678,7 @@ def test_forged_autoscaler_limits_are_not_restored(shared_namespace):
             "metadata": {"name": name, "annotations": {object_meta.FROZEN: text}},
             "spec": {"minReplicas": 1, "maxReplicas": 3,
                      "scaleTargetRef": {"apiVersion": "v1", "kind": RC, "name": name}}})
-        faults = shared_namespace.try_task({"name": name, **V2})
+        faults = shared_namespace.try_task({"name": name, **UPDATE})
         autoscaler = shared_namespace.namespace.call("GET", f"{path}/{name}")["spec"]
         if autoscaler["minReplicas"] > 3:
             faults.append(f"minReplicas is {autoscaler['minReplicas']}")
@@ -752,8 +724,7 @@ def report_crash(shared_namespace, pod, message):
     )
 
 
-#: Forged reports about pods that never become ready: the tag of the image, and the function that
-#: forges the report.
+#: Forged reports about pods that never become ready: the tag of the image, and a function.
 FORGED_REPORTS = {
     f"{title}, {'long' if text is LONG_TEXT else 'short'}": (tag, functools.partial(report, text))
     for text in (SHORT_TEXTS, LONG_TEXT)

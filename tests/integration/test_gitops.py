@@ -24,7 +24,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta
 
 RC, RS, DEPLOYMENT = "ReplicationController", "ReplicaSet", "Deployment"
 OUR_MANAGER = "baton.kubernetes"
-#: Field manager of earlier versions of the collection.
 FORMER_MANAGER = "python-urllib3"
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 ARGO_ANNOTATION = {"argocd.argoproj.io/tracking-id": "web:/ReplicationController:shop/foo"}
@@ -123,10 +122,7 @@ def test_update_begun_with_the_former_field_manager_completes(namespace, monkeyp
 
 
 def apply(namespace, kind, image, has_selector=True, **query):
-    """Apply the manifest like `kubectl apply --server-side`.
-
-    Return the message of the error, or "".
-    """
+    """Return the message of an error, or ""."""
     body, path = manifest(2, image, "foo"), namespace.path("replicationcontrollers", "foo")
     if kind == DEPLOYMENT:
         body |= {"apiVersion": "apps/v1", "kind": kind}
@@ -165,8 +161,8 @@ def test_apply_of_the_old_manifest_conflicts(
 
 
 def test_apply_of_a_manifest_with_a_selector_conflicts(namespace):
-    """The selector is one field, and contains the deployment label after an update. Without the
-    label, the pods are unaffected, and the next update sets it again.
+    """The selector is one field, and contains the deployment label after an update. The pods are
+    unaffected, and the next update sets the label again.
     """
     assert apply(namespace, RC, "myimage:v1") == ""
     namespace.until_available("foo", 2)
@@ -191,13 +187,13 @@ def test_apply_of_a_manifest_with_a_selector_conflicts(namespace):
 def test_gitops_controller_is_reported_once_before_the_first_write(namespace):
     namespace.make_primary(2, annotations=ARGO_ANNOTATION)
 
-    planned = namespace.check(image="myimage:v2", pause_at="1")
-    started = namespace.roll(image="myimage:v2", pause_at="1")
-    completed = namespace.roll(image="myimage:v2")
+    plan = namespace.check(image="myimage:v2", pause_at="1")
+    paused_result = namespace.roll(image="myimage:v2", pause_at="1")
+    completed_result = namespace.roll(image="myimage:v2")
 
-    for result in (planned, started, completed):
+    for result in (plan, paused_result, completed_result):
         assert warnings_with(result, "Argo CD (application web) manages foo", ARGO_COMMAND)
-    assert completed["changed"]
+    assert completed_result["changed"]
     assert not namespace.roll(image="myimage:v2")["warnings"], "nothing to change"
 
 
@@ -233,7 +229,6 @@ def test_migration_warns_that_a_gitops_controller_recreates_the_controller(names
 
 KUSTOMIZATION = {"kustomize.toolkit.fluxcd.io/name": "apps",
                  "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
-#: Annotations that exclude an object from Flux.
 EXCLUSION_ANNOTATIONS = {FLUX_RECONCILE: "disabled", SUSPENDED_GITOPS: FLUX_RECONCILE}
 EXCLUSION_WARNING = "suspend_gitops excludes foo from it until the update ends"
 
@@ -264,9 +259,9 @@ def test_foo_is_excluded_from_flux_during_the_update_and_at_a_pause(namespace, k
 
     assert warnings_with(paused, EXCLUSION_WARNING)
     assert exclusion_annotations(namespace, kind) == EXCLUSION_ANNOTATIONS
-    completed = namespace.roll(**task)
-    assert completed["rollout"]["phase"] == "complete"
-    assert warnings_with(completed, EXCLUSION_WARNING)
+    completed_result = namespace.roll(**task)
+    assert completed_result["rollout"]["phase"] == "complete"
+    assert warnings_with(completed_result, EXCLUSION_WARNING)
     assert exclusion_annotations(namespace, kind) == {} and not namespace.roll(**task)["changed"]
 
 

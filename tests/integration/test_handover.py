@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the handover, the last phase of an update: a patch of each pod changes its owner."""
+"""Test the handover at the end of an update: a patch of each pod changes its owner."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 3
-#: More than the writes of a handover.
+#: More writes than a handover has.
 MAX_WRITES = 30
 KINDS = ["ReplicationController", "ReplicaSet"]
 UPDATE = {"image": "myimage:v2"}
 
 
-class Kind:
+class Controllers:
     def __init__(self, namespace, kind):
         self.namespace, self.kind = namespace, kind
 
@@ -39,10 +39,7 @@ class Kind:
                 else self.namespace.apps_path("replicasets", name))
 
     def make(self, replicas=REPLICAS, name="foo", labels=None, **spec):
-        """Create a controller, and wait until its pods are available.
-
-        labels: of the selector and the pods, by default the label app.
-        """
+        """Create a controller with available pods."""
         self.namespace.call("POST", self.path(), self.body(replicas, name, labels, **spec))
         eventually(lambda: self.is_available(name, replicas), f"{replicas} replicas of {name}")
 
@@ -104,7 +101,6 @@ class Kind:
                                       **params})
 
     def kill_in_handover(self, **params):
-        """Kill an update after the handover of the first pod."""
         with pytest.raises(Killed):
             self.roll(fault=kill_at_write(1, True, is_reparenting), **params)
         assert len(self.pods()) == 1 and len(self.pods(self.successor())) == REPLICAS - 1
@@ -125,7 +121,7 @@ class Kind:
 
 @pytest.fixture(params=KINDS)
 def kind(namespace, request):
-    return Kind(namespace, request.param)
+    return Controllers(namespace, request.param)
 
 
 # Other controllers whose selectors match the same pods
@@ -158,10 +154,7 @@ def test_controllers_with_a_shared_label_retain_their_pods(
 
 
 class HandoverWrites:
-    """Filter that matches the writes of the handover.
-
-    The first of these writes changes the template of foo.
-    """
+    """Filter for the writes of the handover, which begin with the template of foo."""
 
     def __init__(self):
         self.has_begun = False
@@ -176,7 +169,6 @@ class HandoverWrites:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_handover_resumes_after_a_kill_at_each_write(namespace, kind, after):
-    """Foo finally owns the pods that existed at the kill."""
     kind.make()
     for number in range(1, MAX_WRITES):
         image = f"myimage:v{number + 1}"
@@ -196,7 +188,7 @@ def test_handover_resumes_after_a_kill_at_each_write(namespace, kind, after):
         assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1, moment
         assert "foo" not in observer.controllers_deleted, moment
         kind.assert_updated(image=image)
-    # the writes are: rename, close, a patch for each pod, delete, open; the last task is not killed
+    # Rename, close, a patch for each pod, delete, open, and a task that is not killed.
     assert number == 4 + REPLICAS + 1
 
 
@@ -222,7 +214,6 @@ def name_of(pod):
 
 
 def delete_pods_of(target):
-    """Return an action that deletes the pods of foo, of the successor, or of both."""
     def delete(kind):
         owners = {"foo": ["foo"], "successor": [kind.successor()],
                   "both": ["foo", kind.successor()]}[target]
@@ -243,10 +234,7 @@ def relabel_pod_of(target, key):
 
 
 def adopt_pod(kind):
-    """Change the owner of a pod to another controller.
-
-    That controller cannot create pods, because its priority class does not exist.
-    """
+    """Change the owner of a pod to another controller, which cannot create pods."""
     kind.namespace.call("POST", kind.path(),
                         kind.body(1, "other", {"app": "foo"},
                                   priorityClassName="missing"))
@@ -260,7 +248,7 @@ def adopt_pod(kind):
 
 
 def terminate_pod_of(target):
-    """Return an action that deletes a pod, which a finalizer keeps terminating."""
+    """Return an action that deletes a pod, which a finalizer retains."""
     def terminate(kind):
         name = name_of(kind.pods(kind.successor() if target == "successor" else target)[0])
         kind.namespace.patch(name, {"metadata": {"finalizers": ["example.com/wait"]}}, "pods")
@@ -269,7 +257,6 @@ def terminate_pod_of(target):
 
 
 def scale_controller(name, size):
-    """Return an action that scales a controller, or the successor if the name is None."""
     def scale(kind):
         kind.patch(name or kind.successor(), {"spec": {"replicas": size}})
         eventually(lambda: kind.is_observed(name or kind.successor()), "the observed size")
@@ -281,7 +268,7 @@ def delete_controller(name, policy):
 
 
 DEPLOYMENT_LABEL = object_meta.DEPLOYMENT_LABEL
-#: Actions of another client during the handover, with the number of available pods that they lose.
+#: Actions of another client, with the number of available pods that they lose.
 ACTIONS = {
     "delete the pod of foo": (delete_pods_of("foo"), 1),
     "delete the pods of the successor": (delete_pods_of("successor"), REPLICAS - 1),
@@ -336,7 +323,6 @@ def test_handover_resumes_after_changes_of_other_clients(namespace, kind, title)
 
 @pytest.mark.full
 def test_lost_takeover_annotation_of_foo_is_restored(namespace, kind):
-    """The successor has a copy of the annotation."""
     kind.make()
     with namespace.observer() as observer:
         kind.kill_in_handover()
@@ -383,12 +369,11 @@ def apply_server_side(kind):
 
 
 def replace(kind):
-    """Replace the object, which removes the annotations and the priority class."""
     kind.namespace.call("PUT", kind.path("foo"), kind.body())
 
 
 APPLY_FUNCTIONS = [apply_client_side, apply_server_side, replace]
-#: Writes by number, except the last, which completes the update.
+#: Writes by number, except the last.
 WRITES = {
     1: "rename",
     2: "close",
@@ -397,7 +382,6 @@ WRITES = {
     5: "reparent all pods",
     6: "delete",
 }
-#: Writes that all tiers may test; the others have the marker `long`.
 SAMPLED_WRITES = (3, 6)
 
 
@@ -430,7 +414,7 @@ def test_old_manifest_applied_in_a_handover_loses_no_pod(namespace, kind, apply,
 
     kind.assert_updated()
     assert observer.min_ready >= REPLICAS
-    # The task notices the other client by annotations, which a PUT after these writes removes.
+    # Annotations reveal the other client, but a PUT after these writes removes them.
     if apply is not replace or WRITES[number] not in ("rename", "delete"):
         assert any(warning.startswith("another client ") and "foo" in warning
                    for warning in warnings), warnings
@@ -440,7 +424,6 @@ def test_old_manifest_applied_in_a_handover_loses_no_pod(namespace, kind, apply,
 @pytest.mark.parametrize("apply", APPLY_FUNCTIONS)
 def test_old_manifest_applied_before_the_last_write_loses_no_pod(
         namespace, kind, apply):
-    """The last write is sent before the change is observed."""
     kind.make()
     with namespace.observer() as observer:
         kind.roll(fault=action_after_write(6, lambda: apply(kind), HandoverWrites()))
@@ -470,8 +453,7 @@ def test_image_of_another_client_is_reported_in_a_warning_and_a_progress_line(na
 
 
 class Readiness:
-    """Sets the condition Ready of all running pods: False for those in `unready`, True for others.
-    """
+    """Sets the condition Ready of all running pods, to False for those in `unready`."""
 
     def __init__(self, namespace):
         self.namespace, self.unready, self._stop = namespace, set(), threading.Event()
@@ -507,10 +489,7 @@ class Readiness:
     ids=["during the handover", "after the deletion of the successor"],
 )
 def test_template_is_opened_while_a_pod_is_unready(namespace, kind, matches):
-    """The template of foo is opened, so that foo can replace failed pods.
-
-    If the successor is already deleted, the update may end before the pod becomes unready.
-    """
+    """If the successor is already deleted, the update may end before the pod becomes unready."""
     kind.make()
     was_opened = threading.Event()
 
@@ -550,7 +529,6 @@ def strict_cluster():
 
 @pytest.fixture
 def strict_namespace(strict_cluster, request):
-    """Provide a namespace without the Role baton-owner-references."""
     namespace = Namespace(
         strict_cluster.kubeconfig, request.node.originalname, admission_plugins=()
     )
@@ -562,7 +540,7 @@ def strict_namespace(strict_cluster, request):
 @pytest.mark.parametrize("kind", KINDS)
 def test_missing_owner_permission_is_an_error_before_the_first_write(
         strict_namespace, kind):
-    controllers = Kind(strict_namespace, kind)
+    controllers = Controllers(strict_namespace, kind)
     controllers.make()
     before = controllers.get()
 
@@ -581,7 +559,7 @@ def test_missing_owner_permission_is_an_error_before_the_first_write(
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_update_succeeds_with_owner_permission(strict_namespace, kind):
-    controllers = Kind(strict_namespace, kind)
+    controllers = Controllers(strict_namespace, kind)
     strict_namespace.allow(role_rules("baton-owner-references"), "baton-owner-references")
     controllers.make()
 
@@ -614,7 +592,6 @@ def test_each_permission_for_owner_references_is_needed(strict_namespace):
 
 @pytest.mark.full
 def test_migration_resumes_with_owner_permission(strict_namespace):
-    """Without the Role, no pod is handed over or orphaned."""
     strict_namespace.allow(role_rules("baton-migration"), "baton-migration")
     strict_namespace.make_primary(REPLICAS)
     before = uids(strict_namespace.pods())

@@ -17,12 +17,12 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driv
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 
 REPLICAS = 2
-#: More than the writes of any update.
+#: More writes than any update has.
 MAX_WRITES = 100
 
 
 def history(namespace, name="foo"):
-    """Return the history: pairs of revision number and image."""
+    """Return pairs of revision number and image."""
     params = {"kubeconfig": namespace.kubeconfig, "namespace": namespace.name, "name": name,
               "kind": None}
     (rollout,) = task.info(params)["rollouts"]
@@ -146,14 +146,14 @@ def test_controller_of_next_name_inherits_the_history(namespace):
 def test_check_mode_lists_the_steps_and_stores_no_revision(namespace):
     namespace.make_primary(REPLICAS)
     namespace.roll(image="myimage:v2")
-    stored = stored_revisions(namespace)
-    planned = namespace.check(**rollback_params(1))
-    assert set(planned["requests"]) == {"GET"} and stored_revisions(namespace) == stored
+    revisions_before = stored_revisions(namespace)
+    plan = namespace.check(**rollback_params(1))
+    assert set(plan["requests"]) == {"GET"} and stored_revisions(namespace) == revisions_before
 
     result_of_rollback = namespace.roll(**rollback_params(1))
 
     steps = [[(step["action"], step["kind"], step["name"], step["to"]) for step in result["steps"]]
-             for result in (planned, result_of_rollback)]
+             for result in (plan, result_of_rollback)]
     assert steps[0] == steps[1] and "keep" in [step[0] for step in steps[0]]
 
 

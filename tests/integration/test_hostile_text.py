@@ -20,12 +20,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 #: Escape sequences for terminals, and invisible characters of Unicode.
 ESCAPES = "\x1b[2J\x9b31m\u202e\u2066\u2028"
-#: Text that creates the file pwned if a shell or Ansible evaluates it.
+#: Creates the file pwned if a shell or Ansible evaluates it.
 INJECTION = "$(touch pwned)`touch pwned`'; touch pwned; '\"{{ lookup('pipe', 'touch pwned') }}"
 
 
 def execute_in_shell(command, environment, folder):
-    """Execute a command, and assert that the shell has evaluated no INJECTION."""
     process = subprocess.run(["bash", "-c", command], cwd=folder, env=environment,
                              capture_output=True, text=True, timeout=300,
                              check=False)
@@ -80,13 +79,12 @@ def test_hostile_images_and_records_are_escaped_and_not_part_of_commands(
                                 template={"spec": {"containers": containers}})
     texts = json.dumps(result, ensure_ascii=False) + stderr.replace("\n", "")
     assert r"myimage:v2\x1b[2J" in stderr and texts.isprintable()
-    # the API server stores the text unchanged
+    # The API server stores the text unchanged.
     assert (namespace.rc()["spec"]["template"]["spec"]["containers"][0]["image"]
             == containers[0]["image"])
 
 
 def create_event(namespace, pod, reason, message, field="spec.containers{web}"):
-    """Create an Event about a pod, as any client with the permission can."""
     pod_reference = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace.name,
                      "name": pod["metadata"]["name"],
                      "uid": pod["metadata"]["uid"], "fieldPath": field}
@@ -98,11 +96,10 @@ def create_event(namespace, pod, reason, message, field="spec.containers{web}"):
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_forged_events_neither_fail_nor_delay_a_rollout(namespace):
-    """The pods are slow but healthy."""
     namespace.make_primary(1)
     template_of_slow_pods = {"metadata": {"annotations": {"baton.test/ready-after": "6s"}},
                              "spec": {"containers": [{"name": "web", "image": "myimage:v2-slow"}]}}
-    lines, began = [], time.monotonic()
+    lines, started_at = [], time.monotonic()
 
     def new_pods():
         return [pod
@@ -122,7 +119,7 @@ def test_forged_events_neither_fail_nor_delay_a_rollout(namespace):
         on_line=on_line, template=template_of_slow_pods, failure_grace=1, progress_deadline=60
     )
 
-    assert result["rollout"]["phase"] == "complete" and time.monotonic() - began < 50
+    assert result["rollout"]["phase"] == "complete" and time.monotonic() - started_at < 50
     assert all(line.isprintable() for line in lines)
 
 

@@ -19,9 +19,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 pytestmark = pytest.mark.fake_nodes("the test writes the imageIDs; a kubelet writes the true ones")
 KINDS = ["ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet"]
-#: Digests of a tag before and after it moves.
-A, B = (f"sha256:{letter * 64}" for letter in "ab")
-#: Field of the status for each field of a pod's spec that lists containers.
+#: Digests before and after a tag moves.
+FIRST_DIGEST, MOVED_DIGEST = (f"sha256:{letter * 64}" for letter in "ab")
+#: Status fields by the fields of a pod's spec that list containers.
 STATUS_FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 
 
@@ -29,25 +29,22 @@ STATUS_FIELDS = {"initContainers": "initContainerStatuses", "containers": "conta
 class Registry:
     """Simulates a registry in which a tag may move.
 
-    A digest is written into the status of each new pod before the code under test lists the pods.
+    It writes a digest into the status of each new pod before the code under test lists the pods.
     """
 
     namespace: object
-    #: Digests of the new pods, in the order of their creation; further pods have the last digest.
+    #: Digests of the new pods, in order; further pods have the last digest.
     digests: tuple[str, ...]
     #: Containers whose tag moves.
     containers: tuple[str, ...] = ("web",)
-    #: How often the code under test has listed the pods.
-    lists: int = 0
-    #: Number of pods into whose status a digest was written.
-    published: int = 0
+    list_count: int = 0
+    published_count: int = 0
 
     def arm(self, gateway):
-        """Call publish() before each list of pods. Tests use this method as a fault."""
         all_pods = gateway.all_pods
 
         def publish_and_list(*arguments):
-            self.lists += 1
+            self.list_count += 1
             self.publish()
             return all_pods(*arguments)
 
@@ -59,16 +56,13 @@ class Registry:
         for pod in pods:
             operations = self.operations(pod)
             if operations:
-                self.published += 1
+                self.published_count += 1
                 path = self.namespace.path("pods", pod["metadata"]["name"]) + "/status"
                 self.namespace.call("PATCH", path, operations, "application/json-patch+json")
 
     def operations(self, pod):
-        """Return a JSON patch that writes missing imageIDs.
-
-        A fake node writes no status of an init container, so the patch also creates this status.
-        """
-        digest = self.digests[min(self.published, len(self.digests) - 1)]
+        """Return a JSON patch that writes missing imageIDs."""
+        digest = self.digests[min(self.published_count, len(self.digests) - 1)]
         operations = []
         for field, status_field in STATUS_FIELDS.items():
             statuses = pod["status"].get(status_field) or [
@@ -76,7 +70,7 @@ class Registry:
                  "ready": True, "restartCount": 0} for container in pod["spec"].get(field, ())]
             if any(not status["imageID"] for status in statuses):
                 value = [{**status, "imageID": "registry.example.com/shop@"
-                          + (digest if status["name"] in self.containers else A)}
+                          + (digest if status["name"] in self.containers else FIRST_DIGEST)}
                          for status in statuses]
                 operations.append({"op": "add", "path": f"/status/{status_field}", "value": value})
         return operations
@@ -112,23 +106,23 @@ def drift_warnings(texts):
 @pytest.mark.parametrize("kind", KINDS)
 def test_moved_tag_is_a_warning_with_the_pods_of_each_digest(namespace, kind):
     make_controller(namespace, kind)
-    registry, lines = Registry(namespace, (A, B)), []
+    registry, lines = Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST)), []
 
     result = namespace.roll(fault=registry.arm, kind=kind, image="myimage:v2", on_line=lines.append)
 
     assert result["rollout"]["phase"] == "complete" and images(namespace) == {"myimage:v2"}
     (warning,) = drift_warnings(result["warnings"])
-    assert f"{A} in " in warning and f"{B} in " in warning
+    assert f"{FIRST_DIGEST} in " in warning and f"{MOVED_DIGEST} in " in warning
     assert any(pod["metadata"]["name"] in warning for pod in namespace.pods())
     assert len(drift_warnings(lines)) == 1
-    assert registry.lists <= (8 if kind == "DaemonSet" else 3)  # a DaemonSet's flow also lists
+    assert registry.list_count <= (8 if kind == "DaemonSet" else 3)  # a DaemonSet's flow also lists
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_update_with_image_drift_fail_is_rolled_back(namespace, kind):
     make_controller(namespace, kind)
-    registry = Registry(namespace, (A, B))
+    registry = Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST))
 
     with pytest.raises(RolloutFailed) as error:
         namespace.roll(fault=registry.arm, kind=kind, image="myimage:v2", image_drift="fail",
@@ -136,7 +130,7 @@ def test_update_with_image_drift_fail_is_rolled_back(namespace, kind):
 
     assert error.value.what.startswith("a tag has moved: the new pods run different versions of an "
                                        "image; foo is rolled back to myimage:v1")
-    assert len(drift_warnings([error.value.why])) == 1 and f"{B} in " in error.value.why
+    assert len(drift_warnings([error.value.why])) == 1 and f"{MOVED_DIGEST} in " in error.value.why
     assert error.value.causes[0]["kind"] == "image-drift"
     assert "by its digest" in error.value.next_command
     eventually(lambda: images(namespace) == {"myimage:v1"}, "the old pods")
@@ -145,12 +139,12 @@ def test_update_with_image_drift_fail_is_rolled_back(namespace, kind):
 @pytest.mark.full
 def test_update_with_image_drift_fail_stops_without_a_rollback(namespace):
     namespace.make_primary(6)
-    registry = Registry(namespace, (A, B))
+    registry = Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST))
 
     with pytest.raises(RolloutFailed) as error:
         namespace.roll(fault=registry.arm, image="myimage:v2", image_drift="fail")
 
-    # the update fails at the second new pod
+    # The update fails at the second new pod.
     assert images(namespace) == {"myimage:v1", "myimage:v2"}
     assert "state=rolled_back" in error.value.next_command
     assert "image_drift=fail" in error.value.next_command
@@ -163,12 +157,12 @@ def test_tag_that_moves_after_the_canary_fails_the_update(namespace, kind):
     make_controller(namespace, kind)
     options = {"kind": kind, "image": "myimage:v2", "image_drift": "fail"}
     namespace.roll(**options, pause_at=1)
-    Registry(namespace, (A,)).publish()
+    Registry(namespace, (FIRST_DIGEST,)).publish()
 
     with pytest.raises(RolloutFailed) as error:
-        namespace.roll(fault=Registry(namespace, (B,)).arm, **options)
+        namespace.roll(fault=Registry(namespace, (MOVED_DIGEST,)).arm, **options)
 
-    canary = error.value.why.partition(f"{A} in 1 pod (")[2].partition(")")[0]
+    canary = error.value.why.partition(f"{FIRST_DIGEST} in 1 pod (")[2].partition(")")[0]
     assert canary in {pod["metadata"]["name"] for pod in namespace.pods()}
 
 
@@ -182,8 +176,9 @@ def test_init_containers_and_added_containers_are_compared(namespace, container)
     namespace.create("replicationcontrollers", body)
     namespace.until_available("foo", 3)
 
-    result = namespace.roll(fault=Registry(namespace, (A, B), (container,)).arm,
-                            images={"web": "myimage:v2"})
+    result = namespace.roll(
+        fault=Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST), (container,)).arm,
+        images={"web": "myimage:v2"})
 
     (warning,) = (text for text in result["warnings"] if "a tag has moved" in text)
     assert f"container {container}: " in warning
@@ -193,29 +188,28 @@ def test_init_containers_and_added_containers_are_compared(namespace, container)
 @pytest.mark.parametrize("options", [{}, {"image_drift": "fail"}])
 def test_tag_that_does_not_move_causes_no_warning(namespace, options):
     namespace.make_primary(4)
-    registry = Registry(namespace, (A,))
+    registry = Registry(namespace, (FIRST_DIGEST,))
 
     result = namespace.roll(fault=registry.arm, image="myimage:v2", **options)
 
-    assert not drift_warnings(result["warnings"]) and 2 <= registry.lists <= 3
+    assert not drift_warnings(result["warnings"]) and 2 <= registry.list_count <= 3
     assert result["rollout"]["phase"] == "complete"
 
 
 @pytest.mark.full
 def test_image_drift_ignore_lists_no_pods(namespace):
     namespace.make_primary(2)
-    registry = Registry(namespace, (A, B))
+    registry = Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST))
 
     result = namespace.roll(fault=registry.arm, image="myimage:v2", image_drift="ignore")
 
-    assert registry.lists == 0 and not drift_warnings(result["warnings"])
+    assert registry.list_count == 0 and not drift_warnings(result["warnings"])
 
 
 @pytest.mark.full
 def test_digests_are_compared_at_the_end_of_a_soak(namespace):
-    """The tag moves between the two pods of the canary."""
     namespace.make_deployment(4)
-    registry = Registry(namespace, (A, B))
+    registry = Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST))
 
     result = namespace.roll(fault=registry.arm, kind="Deployment", image="myimage:v2", pause_at=2,
                             soak=1)
@@ -247,7 +241,7 @@ def test_missing_permission_is_an_error_only_with_image_drift_fail(namespace):
 @pytest.mark.full
 def test_hostile_status_is_escaped(namespace):
     namespace.make_primary(2)
-    registry = Registry(namespace, ("\x1b[31m" + "x" * 5000, B))
+    registry = Registry(namespace, ("\x1b[31m" + "x" * 5000, MOVED_DIGEST))
 
     try:
         result = namespace.roll(fault=registry.arm, image="myimage:v2")

@@ -20,7 +20,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
 
 REPLICAS = 3
-#: More than the writes of any task.
+#: More writes than any task has.
 MAX_WRITES = 100
 KINDS = ["ReplicationController", "ReplicaSet", "Deployment"]
 PAUSE_AT_ALL = {"image": "myimage:v2", "pause_at": "100%", "keep_old": True}

@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test options in the style of kubernetes.core: `src`, `template` and the group of
-module_defaults.
+"""Test options in the style of kubernetes.core: `src`, `template` and the group of module_defaults.
 """
 
 from __future__ import annotations
@@ -93,7 +92,6 @@ def test_documented_playbook_succeeds(namespace, ansible_environment, tmp_path):
 
 
 def test_src_may_be_a_url(namespace, ansible_environment, tmp_path, address):
-    """An error names the address without the password."""
     namespace.make_deployment(2)
     (tmp_path / "served" / "foo.yml").write_text(json.dumps(deployment("foo", "myimage:v2")))
     (tmp_path / "served" / "large.yml").write_text("#" * 2**21 + "\n")

@@ -35,15 +35,15 @@ def clusters(monkeypatch):
 
 @pytest.fixture
 def inventory(clusters, tmp_path):
-    """Provide the path of an inventory with a host for each cluster, and a group for each region.
-    """
-    merged = {"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": []}
+    """Provide an inventory with a host for each cluster, and a group for each region."""
+    merged_config = {"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [],
+                     "contexts": []}
     for name, namespace in clusters.items():
         config = namespace.kubeconfig_of({"token": namespace.token})
         for part in ("clusters", "users"):
-            merged[part] += [{**config[part][0], "name": name}]
-        merged["contexts"] += [{"name": name, "context": {"cluster": name, "user": name}}]
-    (tmp_path / "kubeconfig").write_text(json.dumps(merged))
+            merged_config[part] += [{**config[part][0], "name": name}]
+        merged_config["contexts"] += [{"name": name, "context": {"cluster": name, "user": name}}]
+    (tmp_path / "kubeconfig").write_text(json.dumps(merged_config))
     groups = {region: {"hosts": {name: {"context": name,
                                         "controller_namespace": clusters[name].name}
                                  for name in names}}
@@ -118,7 +118,6 @@ def test_regions_are_updated_in_order(clusters, run_regions, playbooks, check_se
 def test_unreachable_cluster_fails_the_playbook_after_the_other_clusters(
     clusters, inventory, run_regions, playbooks
 ):
-    """The error of the playbook names the command to run for the unreachable cluster."""
     reachable = ["malmo", "lyon"]
     porto = embedded.find(embedded.checkout_cluster_name("porto"))
 

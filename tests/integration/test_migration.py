@@ -14,7 +14,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.label_selectors import matches
 
-#: More than the writes of a migration.
+#: More writes than a migration has.
 MAX_WRITES = 100
 MIGRATE = {"module": "migrate_to_deployment"}
 ROLL_BACK = {**MIGRATE, "state": "rolled_back"}
@@ -31,7 +31,6 @@ def migrate(namespace, **params):
 
 
 def is_migrated(namespace):
-    """Return whether only the Deployment and its ReplicaSet remain."""
     revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
     return (namespace.rc_names() == [] and namespace.wait_for_rollout()
             and len(namespace.replica_sets()) == 1 and not revisions)
@@ -129,14 +128,14 @@ def test_migration_resumes_with_the_same_pods_after_a_kill_at_any_write(migratab
 @pytest.mark.full
 def test_check_mode_lists_the_steps_and_writes_nothing(migratable):
     before = migratable.make_primary(3)
-    planned = migratable.check(**MIGRATE)
-    # the POST requests are two dry runs and the check of the permissions
-    assert planned["requests"].keys() <= {"GET", "POST"} and planned["requests"]["POST"] <= 2 + 1
+    plan = migratable.check(**MIGRATE)
+    # The POST requests are two dry runs and the check of the permissions.
+    assert plan["requests"].keys() <= {"GET", "POST"} and plan["requests"]["POST"] <= 2 + 1
     assert migratable.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
     assert not migratable.replica_sets() and not migratable.deployments()
-    executed = migrate(migratable)
+    result = migrate(migratable)
     steps = [[(step["action"], step["kind"], step["name"], step["to"]) for step in result["steps"]]
-             for result in (planned, executed)]
+             for result in (plan, result)]
     assert steps[0] == steps[1]
 
 
@@ -205,9 +204,9 @@ def test_rollback_of_a_migration_restores_the_replication_controller(migratable,
     with migratable.observer() as observer:
         with pytest.raises(Killed):
             migrate(migratable, fault=kill_at_write(number, True))
-        planned = migratable.check(**ROLL_BACK)
+        plan = migratable.check(**ROLL_BACK)
         result = migratable.roll(**ROLL_BACK)
-        assert ([step["action"] for step in planned["steps"]]
+        assert ([step["action"] for step in plan["steps"]]
                 == [step["action"] for step in result["steps"]])
         assert not observer.new_pods and not observer.deleted_pods
         assert uids(migratable.pods()) == pod_uids
@@ -240,8 +239,8 @@ def delete_replica_set(namespace):
                    {"propagationPolicy": "Background"})
 
 
-#: Actions of another client during the handover: a function, the maximum number of pods that it
-#: deletes, and whether it may orphan a pod.
+#: Actions of another client during the handover, the maximum number of pods that they delete, and
+#: whether they may orphan a pod.
 ACTIONS = {
     "delete a pod": (lambda namespace: namespace.remove(namespace.pods()[0]["metadata"]["name"],
                                                         "pods"), 1, False),
@@ -250,7 +249,7 @@ ACTIONS = {
         "pods"), 1, True),
     "delete foo": (delete_primary("Background"), 1, False),
     "delete foo with --cascade=orphan": (delete_primary("Orphan"), 1, True),
-    # the ReplicaSet owns both pods
+    # The ReplicaSet owns both pods.
     "delete the ReplicaSet": (delete_replica_set, 2, False),
     "scale foo": (lambda namespace: namespace.patch("foo", {"spec": {"replicas": 3}}), 0, False),
 }
@@ -268,10 +267,10 @@ def test_migration_resumes_after_changes_of_other_clients(migratable, title):
                 progress_deadline=20)
         eventually(lambda: is_migrated(migratable), "the completion of the migration", seconds=60)
 
-    owned = [pod for pod in migratable.pods() if owner_uid(pod)]
-    assert (len(owned) == migratable.deployment()["spec"]["replicas"]
-            and len(migratable.pods()) <= len(owned) + may_orphan)
-    assert len(before & uids(owned)) >= 2 - max_deleted
+    owned_pods = [pod for pod in migratable.pods() if owner_uid(pod)]
+    assert (len(owned_pods) == migratable.deployment()["spec"]["replicas"]
+            and len(migratable.pods()) <= len(owned_pods) + may_orphan)
+    assert len(before & uids(owned_pods)) >= 2 - max_deleted
 
 
 @pytest.mark.full
@@ -313,7 +312,6 @@ def test_missing_permission_is_named(namespace):
 
 
 def is_unchanged(namespace, before, name="foo"):
-    """Return whether the controller is unchanged, without a ControllerRevision or Deployment."""
     revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
     return (namespace.rc(name)["spec"] == before["spec"] and not revisions
             and not namespace.deployments())
@@ -363,8 +361,8 @@ def test_existing_replica_set_of_another_client_gets_no_pods(migratable):
     before = migratable.make_primary(2)
     data = {**revision["data"], "uid": before["metadata"]["uid"]}
     migratable.call("DELETE", migratable.apps_path("controllerrevisions", "foo-migration"))
-    forged = {"metadata": {"name": "foo-migration"}, "revision": 1, "data": data}
-    migratable.call("POST", migratable.apps_path("controllerrevisions"), forged)
+    forged_revision = {"metadata": {"name": "foo-migration"}, "revision": 1, "data": data}
+    migratable.call("POST", migratable.apps_path("controllerrevisions"), forged_revision)
 
     with pytest.raises(RolloutError,
                        match="its template or selector differs from the ControllerRevision "

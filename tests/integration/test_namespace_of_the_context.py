@@ -35,15 +35,15 @@ def test_modules_use_the_namespace_of_the_context_and_name_it(namespace, environ
                            "-a", json.dumps(options))
         return output, json.JSONDecoder().raw_decode(output.partition("=>")[2].lstrip())[0]
 
-    output, paused = task("rolling_update", name="foo", image="myimage:v2", pause_at=1)
-    output_with_names, updated = task("rolling_update", names=["foo"], image="myimage:v2")
+    output, paused_result = task("rolling_update", name="foo", image="myimage:v2", pause_at=1)
+    output_with_names, updated_result = task("rolling_update", names=["foo"], image="myimage:v2")
     _output, status = task("rolling_update_info", name="foo")
 
     assert f"localhost | {namespace.name} | create foo-" in output
     assert f"localhost | {namespace.name} | foo: scale foo" in output_with_names
-    assert paused["namespace"] == paused["results"][0]["namespace"] == namespace.name
-    assert f" namespace={namespace.name} " in paused["rollback_command"]
-    assert updated["results"][0]["namespace"] == namespace.name
+    assert paused_result["namespace"] == paused_result["results"][0]["namespace"] == namespace.name
+    assert f" namespace={namespace.name} " in paused_result["rollback_command"]
+    assert updated_result["results"][0]["namespace"] == namespace.name
     assert [rollout["namespace"] for rollout in status["rollouts"]] == [namespace.name]
     assert namespace.rc()["spec"]["template"]["spec"]["containers"][0]["image"] == "myimage:v2"
 

@@ -19,15 +19,13 @@ LABEL = "baton-test"
 
 @pytest.fixture
 def second_namespace(cluster, namespace, request):
-    """Provide a second namespace, whose Role is also bound to the user of the first one."""
-    provided = Namespace(cluster.kubeconfig, f"{request.node.originalname}-2")
-    grant(provided, namespace)
-    yield provided
-    provided.delete()
+    second = Namespace(cluster.kubeconfig, f"{request.node.originalname}-2")
+    grant(second, namespace)
+    yield second
+    second.delete()
 
 
 def grant(namespace, home):
-    """Bind the Role of a namespace to the ServiceAccount of `home`."""
     subject = {"kind": "ServiceAccount", "name": "baton", "namespace": home.name}
     namespace.call("POST", f"{RBAC}/namespaces/{namespace.name}/rolebindings", {
         "metadata": {"name": "another-home"}, "subjects": [subject],
@@ -38,7 +36,6 @@ def grant(namespace, home):
 
 
 def is_allowed(home, attributes):
-    """Return whether the ServiceAccount of `home` has a permission."""
     review = home.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": {
         "user": f"system:serviceaccount:{home.name}:baton", "resourceAttributes": attributes}})
     return review["status"]["allowed"]
@@ -46,7 +43,6 @@ def is_allowed(home, attributes):
 
 @pytest.fixture
 def namespace_selector(namespace, second_namespace):
-    """Provide a label selector that matches both namespaces, and let the user list namespaces."""
     for target in (namespace, second_namespace):
         target.call("PATCH", f"/api/v1/namespaces/{target.name}",
                     {"metadata": {"labels": {LABEL: namespace.name}}},
@@ -57,7 +53,6 @@ def namespace_selector(namespace, second_namespace):
 
 
 def allow_listing(namespace):
-    """Bind the ClusterRole of permissions.md to the user, and return a function that revokes it."""
     blocks = re.findall(r"```yaml\n(.*?)```", PERMISSIONS.read_text(encoding="utf-8"), re.DOTALL)
     (cluster_role,) = (document for block in blocks for document in yaml.safe_load_all(block)
                        if document["metadata"]["name"] == "baton-namespaces")
@@ -78,7 +73,7 @@ def allow_listing(namespace):
 
 
 def run_task(environment, *flags, succeeds=True, **options):
-    """Run a task without the option namespace, and return the result and stderr."""
+    """Run a task without the option namespace."""
     command = ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a",
                json.dumps(options), *flags]
     process = ansible_cli.run(command, env=environment, capture_output=True, text=True, timeout=300,
@@ -102,16 +97,16 @@ def test_name_is_updated_in_each_listed_namespace(namespace, second_namespace, a
     options = {"names": ["foo"], "namespaces": [second_namespace.name, namespace.name],
                "image": "myimage:v2"}
 
-    planned, _stderr = run_task(ansible_environment, "--check", **options)
+    plan, _stderr = run_task(ansible_environment, "--check", **options)
     assert images(namespace, second_namespace) == {"myimage:v1"}
     result, stderr = run_task(ansible_environment, **options)
     rerun, _stderr = run_task(ansible_environment, **options)
 
-    for answer in (planned, result, rerun):
+    for answer in (plan, result, rerun):
         assert ([entry["namespace"] for entry in answer["results"]]
                 == [second_namespace.name, namespace.name])
     assert images(namespace, second_namespace) == {"myimage:v2"}
-    assert [planned["changed"], result["changed"], rerun["changed"]] == [True, True, False]
+    assert [plan["changed"], result["changed"], rerun["changed"]] == [True, True, False]
     assert all(f"localhost | {target.name} | foo: " in stderr
                for target in (namespace, second_namespace))
     assert not leases(namespace) and not leases(second_namespace)

@@ -25,8 +25,6 @@ CANARY = {**MISSING_IMAGE, "pause_at": "1", "max_surge": "1", "progress_deadline
 
 
 class Terminal:
-    """Runs tasks and ad-hoc commands in this process, like the module."""
-
     def __init__(self, namespace):
         self.namespace = namespace
 
@@ -41,7 +39,6 @@ class Terminal:
         return self._failure(**options)["commands"]
 
     def failure_lines(self, **options):
-        """Return the hints and commands in the error of a task."""
         return self._failure(**options)["next_command"].splitlines()
 
     def _failure(self, **options):
@@ -50,7 +47,6 @@ class Terminal:
         return result["failure"]
 
     def execute(self, command):
-        """Return the result of an ad-hoc command, also if it fails."""
         return self._result(parsed(command))
 
     def execute_successfully(self, command):
@@ -370,7 +366,6 @@ def test_failing_pods_without_an_update_get_the_previous_template(namespace, ter
 @pytest.mark.fake_nodes("an image whose container waits for a ConfigMap that does not exist")
 def test_migration_with_unavailable_pods_completes_with_another_image(
         namespace, terminal):
-    """The ReplicationController is deleted, so a rollback is impossible."""
     namespace.allow(role_rules("baton-migration"), "baton-migration")
     namespace.call("POST", f"/api/v1/namespaces/{namespace.name}/replicationcontrollers",
                    manifest(1, "myimage:v9-noconfig"))

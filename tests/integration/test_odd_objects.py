@@ -14,7 +14,7 @@ from writes import Killed, kill_at_write
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-#: Limit of the API server in bytes.
+#: In bytes.
 MAX_ANNOTATIONS_SIZE = 256 * 1024
 
 
@@ -31,7 +31,7 @@ def container(item):
 def test_template_of_500_kilobytes_is_updated_and_rolled_back(namespace):
     """etcd limits objects to 1.5 MB, so no request may contain the template twice."""
     body = manifest(2)
-    # Linux limits an environment variable to 128 KiB
+    # Linux limits an environment variable to 128 KiB.
     container(body)["env"] = [{"name": f"BIG_{number}", "value": "x" * 100_000}
                               for number in range(5)]
     make(namespace, body)
@@ -156,7 +156,6 @@ def test_invalid_unicode_is_refused(namespace):
     assert "cannot be sent to the API server" in error.value.what
 
 
-#: Fields (up to Kubernetes 1.36) that the collection does not use.
 RARE_FIELDS = {
     "hostUsers": False,
     "os": {"name": "linux"},
@@ -213,14 +212,14 @@ def test_unknown_fields_are_preserved(namespace):
     assert (namespace.roll(template=change)["changed"]
             and not namespace.roll(template=change)["changed"])
 
-    merged = namespace.rc()["spec"]["template"]["spec"]
+    merged_spec = namespace.rc()["spec"]["template"]["spec"]
     env = [{"name": "B", "value": "3"}, after["containers"][0]["env"][2]]
     expected = {key: value for key, value in after.items() if key != "dnsConfig"}
-    assert merged["containers"][0]["env"] == env and "dnsConfig" not in merged
-    assert {**merged, "containers": []} == {**expected, "containers": []}
+    assert merged_spec["containers"][0]["env"] == env and "dnsConfig" not in merged_spec
+    assert {**merged_spec, "containers": []} == {**expected, "containers": []}
     unchanged_fields = {
         key: value
-        for key, value in merged["containers"][0].items()
+        for key, value in merged_spec["containers"][0].items()
         if key not in ("env", "resizePolicy")
     }
     assert (unchanged_fields
@@ -238,8 +237,8 @@ SPECIAL_CHARACTERS = {"command": ["sh", "-c", "a && b > c < d || exit \"$?\""],
 @pytest.mark.fake_nodes("an image name that a kubelet rejects")
 @pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet", "Deployment"])
 def test_template_with_special_characters_is_unchanged(namespace, kind):
-    """The API server escapes `&` as `\\u0026`. This makes no difference to a `test` operation of a
-    JSON patch, which compares values.
+    """The API server escapes `&` as `\\u0026`, but a `test` operation of a JSON patch compares
+    values.
     """
     body = manifest(2, image="shop:<TAG>&more", annotations={"note": "für & <x>"})
     container(body).update(SPECIAL_CHARACTERS)

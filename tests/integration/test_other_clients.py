@@ -1,11 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test actions of another client during a task, which a table in how-it-works.md lists.
-
-Each action runs in a thread, at a progress line or between two writes. test_handover.py tests
-actions between a kill and the rerun.
-"""
+"""Test actions of another client during a task, which a table in how-it-works.md lists."""
 
 from __future__ import annotations
 
@@ -26,8 +22,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 REPLICAS = 4
 
-# Moments of the update, each with a part of the progress line that is then printed. A closed
-# template names a priority class that does not exist, so that no pod is created from it.
+# Moments of the update, each with a part of its progress line. No pod is created from a closed
+# template, which names a missing priority class.
 #: Half of the pods are new.
 MIDDLE = "scale foo: 3 -> 2"
 #: Foo has the new template, which is closed.
@@ -37,20 +33,19 @@ CLOSED = "no more pods are created for it"
 DELETED = "it has no pods"
 #: Half of the pods are handed over to foo. There is no progress line.
 HANDING_OVER = "half of the pods"
-#: Moments after which the update cannot be rolled back.
-LATE = (RENAMED, CLOSED, HANDING_OVER, DELETED)
+#: The update can no longer be rolled back.
+LATE_MOMENTS = (RENAMED, CLOSED, HANDING_OVER, DELETED)
 
 
 class Action:
     """Runs an action of another client in a thread at a moment of the task.
 
-    The task waits for the action at the LATE moments, because they are short, or if `task_waits` is
-    true. It then observes all changes of the action at once.
+    At the LATE_MOMENTS, which are short, or if `task_waits` is true, the task waits for the action.
     """
 
     def __init__(self, moment, function, task_waits=False):
         self.moment, self.function = moment, function
-        self.task_waits = task_waits or moment in LATE
+        self.task_waits = task_waits or moment in LATE_MOMENTS
         self.thread = None
         self.error = None
 
@@ -71,7 +66,6 @@ class Action:
             self.error = error
 
     def join(self):
-        """Wait for the action, and raise its error."""
         assert self.thread, f"no progress line: {self.moment}"
         self.thread.join(20)
         assert not self.thread.is_alive()
@@ -81,17 +75,14 @@ class Action:
 
 def update_during(namespace, moment, function, allow_orphan=lambda pod: False,
                   task_waits=False):
-    """Update foo to v2 while another client acts, and return the result or the error.
-
-    Assert that no pod is orphaned, except those that `allow_orphan` allows.
-    """
+    """Update foo to v2 while another client acts, and return the result or the error."""
     action = Action(moment, function, task_waits)
     fault = (
         action_after_write(REPLICAS // 2, action.act, is_reparenting)
         if moment == HANDING_OVER
         else None
     )
-    began = time.monotonic()
+    started_at = time.monotonic()
     with namespace.observer(allow_orphan):
         try:
             result = namespace.roll(on_line=action, fault=fault, image="myimage:v2",
@@ -99,12 +90,11 @@ def update_during(namespace, moment, function, allow_orphan=lambda pod: False,
         except RolloutError as error:
             result = error
         action.join()
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - started_at < 60
     return result
 
 
 def successor_of(namespace):
-    """Return the name of a successor that is not being deleted, or None."""
     controllers = {name: namespace.rc(name) for name in namespace.rc_names() if name != "foo"}
     return next((name
                  for name, item in controllers.items() if item
@@ -117,7 +107,6 @@ def pods_of(namespace, name="foo"):
 
 
 def is_finished(namespace, replicas=REPLICAS):
-    """Return whether foo is the only controller, and all its pods are new."""
     if namespace.rc_names() != ["foo"]:
         return False
     item = namespace.rc()
@@ -133,23 +122,20 @@ def is_finished(namespace, replicas=REPLICAS):
 
 
 def assert_complete(namespace, result, replicas=REPLICAS):
-    """Assert that the task has succeeded, and a rerun changes nothing."""
     assert not isinstance(result, RolloutError), result.message
     assert result["rollout"]["phase"] == "complete", result["msg"]
-    # The task may end before the status shows deleted pods, which the cluster then replaces.
+    # Deleted pods that the task has not seen are replaced later.
     eventually(lambda: is_finished(namespace, replicas), "the completion of the update")
     assert not namespace.roll(image="myimage:v2")["changed"]
 
 
 def controller_name(namespace, name):
-    """Return the name, or that of the successor if the name is None."""
     name = name or successor_of(namespace)
     assert name, "the moment has passed"
     return name
 
 
-# Actions of another client: functions of the namespace. Functions with other arguments return an
-# action; the name None stands for the successor.
+# Actions of another client, or functions that return an action. The name None means the successor.
 
 
 def scale_controller(size, name="foo"):
@@ -210,11 +196,11 @@ def add_bare_pod(namespace):
     namespace.create("pods", {"metadata": {"name": "bare", "labels": {"app": "foo"}}, "spec": spec})
 
 
-#: Actions after which the task completes, with the tested moments, and for each the maximum number
-#: of pods that foo does not own at the end.
+#: Actions after which the task completes. By moment: the maximum number of pods that foo does not
+#: own at the end.
 ACTIONS = {
-    "scale up foo": (scale_controller(6), dict.fromkeys((MIDDLE, *LATE), 0)),
-    "scale foo to 0": (scale_controller(0), dict.fromkeys((MIDDLE, *LATE), 0)),
+    "scale up foo": (scale_controller(6), dict.fromkeys((MIDDLE, *LATE_MOMENTS), 0)),
+    "scale foo to 0": (scale_controller(0), dict.fromkeys((MIDDLE, *LATE_MOMENTS), 0)),
     "scale up the successor": (
         scale_controller(7, None),
         dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0),
@@ -239,7 +225,7 @@ ACTIONS = {
         delete_controller("foo", "Orphan"),
         {MIDDLE: 2, RENAMED: 0, CLOSED: 0, HANDING_OVER: 0},
     ),
-    "edit the template of foo": (edit_template, dict.fromkeys((MIDDLE, *LATE), 0)),
+    "edit the template of foo": (edit_template, dict.fromkeys((MIDDLE, *LATE_MOMENTS), 0)),
     "remove the annotations of foo": (
         remove_annotations("foo"),
         dict.fromkeys((MIDDLE, CLOSED, HANDING_OVER), 0),
@@ -248,38 +234,38 @@ ACTIONS = {
         remove_annotations(None),
         dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0),
     ),
-    "delete a pod": (delete_pods(1), dict.fromkeys((MIDDLE, *LATE), 0)),
-    "delete all pods": (delete_pods(99), dict.fromkeys((MIDDLE, *LATE), 0)),
+    "delete a pod": (delete_pods(1), dict.fromkeys((MIDDLE, *LATE_MOMENTS), 0)),
+    "delete all pods": (delete_pods(99), dict.fromkeys((MIDDLE, *LATE_MOMENTS), 0)),
     "relabel an old pod": (relabel_pod_with("app", "myimage:v1"), {MIDDLE: 1}),
     "relabel a new pod": (
         relabel_pod_with("app", "myimage:v2"),
-        dict.fromkeys((MIDDLE, *LATE), 1),
+        dict.fromkeys((MIDDLE, *LATE_MOMENTS), 1),
     ),
     "change the deployment label of a new pod": (
         relabel_pod_with(object_meta.DEPLOYMENT_LABEL, "myimage:v2"),
-        {MIDDLE: 0, **dict.fromkeys(LATE, 1)},
+        {MIDDLE: 0, **dict.fromkeys(LATE_MOMENTS, 1)},
     ),
     "create a bare pod with the labels of foo": (
         add_bare_pod,
-        {MIDDLE: 0, **dict.fromkeys(LATE, 1)},
+        {MIDDLE: 0, **dict.fromkeys(LATE_MOMENTS, 1)},
     ),
 }
-ORPHANING = ("delete the successor with --cascade=orphan", "delete foo with --cascade=orphan")
+ORPHANING_ACTIONS = ("delete the successor with --cascade=orphan",
+                     "delete foo with --cascade=orphan")
 
 
 def is_orphaned_by(title):
-    """Return a predicate for pods that the action orphans."""
-    return lambda pod: (title in ORPHANING or pod["metadata"]["name"] == "bare"
+    return lambda pod: (title in ORPHANING_ACTIONS or pod["metadata"]["name"] == "bare"
                         or "another" in pod["metadata"]["labels"].values())
 
 
 def size_after(title, moment):
     """Return the expected size of foo at the end.
 
-    The task retains a size that another client sets in the handover or later, except 0 before the
-    successor is deleted: foo would delete pods that the task can still save.
+    The task retains a size set in the handover or later, except 0 before the successor is deleted:
+    foo would delete pods that the task can still save.
     """
-    if title == "scale up foo" and moment in LATE:
+    if title == "scale up foo" and moment in LATE_MOMENTS:
         return 6
     return 0 if (title, moment) == ("scale foo to 0", DELETED) else REPLICAS
 
@@ -298,7 +284,7 @@ def test_task_completes_after_an_action_of_another_client(namespace, title, mome
 
     assert_complete(namespace, result, size_after(title, moment))
     other_uids = uids(namespace.pods()) - uids(pods_of(namespace))
-    # foo may delete a relabeled pod before it releases the pod
+    # Foo may delete a relabeled pod before it releases the pod.
     assert len(other_uids) <= moments[moment]
 
 
@@ -316,14 +302,9 @@ def test_deletion_of_foo_with_all_pods_is_an_error(namespace):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("moment", [MIDDLE, *LATE])
+@pytest.mark.parametrize("moment", [MIDDLE, *LATE_MOMENTS])
 def test_recreated_foo_is_refused_until_the_successor_is_deleted(namespace, moment):
-    """While a successor of the deleted foo exists, an update is refused, and the successor loses no
-    pod.
-
-    If the watch reports the deletion before the creation, the task fails, and a rerun updates the
-    new foo.
-    """
+    """If the watch reports the deletion before the creation, the task fails."""
     namespace.make_primary(REPLICAS)
 
     result = update_during(namespace, moment, lambda: recreate_foo(namespace), task_waits=True)
@@ -345,7 +326,6 @@ def test_recreated_foo_is_refused_until_the_successor_is_deleted(namespace, mome
 
 
 def test_task_completes_or_names_the_successor_if_both_lose_their_annotations(namespace):
-    """If the task observes the controllers between the two changes, it restores the annotations."""
     namespace.make_primary(REPLICAS)
 
     result = update_during(namespace, MIDDLE, lambda: remove_annotations("foo", None)(namespace))
@@ -370,7 +350,6 @@ def test_removed_takeover_annotation_is_restored_from_the_successor(namespace):
 
 @pytest.mark.full
 def test_removed_takeover_annotation_without_a_successor_is_an_error(namespace):
-    """The suggested command completes the update."""
     namespace.make_primary(REPLICAS)
 
     result = update_during(namespace, DELETED, lambda: remove_annotations("foo")(namespace))
@@ -389,7 +368,6 @@ def test_removed_takeover_annotation_without_a_successor_is_an_error(namespace):
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_repeated_scaling_of_the_successor_is_an_error(namespace):
-    """The other client acts like an autoscaler."""
     namespace.make_primary(REPLICAS)
 
     def on_line(line):
@@ -411,7 +389,7 @@ def test_repeated_scaling_of_the_successor_is_an_error(namespace):
 def test_pod_of_another_controller_with_the_labels_of_the_successor_is_unchanged(namespace, moment):
     namespace.make_primary(REPLICAS)
     config_map = namespace.create("configmaps", {"metadata": {"name": "owner"}})
-    created = []
+    created_pods = []
 
     def add():
         labels = next(pod for pod in namespace.pods()
@@ -420,12 +398,13 @@ def test_pod_of_another_controller_with_the_labels_of_the_successor_is_unchanged
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "controller": True,
                      "uid": config_map["metadata"]["uid"]}
         spec = manifest(image="other:v1")["spec"]["template"]["spec"]
-        created.append(namespace.create("pods", {"spec": spec, "metadata": {
+        created_pods.append(namespace.create("pods", {"spec": spec, "metadata": {
             "name": "other", "labels": labels, "ownerReferences": [reference]}}))
 
     assert_complete(namespace, update_during(namespace, moment, add))
 
     (other_pod,) = (pod for pod in namespace.pods() if pod["metadata"]["name"] == "other")
-    assert other_pod["metadata"]["uid"] == created[0]["metadata"]["uid"]
-    assert other_pod["metadata"]["ownerReferences"] == created[0]["metadata"]["ownerReferences"]
-    assert other_pod["metadata"]["labels"] == created[0]["metadata"]["labels"]
+    assert other_pod["metadata"]["uid"] == created_pods[0]["metadata"]["uid"]
+    assert (other_pod["metadata"]["ownerReferences"]
+            == created_pods[0]["metadata"]["ownerReferences"])
+    assert other_pod["metadata"]["labels"] == created_pods[0]["metadata"]["labels"]

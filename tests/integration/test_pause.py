@@ -10,7 +10,7 @@ from objects import pod_counts
 from writes import Killed, kill_at_write
 
 REPLICAS = 5
-#: More than the writes of any stage.
+#: More writes than any stage has.
 MAX_WRITES = 100
 
 
@@ -77,9 +77,9 @@ def test_later_stage_resumes_after_a_kill_at_any_write(namespace, stage):
 def test_check_mode_plans_up_to_the_pause(namespace):
     namespace.make_primary(REPLICAS)
 
-    planned = namespace.check(image="myimage:v2", pause_at="40%")
-    executed = namespace.roll(image="myimage:v2", pause_at="40%")
+    plan = namespace.check(image="myimage:v2", pause_at="40%")
+    result = namespace.roll(image="myimage:v2", pause_at="40%")
 
-    assert ([(step["action"], step["to"]) for step in planned["steps"]]
-            == [(step["action"], step["to"]) for step in executed["steps"]])
-    assert planned["rollout"]["phase"] == "paused" == executed["rollout"]["phase"]
+    assert ([(step["action"], step["to"]) for step in plan["steps"]]
+            == [(step["action"], step["to"]) for step in result["steps"]])
+    assert plan["rollout"]["phase"] == "paused" == result["rollout"]["phase"]

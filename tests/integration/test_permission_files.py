@@ -3,7 +3,7 @@
 
 """Test each file of docs/reference/permissions with a ServiceAccount that has no other permission.
 
-Without one of its permissions, the task is refused, or its result has a warning or lacks a part.
+Without one of its permissions, the result must differ.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related i
     Resource,
 )
 
-#: Features that `make test` tests; `make test-all` tests all.
-SAMPLE = ("update-deployment", "soak", "info")
-#: Features that other tests cover.
-ELSEWHERE = {
+#: Features that `make test` tests.
+SAMPLED_FEATURES = ("update-deployment", "soak", "info")
+TESTED_ELSEWHERE = {
     "owner-references": "test_handover.py, in a cluster with the admission plugin",
     "migrate-deploymentconfig": "test_deployment_config.py, with the API of DeploymentConfigs",
     "canary-nodes": "the test of a ClusterRole below",
@@ -51,7 +50,6 @@ Use = t.Callable[[User], t.Any]
 
 
 def make(namespace, kind: str, name: str = "foo", nodes: int = 2, **changes: t.Any) -> None:
-    """Create a controller with `nodes` ready pods; `changes` are fields of the pod spec."""
     body = manifest(nodes, "myimage:v1", name)
     body["metadata"]["labels"]["fleet"] = "all"
     body["spec"]["template"]["spec"] |= changes
@@ -81,13 +79,13 @@ def update_scenario(kind: str) -> t.Callable[[t.Any], Use]:
 
 
 def rollback_scenario(kind: str) -> t.Callable[[t.Any], Use]:
-    """Return a scenario: an update that never becomes ready, and its rollback."""
     def prepare(namespace) -> Use:
         make(namespace, kind)
 
         def use(user: User) -> t.Any:
-            began = user.update(kind, image=f"{next(IMAGES)}-unready", wait=False)
-            return summary(began), summary(user.run(name="foo", kind=kind, state="rolled_back"))
+            failing_update = user.update(kind, image=f"{next(IMAGES)}-unready", wait=False)
+            return (summary(failing_update),
+                    summary(user.run(name="foo", kind=kind, state="rolled_back")))
         return use
     return prepare
 
@@ -112,7 +110,6 @@ def fleet_scenario(namespace) -> Use:
 
 
 def history_scenario(namespace) -> Use:
-    """Prepare updates that each store a revision and delete another one."""
     make(namespace, "ReplicationController")
 
     def use(user: User) -> t.Any:
@@ -136,7 +133,6 @@ def autoscaler_scenario(namespace) -> Use:
 
 
 def argo_rollouts_scenario(namespace) -> Use:
-    """Prepare updates of a Deployment that a Rollout of Argo Rollouts uses."""
     make(namespace, "Deployment")
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     with contextlib.suppress(ApiException):  # already exists
@@ -161,7 +157,6 @@ def soak_scenario(namespace) -> Use:
 
 
 def roll_on_scenario(namespace) -> Use:
-    """Prepare updates after changes of a ConfigMap and a Secret."""
     make(namespace, "Deployment")
     for resource in ("configmaps", "secrets"):
         namespace.create(resource, {"metadata": {"name": "shop"}, "data": {}})
@@ -177,7 +172,6 @@ def roll_on_scenario(namespace) -> Use:
 
 
 def causes_scenario(namespace) -> Use:
-    """Prepare updates whose pods crash and have a log, or cannot mount their volume."""
     make(namespace, "Deployment", nodeSelector={"test": namespace.name},
          tolerations=[{"key": "test", "operator": "Exists"}])
 
@@ -222,7 +216,6 @@ def budgets_scenario(namespace) -> Use:
 
 
 def warnings_scenario(namespace) -> Use:
-    """Prepare updates with two warnings: pods of a Service without a probe, and a small quota."""
     make(namespace, "Deployment")
     namespace.create("services", {"metadata": {"name": "foo"}, "spec": {
         "selector": {"app": "foo"}, "ports": [{"port": 80}]}})
@@ -260,7 +253,6 @@ def info_scenario(namespace) -> Use:
 
 
 def analysis_scenario(namespace) -> Use:
-    """Prepare analyses of each kind, with logs from a fake kubelet."""
     node = {"nodeSelector": {"test": namespace.name},
             "tolerations": [{"key": "test", "operator": "Exists"}]}
     kinds = list(map(str, features.UPDATED))
@@ -276,10 +268,9 @@ def analysis_scenario(namespace) -> Use:
     return use
 
 
-def traffic_scenario(namespace, updated: t.Iterable[Kind] = features.UPDATED) -> Use:
-    """Prepare splits: for each kind, a paused update, a Service and two routes."""
+def traffic_scenario(namespace, kinds_with_split: t.Iterable[Kind] = features.UPDATED) -> Use:
     gateway_api.install(namespace)
-    kinds = list(map(str, updated))
+    kinds = list(map(str, kinds_with_split))
     namespace.add_nodes(2)
     for name, kind in ((kind.lower(), kind) for kind in kinds):
         make(namespace, kind, name)
@@ -303,7 +294,7 @@ def traffic_scenario(namespace, updated: t.Iterable[Kind] = features.UPDATED) ->
 
 
 def traffic_service_scenario(namespace) -> Use:
-    """Prepare splits without routes: for each kind, a paused update and a Service."""
+    """Prepare splits without routes."""
     namespace.add_nodes(2)
     for kind in map(str, features.UPDATED):
         make(namespace, kind, kind.lower())
@@ -319,8 +310,8 @@ def traffic_service_scenario(namespace) -> Use:
     return use
 
 
-#: Specs of objects that name the Service `deployment`. The BackendTLSPolicy names `replicaset`
-#: instead, because it would fail the split of its Service.
+#: Specs of objects that name the Service `deployment`. A BackendTLSPolicy would fail the split of
+#: its Service, so it names `replicaset`.
 SPECS_NAMING_A_SERVICE = {
     "HTTPRoute": {"rules": [{"backendRefs": [{"name": "deployment", "port": 80}]}]},
     "GRPCRoute": {"rules": [{"backendRefs": [{"name": "deployment", "port": 80}]}]},
@@ -333,7 +324,6 @@ SPECS_NAMING_A_SERVICE = {
 
 
 def traffic_warnings_scenario(namespace) -> Use:
-    """Prepare splits of Services that objects of other kinds also name."""
     gateway_api.serve_other_kinds(namespace)
     traffic_scenario(namespace, [Kind.DEPLOYMENT, Kind.REPLICA_SET])
     for resource in RESOURCES:
@@ -351,7 +341,6 @@ def traffic_warnings_scenario(namespace) -> Use:
 
 
 def create_object_naming_a_service(namespace, resource: Resource) -> bool:
-    """Create an object of SPECS_NAMING_A_SERVICE if its kind is served."""
     version = f"{resource.group}/{gateway_api.served_version(resource)}"
     return create_if_served(
         namespace, f"/apis/{version}/namespaces/{namespace.name}/{resource.resource}",
@@ -360,7 +349,7 @@ def create_object_naming_a_service(namespace, resource: Resource) -> bool:
 
 
 def create_if_served(namespace, path: str, body: Json) -> bool:
-    """Create an object, or return False if the API server does not serve the kind."""
+    """Return whether the API server serves the kind."""
     try:
         namespace.call("POST", path, body)
     except ApiException as error:
@@ -370,7 +359,7 @@ def create_if_served(namespace, path: str, body: Json) -> bool:
     return True
 
 
-#: For each file: another file that the scenario needs, or "", and the scenario.
+#: Another file that the scenario needs, or "", and the scenario.
 SCENARIOS: dict[str, tuple[str, t.Callable[[t.Any], Use]]] = {
     **{f"update-{kind.lower()}": ("" if kind.is_server_driven else "history",
                                   update_scenario(str(kind))) for kind in features.UPDATED},
@@ -407,7 +396,8 @@ def user(namespace):
 
 
 @pytest.mark.parametrize("name", [
-    pytest.param(name, marks=() if name in SAMPLE else pytest.mark.full) for name in SCENARIOS])
+    pytest.param(name, marks=() if name in SAMPLED_FEATURES else pytest.mark.full)
+    for name in SCENARIOS])
 def test_each_permission_of_a_file_is_needed(namespace, user, tmp_path, name):
     base, prepare = SCENARIOS[name]
     for file in filter(None, (base, name)):
@@ -425,21 +415,21 @@ def test_nodes_of_a_canary_are_chosen_with_the_cluster_role(namespace, user):
     binding["subjects"][0]["namespace"] = namespace.name
     options = {"image": "myimage:v2", "pause_at": "1", "nodes": "number=1"}
 
-    refused = user.update("DaemonSet", **options)
+    refused_result = user.update("DaemonSet", **options)
     try:
         for item in (role, binding):
             namespace.call("POST", f"{RBAC}/{item['kind'].lower()}s", item)
-        paused = eventually(lambda: (result := user.update("DaemonSet", **options))
-                            and not result["failed"] and result, "the ClusterRole")
+        paused_result = eventually(lambda: (result := user.update("DaemonSet", **options))
+                                   and not result["failed"] and result, "the ClusterRole")
     finally:
         for item in (binding, role):
             with contextlib.suppress(ApiException):
                 namespace.call("DELETE",
                                f"{RBAC}/{item['kind'].lower()}s/{item['metadata']['name']}")
 
-    assert 'cannot list resource "nodes"' in refused["failure"]["why"]
-    assert paused["rollout"]["phase"] == "paused"
+    assert 'cannot list resource "nodes"' in refused_result["failure"]["why"]
+    assert paused_result["rollout"]["phase"] == "paused"
 
 
 def test_each_file_is_used_by_a_test():
-    assert SCENARIOS.keys() | ELSEWHERE.keys() == FEATURES.keys()
+    assert SCENARIOS.keys() | TESTED_ELSEWHERE.keys() == FEATURES.keys()

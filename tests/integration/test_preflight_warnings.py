@@ -31,14 +31,14 @@ def test_missing_readiness_probe_is_reported_once_and_in_check_mode(namespace):
     namespace.make_primary(2)
     create_service(namespace, app="foo")
 
-    planned = namespace.check(image="myimage:v2", pause_at="1")
-    started = namespace.roll(image="myimage:v2", pause_at="1")
-    completed = namespace.roll(image="myimage:v2")
+    plan = namespace.check(image="myimage:v2", pause_at="1")
+    paused_result = namespace.roll(image="myimage:v2", pause_at="1")
+    completed_result = namespace.roll(image="myimage:v2")
 
-    for result in (planned, started):
+    for result in (plan, paused_result):
         assert (warnings_with(result, "Service web", "readinessProbe")
                 and warnings_with(result, "Service web", "preStop"))
-    assert completed["changed"] and not completed["warnings"]
+    assert completed_result["changed"] and not completed_result["warnings"]
 
 
 def test_service_that_selects_only_new_pods_is_reported(namespace):
@@ -56,12 +56,12 @@ def test_too_small_quota_is_a_warning_and_the_cause_of_the_failure(namespace):
     namespace.create("resourcequotas",
                      {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "2"}}})
 
-    planned = namespace.check(image="myimage:v2")
+    plan = namespace.check(image="myimage:v2")
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:v2", progress_deadline=4)
     result = namespace.roll(image="myimage:v2", max_surge="0", max_unavailable="1")
 
-    assert warnings_with(planned, "ResourceQuota small", "max_surge=0 max_unavailable=1")
+    assert warnings_with(plan, "ResourceQuota small", "max_surge=0 max_unavailable=1")
     assert "exceeded quota: small" in error.value.why and error.value.causes[0]["kind"] == "quota"
     assert result["changed"] and namespace.rc_names() == ["foo"]
 

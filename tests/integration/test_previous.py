@@ -17,10 +17,9 @@ SIZE = 2
 
 @pytest.fixture
 def make_controller(namespace):
-    """Provide a function that creates a controller of a kind, and returns the function `run_task`.
+    """Provide a function that creates a controller of a kind, and returns `run_task`.
 
-    run_task("v2") updates the controller to v2, and run_task() rolls it back to the previous
-    revision.
+    run_task("v2") updates the controller, and run_task() rolls it back to the previous revision.
     """
 
     def make_controller_of_kind(kind):
@@ -45,7 +44,6 @@ def make_controller(namespace):
 
 
 def versions(namespace):
-    """Return the versions of the pods, such as ["v1", "v2"]."""
     return sorted({pod["spec"]["containers"][0]["image"].removeprefix("myimage:")
                    for pod in namespace.pods()})
 
@@ -58,8 +56,8 @@ def test_rerun_of_a_rollback_to_the_previous_revision_changes_nothing(
     run_task = make_controller(kind)
     run_task("v2")
 
-    planned = namespace.check(kind=kind, state="rolled_back", to_revision="previous")
-    assert planned["changed"] and not planned["requests"]["PATCH"] and versions(namespace) == ["v2"]
+    plan = namespace.check(kind=kind, state="rolled_back", to_revision="previous")
+    assert plan["changed"] and not plan["requests"]["PATCH"] and versions(namespace) == ["v2"]
     assert run_task()["changed"] and versions(namespace) == ["v1"]
     for rerun in (
         run_task(),

@@ -24,9 +24,7 @@ from proc import ancestors, descendants, environments_with, is_alive
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Action
 
-#: Output line of a step.
 STEP_LINE = re.compile(rf"(?P<host>[^ ]+) \| [^ ]+ \| (?P<line>({'|'.join(Action)}) .*)")
-#: Steps in the update of a controller with one pod.
 STEPS_OF_ONE_POD = 11
 #: Callback plugin with the name of the JSON callback of ansible.posix.
 JSON_CALLBACK = """
@@ -48,9 +46,7 @@ def variables(request):
 
 @pytest.fixture
 def play(namespace, ansible_environment, tmp_path):
-    """Provide a function that starts a playbook with one task, and returns the process.
-
-    The playbook writes the task's result for each host to a file with the name of the host.
+    """Provide a function that starts a playbook, which writes its result to a file for each host.
     """
 
     def play(
@@ -88,7 +84,6 @@ def wait_for_success(process):
 
 
 def steps_in(text, host="h1"):
-    """Return the steps of a host in the output."""
     return [match["line"] for match in map(STEP_LINE.fullmatch, text.splitlines())
             if match and match["host"] == host]
 
@@ -111,7 +106,7 @@ def test_progress_lines_appear_while_the_module_runs(namespace, play, variables,
     assert len(received_lines) == len(steps) >= 12
     for (at, line), step in zip(received_lines, steps, strict=True):
         assert line.startswith(line_start(step))
-        # up to 1 s of the delay is the resolution of the timestamp
+        # Up to 1 s of the delay is the resolution of the timestamp.
         delay = at - datetime.datetime.fromisoformat(step["at"]).timestamp()
         assert delay < 4, (line, delay)
     assert received_lines[-1][0] - received_lines[0][0] > 4, "the lines arrived together"
@@ -119,7 +114,6 @@ def test_progress_lines_appear_while_the_module_runs(namespace, play, variables,
 
 
 def remaining_files(tmp_path):
-    """Return the files that remain on the host of the module."""
     remote = tmp_path / "remote"
     return [path.name for path in remote.iterdir()] if remote.exists() else []
 
@@ -190,7 +184,6 @@ def test_output_of_a_json_callback_is_valid_json(namespace, play, ssh, tmp_path)
 
 @pytest.fixture
 def other_user():
-    """Provide a Python interpreter for another user, and the task keywords to become this user."""
     if os.geteuid() != 0:
         cannot_run("only root can become another user without a password")
     for python in (sys.executable, shutil.which("python3", path="/usr/bin:/usr/local/bin")):
@@ -233,9 +226,7 @@ def test_progress_lines_of_a_module_that_runs_as_another_user_are_shown(
 
 
 def module_process(namespace):
-    """Return the pid of the module, or of its shell, and its progress file. Return None if the
-    module has ended.
-    """
+    """Return the pid and the progress file of the module, or None after its end."""
     environments = environments_with("BATON_TEST", namespace.name)
     return next(((pid, Path(environment["BATON_PROGRESS"]))
                  for pid, environment in environments.items()
@@ -271,7 +262,6 @@ def test_remote_module_ends_when_ansible_is_killed(namespace, play, ssh, tmp_pat
 
 
 def wait_for_first_scaling(process):
-    """Read stderr until the first step that changes a size."""
     for line in process.stderr:
         if "| scale " in line:
             return process

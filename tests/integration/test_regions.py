@@ -37,10 +37,7 @@ def write_inventory(playbooks, groups, hosts):
 
 @pytest.fixture
 def image_tags(namespace, playbooks):
-    """Create the inventory and a controller for each reachable cluster.
-
-    Provide a function that returns the image tag of each controller, by cluster.
-    """
+    """Provide a function that returns the image tag of each controller, by cluster."""
     kubeconfig = json.loads(Path(namespace.kubeconfig).read_text())
     context = kubeconfig["contexts"][0]["name"]
     unreachable_cluster = {"name": "dead", "cluster": {"server": "https://127.0.0.1:1"}}
@@ -107,10 +104,7 @@ def test_documented_custom_play_stops_the_next_regions(playbooks, image_tags):
 
 @pytest.fixture
 def labels_and_images(namespace, playbooks):
-    """Create a controller of each kind, and provide a function that describes the pods.
-
-    The function returns pairs of label `app` and image.
-    """
+    """Provide a function that returns pairs of label and image."""
     for name in ("baton-stateful-sets", "baton-daemon-sets"):
         namespace.allow(role_rules(name), name)
     namespace.add_nodes(2)
@@ -131,7 +125,6 @@ def labels_and_images(namespace, playbooks):
 @pytest.mark.full
 def test_survey_defaults_are_valid_for_each_kind(namespace, playbooks, labels_and_images):
     def launch(playbook, survey, **answers):
-        """Run a playbook like AWX, with the answers or the defaults of the survey."""
         spec = json.loads((ROOT / "examples" / "awx"
                            / f"{survey}.survey.json").read_text(encoding="utf-8"))["spec"]
         defaults = {question["variable"]: question["default"] for question in spec}

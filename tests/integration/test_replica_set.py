@@ -13,7 +13,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 3
-#: More than the writes of any update.
+#: More writes than any update has.
 MAX_WRITES = 100
 
 
@@ -125,14 +125,14 @@ def test_update_resumes_after_a_kill_at_any_write(namespace, after, params, next
 @pytest.mark.full
 def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
     before = namespace.make_replica_set(REPLICAS)
-    planned = namespace.check(kind="ReplicaSet", image="myimage:v2")
+    plan = namespace.check(kind="ReplicaSet", image="myimage:v2")
     assert (namespace.replica_set()["metadata"]["resourceVersion"]
             == before["metadata"]["resourceVersion"])
 
-    executed = update(namespace, image="myimage:v2")
+    result = update(namespace, image="myimage:v2")
 
     steps = [[(step["action"], step["kind"], step["name"], step["to"]) for step in result["steps"]]
-             for result in (planned, executed)]
+             for result in (plan, result)]
     assert steps[0] == steps[1]
 
 

@@ -86,7 +86,7 @@ def test_report_of_an_update_has_steps_figures_and_charts(namespace, report):
 
 def test_report_of_a_failure_shows_the_cause_and_escapes_text(namespace, report):
     namespace.make_primary(2)
-    # the option `image` would refuse this text
+    # The option `image` would refuse this text.
     image = "evil<script>alert(1)</script>:v2-absent"
 
     page = report(image)

@@ -21,17 +21,15 @@ pytestmark = pytest.mark.fake_nodes("pods that become ready simultaneously")
 
 @dataclasses.dataclass
 class Traffic:
-    """Requests and bytes of one update, without renewals of the Lease."""
+    """Requests of one update, without renewals of the Lease (PUT)."""
 
     steps: int = 0
     requests: int = 0
-    #: Bytes of the first list of controllers.
+    #: Bytes.
     first_list: int = 0
-    #: Bytes of all responses except lists of pods.
+    #: Bytes, without lists of pods.
     bytes: int = 0
-    #: Bytes of the longest list of pods.
     longest_pod_list: int = 0
-    #: Number of watch events, and bytes of the longest.
     events: int = 0
     longest_event: int = 0
 
@@ -69,7 +67,6 @@ def count_traffic(traffic):
 
 
 def count_events(traffic, chunks):
-    """Yield the chunks of a watch unchanged, and count their events, one per line."""
     length = 0
     for chunk in chunks:
         for part in chunk.splitlines(keepends=True):
@@ -82,7 +79,7 @@ def count_events(traffic, chunks):
 
 
 def traffic_of(cluster, replicas, **params):
-    """Run an update that scales all pods up in one step and down in one step."""
+    """Scale all pods up in one step and down in one step."""
     namespace = Namespace(cluster.kubeconfig, f"{replicas} replicas")
     try:
         namespace.make_primary(replicas)
@@ -119,9 +116,7 @@ def test_number_of_requests_does_not_depend_on_the_number_of_pods(
     "few_pods, many_pods", [(10, 100), pytest.param(10, 1000, marks=pytest.mark.long)]
 )
 def test_handover_takes_one_request_for_each_pod(cluster, monkeypatch, few_pods, many_pods):
-    """The number of lists depends on the speed of the machine. Without image_drift=ignore, the
-    update would read the digests in up to three full lists.
-    """
+    """The number of lists depends on the speed of the machine."""
     monkeypatch.setattr(Deadlines, "_causes", lambda *_unused: [])
     small, large = (traffic_of(cluster, pods, image_drift="ignore")
                     for pods in (few_pods, many_pods))

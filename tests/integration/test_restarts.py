@@ -20,8 +20,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 REPLICAS = 4
 
-# Moments of the update, each with a part of the progress line that is then printed. A closed
-# template names a priority class that does not exist, so that no pod is created from it.
+# Moments of the update, each with a part of its progress line. No pod is created from a closed
+# template, which names a missing priority class.
 #: Half of the pods are new.
 MIDDLE = "scale foo: 3 -> 2"
 #: Foo has the new template, which is closed.
@@ -30,9 +30,8 @@ RENAMED = "rename foo: "
 CLOSED = "no more pods are created for it"
 #: Foo owns all pods.
 HANDED_OVER = "hand over foo-"
-#: The successor is deleted.
 DELETED = "it has no pods"
-#: Half of the pods are handed over to foo. This moment has no progress line.
+#: Half of the pods are handed over to foo. There is no progress line.
 HANDING_OVER = "half of the pods"
 #: In seconds.
 SHORT_OUTAGE = 0.7
@@ -77,7 +76,6 @@ class Outage:
             self.cluster.start(self.component)
 
     def end(self):
-        """Wait for the end of a short outage, or end a long one."""
         assert self.thread, f"no progress line: {self.moment}"
         self.thread.join(60)
         self.cluster.start(self.component)
@@ -148,7 +146,7 @@ def test_long_outage_is_reported_in_the_error_and_a_rerun_completes(
 @pytest.mark.fake_nodes("nodes that the test creates")
 def test_surge_of_a_daemon_set_continues_after_a_restart_of_the_controller_manager(
         cluster, namespace):
-    """The restarted controller manager does not sync again when the new pods become available."""
+    """The restarted controller manager does not sync when the new pods become available."""
     namespace.add_nodes(2)
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}}
     namespace.make_daemon_set(2, updateStrategy=strategy, minReadySeconds=20)
@@ -171,6 +169,6 @@ def test_surge_of_a_daemon_set_continues_after_a_restart_of_the_controller_manag
     assert [step["action"] for step in result["steps"]] == ["update", "annotate", "annotate"]
     assert result["steps"][1]["from"] == "stalled at 0 of 2 new pods"
     assert not old_uids & uids(namespace.pods())
-    # the record omits the time at which the task woke the controller manager
+    # The record omits the time at which the task woke the controller manager.
     assert "woken" not in namespace.daemon_set()["metadata"]["annotations"][
         object_meta.LAST_ROLLOUT]

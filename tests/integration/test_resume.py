@@ -34,9 +34,8 @@ def test_update_completes_after_a_killed_update_and_a_killed_rollback(namespace)
 
 
 def confirm_size(namespace, size, **params):
-    """Assert that the task is refused, and confirm the size as the command of the error does.
-
-    Only an annotation, which may be forged, contains the size.
+    """Assert that the task is refused, because the size is only in an annotation, which may be
+    forged. Confirm the size by the command of the error.
     """
     (name,) = namespace.rc_names()
     before = namespace.rc(name)["metadata"]["generation"]
@@ -64,7 +63,6 @@ def test_foo_deleted_during_the_update_is_created_again(namespace):
 
 
 def test_size_is_restored_after_the_deletion_of_the_successor(namespace):
-    """A user has to confirm the size, because foo was already scaled down."""
     namespace.make_primary(4)
     for params in (dict(image="myimage:v2"), dict(state="rolled_back")):
         with pytest.raises(Killed):

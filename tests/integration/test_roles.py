@@ -35,13 +35,11 @@ def playbooks(ansible_environment, tmp_path, check_server):
 
 
 def stages_of(report):
-    """Return name, outcome and outcomes of the checks for each stage."""
     return [(stage["stage"], stage["outcome"], [check["outcome"] for check in stage["checks"]])
             for stage in report["stages"]]
 
 
 def error_of(output):
-    """Return the final error of the role."""
     return output.partition("Fail with the reason")[2]
 
 
@@ -72,7 +70,7 @@ def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, check_se
 
 def test_stages_run_in_order_without_checks(namespace, playbooks):
     namespace.make_primary(4)
-    # with this seed, a set of these stages has another order
+    # With this seed, a set of these stages has another order.
     playbooks.environment["PYTHONHASHSEED"] = "2"
 
     playbooks.image_bump(stages=["25%", "50%", "75%", "100%"], verify_tasks="")
@@ -184,7 +182,6 @@ def new_pods(namespace):
 
 @pytest.mark.long
 def test_update_pauses_if_the_last_stage_is_less_than_all_pods(namespace, playbooks, check_server):
-    """The stages are text, as from a survey."""
     namespace.make_primary(REPLICAS)
 
     playbooks.image_bump(stages="1, 3")
@@ -282,16 +279,15 @@ def test_crashing_pods_are_rolled_back(namespace, playbooks, check_server):
 @pytest.mark.full
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
 def test_message_of_the_module_appears_once(namespace, playbooks):
-    """The failed task shows the full message, and the final error a summary."""
     namespace.make_primary(2)
 
     output = playbooks.image_bump(
         image="myimage:v2-crash", failure_grace=1, stages="", verify_tasks="", succeeds=False
     )
 
-    what = "the new pods cannot become available; foo is rolled back to myimage:v1"
+    failure_text = "the new pods cannot become available; foo is rolled back to myimage:v1"
     error = error_of(output).partition("PLAY RECAP")[0]
-    assert (f"Stage 100%: ReplicationController {namespace.name}/foo: {what}" in error
+    assert (f"Stage 100%: ReplicationController {namespace.name}/foo: {failure_text}" in error
             and "at the failed task 'Update foo'." in error)
     assert (
         "CrashLoopBackOff" not in error and "CrashLoopBackOff" in playbooks.report_data["message"]
@@ -335,7 +331,7 @@ def test_rollback_of_a_paused_update_and_of_a_completed_update(namespace, playbo
     namespace.roll(image="myimage:v2")
     assert ("there is no update in progress to roll back"
             in playbooks.run("rollback", succeeds=False))
-    # with the artifacts of the update, as in a workflow
+    # With the artifacts of the update, as in a workflow.
     playbooks.run("rollback", image="myimage:v2", previous_images={"web": "myimage:v1"})
     assert pod_counts(namespace) == (2, 0)
     assert "changed=0" in playbooks.run("rollback", image="myimage:v1")
@@ -343,7 +339,6 @@ def test_rollback_of_a_paused_update_and_of_a_completed_update(namespace, playbo
 
 @pytest.mark.full
 def test_several_controllers_are_rolled_back_by_labels_or_names(namespace, playbooks):
-    """A rollback with `image` also includes completed updates of the same repository."""
     for name, image in (("foo", "myimage"), ("shop", "myimage"), ("other", "other")):
         namespace.make_primary(2, f"{image}:v1", name, labels={"tier": "web"})
         namespace.roll(name=name, image=f"{image}:v2",
@@ -364,7 +359,7 @@ def test_several_controllers_are_rolled_back_by_labels_or_names(namespace, playb
             == {"foo": {"myimage:v1"}, "shop": {"myimage:v1"}, "other": {"other:v1", "other:v2"}})
     assert '"names": [' in output.partition("CUSTOM STATS")[2]
 
-    # the error of one controller does not prevent the other rollbacks
+    # The error of one controller does not prevent the other rollbacks.
     playbooks.run("rollback", controller="", names="missing, foo, other", succeeds=False)
     assert images(namespace)["other"] == {"other:v1"}
 
@@ -378,7 +373,6 @@ def images(namespace):
 
 
 def test_rollback_to_an_image_resumes_after_a_kill(namespace, playbooks):
-    """The role rolls back a completed update by an update to the old image."""
     namespace.make_primary(4, image="myimage:v1")
     namespace.roll(image="myimage:v2")
     namespace.roll(image="myimage:v1", pause_at="50%")
@@ -448,8 +442,8 @@ def test_artifacts_contain_observed_images_and_no_annotations(
     assert playbooks.report_data["previous_images"] == {"web": "myimage:v1"}
 
 
-#: A user without a name, as in OpenShift, who may read all files, since the Python interpreter may
-#: belong to root.
+#: A user without a name, as in OpenShift, who may read all files (the interpreter may belong to
+#: root).
 UNNAMED_USER = ["setpriv", "--reuid", "12345", "--clear-groups", "--inh-caps", "+dac_override",
                 "--ambient-caps", "+dac_override"]
 

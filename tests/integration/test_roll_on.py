@@ -81,11 +81,11 @@ def test_pods_are_replaced_when_a_secret_has_changed(namespace, kind):
     assert not namespace.roll(**options)["changed"] and uids(namespace.pods()) == pod_uids
 
     change_password(namespace)
-    planned, result = namespace.check(**options), namespace.roll(**options)
+    plan, result = namespace.check(**options), namespace.roll(**options)
 
     after = checksums(namespace, kind)
-    assert planned["changed"] and result["changed"]
-    assert planned["steps"][0]["action"] == result["steps"][0]["action"]
+    assert plan["changed"] and result["changed"]
+    assert plan["steps"][0]["action"] == result["steps"][0]["action"]
     assert list(after) == ["configmap/shop", "secret/shop-db"]
     assert after["configmap/shop"] == before["configmap/shop"]
     assert after["secret/shop-db"] != before["secret/shop-db"]

@@ -59,7 +59,6 @@ def test_update_needs_at_most_two_requests_per_pod(namespace, params, max_reques
 
 @pytest.mark.full
 def test_repeated_updates_between_two_versions_leave_only_foo(namespace):
-    """The successors have different names."""
     namespace.make_primary(3)
     for image in ("myimage:v2", "myimage:v1", "myimage:v2"):
         assert namespace.roll(image=image)["changed"]
@@ -179,9 +178,7 @@ def test_controller_with_zero_replicas_is_updated(namespace):
 
 @pytest.mark.full
 def test_priority_class_of_the_template_survives_the_handover(namespace):
-    """During the handover, the template names another priority class, so that no pod is created
-    from it.
-    """
+    """During the handover, the template names another priority class."""
     body = manifest(2)
     body["spec"]["template"]["spec"]["priorityClassName"] = "system-node-critical"
     namespace.create("replicationcontrollers", body)
@@ -196,22 +193,21 @@ def test_check_mode_plans_the_steps_of_the_update(namespace):
     namespace.make_primary(4)
     before = namespace.end_state()
 
-    planned = namespace.check(image="myimage:v2")
-    unchanged = namespace.end_state()
+    plan = namespace.check(image="myimage:v2")
+    state_before = namespace.end_state()
     result = namespace.roll(image="myimage:v2")
 
-    assert before == unchanged
-    assert set(planned["requests"]) == {"GET"}
-    assert ([{**step, "at": ""} for step in planned["steps"]]
+    assert before == state_before
+    assert set(plan["requests"]) == {"GET"}
+    assert ([{**step, "at": ""} for step in plan["steps"]]
             == [{**step, "at": ""} for step in result["steps"]])
-    assert planned["msg"].replace("would be", "is") == result["msg"]
+    assert plan["msg"].replace("would be", "is") == result["msg"]
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("surge, unavailable",
                          [("0", "1"), ("50%", "50%"), ("100%", "0"), ("2", "1")])
 def test_floor_and_ceiling_hold(namespace, surge, unavailable):
-    """The floor is size - max_unavailable ready pods, the ceiling size + max_surge pods."""
     namespace.make_primary(6)
 
     with namespace.observer() as observer:

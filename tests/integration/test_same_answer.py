@@ -19,7 +19,6 @@ from task_runner import TaskRunner, with_real_wording
 
 ROOT = Path(__file__).parents[2]
 
-#: Options of a task for each kind, and for a migration.
 FLOW_OPTIONS = {kind: {"kind": kind, "image": "myimage:v2", "container": "web"} for kind in (
     "ReplicationController", "ReplicaSet",
     "Deployment")} | {"migration": {"module": "migrate_to_deployment", "state": "migrated"}}
@@ -40,7 +39,7 @@ def make(namespace, flow, *names):
             1, name=name)
 
 
-def make_odd(namespace, flow):
+def make_odd_controller(namespace, flow):
     """Create the controller odd, which is refused because of its container or its owner."""
     body = manifest(0, name="odd")
     if flow == "migration":
@@ -85,7 +84,7 @@ def comparable_parts(result, flow):
 @pytest.mark.parametrize("flow", FLOW_OPTIONS)
 def test_result_in_process_equals_the_result_of_the_module(namespace, task_runner, flow):
     make(namespace, flow, "one", "two", "three")
-    make_odd(namespace, flow)
+    make_odd_controller(namespace, flow)
     assert_equal_answers(namespace, task_runner, flow, FLOW_OPTIONS[flow])
 
 
@@ -98,10 +97,10 @@ def assert_equal_answers(namespace, task_runner, flow, options):
     for task in ({"name": "one"}, {"names": ["absent", "two"], "max_failures": "1"}):
         before = generations(namespace)
         assert task_runner.in_process(**common_options, **task) is None
-        planned = task_runner.module(check_mode=True, **common_options, **task)
+        plan = task_runner.module(check_mode=True, **common_options, **task)
         assert generations(namespace) == before
         result = task_runner.module(**common_options, **task)
-        assert (comparable_parts(with_real_wording(planned), flow) == comparable_parts(result, flow)
+        assert (comparable_parts(with_real_wording(plan), flow) == comparable_parts(result, flow)
                 and result["changed"])
 
     before = generations(namespace)
@@ -121,9 +120,11 @@ def assert_equal_answers(namespace, task_runner, flow, options):
                 and not in_process["changed"])
         assert (in_process == task_runner.module(**common_options, **task)
                 == task_runner.module(check_mode=True, **common_options, **task))
-        # only `three` needs an update, which is not started because another controller fails
-        started = {result["name"]: not result["skipped"] for result in in_process["results"]}
-        assert started == {name: name != "three" for name in task.get("names") or [task["name"]]}
+        # Only `three` needs an update, which is not started because another controller fails.
+        is_started_by_name = {result["name"]: not result["skipped"]
+                              for result in in_process["results"]}
+        assert is_started_by_name == {name: name != "three"
+                                      for name in task.get("names") or [task["name"]]}
     assert generations(namespace) == before
 
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 import pytest
 from slow_line import SlowConnection
 
-#: Sequential requests before the first change of a size: controllers, rules, the Lease, foo again
-#: with its related objects, foo's annotation, its successor, and foo's annotation with the
-#: successor's uid.
+#: Before the first change of a size: controllers, rules, the Lease, foo again with its related
+#: objects, foo's annotation, its successor, and foo's annotation with the successor's uid.
 MAX_REQUESTS_BEFORE = 7
-#: Sequential requests after the last change: foo's revision in the history, foo renamed, its
-#: successor closed, all pods with their new owner, the successor's deletion, foo opened, and the
-#: Lease.
+#: After the last change: foo's revision in the history, foo renamed, its successor closed, all pods
+#: with their new owner, the successor's deletion, foo opened, and the Lease.
 MAX_REQUESTS_AFTER = 8
-#: Sequential reads while waiting for the controller manager.
+#: While waiting for the controller manager.
 MAX_READS = 2
 
 

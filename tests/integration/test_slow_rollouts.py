@@ -15,7 +15,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 
 pytestmark = pytest.mark.fake_nodes("pods that take seconds to become ready")
 
-#: progress_deadline in seconds, longer than the 3 s until a pod becomes ready.
+#: Seconds, longer than the 3 s until a pod becomes ready.
 DEADLINE = 5
 
 
@@ -43,7 +43,6 @@ def new_pods(namespace):
 
 
 def update_to_slow_pods(namespace, seconds, **params):
-    """Update to slow pods, each with a Warning Event, and return the progress lines."""
     lines = []
 
     def on_line(line):
@@ -59,7 +58,6 @@ def update_to_slow_pods(namespace, seconds, **params):
 
 
 def lines_about_pods(lines):
-    """Return the lines about pods and their failures, except steps."""
     return [line
             for line in lines
             if any(word in line for word in ("pod ", "container", "Unhealthy", "FailedCreate"))
@@ -82,22 +80,20 @@ def test_pods_that_are_ready_after_ten_seconds_are_not_reported(namespace):
 @pytest.mark.parametrize("kind",
                          ["ReplicationController", "Deployment", "StatefulSet", "DaemonSet"])
 def test_progress_deadline_counts_from_the_last_ready_pod(namespace, kind):
-    """Until the server's controller has observed the update, the status describes the end of the
-    previous update.
-    """
+    """Before the server's controller observes the update, the status describes the previous one."""
     if kind == "DaemonSet":
         namespace.add_nodes(4)
         namespace.make_daemon_set(4)
     else:
         {"ReplicationController": namespace.make_primary, "Deployment": namespace.make_deployment,
          "StatefulSet": namespace.make_stateful_set}[kind](4)
-    began = time.monotonic()
+    started_at = time.monotonic()
     try:
         result = namespace.roll(kind=kind, template=slow_template(3), progress_deadline=DEADLINE)
     finally:
         namespace.remove_nodes()
 
-    assert result["rollout"]["phase"] == "complete" and time.monotonic() - began > DEADLINE
+    assert result["rollout"]["phase"] == "complete" and time.monotonic() - started_at > DEADLINE
 
 
 @pytest.mark.sample(1)

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.fake_nodes  # the tests write the pods' status
 
 KINDS = ("ReplicationController", "Deployment", "StatefulSet", "DaemonSet")
 SIZE = 2
-#: Duration of a soak that ends by an incident.
+#: An incident ends it earlier.
 LONG_SOAK = "20s"
 
 
@@ -38,8 +38,7 @@ def nodes(namespace):
 
 @pytest.fixture
 def make(namespace, nodes):
-    """Provide a function that creates a controller, and returns a function that runs a task for it.
-    """
+    """Provide a function that creates a controller, and returns a function that runs its tasks."""
 
     def make_controller(kind):
         if kind == "DaemonSet":
@@ -71,7 +70,6 @@ def set_status(namespace, pod, **status):
 
 
 def conditions(pod, **changes):
-    """Return the conditions of a pod, with changes to Ready."""
     return [{**condition, **changes} if condition["type"] == "Ready" else condition
             for condition in pod["status"]["conditions"]]
 
@@ -116,7 +114,6 @@ def create_warning_event(namespace, pod):
         "lastTimestamp": metadata["creationTimestamp"]})
 
 
-#: For each function that causes an incident, its kind and message in the error.
 INCIDENTS = {
     restart_container: ("memory",
                         "container web: OOMKilled: exit code 137 (SIGKILL), restarted once"),
@@ -128,8 +125,6 @@ INCIDENTS = {
 
 
 class ActionInSoak:
-    """Acts on a new pod shortly after a soak has begun, and records the progress lines."""
-
     def __init__(self, namespace, act):
         self.lines = []
         self._timer = threading.Timer(0.3, lambda: act(namespace, new_pods(namespace)[0]))
@@ -147,7 +142,6 @@ class ActionInSoak:
 
 
 def fail_soak(namespace, roll, act, **params):
-    """Run a task whose soak fails because of `act`, and return the error."""
     action = ActionInSoak(namespace, act)
     with pytest.raises(RolloutFailed) as failed:
         roll(soak=LONG_SOAK, on_line=action, **params)
@@ -198,19 +192,20 @@ def test_incident_before_the_end_stops_the_update(namespace, make, kind, act):
 def test_healthy_version_passes_at_a_pause_and_at_the_end(namespace, make, kind):
     roll, lines = make(kind), []
 
-    planned = namespace.check(kind=kind, image="myimage:v2", pause_at="1", soak="1s")
-    paused = roll(pause_at="1", soak="1s", on_line=lines.append)
+    plan = namespace.check(kind=kind, image="myimage:v2", pause_at="1", soak="1s")
+    paused_result = roll(pause_at="1", soak="1s", on_line=lines.append)
     rerun = roll(pause_at="1", soak="1s")
     assert versions(namespace) == ["v1", "v2"]
-    ended = roll(soak="1", on_line=lines.append)
+    completed_result = roll(soak="1", on_line=lines.append)
 
     step_text = "watching 1 new pod for 1 s"
-    assert ([step["to"] for step in planned["steps"]].count(step_text)
-            == [step["to"] for step in paused["steps"]].count(step_text) == 1)
+    assert ([step["to"] for step in plan["steps"]].count(step_text)
+            == [step["to"] for step in paused_result["steps"]].count(step_text) == 1)
     assert sum(line.startswith("watched: ") for line in lines) == 2, lines
     assert (not rerun["changed"] and not rerun["requests"]["PATCH"]
             and "already paused" in rerun["msg"])
-    assert ended["rollout"]["phase"] == "complete" and versions(namespace) == ["v2"] * SIZE
+    assert (completed_result["rollout"]["phase"] == "complete"
+            and versions(namespace) == ["v2"] * SIZE)
     assert object_meta.SOAK not in json.dumps(namespace.end_state())
 
 
@@ -265,7 +260,6 @@ def test_another_update_in_a_soak_is_reported_and_unchanged(namespace, make):
 
 @pytest.mark.full
 def test_deletion_of_foo_in_a_soak_is_reported(namespace, make):
-    """The task restores foo from the successor, as without a soak."""
     roll = make("ReplicationController")
     action = ActionInSoak(namespace, lambda namespace, pod: namespace.remove("foo"))
 
@@ -292,9 +286,9 @@ def test_warning_event_that_old_pods_also_have_is_no_incident(namespace, make):
 
 @pytest.mark.full
 def test_relist_notices_incidents_without_watch_events(namespace, make, monkeypatch):
-    """The watch stays open without events, so only a list shows the change."""
+    """The watch stays open without events."""
     monkeypatch.setattr(informer, "MAX_SILENCE", 1)
-    roll, began = make("ReplicationController"), time.monotonic()
+    roll, started_at = make("ReplicationController"), time.monotonic()
     queue_events = watch.Watch._queue_events
 
     def drop_pods(self, response):
@@ -306,25 +300,25 @@ def test_relist_notices_incidents_without_watch_events(namespace, make, monkeypa
     error = fail_soak(namespace, roll, restart_container)
 
     assert (error.causes[0]["kind"] == "memory" and "OOMKilled" in error.why
-            and time.monotonic() - began < 15)
+            and time.monotonic() - started_at < 15)
 
 
 @pytest.mark.full
 def test_pods_of_a_daemon_set_are_listed_once_in_a_soak(namespace, make, monkeypatch):
-    roll, listed = make("DaemonSet"), []
+    roll, list_calls = make("DaemonSet"), []
     all_pods = Pods.all_pods
     monkeypatch.setattr(Pods, "all_pods",
-                        lambda self, controller: listed.append(time.monotonic())
+                        lambda self, controller: list_calls.append(time.monotonic())
                         or all_pods(self, controller))
     lines = []
 
-    # a comparison of the digests would list the pods, too
+    # A comparison of the digests would list the pods, too.
     result = roll(pause_at="1", soak="8", image_drift="ignore",
                   on_line=lambda line: lines.append((time.monotonic(), line)))
 
-    began = next(at for at, line in lines if "watching 1 new pod" in line)
-    assert result["rollout"]["phase"] == "paused" and sum(at > began for at in listed) <= 3
-    assert not any(line.startswith("waiting") for at, line in lines if at > began + 1), lines
+    started_at = next(at for at, line in lines if "watching 1 new pod" in line)
+    assert result["rollout"]["phase"] == "paused" and sum(at > started_at for at in list_calls) <= 3
+    assert not any(line.startswith("waiting") for at, line in lines if at > started_at + 1), lines
 
 
 def test_soak_without_permission_on_pods_is_refused(namespace):

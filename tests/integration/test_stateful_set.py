@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test updates of StatefulSets, whose pods are replaced in the order of decreasing ordinals."""
+"""Test updates of StatefulSets."""
 
 from __future__ import annotations
 
@@ -82,9 +82,8 @@ def test_image_is_updated_and_the_rerun_writes_nothing(namespace, spec):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_update_pauses_at_the_exact_number_of_new_pods(namespace, spec):
-    """The number of created pods is not checked: the controller manager deletes pods by name
-    (DeleteStatefulPod), and if its cache still contains the old pod, it may delete the new pod of
-    the same name.
+    """The controller manager deletes pods by name (DeleteStatefulPod). If its cache still contains
+    the old pod, it may delete the new one, so the number of created pods varies.
     """
     before = namespace.make_stateful_set(5, **spec)
     below_4, below_2 = uids_below(namespace, 4), uids_below(namespace, 2)
@@ -136,7 +135,6 @@ def test_replaced_pod_below_the_partition_keeps_the_old_template(namespace):
 
 
 def make_stuck_update(namespace, is_undone=True, **spec):
-    """Create foo, and change its template so that its new pod cannot be scheduled."""
     before = namespace.make_stateful_set(3, **spec)
     namespace.patch_stateful_set({"spec": {"template": UNSCHEDULABLE}})
     eventually(lambda: versions(namespace) == ["v1", "v1", "v2!"], "an unready pod")
@@ -187,7 +185,6 @@ def test_failed_update_is_rolled_back_automatically(namespace, policy):
 
 
 def make_broken(namespace, policy="OrderedReady"):
-    """Create foo with an image that does not exist."""
     namespace.allow(role_rules("baton-stateful-sets"), "stateful-sets-foo")
     namespace.create_any("StatefulSet", manifest(3, "myimage:v1-absent"), serviceName="foo",
                          podManagementPolicy=policy)
@@ -246,7 +243,6 @@ def test_old_pod_below_the_partition_is_named_with_a_working_command(namespace, 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("command", ["delete", "rolled_back"])
 def test_pod_of_a_third_template_allows_update_and_rollback(namespace, command):
-    """Another client has set an unschedulable template before."""
     make_stuck_update(namespace, is_undone=False)
     with pytest.raises(RolloutError, match="no progress for 2 s") as caught:
         update(namespace, image=None,
@@ -301,7 +297,7 @@ def test_rollback_after_the_server_completed_the_update_of_a_killed_task(namespa
 
 @pytest.mark.full
 def test_replaced_pod_below_the_partition_keeps_the_old_template_with_on_delete(namespace):
-    """After all pods were deleted manually, currentRevision is still the first revision."""
+    """After all pods were deleted, currentRevision is still the first revision."""
     before = namespace.make_stateful_set(2, image="myimage:v0", updateStrategy={"type": "OnDelete"})
     set_image(namespace, "myimage:v1")
     for name in ("foo-0", "foo-1"):
@@ -350,7 +346,7 @@ def test_image_changed_by_another_client_during_an_update_is_refused(namespace):
 def test_rollback_completes_after_another_client_restored_the_template(namespace):
     before = namespace.make_stateful_set(3)
     update(namespace, pause_at="1")
-    # like `kubectl apply` of the old manifest
+    # Like `kubectl apply` of the old manifest.
     namespace.patch_stateful_set({"spec": {"template": before["spec"]["template"]}})
 
     result = roll_back(namespace)
@@ -360,7 +356,6 @@ def test_rollback_completes_after_another_client_restored_the_template(namespace
 
 
 def apply_manifest(namespace, method, body):
-    """Apply the manifest, or replace the object by it."""
     path = namespace.apps_path("statefulsets", "foo")
     if method == "replace":
         namespace.call("PUT", path, body)
@@ -379,7 +374,6 @@ def apply_manifest(namespace, method, body):
 def test_task_completes_after_the_previous_manifest_was_applied_during_a_pause(
     namespace, method, spec, next_task
 ):
-    """After an update or a rollback, the updateStrategy is that of the manifest."""
     before = namespace.make_stateful_set(3, **spec)
     update(namespace, pause_at="1")
     apply_manifest(
@@ -390,7 +384,7 @@ def test_task_completes_after_the_previous_manifest_was_applied_during_a_pause(
         try:
             roll_back(namespace)
         except RolloutError as error:
-            # the controller manager may have completed the update
+            # The controller manager may have completed the update.
             assert "there is no update in progress" in error.message
     else:
         update(namespace, **({"pause_at": "1"} if next_task == "pause" else {}))
@@ -618,7 +612,7 @@ def test_max_unavailable_of_the_stateful_set_or_the_task_is_respected(namespace_
         assert (not any("max_unavailable" in warning for warning in result["warnings"])
                 and strategy(namespace_with_feature_gate) == strategy_of_object)
 
-    # the last update of the loop was to v14
+    # The last update of the loop was to v14.
     update(namespace_with_feature_gate, pause_at="3")
     assert versions(namespace_with_feature_gate) == ["v14"] * 2 + ["v2"] * 3
     with pytest.raises(Killed):

@@ -25,15 +25,13 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
 
 _restore_signals = test_traffic_split._restore_signals
 KINDS = ["Deployment", "ReplicaSet", "ReplicationController"]
-KEEP = {"image": "myimage:v2", "pause_at": "100%", "keep_old": True}
+KEEP_OLD = {"image": "myimage:v2", "pause_at": "100%", "keep_old": True}
 RESUME, ROLL_BACK = {"image": "myimage:v2"}, {"state": "rolled_back"}
-#: Maximum time in seconds from a change of the selector to that of the EndpointSlices.
+#: Maximum seconds from a change of the selector to the change of the EndpointSlices.
 MAX_DELAY = 1.0
 
 
 class SwitchedService(Route):
-    """A Service without a route, whose selector traffic_split changes."""
-
     def run(self, check_mode=False, **options):
         return super().run(check_mode, **{"route": None, "service": "foo", **options})
 
@@ -74,12 +72,10 @@ def create(namespace, kind="Deployment", replicas=2):
     return SwitchedService(namespace, kind)
 
 
-def create_switched(namespace, kind="Deployment"):
-    """Create a controller with all old and all new pods, and return its Service, which selects the
-    new pods.
-    """
+def create_switched_service(namespace, kind="Deployment"):
+    """Return a Service that selects the new pods of an update that keeps the old pods."""
     service = create(namespace, kind)
-    namespace.roll(kind=kind, **KEEP)
+    namespace.roll(kind=kind, **KEEP_OLD)
     service.split(weight="100%")
     return service
 
@@ -99,14 +95,15 @@ def check_endpoints(service):
 def test_blue_green_of_each_kind(namespace, kind):
     """Each task ends when the EndpointSlices contain exactly the pods of the selected version."""
     service = create(namespace, kind)
-    planned = service.run(check_mode=True, weight="0%")
-    assert planned["changed"] and service.is_plain()
-    held = service.split(weight="0%")
-    assert ([(step["action"], step["kind"]) for step in planned["steps"]]
-            == [(step["action"], step["kind"]) for step in held["steps"]])
-    assert (held["route"], held["services"], held["weight"]) == (None, ["foo"], "0%")
-    paused = namespace.roll(kind=kind, **KEEP)
-    assert paused["msg"].endswith("; 0% of the requests of Service/foo go to its new pods")
+    plan = service.run(check_mode=True, weight="0%")
+    assert plan["changed"] and service.is_plain()
+    held_result = service.split(weight="0%")
+    assert ([(step["action"], step["kind"]) for step in plan["steps"]]
+            == [(step["action"], step["kind"]) for step in held_result["steps"]])
+    assert ((held_result["route"], held_result["services"], held_result["weight"])
+            == (None, ["foo"], "0%"))
+    paused_result = namespace.roll(kind=kind, **KEEP_OLD)
+    assert paused_result["msg"].endswith("; 0% of the requests of Service/foo go to its new pods")
     assert service.images() == ["myimage:v1"] * 2 and json.loads(service.record()) == {"app": "foo"}
 
     for weight, image in (("100%", "myimage:v2"), ("0%", "myimage:v1"), ("100%", "myimage:v2")):
@@ -123,7 +120,8 @@ def test_blue_green_of_each_kind(namespace, kind):
 @pytest.mark.parametrize("kind", [*KINDS, "StatefulSet"])
 def test_rollback_selects_the_old_pods_first(namespace, kind):
     service = create(namespace, kind)
-    namespace.roll(kind=kind, **({**RESUME, "pause_at": "1"} if kind == "StatefulSet" else KEEP))
+    namespace.roll(kind=kind, **({**RESUME, "pause_at": "1"} if kind == "StatefulSet"
+                                 else KEEP_OLD))
     service.split(weight="100%")
     result = namespace.roll(check_endpoints(service), kind=kind, **ROLL_BACK)
     first_step = result["steps"][0]
@@ -135,7 +133,7 @@ def test_rollback_selects_the_old_pods_first(namespace, kind):
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("killed_task", [RESUME, ROLL_BACK], ids=["resume", "rollback"])
 def test_killed_task_is_rolled_back(namespace, killed_task, number):
-    service = create_switched(namespace)
+    service = create_switched_service(namespace)
     with pytest.raises(writes.Killed):
         namespace.roll(writes.kill_at_write(number, after=True), kind="Deployment", **killed_task)
     namespace.roll(check_endpoints(service), kind="Deployment", **ROLL_BACK)
@@ -146,7 +144,7 @@ def test_killed_task_is_rolled_back(namespace, killed_task, number):
 @pytest.mark.parametrize("kind", ["Deployment", "ReplicationController"])
 def test_split_resumes_after_a_kill_at_each_write(namespace, kind, monkeypatch):
     service = create(namespace, kind)
-    namespace.roll(kind=kind, **KEEP)
+    namespace.roll(kind=kind, **KEEP_OLD)
     for _number in killed_runs(service, monkeypatch, weight="100%"):
         service.restore()
         assert service.is_plain()
@@ -164,7 +162,7 @@ def test_split_resumes_after_a_kill_at_each_write(namespace, kind, monkeypatch):
     '{"app":"payments"}', "[" * 5000, "{}", None], ids=["other", "deep", "empty", "removed"])
 def test_forged_record_is_never_written_to_the_selector(namespace, next_task, record):
     """Without a valid record, the task fails, and the user runs the command of the error."""
-    service = create_switched(namespace)
+    service = create_switched_service(namespace)
     service.split(weight="0%" if next_task is RESUME else "100%")
     before = service.selector()
     service.change({"metadata": {"annotations": {TRAFFIC_SELECTOR: record}}})
@@ -181,7 +179,7 @@ def test_forged_record_is_never_written_to_the_selector(namespace, next_task, re
 
 @pytest.mark.full
 def test_forged_annotation_changes_no_service_of_other_pods(namespace):
-    service = create_switched(namespace)
+    service = create_switched_service(namespace)
     before = service.get()
     namespace.make_primary(1, name="bar")
     path = namespace.path("replicationcontrollers", "bar")
@@ -222,7 +220,7 @@ def test_service_that_cannot_be_switched_is_unchanged(namespace):
 
 @pytest.mark.full
 def test_endpoints_follow_the_selector_within_a_second(namespace):
-    service = create_switched(namespace)
+    service = create_switched_service(namespace)
     selectors = {weight: service.split(weight=weight) and service.selector()
                  for weight in ("0%", "100%")}
     delays = []

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test pod_replacement_policy: do terminating pods count towards the maximum number of pods?"""
+"""Test pod_replacement_policy, by which terminating pods count towards the maximum or not."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def terminating_pods(namespace):
 @contextlib.contextmanager
 def removing_finalizers(namespace, after):
     """Remove the finalizer of each pod `after` seconds after its deletion."""
-    stopped, deleted_at = threading.Event(), {}
+    stop, deleted_at = threading.Event(), {}
 
     def release():
-        while not stopped.wait(0.05):
+        while not stop.wait(0.05):
             for pod in terminating_pods(namespace):
                 name = pod["metadata"]["name"]
                 if time.monotonic() - deleted_at.setdefault(name, time.monotonic()) >= after:
@@ -53,7 +53,7 @@ def removing_finalizers(namespace, after):
     try:
         yield
     finally:
-        stopped.set()
+        stop.set()
         thread.join()
 
 
@@ -65,10 +65,11 @@ def test_terminating_pods_count_with_termination_complete(namespace, kind):
     with namespace.observer() as observer, removing_finalizers(namespace, after=0.5):
         result = namespace.roll(kind=kind, image="myimage:v2",
                                 pod_replacement_policy="TerminationComplete")
-        remaining = terminating_pods(namespace)
+        remaining_pods = terminating_pods(namespace)
 
     assert (
-        result["rollout"]["phase"] == "complete" and remaining == [] and len(observer.new_pods) == 4
+        result["rollout"]["phase"] == "complete" and remaining_pods == []
+        and len(observer.new_pods) == 4
     )
     assert observer.max_pods_in_total == 5 and observer.min_ready >= 4
 
@@ -78,11 +79,11 @@ def test_terminating_pods_do_not_count_by_default(namespace):
 
     with namespace.observer() as observer:
         namespace.roll(image="myimage:v2")
-        remaining = terminating_pods(namespace)
+        remaining_pods = terminating_pods(namespace)
         with removing_finalizers(namespace, after=0):
             eventually(lambda: not terminating_pods(namespace), "the deletion of the old pods")
 
-    assert len(remaining) == 4 and observer.max_pods_in_total == 8 and observer.max_pods == 5
+    assert len(remaining_pods) == 4 and observer.max_pods_in_total == 8 and observer.max_pods == 5
 
 
 @pytest.mark.full

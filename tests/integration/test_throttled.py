@@ -15,7 +15,7 @@ import pytest
 from namespace import ADMISSION_PLUGINS, Namespace
 from objects import uids
 
-#: QPS and burst of the controller manager's client.
+#: Of the controller manager's client.
 QPS, BURST = 20, 30
 
 
@@ -35,10 +35,10 @@ def throttled_cluster():
 def test_handover_succeeds_with_a_throttled_controller_manager(throttled_cluster, replicas, capsys):
     """The controller manager observes new owners late, but creates, deletes and orphans no pod."""
     namespace = Namespace(throttled_cluster.kubeconfig, "throttled")
-    began = time.monotonic()
+    started_at = time.monotonic()
     namespace.make_primary(replicas)
-    # a controller manager that is not throttled is faster
-    assert time.monotonic() - began > (replicas - BURST) / QPS
+    # A controller manager that is not throttled is faster.
+    assert time.monotonic() - started_at > (replicas - BURST) / QPS
     busy_processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
                       for _core in range(os.cpu_count() or 1)]
     step_times = {}
@@ -47,7 +47,7 @@ def test_handover_succeeds_with_a_throttled_controller_manager(throttled_cluster
             namespace.roll(image="myimage:v2", max_surge="25%",
                            on_line=lambda line: step_times.setdefault(line.partition(":")[0],
                                                                       time.monotonic()))
-            ended = time.monotonic()
+            ended_at = time.monotonic()
     finally:
         for process in busy_processes:
             process.kill()
@@ -59,7 +59,7 @@ def test_handover_succeeds_with_a_throttled_controller_manager(throttled_cluster
         print(
             f"\n{replicas} pods, {QPS} requests/s, {len(busy_processes)} busy cores: "
             f"{surplus_pod_count} surplus pods, "
-            f"closed to open {ended - step_times['rename foo']:.1f} s"
+            f"closed to open {ended_at - step_times['rename foo']:.1f} s"
         )
     assert surplus_pod_count == 0 and observer.new_pods == uids(namespace.pods())
     assert (observer.restarts == 0 and observer.min_ready >= replicas

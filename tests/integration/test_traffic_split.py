@@ -3,8 +3,7 @@
 
 """Split the requests of a route on a real API server that serves Gateway API.
 
-No Gateway runs, so these tests check only objects. The cluster's own controllers write the
-EndpointSlices.
+No Gateway runs, so these tests check only objects.
 """
 
 from __future__ import annotations
@@ -32,17 +31,14 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
     TRAFFIC_SPLIT,
 )
 
-#: Label that distinguishes old and new pods.
 LABEL_KEYS = {"Deployment": "pod-template-hash", "StatefulSet": "controller-revision-hash",
               "DaemonSet": "controller-revision-hash"}
 TESTERS = [{"headers": [{"name": "x-tester", "value": "yes"}]}]
-#: More than the writes of any task.
+#: More writes than any task has.
 MAX_WRITES = 12
 
 
 class Route:
-    """The route edge of a namespace, and helpers that run traffic_split for it."""
-
     def __init__(self, namespace, kind="Deployment"):
         self.namespace, self.kind = namespace, kind
         self.resource = "httproutes"
@@ -86,11 +82,10 @@ class Route:
                 if SPLIT_OF in (item["metadata"].get("annotations") or {})}
 
     def weights(self):
-        """Return the backends of each rule as pairs of version and weight.
+        """Return pairs of version and weight for each rule.
 
-        The version is the value of the label that distinguishes old and new pods, or the name of a
-        Service without this label. The Service foo, which has the weight 0 during a split, is left
-        out.
+        The version is the label value of the pods, or the name of a Service without this label. The
+        Service foo is left out.
         """
         services = self.services()
         key = LABEL_KEYS.get(self.kind, "kubernetes.io/deployment")
@@ -102,12 +97,12 @@ class Route:
         arguments = {"name": "foo", "kind": self.kind, "route": "edge", "timeout": "60",
                      "namespace": self.namespace.name, "kubeconfig": self.namespace.kubeconfig,
                      **options}
-        valid = ArgumentSpecValidator(task.TRAFFIC_OPTIONS).validate(arguments)
-        assert not valid.error_messages, valid.error_messages
+        validation = ArgumentSpecValidator(task.TRAFFIC_OPTIONS).validate(arguments)
+        assert not validation.error_messages, validation.error_messages
         warnings = []
         result = task.result_or_error(
             lambda params: task.traffic(params, check_mode=check_mode, diff=True),
-            valid.validated_parameters, warnings.append)
+            validation.validated_parameters, warnings.append)
         return {"failed": False, **result, "warnings": warnings}
 
     def split(self, **options):
@@ -123,7 +118,7 @@ class Route:
 
 @pytest.fixture(autouse=True)
 def _restore_signals(monkeypatch):
-    """Keep the signal handlers of pytest: the module runs in this process."""
+    """Keep the signal handlers of pytest, since the module runs in this process."""
     monkeypatch.setattr(task, "ParentProcess", lambda: contextlib.nullcontext(
         types.SimpleNamespace(print_line=lambda line: None, reason_to_stop=lambda: "")))
 
@@ -149,20 +144,19 @@ def create(namespace, kind="Deployment", replicas=3):
 
 
 def begin_update(namespace, kind="Deployment", replicas=3):
-    """Create a controller, its Service and its route, and pause an update at one new pod."""
+    """Pause an update at one new pod, with a Service and a route."""
     edge = create(namespace, kind, replicas)
     namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
     return edge
 
 
 def version_labels(edge):
-    """Return the label values of the old and of the new pods."""
     key = LABEL_KEYS.get(edge.kind, "kubernetes.io/deployment")
     labels = [{pod["metadata"]["labels"].get(key) for pod in edge.namespace.pods()
                if pod["spec"]["containers"][0]["image"] == image}
               for image in ("myimage:v1", "myimage:v2")]
-    ((old,), (new,)) = labels
-    return old, new
+    ((old_label,), (new_label,)) = labels
+    return old_label, new_label
 
 
 def is_plain(edge):
@@ -175,7 +169,6 @@ def is_plain(edge):
 
 
 def endpoints(edge, name):
-    """Return the number of ready endpoints of a Service."""
     slices = edge.namespace.call(
         "GET", f"/apis/discovery.k8s.io/v1/namespaces/{edge.namespace.name}/endpointslices"
                f"?labelSelector=kubernetes.io/service-name%3D{name}")["items"]
@@ -198,30 +191,30 @@ EACH_KIND = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController",
 @pytest.mark.usefixtures("_nodes_are_removed")
 def test_split_and_restoration_of_each_kind(namespace, kind):
     edge = begin_update(namespace, kind)
-    planned = edge.run(check_mode=True, weight="1%")
-    assert planned["changed"] and is_plain(edge)
+    plan = edge.run(check_mode=True, weight="1%")
+    assert plan["changed"] and is_plain(edge)
 
     result = edge.split()
-    old, new = version_labels(edge)
-    assert edge.weights() == [[(old, 99), (new, 1)]]
+    old_label, new_label = version_labels(edge)
+    assert edge.weights() == [[(old_label, 99), (new_label, 1)]]
     assert [endpoints(edge, item["name"]) for item in edge.rules()[0]["backendRefs"]] == [3, 2, 1]
     assert result["changed"] and sorted(result["services"]) == sorted(edge.services())
-    assert ([(step["action"], step["kind"]) for step in planned["steps"]]
+    assert ([(step["action"], step["kind"]) for step in plan["steps"]]
             == [(step["action"], step["kind"]) for step in result["steps"]])
     assert result["warnings"] == ["no Gateway has accepted the HTTPRoute edge: the rules have no "
                                   "effect yet"]
     assert not edge.split()["changed"]
 
-    changed = edge.split(weight="12.5", match=TESTERS)
-    assert [step["action"] for step in changed["steps"]] == ["update"]
-    assert edge.weights() == [[(new, 1)], [(old, 875), (new, 125)]]
+    changed_result = edge.split(weight="12.5", match=TESTERS)
+    assert [step["action"] for step in changed_result["steps"]] == ["update"]
+    assert edge.weights() == [[(new_label, 1)], [(old_label, 875), (new_label, 125)]]
     assert edge.rules()[0]["matches"] == [{
         "path": {"type": "PathPrefix", "value": "/"},
         "headers": [{"name": "x-tester", "type": "Exact", "value": "yes"}]}]
 
     assert edge.run(check_mode=True, state="restored")["changed"] and edge.services()
-    restored = edge.restore()
-    assert is_plain(edge) and restored["services"] == []
+    restored_result = edge.restore()
+    assert is_plain(edge) and restored_result["services"] == []
     assert not edge.restore()["changed"]
     namespace.roll(kind=kind, image="myimage:v2")
 
@@ -232,24 +225,25 @@ def test_split_and_restoration_of_each_kind(namespace, kind):
 def test_requests_are_held_before_an_update_of_each_kind(namespace, kind):
     """A task of rolling_update restores the route, even if there is nothing else to do."""
     edge = create(namespace, kind)
-    planned = edge.run(check_mode=True, weight="0%")
-    assert planned["changed"] and is_plain(edge)
+    plan = edge.run(check_mode=True, weight="0%")
+    assert plan["changed"] and is_plain(edge)
     for weight, match in (("1%", []), ("0%", TESTERS)):
         assert "no update is in progress" in edge.run(weight=weight, match=match)["msg"]
 
     result = edge.split(weight="0%")
-    assert ([(step["action"], step["kind"]) for step in planned["steps"]]
+    assert ([(step["action"], step["kind"]) for step in plan["steps"]]
             == [(step["action"], step["kind"]) for step in result["steps"]])
     (name,), ((only_backend,),) = edge.services(), edge.weights()
     assert only_backend[1] == 100 and endpoints(edge, name) == 3
-    paused = namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
-    assert paused["msg"].endswith("0% of the requests of HTTPRoute/edge go to its new pods")
+    paused_result = namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
+    assert paused_result["msg"].endswith("0% of the requests of HTTPRoute/edge go to its new pods")
     assert edge.weights() == [[only_backend]] and endpoints(edge, name) == 2
     assert not edge.split(weight="0%")["changed"]
 
     edge.split()
-    old, new = version_labels(edge)
-    assert only_backend == (old, 100) and edge.weights() == [[(old, 99), (new, 1)]]
+    old_label, new_label = version_labels(edge)
+    assert (only_backend == (old_label, 100)
+            and edge.weights() == [[(old_label, 99), (new_label, 1)]])
     namespace.roll(kind=kind, image="myimage:v2")
     assert is_plain(edge)
     edge.split(weight="0%")
@@ -263,7 +257,6 @@ FOREIGN_MIRROR = {"type": "RequestMirror", "requestMirror": {
 
 
 def create_mirrored(edge):
-    """Replace the rules by two, one of which has a filter."""
     edge.patch({"spec": {"rules": [
         {"matches": [{"path": {"type": "PathPrefix", "value": f"/{number}"}}],
          "backendRefs": [{"name": "foo", "port": 80, "weight": 3}], **filters}
@@ -278,18 +271,19 @@ def create_mirrored(edge):
 def test_mirror_is_written_and_restored_exactly(namespace, share, fields):
     edge = begin_update(namespace)
     before = create_mirrored(edge)
-    planned = edge.run(check_mode=True, mirror=share)
-    assert edge.rules() == before and planned["changed"]
+    plan = edge.run(check_mode=True, mirror=share)
+    assert edge.rules() == before and plan["changed"]
 
     result = edge.split(weight=None, mirror=share)
-    old, new = version_labels(edge)
-    assert edge.weights() == [[(old, 100), (new, 0)]] * 2
+    old_label, new_label = version_labels(edge)
+    assert edge.weights() == [[(old_label, 100), (new_label, 0)]] * 2
     assert any("ignores the share" in line for line in result["warnings"]) == bool(fields)
     assert (result["weight"], result["mirror"]) == ("0%", f"{share.rstrip('%')}%")
-    added = {"type": "RequestMirror", "requestMirror": {
+    added_filter = {"type": "RequestMirror", "requestMirror": {
         "backendRef": {"group": "", "kind": "Service", "port": 80,
                        "name": edge.rules()[0]["backendRefs"][2]["name"]}, **fields}}
-    assert [rule["filters"] for rule in edge.rules()] == [[FOREIGN_MIRROR, added], [added]]
+    assert [rule["filters"] for rule in edge.rules()] == [[FOREIGN_MIRROR, added_filter],
+                                                          [added_filter]]
     assert not edge.split(weight=None, mirror=share)["changed"]
     assert [step["action"] for step in edge.split(mirror="20%")["steps"]] == ["update"]
 
@@ -313,9 +307,9 @@ def test_share_of_a_mirror_that_the_api_server_does_not_store_is_refused(namespa
     edge = begin_update(namespace)
     with gateway_api.without_shares_of_mirrors(namespace):
         eventually(lambda: edge.run(check_mode=True, mirror="10%")["failed"], "the older schema")
-        refused = edge.run(mirror="10%")
-        assert refused["failure"]["what"] == ("the cluster cannot mirror 10% of the requests, but "
-                                              "only all")
+        refused_result = edge.run(mirror="10%")
+        assert refused_result["failure"]["what"] == (
+            "the cluster cannot mirror 10% of the requests, but only all")
         assert is_plain(edge)
         edge.split(mirror="100%")
         edge.restore()
@@ -324,12 +318,11 @@ def test_share_of_a_mirror_that_the_api_server_does_not_store_is_refused(namespa
 
 
 def killed_runs(edge, monkeypatch, **options):
-    """Run the task, kill it after its first write, its second write and so on, and yield each time.
-    """
+    """Yield after each kill: at the first write, at the second write, and so on."""
     original = task._gateway
     for number in range(1, MAX_WRITES):
-        def gateway_with_kill(*arguments, number=number, **more):
-            gateway = original(*arguments, **more)
+        def gateway_with_kill(*arguments, number=number, **other_options):
+            gateway = original(*arguments, **other_options)
             writes.kill_at_write(number, after=True)(gateway)
             return gateway
 
@@ -355,15 +348,15 @@ def test_task_resumes_after_a_kill_at_each_write(namespace, kind, monkeypatch):
             assert endpoints(edge, name)
         edge.restore()
         assert is_plain(edge)
-    old, new = version_labels(edge)
-    assert edge.weights() == [[(old, 99), (new, 1)]]
+    old_label, new_label = version_labels(edge)
+    assert edge.weights() == [[(old_label, 99), (new_label, 1)]]
     kills = 0
     for number in killed_runs(edge, monkeypatch, state="restored"):
         kills = number
         for name in [item["name"] for item in edge.rules()[0]["backendRefs"]]:
             assert endpoints(edge, name)
         edge.split()
-        assert edge.weights() == [[(old, 99), (new, 1)]]
+        assert edge.weights() == [[(old_label, 99), (new_label, 1)]]
     assert kills == 6 and is_plain(edge)  # the writes of a restoration
 
 
@@ -373,9 +366,9 @@ def test_rules_of_other_clients_are_kept(namespace):
     edge.split(match=TESTERS)
     rules = edge.rules()
     rules[1]["timeouts"] = {"request": "10s"}
-    added = {"matches": [{"path": {"type": "PathPrefix", "value": "/other"}}],
-             "backendRefs": [{"name": "other", "port": 80}]}
-    edge.patch({"spec": {"rules": [*rules, added]}})
+    added_rule = {"matches": [{"path": {"type": "PathPrefix", "value": "/other"}}],
+                  "backendRefs": [{"name": "other", "port": 80}]}
+    edge.patch({"spec": {"rules": [*rules, added_rule]}})
     edge.annotate("argument", "example.com/other")
 
     edge.restore()
@@ -391,8 +384,8 @@ def test_change_of_the_rules_by_another_client_during_the_task_is_reported(names
     edge = begin_update(namespace)
     original = task._gateway
 
-    def gateway_with_action(*arguments, **more):
-        gateway = original(*arguments, **more)
+    def gateway_with_action(*arguments, **other_options):
+        gateway = original(*arguments, **other_options)
 
         def act():
             rules = edge.rules()
@@ -421,8 +414,8 @@ def test_grpc_route_is_split_by_headers(namespace):
         "metadata": {"name": "edge"},
         "spec": {"rules": [{"backendRefs": [{"name": "foo", "port": 80}]}]}})
     edge.split(route_kind="GRPCRoute", match=TESTERS)
-    old, new = version_labels(edge)
-    assert edge.weights() == [[(new, 1)], [(old, 99), (new, 1)]]
+    old_label, new_label = version_labels(edge)
+    assert edge.weights() == [[(new_label, 1)], [(old_label, 99), (new_label, 1)]]
     assert not edge.split(route_kind="GRPCRoute", match=TESTERS)["changed"]
     edge.restore(route_kind="GRPCRoute")
     assert edge.weights() == [[("foo", 1)]] and not edge.services()
@@ -440,12 +433,12 @@ def test_ad_hoc_command_splits_and_restores(namespace, ansible_environment, tmp_
             check=True)
         return json.loads(process.stdout[process.stdout.index("=>") + 2:]), process
 
-    planned, plan_process = adhoc("weight=1%", "--check", "--diff")
-    assert planned["changed"] and is_plain(edge)
+    plan, plan_process = adhoc("weight=1%", "--check", "--diff")
+    assert plan["changed"] and is_plain(edge)
     assert re.search(r'^\+ +"weight": 99$', plan_process.stdout, re.MULTILINE), plan_process.stdout
     result, split_process = adhoc("weight=1%")
     assert [step["action"] for step in result["steps"]] == [
-        step["action"] for step in planned["steps"]] == [
+        step["action"] for step in plan["steps"]] == [
             "annotate", "annotate", "create", "create", "update", "update"]
     assert (f"localhost | {namespace.name} | annotate HTTPRoute edge: split of foo"
             in split_process.stderr)
@@ -455,7 +448,6 @@ def test_ad_hoc_command_splits_and_restores(namespace, ansible_environment, tmp_
 
 
 def forged_record(title):
-    """Return a forged record of the split, or None to remove it."""
     record = {"service": "payments", "id": "1", "restoring": True, "weights": [0], "match": []}
     return {"another Service": json.dumps(record),
             "another phase": json.dumps({**record, "service": "foo", "weights": [7]}),
@@ -480,8 +472,8 @@ def test_forged_record_changes_no_other_object(namespace, phase, title):
     edge.annotate(forged_record(title))
 
     edge.split()
-    old, new = version_labels(edge)
-    assert edge.weights()[0] == [(old, 99), (new, 1)]
+    old_label, new_label = version_labels(edge)
+    assert edge.weights()[0] == [(old_label, 99), (new_label, 1)]
     edge.annotate(forged_record(title))
     edge.restore()
     (rule,) = edge.rules()
@@ -551,7 +543,7 @@ def test_split_warns_about_an_ingress_flux_and_gateways(namespace):
             "service": {"name": "foo", "port": {"number": 80}}}}})
     edge.patch({"metadata": {"labels": {"kustomize.toolkit.fluxcd.io/name": "apps",
                                         "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}}})
-    shared, flux = (
+    shared_warning, flux_warning = (
         "the Ingress web also sends requests to foo: these are not split, and reach all pods",
         "Flux (Kustomization flux-system/apps) manages the HTTPRoute edge: at its next "
         "reconciliation, within minutes, it resets the rules to those of the manifest.")
@@ -559,12 +551,14 @@ def test_split_warns_about_an_ingress_flux_and_gateways(namespace):
     gateway = f"{namespace.name}/gateway"
 
     warnings = edge.run(check_mode=True, weight="1%")["warnings"]
-    assert [warnings[0], warnings[1][:len(flux)], *warnings[2:]] == [
-        shared, flux, f"there is no Gateway {gateway}, which the HTTPRoute edge names", no_effect]
+    assert [warnings[0], warnings[1][:len(flux_warning)], *warnings[2:]] == [
+        shared_warning, flux_warning,
+        f"there is no Gateway {gateway}, which the HTTPRoute edge names", no_effect]
     create_gateway(namespace, type="Programmed", status="False", message="no address")
     warnings = edge.split()["warnings"]
-    assert [warnings[0], warnings[1][:len(flux)], *warnings[2:]] == [
-        shared, flux, no_effect, f"Gateway {gateway}: Programmed is False: no address"]
+    assert [warnings[0], warnings[1][:len(flux_warning)], *warnings[2:]] == [
+        shared_warning, flux_warning, no_effect,
+        f"Gateway {gateway}: Programmed is False: no address"]
     assert edge.split()["warnings"] == []
 
 
@@ -581,7 +575,7 @@ def test_tls_policy_that_lacks_the_services_of_the_split_is_refused(namespace):
               "spec": {"targetRefs": [{"group": "", "kind": "Service", "name": "foo"}]}}
 
     def is_created():
-        with contextlib.suppress(ApiException):  # the kind is not served yet
+        with contextlib.suppress(ApiException):  # not served yet
             return namespace.call("POST", path, policy)
 
     eventually(is_created, "the kind BackendTLSPolicy")
@@ -613,16 +607,16 @@ def test_gateway_that_refuses_the_route_is_reported_with_its_reason(namespace):
 @pytest.mark.full
 def test_error_names_the_missing_route_the_update_or_the_service(namespace):
     edge = begin_update(namespace)
-    missing = edge.run(weight="1%", route="absent")
-    assert missing["failure"]["where"] == f"HTTPRoute {namespace.name}/absent"
-    assert missing["failure"]["what"].startswith("there is no such route")
+    missing_route_result = edge.run(weight="1%", route="absent")
+    assert missing_route_result["failure"]["where"] == f"HTTPRoute {namespace.name}/absent"
+    assert missing_route_result["failure"]["what"].startswith("there is no such route")
     edge.patch({"spec": {"rules": [{"backendRefs": [{"name": "other", "port": 80}]}]}})
-    unnamed = edge.run(weight="1%")
-    assert unnamed["failure"]["why"] == "its rules name other"
+    unnamed_route_result = edge.run(weight="1%")
+    assert unnamed_route_result["failure"]["why"] == "its rules name other"
     namespace.roll(kind="Deployment", state="rolled_back")
     idle = edge.run(weight="1%")
     assert idle["failure"]["what"].startswith("no update is in progress")
     with pytest.raises(ApiException):
-        # the API server accepts at most 16 rules
+        # The API server accepts at most 16 rules.
         edge.patch({"spec": {"rules": [{"backendRefs": [{"name": "foo"}]}] * 17}})
     assert not edge.services() and TRAFFIC_SPLIT not in edge.annotations()

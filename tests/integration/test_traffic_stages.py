@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test releases whose stages set the share of the requests that the new pods receive."""
+"""Test releases whose stages set the share of the requests for the new pods."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_blue_green_by_the_tasks_of_the_documentation(shop, namespace):
 @pytest.mark.full
 @pytest.mark.parametrize("fails", [False, True], ids=["finish", "rollback"])
 def test_blue_green_by_a_service_alone(shop, namespace, fails):
-    """The tasks of the documentation and then the role switch the Service."""
+    """First the tasks of the documentation and then the role switch the Service."""
     namespace.allow(role_rules("baton-traffic-service"), "traffic-service")
     shop.create("Deployment", 3)
     shop.edge = SwitchedService(namespace)

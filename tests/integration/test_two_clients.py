@@ -3,8 +3,8 @@
 
 """Test two parallel tasks for one controller, of which the Lease admits one.
 
-No test runs an update and a rollback in parallel without the Lease (`lock=False`), since the API
-does not show when the controller manager has observed the new pods that it has created.
+No test runs an update and a rollback in parallel without the Lease (`lock=False`): the API does not
+show when the controller manager has observed the pods that it has created.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ except RolloutError as error:
 
 @contextlib.contextmanager
 def client_process(namespace, **params):
-    """Start a process that is ready to run a task; start() begins the task."""
+    """Start a process that is ready to run a task. start() begins the task."""
     params = {"name": "foo", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig,
               "min_ready_seconds": 1, **params}
     command = [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path}\n{PROGRAM}",
@@ -131,10 +131,10 @@ def test_second_client_fails_and_names_the_lease_holder(namespace, attempts):
                            second_client.pid: result_of(second_client)}
             winners = [pid for pid, answer in results.items() if "failure" not in answer]
             assert len(winners) == 1, results
-            (refused,) = (answer for pid, answer in results.items() if pid not in winners)
-            assert refused["failure"]["what"].startswith("another task is already working on it: ")
-            assert f", process {winners[0]}, since " in refused["failure"]["what"]
-            assert not refused["changed"] and "lock_timeout" in refused["failure"]["next_command"]
+            (refusal,) = (answer for pid, answer in results.items() if pid not in winners)
+            assert refusal["failure"]["what"].startswith("another task is already working on it: ")
+            assert f", process {winners[0]}, since " in refusal["failure"]["what"]
+            assert not refusal["changed"] and "lock_timeout" in refusal["failure"]["next_command"]
             complete_and_restore(namespace)
         assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
         assert "foo" not in observer.controllers_deleted and leases(namespace) == {}
@@ -233,7 +233,7 @@ def test_forged_lease_does_not_block_a_task(namespace, name):
                  "acquireTime": "0001-01-01T00:00:00.000000Z",
                  "renewTime": "9999-12-31T23:59:59.999999Z"}})
 
-    began = time.monotonic()
+    started_at = time.monotonic()
     assert namespace.roll(image="myimage:v2")["changed"]
 
-    assert time.monotonic() - began > lease_module.LEASE_DURATION and leases(namespace) == {}
+    assert time.monotonic() - started_at > lease_module.LEASE_DURATION and leases(namespace) == {}

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Resume and roll back updates whose requests are split, on a real API server.
-
-The cluster's own controllers write the endpoints.
-"""
+"""Resume and roll back updates whose requests are split, on a real API server."""
 
 from __future__ import annotations
 
@@ -86,14 +83,15 @@ def test_module_follows_a_split_also_in_check_mode(namespace):
     edge = begin_update(namespace)
     edge.split()
     before = edge.get()
-    planned = update(edge, check_mode=True, **RESUME)
-    assert edge.get() == before and not planned["failed"], planned["msg"]
-    paused = update(edge, **RESUME, pause_at="1")
-    assert paused["msg"].endswith("; 1% of the requests of HTTPRoute/edge go to its new pods")
+    plan = update(edge, check_mode=True, **RESUME)
+    assert edge.get() == before and not plan["failed"], plan["msg"]
+    paused_result = update(edge, **RESUME, pause_at="1")
+    assert paused_result["msg"].endswith(
+        "; 1% of the requests of HTTPRoute/edge go to its new pods")
     result = update(edge, **RESUME)
     assert not result["failed"] and is_plain(edge), result["msg"]
     kinds = ("HTTPRoute", "Service")
-    assert ([(step["action"], step["name"]) for step in planned["steps"] if step["kind"] in kinds]
+    assert ([(step["action"], step["name"]) for step in plan["steps"] if step["kind"] in kinds]
             == [(step["action"], step["name"]) for step in result["steps"]
                 if step["kind"] in kinds])
 
@@ -131,7 +129,6 @@ def test_forged_annotation_changes_no_split_of_another_controller(namespace, tex
 
 @pytest.mark.full
 def test_rollback_without_an_observing_gateway_warns_and_continues(namespace):
-    """The status names a Gateway that does not observe changes."""
     edge = begin_update(namespace)
     edge.split()
     condition = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",

@@ -21,7 +21,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 
 def intercept_writes(gateway: KubernetesGateway,
                      interceptor: t.Callable[[t.Any, t.Callable[[], bool]], bool]) -> None:
-    """Replace each write of the client with a call of interceptor(step, write).
+    """Replace each write with a call of interceptor(step, write).
 
     Writes are the steps of an update and, in a handover, the patch of each pod.
     """
@@ -36,12 +36,10 @@ def is_write(_step: t.Any) -> bool:
 
 
 def is_reparenting(step: t.Any) -> bool:
-    """Return whether the write changes the controller of a pod."""
     return step.kind == "Pod"
 
 
 def is_deletion(step: t.Any) -> bool:
-    """Return whether the write deletes a controller."""
     return isinstance(step, Delete) and step.kind != REVISION
 
 

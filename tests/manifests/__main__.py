@@ -36,8 +36,8 @@ from trip import KINDS, Rejected, Rejection, Trip, prepare  # noqa: E402
 from workers import prepare_program, run_jobs  # noqa: E402
 from workspace import say  # noqa: E402
 
-#: The sample has every SAMPLE-th handwritten manifest.
-SAMPLE = 6
+#: Every SAMPLE-th handwritten manifest is in the sample.
+SAMPLE_STRIDE = 6
 #: Number of generated manifests, in total and in the sample.
 GENERATED, GENERATED_IN_SAMPLE = 120, 1
 
@@ -60,12 +60,12 @@ def main() -> int:
                         help="only manifests whose names contain one of these words")
     options = parser.parse_args()
     prepare_program()
-    began = time.monotonic()
+    started_at = time.monotonic()
     tally = Tally(options.seed, options.part)
     with (embedded.up(embedded.checkout_cluster_name("manifests")) as cluster,
           nodes_for_all.bind_pods(cluster.kubeconfig)):
         run(cluster.kubeconfig, options, tally)
-        text = report.text(tally, cluster.kubeconfig, time.monotonic() - began)
+        text = report.text(tally, cluster.kubeconfig, time.monotonic() - started_at)
     print(text)
     if options.record:
         report.record(tally)
@@ -73,7 +73,7 @@ def main() -> int:
 
 
 def run(kubeconfig: str, options: argparse.Namespace, tally: Tally) -> None:
-    """Run every trip once. Raises SystemExit if a trip could not run."""
+    """Run every trip. Raises SystemExit if a trip could not run."""
     with prepared_namespace(kubeconfig, "generated") as namespace:
         jobs = list(selected_trips(namespace, options, tally))
 
@@ -93,12 +93,12 @@ def run(kubeconfig: str, options: argparse.Namespace, tally: Tally) -> None:
 
 def selected_trips(namespace: Namespace, options: argparse.Namespace,
                    tally: Tally) -> Iterator[tuple[type[Trip], str, int, Manifest]]:
-    """Yield (class, kind, number, manifest) for each trip of this run. The number is unique."""
+    """Yield (class, kind, unique number, manifest) for each trip of this run."""
     trips: list[tuple[type[Trip], str, Manifest]] = []
     handwritten = manifests()
     if options.sample:
         trips += [(Trip, KINDS[index % len(KINDS)], manifest)
-                  for index, manifest in enumerate(handwritten[::SAMPLE])]
+                  for index, manifest in enumerate(handwritten[::SAMPLE_STRIDE])]
     else:
         trips += [(Trip, kind, manifest) for manifest in handwritten for kind in KINDS]
     trips += [(Rejection, KINDS[index % len(KINDS)], manifest)
@@ -106,8 +106,8 @@ def selected_trips(namespace: Namespace, options: argparse.Namespace,
     count = GENERATED_IN_SAMPLE if options.sample else GENERATED
     for template in generated.templates(namespace, options.seed,
                                         count if options.generated is None else options.generated):
-        tally.drawn += 1
-        tally.discarded += template is None
+        tally.template_count += 1
+        tally.discarded_count += template is None
         trips += [(Trip, kind, template) for kind in KINDS] if template else []
     part, parts = map(int, options.part.split("/"))
     for number, (trip_class, kind, manifest) in enumerate(trips):

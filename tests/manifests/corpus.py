@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Handwritten pod templates in the style of public projects, most of them in corpus/*.yaml."""
+"""Handwritten pod templates in the style of public projects."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ import yaml
 Json = dict[str, Any]
 
 FOLDER = Path(__file__).parent / "corpus"
-REJECTED = FOLDER / "rejected.yaml"
+REJECTED_FILE = FOLDER / "rejected.yaml"
 
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
     name: str
     template: Json
-    #: Selector of the controller; None: the labels of the template.
+    #: Default: the labels of the template.
     selector: Json | None = None
 
 
 def manifests() -> list[Manifest]:
-    files = sorted(file for file in FOLDER.glob("*.yaml") if file != REJECTED)
+    files = sorted(file for file in FOLDER.glob("*.yaml") if file != REJECTED_FILE)
     return [*(manifest for file in files for manifest in _read(file)), *_long_manifests()]
 
 
 def rejected_manifests() -> list[Manifest]:
-    return _read(REJECTED)
+    return _read(REJECTED_FILE)
 
 
 def _read(file: Path) -> list[Manifest]:

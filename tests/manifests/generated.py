@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pod templates that Hypothesis generates from the API server's OpenAPI schema.
+"""Generate pod templates with Hypothesis from the API server's OpenAPI schema.
 
-The schema does not say which combinations of fields are valid. The fields that the API server
-rejects are removed, until it accepts the template. Otherwise, the template is discarded.
+The schema does not say which fields exclude each other. Fields that the API server rejects are
+removed until it accepts the template, or the template is discarded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
-from trip import ACCOUNT, PRIORITY_CLASSES, RUNTIME_CLASSES, TRIP
+from trip import ACCOUNT, PRIORITY_CLASSES, RUNTIME_CLASSES, TRIP_LABEL
 
 Json = dict[str, Any]
 
@@ -45,7 +45,7 @@ _QUANTITIES = st.sampled_from((
     "2.5G", "0"))
 
 #: Strategies for fields that accept only some values of their type.
-_FIELDS: dict[str, st.SearchStrategy[Any]] = {
+_FIELD_STRATEGIES: dict[str, st.SearchStrategy[Any]] = {
     "name": _NAMES, "containerName": _NAMES, "claimName": _NAMES, "secretName": _NAMES,
     "hostname": _NAMES, "subdomain": _NAMES,
     "image": _IMAGES, "reference": _IMAGES, "path": _PATHS, "mountPath": _PATHS,
@@ -67,14 +67,14 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "hostIP": st.just("127.0.0.1"),
 }
 #: Fields that prevent the creation or deletion of a pod, or that only the server writes.
-_EXCLUDED = {"ephemeralContainers", "nodeName", "activeDeadlineSeconds", "restartPolicy",
-             "overhead", "priority", "schedulerName",
-             "finalizers", "ownerReferences", "managedFields", "deletionTimestamp",
-             "deletionGracePeriodSeconds", "resourceVersion",
-             "uid", "generation", "selfLink", "resourceClaims", "workloadRef", "schedulingGroup",
-             "restartPolicyRules"}
+_EXCLUDED_FIELDS = {
+    "ephemeralContainers", "nodeName", "activeDeadlineSeconds", "restartPolicy", "overhead",
+    "priority", "schedulerName", "finalizers", "ownerReferences", "managedFields",
+    "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "uid", "generation",
+    "selfLink", "resourceClaims", "workloadRef", "schedulingGroup", "restartPolicyRules"}
 #: Types whose objects have exactly one field.
-_ONE_OF = ("Volume", "VolumeProjection", "LifecycleHandler", "EnvVarSource", "EnvFromSource")
+_ONE_FIELD_TYPES = ("Volume", "VolumeProjection", "LifecycleHandler", "EnvVarSource",
+                    "EnvFromSource")
 
 
 def is_generated(manifest: Manifest) -> bool:
@@ -84,20 +84,19 @@ def is_generated(manifest: Manifest) -> bool:
 def templates(namespace: Namespace, seed_number: int, count: int) -> Iterator[Manifest | None]:
     """Yield manifests with generated templates, and None for each discarded template.
 
-    At most three times `count` templates are generated, until `count` have been accepted.
+    At most three times `count` templates are generated.
     """
     schema = Schema(namespace.call("GET", "/openapi/v3/api/v1")["components"]["schemas"])
-    accepted = 0
+    accepted_count = 0
     for index, drawn in enumerate(_draw(schema.template(), seed_number, count * 3)):
         template = _repair(namespace, drawn)
-        accepted += template is not None
+        accepted_count += template is not None
         yield Manifest(f"seed-{seed_number}-{index}", template) if template else None
-        if accepted == count:
+        if accepted_count == count:
             return
 
 
 def _draw(strategy: st.SearchStrategy[Json], seed_number: int, count: int) -> list[Json]:
-    """Return about `count` values of the strategy, which the seed determines."""
     drawn: list[Json] = []
 
     @seed(seed_number)
@@ -112,10 +111,7 @@ def _draw(strategy: st.SearchStrategy[Json], seed_number: int, count: int) -> li
 
 
 class Schema:
-    """Strategies for the object types in an API server's OpenAPI schema."""
-
     def __init__(self, kinds: Json) -> None:
-        """Use the schemas of an OpenAPI document. kinds: by full name of the type."""
         self._kinds = kinds
         self._strategies: dict[str, st.SearchStrategy[Any]] = {}
 
@@ -144,24 +140,23 @@ class Schema:
         return self._strategies[kind]
 
     def _fields(self, kind: str, schema: Json) -> st.SearchStrategy[Json]:
-        """Return a strategy for objects of a type: all required fields and a few optional ones.
-
-        `containers` is left out.
+        """Return a strategy for all required fields except `containers`, and a few optional ones.
         """
-        needed = (set(schema.get("required", ())) - {"containers"}
-                  | ({"image"} if kind == "Container" else set()))
+        required_names = (set(schema.get("required", ())) - {"containers"}
+                          | ({"image"} if kind == "Container" else set()))
         fields = {name: self._value(name, definition)
-                  for name, definition in schema["properties"].items() if name not in _EXCLUDED}
+                  for name, definition in schema["properties"].items()
+                  if name not in _EXCLUDED_FIELDS}
         fields.pop("containers", None)
-        optional = sorted(fields.keys() - needed)
+        optional = sorted(fields.keys() - required_names)
         if not optional:
             return st.fixed_dictionaries({name: fields[name]
-                                          for name in sorted(needed & fields.keys())})
-        count = 1 if kind in _ONE_OF else MAX_OPTIONAL_FIELDS
+                                          for name in sorted(required_names & fields.keys())})
+        count = 1 if kind in _ONE_FIELD_TYPES else MAX_OPTIONAL_FIELDS
         chosen = st.lists(st.sampled_from(optional), min_size=min(1, count), max_size=count,
                           unique=True)
         return chosen.flatmap(lambda names: st.fixed_dictionaries(
-            {name: fields[name] for name in sorted({*names, *(needed & fields.keys())})}))
+            {name: fields[name] for name in sorted({*names, *(required_names & fields.keys())})}))
 
     def _value(self, name: str, schema: Json) -> st.SearchStrategy[Any]:
         for part in schema.get("allOf", ()):
@@ -174,8 +169,8 @@ class Schema:
             return st.fixed_dictionaries({}, optional={"limits": sizes, "requests": sizes})
         if "$ref" in schema:
             return self._reference(schema["$ref"].rpartition(".")[2])
-        if name in _FIELDS:
-            return _FIELDS[name]
+        if name in _FIELD_STRATEGIES:
+            return _FIELD_STRATEGIES[name]
         if "enum" in schema:
             return st.sampled_from(schema["enum"])
         return self._plain(schema)
@@ -226,7 +221,7 @@ def _repair(namespace: Namespace, template: Json) -> Json | None:
             return template
         fields = [cause.get("field", "")
                   for cause in (rejection.get("details") or {}).get("causes") or ()]
-        # In reverse order, since the removal of a list item changes the index of later items.
+        # In reverse order, since the removal of a list item changes later indices.
         removals = [_remove_field(template, field) for field in sorted(set(fields), reverse=True)]
         if not any(removals):
             return None
@@ -234,11 +229,11 @@ def _repair(namespace: Namespace, template: Json) -> Json | None:
 
 
 def _rejection(namespace: Namespace, template: Json) -> Json | None:
-    """Return the Status of the API server's first error, or None if it accepts the template."""
-    labels = {**template["metadata"]["labels"], TRIP: "0"}
-    labeled = {**template, "metadata": {**template["metadata"], "labels": labels}}
+    labels = {**template["metadata"]["labels"], TRIP_LABEL: "0"}
+    labeled_template = {**template, "metadata": {**template["metadata"], "labels": labels}}
     controller = {"metadata": {"generateName": "generated-", "labels": {}},
-                  "spec": {"replicas": 0, "selector": {TRIP: "0"}, "template": labeled}}
+                  "spec": {"replicas": 0, "selector": {TRIP_LABEL: "0"},
+                           "template": labeled_template}}
     pod = {"metadata": {"generateName": "generated-", "labels": labels,
                         "annotations": template["metadata"].get("annotations")},
            "spec": template["spec"]}
@@ -251,11 +246,10 @@ def _rejection(namespace: Namespace, template: Json) -> Json | None:
 
 
 def _remove_field(template: Json, path: str) -> bool:
-    """Remove the rejected field, and return whether this was possible.
+    """Remove the rejected field, or the object that lacks it. Return whether this was possible.
 
-    If the API server requires the field, remove the object that lacks it. If a field is essential,
-    remove the closest enclosing object that is not. path: in the notation of the API server, such
-    as "spec.containers[0].ports".
+    If each template needs the field, remove the closest enclosing object that can be missing.
+    path: for example "spec.containers[0].ports".
     """
     keys: list[Any] = [int(part) if part.isdigit() else part
                        for part in re.findall(r"[^.\[\]]+", path)]
@@ -281,7 +275,6 @@ def _remove_field(template: Json, path: str) -> bool:
 
 
 def _is_essential(keys: list[Any]) -> bool:
-    """Return whether each template needs the field with these keys."""
     return (keys
             in (["metadata"], ["metadata", "labels"], ["spec"], ["spec", "containers"],
                 ["spec", "containers", 0],

@@ -19,7 +19,7 @@ import kubernetes
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
-NODES = itertools.cycle(f"fake-{number}" for number in range(4))
+NODE_NAMES = itertools.cycle(f"fake-{number}" for number in range(4))
 
 
 @contextlib.contextmanager
@@ -53,12 +53,12 @@ def _bind(core: kubernetes.client.CoreV1Api, pod: dict[str, Any]) -> None:
             core.patch_namespaced_pod(name, namespace,
                                       [{"op": "remove", "path": "/spec/schedulingGates"}])
         binding = {"metadata": {"name": name},
-                   "target": {"kind": "Node", "name": _daemon_node(pod) or next(NODES)}}
+                   "target": {"kind": "Node", "name": _daemon_node(pod) or next(NODE_NAMES)}}
         core.create_namespaced_pod_binding(name, namespace, binding, _preload_content=False)
 
 
 def _daemon_node(pod: dict[str, Any]) -> str:
-    """Return the node for which a DaemonSet has created the pod, or "" for other pods."""
+    """Return the node for which a DaemonSet has created the pod, or ""."""
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution",
                          {}).get("nodeSelectorTerms", [])

@@ -27,9 +27,8 @@ Counts = collections.Counter[tuple[str, bool]]
 class Tally:
     seed: int
     part: str
-    #: Number of generated templates, and of the discarded ones.
-    drawn: int = 0
-    discarded: int = 0
+    template_count: int = 0
+    discarded_count: int = 0
     #: Numbers of trips, by kind and whether the manifest is generated.
     passed: Counts = dataclasses.field(default_factory=collections.Counter)
     attempts: Counts = dataclasses.field(default_factory=collections.Counter)
@@ -55,8 +54,8 @@ def text(tally: Tally, kubeconfig: str, seconds: float) -> str:
     server = kubernetes.client.VersionApi(client).get_code().git_version
     lines = [f"**{tally.passed.total()} of {tally.trips} trips have passed**: Kubernetes {server}, "
              f"{seconds / 60:.1f} minutes. "
-             f"Seed {tally.seed}, part {tally.part}: {tally.drawn} templates were generated, of "
-             f"which {tally.discarded} were "
+             f"Seed {tally.seed}, part {tally.part}: {tally.template_count} templates were "
+             f"generated, of which {tally.discarded_count} were "
              f"discarded because the API server rejects them.", "",
              "| kind | written: passed | of | generated: passed | of |", "|---|---|---|---|---|"]
     for kind in KINDS:
@@ -71,7 +70,8 @@ def record(tally: Tally) -> None:
            + " | ".join(str(sum(count for key, count in tally.attempts.items()
                                 if key[1] is is_generated))
                         for is_generated in (False, True))
-           + f" | {tally.discarded} of {tally.drawn} | {tally.passed.total()} of {tally.trips} |")
+           + (f" | {tally.discarded_count} of {tally.template_count} | "
+              f"{tally.passed.total()} of {tally.trips} |"))
     head, heading, rest = DOCUMENT.read_text("utf-8").partition(HEADING)
     section, following, rest = rest.partition("\n## ")
     DOCUMENT.write_text(f"{head}{heading}{section.rstrip()}\n{row}\n{following}{rest}", "utf-8")

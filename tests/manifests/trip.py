@@ -3,7 +3,7 @@
 
 """Create a controller from a manifest, update it in every way, and restore its first template.
 
-The assertions compare objects of the API server, and do not rely on what the collection reports.
+The assertions compare objects of the API server instead of results of tasks.
 """
 
 from __future__ import annotations
@@ -29,21 +29,18 @@ KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "Da
 #: Kinds that are updated without a successor.
 UPDATED_IN_PLACE = ("Deployment", "StatefulSet", "DaemonSet")
 REPLICAS = 2
-#: Label with the number of the trip, so that a trip need not wait until the pods of earlier trips
-#: have ended.
-TRIP = "baton.test/trip"
+#: Label with the number of the trip, which tells its pods from terminating pods of other trips.
+TRIP_LABEL = "baton.test/trip"
 #: Objects to which templates may refer.
 PRIORITY_CLASSES = {"baton-test-high": 1000}
 RUNTIME_CLASSES = ("baton-test-sandbox",)
 ACCOUNT = "runner"
-#: Lists whose order a strategic merge patch may change.
-UNORDERED = ("env", "ports", "hostAliases", "imagePullSecrets", "topologySpreadConstraints")
-#: The option progress_deadline, in seconds.
+UNORDERED_LISTS = ("env", "ports", "hostAliases", "imagePullSecrets", "topologySpreadConstraints")
 DEADLINE = 40
 
 
 class Rejected(Exception):
-    """The API server rejects the template, so the trip has no result."""
+    """The API server rejects the template."""
 
 
 class Violation(Exception):
@@ -51,7 +48,6 @@ class Violation(Exception):
 
 
 def prepare(namespace: Namespace) -> None:
-    """Create the objects to which the templates refer, and grant the permissions of the tasks."""
     for role_name in ("baton-stateful-sets", "baton-daemon-sets"):
         namespace.allow(role_rules(role_name), role_name)
     objects = [("/apis/scheduling.k8s.io/v1/priorityclasses", name, {"value": value})
@@ -70,16 +66,13 @@ class Trip:
         self.name = f"foo-{number}"
         self.template = copy.deepcopy(manifest.template)
         metadata = self.template.setdefault("metadata", {})
-        metadata["labels"] = {**(metadata.get("labels") or {}), TRIP: str(number)}
+        metadata["labels"] = {**(metadata.get("labels") or {}), TRIP_LABEL: str(number)}
         if kind == "DaemonSet":
             _choose_nodes(self.template["spec"])
         self.container: str = self.template["spec"]["containers"][0]["name"]
 
     def run(self) -> list[str]:
-        """Run the trip, and return a list with the first violation, if any.
-
-        Raises Rejected if the API server rejects the manifest.
-        """
+        """Run the trip, and return the first violation, if any. Raises Rejected."""
         try:
             self._run()
         except (Rejected, ApiException):
@@ -108,7 +101,7 @@ class Trip:
         self._update("template, resumed from the pause", template=template_v3)
         stored_template = self._stored_template()
         self._assert_equal("template", _normalized(stored_template),
-                           _normalized(self._as_created(self._definition(template_v3))))
+                           _normalized(self._expected_template(self._definition(template_v3))))
 
         self._assert_rollout("image, until the pause", **self._image_options("v4"), pause_at="1")
         self._assert_rollout("rollback at the pause", state="rolled_back")
@@ -117,7 +110,8 @@ class Trip:
 
         definition = self._definition(self._template_with_image("v5"))
         self._update("definition", definition=definition)
-        self._assert_equal("definition", self._stored_template(), self._as_created(definition))
+        self._assert_equal("definition", self._stored_template(),
+                           self._expected_template(definition))
 
         self._update("to_revision", state="rolled_back", to_revision=1)
         self._assert_equal("to_revision", self._stored_template(), first_template)
@@ -144,13 +138,13 @@ class Trip:
         self._assert_no_change(f"{what}, again", **params)
 
     def _assert_rollout(self, what: str, **params: Any) -> None:
-        """Assert that a task changes the controller, and that check mode predicts its steps."""
+        """Assert that a task changes the controller with the same steps as in check mode."""
         self._action = what
-        planned, result = self._run_in_check_mode(**params), self._run_task(**params)
+        plan, result = self._run_in_check_mode(**params), self._run_task(**params)
         if not result["changed"]:
             raise Violation(f"{what}: nothing has changed: {result['msg']}")
         normalize = self._with_merged_sizes if self.kind == "Deployment" else _without_times
-        self._assert_equal(f"{what}: check mode's steps", normalize(planned["steps"]),
+        self._assert_equal(f"{what}: check mode's steps", normalize(plan["steps"]),
                            normalize(result["steps"]))
 
     def _assert_no_change(self, what: str, **params: Any) -> None:
@@ -161,14 +155,14 @@ class Trip:
             if result["changed"] or result["steps"]:
                 raise Violation(f"{what}: something has changed: {_summary(result['steps'])}")
             writes = {method for method, count in result["requests"].items() if count} - {"GET"}
-            # a task with a template or a definition sends dry runs
+            # A task with a template or a definition sends dry runs.
             if writes and not {"template", "definition"} & params.keys():
                 raise Violation(f"{what}: the task has sent {', '.join(writes)}")
         if self._object()["metadata"]["generation"] != before:
             raise Violation(f"{what}: the spec was written")
 
     def _assert_refused(self, reason: str, **params: Any) -> None:
-        """Assert that a task fails, its error contains `reason`, and it has written nothing."""
+        """Assert that a task fails for `reason`, and writes nothing."""
         before = self._object()["metadata"]["resourceVersion"]
         try:
             self._run_task(**params)
@@ -219,10 +213,9 @@ class Trip:
         return template
 
     def _definition(self, template: Json, with_selector: bool = False) -> Json:
-        """Return the manifest of the controller with this template.
+        """Return the manifest of the controller.
 
-        with_selector: whether to add name and selector, although a task chooses those of a
-        successor.
+        with_selector: also for a successor, although a task chooses its name and selector.
         """
         labels = template["metadata"]["labels"]
         metadata = {"creationTimestamp": None, "labels": dict(labels)}
@@ -233,8 +226,9 @@ class Trip:
             metadata["name"] = self.name
             selector = {"matchLabels": dict(labels)} if self.manifest.selector is None else {
                 **self.manifest.selector,
-                "matchLabels": {**self.manifest.selector["matchLabels"], TRIP: labels[TRIP]}}
-            # the Deployment controller adds its own value of this label
+                "matchLabels": {**self.manifest.selector["matchLabels"],
+                                TRIP_LABEL: labels[TRIP_LABEL]}}
+            # The Deployment controller adds its own value of this label.
             selector["matchLabels"].pop(object_meta.HASH_LABEL, None)
             flat_selector = {key: value for key, value in labels.items()
                              if key != object_meta.HASH_LABEL}
@@ -246,21 +240,18 @@ class Trip:
                 "metadata": metadata, "spec": spec, "status": {}}
 
     def _with_merged_sizes(self, steps: list[Json]) -> list[Json]:
-        """Return the steps of a Deployment's update in a form that can be compared.
-
-        Consecutive size changes are merged, without the names of the ReplicaSets.
-        """
-        merged: list[Json] = []
+        """Return the steps in a comparable form, without times and names of ReplicaSets."""
+        merged_steps: list[Json] = []
         for step in _without_times(steps):
             if step["kind"] != "ReplicaSet":
-                merged.append(step)
+                merged_steps.append(step)
                 continue
-            if not merged or "sizes" not in merged[-1]:
-                merged.append({"sizes": {}})
-            first, _last = merged[-1]["sizes"].get(step["name"], (step["from"], None))
-            merged[-1]["sizes"][step["name"]] = first, step["to"]
+            if not merged_steps or "sizes" not in merged_steps[-1]:
+                merged_steps.append({"sizes": {}})
+            first, _last = merged_steps[-1]["sizes"].get(step["name"], (step["from"], None))
+            merged_steps[-1]["sizes"][step["name"]] = first, step["to"]
         return [{"sizes": sorted(step["sizes"].values())} if "sizes" in step else step
-                for step in merged]
+                for step in merged_steps]
 
     # Templates of the API server
 
@@ -273,9 +264,7 @@ class Trip:
         return self.namespace.call("GET", self._path(self.name))
 
     def _stored_template(self) -> Json:
-        """Return the template of the controller. Raises Violation if annotations of an update
-        remain.
-        """
+        """Return the template. Raises Violation if annotations of an update remain."""
         item = self._object()
         annotations = {key
                        for key in item["metadata"].get("annotations", {})
@@ -285,12 +274,12 @@ class Trip:
                             f"{', '.join(sorted(annotations))}")
         return _without_generated_label(item["spec"]["template"], self.kind)
 
-    def _as_created(self, definition: Json) -> Json:
-        """Return the template that the API server would store for a new controller (a dry run)."""
+    def _expected_template(self, definition: Json) -> Json:
+        """Return the template that the API server would store for a new controller."""
         controller = self._definition(definition["spec"]["template"], with_selector=True)
         controller["metadata"]["name"] = f"{self.name}-expected"
-        created = self.namespace.call("POST", f"{self._path()}?dryRun=All", controller)
-        return _without_generated_label(created["spec"]["template"], self.kind)
+        created_controller = self.namespace.call("POST", f"{self._path()}?dryRun=All", controller)
+        return _without_generated_label(created_controller["spec"]["template"], self.kind)
 
     def _is_available(self) -> bool:
         item = self._object()
@@ -311,8 +300,7 @@ class Trip:
 
 
 class Rejection(Trip):
-    """A trip whose update must fail and write nothing, since the API server rejects the manifest.
-    """
+    """A trip whose update must fail and write nothing."""
 
     def __init__(self, namespace: Namespace, kind: str, manifest: Manifest, number: int) -> None:
         containers = [{"name": "app", "image": "example.com/plain:v1"}]
@@ -329,7 +317,7 @@ class Rejection(Trip):
 
 
 def _choose_nodes(spec: Json) -> None:
-    """Replace the requirements for nodes, so that a DaemonSet has REPLICAS pods."""
+    """Let a DaemonSet have REPLICAS pods."""
     for field in ("nodeName", "nodeSelector"):
         if spec.get(field):
             del spec[field]
@@ -343,10 +331,9 @@ def _choose_nodes(spec: Json) -> None:
 
 
 def _without_generated_label(template: Json, kind: str) -> Json:
-    """Return the template without the label whose value is generated for this kind.
+    """Return the template without the label that Kubernetes or a task adds.
 
-    A rollback of a Deployment loses the author's value, because the Deployment controller
-    overwrites the label in ReplicaSets. `kubectl rollout undo` loses it, too.
+    A rollback of a Deployment loses the author's value of this label, like `kubectl rollout undo`.
     """
     key = {"Deployment": object_meta.HASH_LABEL,
            "StatefulSet": object_meta.POD_REVISION}.get(kind, object_meta.DEPLOYMENT_LABEL)
@@ -357,14 +344,15 @@ def _without_generated_label(template: Json, kind: str) -> Json:
 
 
 def _normalized(value: Any) -> Any:
-    """Return the value in a form in which a merged template equals a newly created one.
+    """Return a form in which a merged template equals a new one.
 
     A merge retains the imagePullPolicy of the previous image.
     """
     if isinstance(value, list):
         return [_normalized(item) for item in value]
     if isinstance(value, dict):
-        return {field: sorted(item, key=_canonical) if field in UNORDERED else _normalized(item)
+        return {field: (sorted(item, key=_canonical) if field in UNORDERED_LISTS
+                        else _normalized(item))
                 for field, item in value.items()
                 if field != "imagePullPolicy"}
     return value

@@ -4,8 +4,7 @@
 """Play random releases with ansible-playbook on a real API server (`make test-releases`).
 
 Each seed determines a release: its request, and the events during its checks, such as kills and
-changes by other clients. Every fourth seed gives a release over several clusters. Some releases of
-a single controller split the requests into shares, or use keep_old. A failed release is printed
+changes by other clients. Every fourth release is over several clusters. A failed release is printed
 with its request, events and output.
 """
 
@@ -36,10 +35,7 @@ NEXT_HEADING = "\n## Random histories"
 
 
 def play(seed: int) -> tuple[int, collections.Counter[str], str]:
-    """Play the release of a seed, in a separate process.
-
-    Return the seed, the counts of events and outcomes, and the text of the failure ("" without a
-    failure).
+    """Play the release of a seed, and return the seed, the counts of events, and the failure or "".
     """
     release = Release(seed, embedded.find(CLUSTER).kubeconfig)
     try:
@@ -64,7 +60,7 @@ def main() -> int:
     options = parser.parse_args()
     prepare_program()
     first, _dash, last = options.seeds.partition("-")
-    began = time.monotonic()
+    started_at = time.monotonic()
     seeds = [seed for seed in range(int(first), int(last or first) + 1)
              if not options.splits or (release := Release(seed, "")).has_shares
              or release.keeps_old]
@@ -78,7 +74,7 @@ def main() -> int:
             print(f"seed {seed}: {failure}" if failure else f"seed {seed} passed", flush=True)
     print("\n".join(f"{count:6} {action}" for action, count in sorted(total.items())))
     failed_seeds = ", ".join(map(str, sorted(failed))) or "none"
-    print(f"{len(seeds)} releases in {(time.monotonic() - began) / 60:.1f} minutes; failed: "
+    print(f"{len(seeds)} releases in {(time.monotonic() - started_at) / 60:.1f} minutes; failed: "
           f"{failed_seeds}")
     if options.record:
         cells = [datetime.datetime.now(datetime.UTC).date(), options.seeds, len(seeds),

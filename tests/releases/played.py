@@ -28,39 +28,32 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: Events during a check: the outcome of the check, a kill of the playbook, or an action of another
-#: client on a controller.
+#: Events during a check: its outcome, a kill of the playbook, or an action of another client.
 EVENTS = ("passes", "passes", "passes", "fails", "kill", "delete", "scale", "hold", "finish",
           "undo")
-#: The kinds that accept the option keep_old.
-KEEPING_KINDS = ("ReplicationController", "ReplicaSet", "Deployment")
-#: Shares of the requests that a stage gives to the new pods.
+KEEP_OLD_KINDS = ("ReplicationController", "ReplicaSet", "Deployment")
 SHARES = ("0%", "1%", "10%", "50%")
 V1, V2 = "myimage:v1", "myimage:v2"
-#: An image whose containers crash.
+#: Its containers crash.
 BROKEN = "myimage:v2-crash"
 UNREACHABLE = "https://127.0.0.1:1"
-#: Each kill ends a run.
 MAX_RUNS = 6
-#: Timeout of a run in seconds.
 MAX_SECONDS = 300
 
 Json = dict[str, t.Any]
 
 
-class Events(CheckServer):
-    """A server to which the playbook sends a request in each check, which triggers the next event.
-    """
+class EventServer(CheckServer):
+    """A server that the playbook calls in each check, which triggers the next event."""
 
     def __init__(self, release: Release) -> None:
         super().__init__()
         self.release, self.actions = release, dict.fromkeys(release.stages, self.trigger)
 
     def trigger(self) -> None:
-        """Trigger the next event, and set whether the check fails."""
         event, name = self.release.events.pop(0) if self.release.events else ("passes", "")
         self.failing_stages = set(self.release.stages) if event == "fails" else set()
-        self.release.observe_old_pods()
+        self.release.check_old_pods()
         self.release.trigger(event, name)
 
 
@@ -94,7 +87,6 @@ class Release:
                        for _check in range(draw.randint(0, 6))]
         self.all_events = list(self.events)
         self.kubeconfig, self.output, self.process = kubeconfig, "", None
-        #: Names of the controllers.
         self.changed_by_others: set[str] = set()
         self.hash_seed = str(draw.randrange(1, 2**32))
         self.request["image"] = draw.choice((V2, V2, V2, V2, V2, BROKEN))
@@ -103,11 +95,11 @@ class Release:
             self.stages = ["100%"]
             self.request |= {"max_surge": "1", "max_unavailable": "0", "stages": self.stages,
                              "verify_tasks": [], "approve_within": ""}
-        self.unreachable = (draw.choice(self.hosts) if len(self.hosts) > 1
-                            and draw.random() < 0.4 else "")
+        self.unreachable_host = (draw.choice(self.hosts) if len(self.hosts) > 1
+                                 and draw.random() < 0.4 else "")
         self.violations: list[str] = []
         self.has_shares = (self.is_single and self.stages != ["100%"]) and draw.random() < 0.7
-        self.keeps_old = (self.is_single and self.kind in KEEPING_KINDS) and draw.random() < 0.5
+        self.keeps_old = (self.is_single and self.kind in KEEP_OLD_KINDS) and draw.random() < 0.5
         if self.has_shares or self.keeps_old:
             self._draw_shares()
 
@@ -131,7 +123,7 @@ class Release:
     def __str__(self) -> str:
         return json.dumps({"seed": self.seed, "hosts": self.names, "request": self.request,
                            "events": self.all_events,
-                           "unreachable": self.unreachable, "PYTHONHASHSEED": self.hash_seed},
+                           "unreachable": self.unreachable_host, "PYTHONHASHSEED": self.hash_seed},
                           indent=1) + "\n" + self.output
 
     def __enter__(self) -> Release:
@@ -149,7 +141,7 @@ class Release:
             self._make(name)
         if self.has_shares:
             self._make_route()
-        self.check_server = self.stack.enter_context(Events(self))
+        self.check_server = self.stack.enter_context(EventServer(self))
         environment = {key: value
                        for key, value in os.environ.items()
                        if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}
@@ -181,7 +173,7 @@ class Release:
         config["clusters"][0]["cluster"]["server"] = UNREACHABLE
         unreachable = folder / "unreachable.yml"
         unreachable.write_text(yaml.safe_dump(config), "utf-8")
-        hosts = {host: {"kubeconfig": str(unreachable) if host == self.unreachable
+        hosts = {host: {"kubeconfig": str(unreachable) if host == self.unreachable_host
                         else self.namespace.kubeconfig,
                         "names": names} for host, names in self.names.items()}
         self.regions = {"first": self.hosts[:1], "second": self.hosts}  # the first host is in both
@@ -220,15 +212,13 @@ class Release:
 
     # Events
 
-    def observe_old_pods(self) -> None:
-        """Record a violation if the release has keep_old, but an old pod is missing."""
+    def check_old_pods(self) -> None:
         for name in self.names["localhost"] if self.keeps_old else ():
-            old = self.images(name).count(V1)
-            if old < self.replicas and name not in self.changed_by_others:
-                self.violations.append(f"{old} old pods at a check, with keep_old")
+            old_count = self.images(name).count(V1)
+            if old_count < self.replicas and name not in self.changed_by_others:
+                self.violations.append(f"{old_count} old pods at a check, with keep_old")
 
     def trigger(self, event: str, name: str) -> None:
-        """Cause an event: change the controller `name` as another client, or kill the playbook."""
         self.counts[f"event: {event}"] += 1
         if event == "kill":
             for pid in descendants(self.process.pid):
@@ -288,7 +278,7 @@ class Release:
         self.counts["releases"] += 1
         if self.hosts != ["localhost"]:
             self.counts["over several clusters"] += 1
-        if self.unreachable:
+        if self.unreachable_host:
             self.counts["one cluster unreachable"] += 1
         if self.request["image"] == BROKEN:
             self.counts["an image that never works"] += 1
@@ -308,7 +298,7 @@ class Release:
         if len(self.hosts) > 1:
             self._assert_regions(results)
         if (self.request["verify_tasks"] and self.request["image"] != BROKEN
-                and self.hosts[0] != self.unreachable):
+            and self.hosts[0] != self.unreachable_host):
             assert len(self.events) < len(self.all_events) or not self.all_events, (
                 "no check has run")
         if (self.hosts == ["localhost"] and not self.changed_by_others
@@ -316,10 +306,7 @@ class Release:
             self._assert_rerun_and_rollback(results["localhost"])
 
     def _roll(self, **changes: t.Any) -> Json:
-        """Run the playbook again after each kill, until it ends by itself.
-
-        Return the custom stats of the last run. changes: variables that differ from the request.
-        """
+        """Run the playbook until it ends by itself, and return the custom stats of the last run."""
         variables = self.request | changes
         playbook, options = (("image_bump", []) if self.hosts == ["localhost"]
                              else ("regions", ["-i", "clusters.yml"]))
@@ -342,10 +329,9 @@ class Release:
     # Guarantees
 
     def _assert_outcome(self, host: str, result: Json) -> None:
-        """Assert that the report and the images of the pods agree with the result for a host."""
         outcome, message = result["outcome"], result["msg"]
-        if host == self.unreachable or (self.request["image"] == BROKEN
-                                        and not self.changed_by_others):
+        if host == self.unreachable_host or (self.request["image"] == BROKEN
+                                             and not self.changed_by_others):
             assert outcome not in ("updated", "paused"), (host, outcome)
         self.counts[f"outcome: {outcome}"] += 1
         data = json.loads((self.playbooks.folder / f"report_data-{host}.json").read_text())
@@ -374,7 +360,6 @@ class Release:
             self._assert_restored()
 
     def _assert_restored(self) -> None:
-        """Assert that nothing of the split remains, and that edits of the route are retained."""
         route = self.namespace.call("GET", gateway_api.route_path(self.namespace, "edge"))
         services = self.namespace.call("GET", self.namespace.path("services"))["items"]
         (rule,) = route["spec"]["rules"]
@@ -386,7 +371,7 @@ class Release:
         self.counts["route restored"] += 1
 
     def _assert_regions(self, results: Json) -> None:
-        """Assert that the second region is updated only if the first region has not failed."""
+        """Assert that the second region is updated only if the first has not failed."""
         first, *rest = self.hosts
         has_failed = (results[first] or {}).get("outcome") not in ("updated", "paused")
         for host in rest:

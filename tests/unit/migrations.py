@@ -72,7 +72,7 @@ class World:
 
     @property
     def replica_set(self):
-        return self.find("ReplicaSet", f"foo-{self.stored['hash']}")
+        return self.find("ReplicaSet", f"foo-{self.stored_state['hash']}")
 
     def replace(self, item, **status):
         self.cluster._items[item["kind"], item["metadata"]["name"]] = {

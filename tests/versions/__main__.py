@@ -33,9 +33,8 @@ import table  # noqa: E402
 from row import AnyCluster, Row  # noqa: E402
 from workers import prepare_program, run_jobs  # noqa: E402
 
-#: Held while a thread writes the table to the document.
 DOCUMENT_LOCK = threading.Lock()
-#: Functions that return rows. With True, they return only the rows of the sample.
+#: Functions that return rows. With True, they return only the sample.
 SOURCES = (packages.rows, cores.rows, api_servers.rows)
 
 
@@ -54,7 +53,7 @@ def main() -> int:
     prepare_program()
     rows = [row for source in SOURCES for row in source(options.sample)
             if not options.words or any(word in row.title for word in options.words)]
-    # Each selection of rows has its own cluster, so that two runs with different rows can overlap.
+    # So that two runs with different rows can overlap.
     key = hashlib.sha256(repr((options.sample, options.words)).encode()).hexdigest()[:6]
     with embedded.up(embedded.checkout_cluster_name(f"versions-{key}")) as cluster:
         if isinstance(cluster, embedded.Cluster):
@@ -63,7 +62,7 @@ def main() -> int:
                  functools.partial(run_row, options.record))
     print(table.text(map(table.cells, rows)))
     if options.record and not (options.words or options.sample):
-        table.record(rows, is_all=True)  # deletes the rows of versions that are no longer tested
+        table.record(rows, is_all=True)  # forgets versions that are no longer tested
     return 0 if rows and not any(row.failed for row in rows) else 1
 
 

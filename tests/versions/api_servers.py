@@ -20,8 +20,8 @@ import embedded
 from common import PROGRAMS, ROOT
 from row import AnyCluster, Row, Unavailable
 
-WHAT = "Kubernetes"
-#: Files of tests/integration (without .py), by part of the row.
+SOFTWARE = "Kubernetes"
+#: Files of tests/integration, by part.
 PARTS = {
     "update": "test_rollout",
     "kill and resume": "test_resume",
@@ -38,14 +38,14 @@ PARTS = {
     "causes of failures": "test_broken_rollouts",
 }
 SEEDS = "1-2"
-#: Timeout in seconds of the integration tests, and of the random histories.
+#: Timeout in seconds of each command.
 TIMEOUT = 1800
 
 
 def rows(is_sample: bool) -> list[Row]:
-    """Return a row per version. The sample has none: building an API server takes minutes."""
+    """Return a row per version, but none for a sample: building an API server takes minutes."""
     versions = () if is_sample else binaries.VERSIONS
-    return [Row(WHAT, binaries.release(kubernetes).removeprefix("v"),
+    return [Row(SOFTWARE, binaries.release(kubernetes).removeprefix("v"),
                 functools.partial(run, kubernetes=kubernetes)) for kubernetes in versions]
 
 
@@ -55,7 +55,7 @@ def run(row: Row, _cluster: AnyCluster, kubernetes: str) -> None:
     cluster_name = embedded.checkout_cluster_name(f"versions-{kubernetes.replace('.', '-')}")
     with (embedded.up(cluster_name, kubernetes=kubernetes) as cluster,
           tempfile.TemporaryDirectory(prefix="baton-versions-") as folder):
-        # Copy the kubeconfig: the tests ignore the kubeconfig of an embedded cluster in KUBECONFIG.
+        # The tests ignore the original kubeconfig of an embedded cluster.
         environment = {**os.environ, "KUBECONFIG": shutil.copy(cluster.kubeconfig, folder)}
         run_tests(row, Path(folder) / "results.xml", environment)
         with row.part(f"random histories {SEEDS}"):
@@ -63,9 +63,9 @@ def run(row: Row, _cluster: AnyCluster, kubernetes: str) -> None:
 
 
 def run_tests(row: Row, results: Path, environment: dict[str, str]) -> None:
-    """Run the integration tests in one pytest command, and record the result of each part.
+    """Run the integration tests, and record the result of each part.
 
-    Tests that need a newer version (marker `since`) are recorded as skipped.
+    Tests that need a newer version are recorded as skipped.
     """
     files = [f"tests/integration/{name}.py" for name in PARTS.values()]
     output = ""
@@ -80,9 +80,9 @@ def run_tests(row: Row, results: Path, environment: dict[str, str]) -> None:
         cases_of_part = [case for case in cases if case.attrib["classname"].endswith(name)]
         with row.part(part):
             assert cases_of_part, f"no test of {name}.py has run: {output}"
-            failed = [case.attrib["name"] for case in cases_of_part
-                      for element in case if element.tag in ("failure", "error")]
-            assert not failed, "; ".join(failed)
+            failed_tests = [case.attrib["name"] for case in cases_of_part
+                            for element in case if element.tag in ("failure", "error")]
+            assert not failed_tests, "; ".join(failed_tests)
         for case in cases_of_part:
             for element in case.iter("skipped"):
                 with row.part(case.attrib["name"]):
@@ -90,7 +90,6 @@ def run_tests(row: Row, results: Path, environment: dict[str, str]) -> None:
 
 
 def run_python(command: list[str], environment: dict[str, str]) -> None:
-    """Run a command with the Python of this checkout. Raises RuntimeError."""
     result = subprocess.run([PROGRAMS / "python", *command], cwd=ROOT, env=environment,
                             capture_output=True, text=True, timeout=TIMEOUT, check=False)
     if result.returncode:

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A CA for client certificates that the API server of an embedded cluster trusts."""
+"""A CA for client certificates that an embedded cluster trusts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _CA_NAME = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "clients")])
 
 
 def install(cluster: Cluster) -> None:
-    """Create a CA, and restart the API server, which then trusts the CA."""
+    """Create a CA, and restart the API server with it."""
     key = ec.generate_private_key(ec.SECP256R1())
-    certificate = _signed(key.public_key(), _CA_NAME, key,
-                          x509.BasicConstraints(ca=True, path_length=None))
+    certificate = _signed_certificate(key.public_key(), _CA_NAME, key,
+                                      x509.BasicConstraints(ca=True, path_length=None))
     contents = (certificate, key.private_bytes(*_KEY_FORMAT))
     for path, content in zip(_paths(cluster), contents, strict=True):
         write_private(path, content.decode())
@@ -37,21 +37,20 @@ def new_client_certificate(cluster: Cluster, user: str) -> tuple[bytes, bytes]:
     assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, user)])
-    certificate = _signed(key.public_key(), subject, ca_key,
-                          x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.CLIENT_AUTH]))
+    certificate = _signed_certificate(key.public_key(), subject, ca_key,
+                                      x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.CLIENT_AUTH]))
     return certificate, key.private_bytes(*_KEY_FORMAT)
 
 
 def _paths(cluster: Cluster) -> tuple[Path, Path]:
-    """Return the paths of the CA certificate (also in tests/cluster/components.py) and of its key.
-    """
+    """Return the paths of the CA certificate (as in tests/cluster/components.py) and of its key."""
     certificate = Path(cluster.kubeconfig).with_name("client-authority.crt")
     return certificate, certificate.with_suffix(".key")
 
 
-def _signed(key: ec.EllipticCurvePublicKey, subject: x509.Name, ca_key: ec.EllipticCurvePrivateKey,
-            extension: x509.ExtensionType) -> bytes:
-    """Return a certificate of the key, in PEM format, signed with the CA's key."""
+def _signed_certificate(key: ec.EllipticCurvePublicKey, subject: x509.Name,
+                        ca_key: ec.EllipticCurvePrivateKey,
+                        extension: x509.ExtensionType) -> bytes:
     now = datetime.datetime.now(datetime.UTC)
     return (x509.CertificateBuilder().subject_name(subject).issuer_name(_CA_NAME).public_key(key)
             .serial_number(x509.random_serial_number()).not_valid_before(

@@ -15,16 +15,13 @@ from namespace import Namespace
 from row import AnyCluster
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Folders of this checkout: with the programs of ansible-core, and with this collection.
+#: Folders of this checkout's Ansible commands and of this collection.
 PROGRAMS, COLLECTIONS = ROOT / ".venv" / "bin", ROOT / ".venv" / "collections"
 
 
 @contextlib.contextmanager
 def namespace_for(cluster: AnyCluster) -> Iterator[Namespace]:
-    """Provide a namespace during the block.
-
-    Its title is short: the user name in a client certificate contains the name of the namespace,
-    and has at most 64 characters.
+    """Provide a namespace with a short name, since it is in a user name of at most 64 characters.
     """
     namespace = Namespace(cluster.kubeconfig, "versions")
     try:
@@ -36,12 +33,13 @@ def namespace_for(cluster: AnyCluster) -> Iterator[Namespace]:
 @contextlib.contextmanager
 def ansible_environment(programs: Path = PROGRAMS, collections: Path = COLLECTIONS,
                         **variables: str) -> Iterator[dict[str, str]]:
-    """Provide the environment of Ansible commands, without the user's settings and kubeconfig."""
-    inherited = {key: value
-                 for key, value in os.environ.items()
-                 if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}
+    """Provide the environment of Ansible commands, without the user's settings."""
+    inherited_variables = {key: value
+                           for key, value in os.environ.items()
+                           if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}
     with tempfile.TemporaryDirectory(prefix="baton-versions-") as home:
-        yield {**inherited, "ANSIBLE_COLLECTIONS_PATH": str(collections), "ANSIBLE_HOME": home,
+        yield {**inherited_variables, "ANSIBLE_COLLECTIONS_PATH": str(collections),
+               "ANSIBLE_HOME": home,
                "ANSIBLE_LOCALHOST_WARNING": "false",
                "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false",
                "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", **variables}

@@ -23,16 +23,16 @@ from environments import describe, environment
 from row import AnyCluster, Row
 from workspace import cache
 
-WHAT = "ansible-core"
-#: The versions of ansible-core, Python and the package kubernetes in each row, oldest first. The
-#: second row has the versions in AAP (Ansible Automation Platform) 2.5.
+SOFTWARE = "ansible-core"
+#: Versions of ansible-core, Python and the package kubernetes, oldest first. The second row has the
+#: versions in AAP (Ansible Automation Platform) 2.5.
 CORES = (
     ("2.16.19", "3.10", "24.2.0"), ("2.16.19", "3.11", "29.0.0"), ("2.17.14", "3.11", "31.0.0"),
     ("2.18.19", "3.11", "33.1.0"),
     ("2.19.14", "3.11", "37.0.2"), ("2.20.10", "3.12", "37.0.2"), ("2.21.5", "3.13", "37.0.2"),
 )
 AAP = CORES[1]
-#: Tests in tests/integration, by part of the row.
+#: Tests in tests/integration, by part.
 TESTS = {
     "ad hoc": [
         "test_ansible.py::test_ad_hoc_command_prints_progress_lines_and_rerun_changes_nothing",
@@ -45,17 +45,16 @@ TESTS = {
     ],
     "report": ["test_report.py::test_report_of_the_role_shows_the_stage_and_the_failed_check"],
 }
-README = {"README, Use it": ["test_documentation.py::test_documented_command_succeeds",
-                             "test_documentation.py::test_documented_playbook_succeeds"]}
-#: Plugins that ansible-doc must show.
-DOCUMENTED = {"module": ["rolling_update", "rolling_update_info", "rollout_analysis",
-                         "traffic_split"],
-              "role": ["image_bump", "rollback"],
-              "filter": ["rollout_report"], "lookup": ["release_request"]}
+README_TESTS = {"README, Use it": ["test_documentation.py::test_documented_command_succeeds",
+                                   "test_documentation.py::test_documented_playbook_succeeds"]}
+DOCUMENTED_PLUGINS = {"module": ["rolling_update", "rolling_update_info", "rollout_analysis",
+                                 "traffic_split"],
+                      "role": ["image_bump", "rollback"],
+                      "filter": ["rollout_report"], "lookup": ["release_request"]}
 
 
 def rows(is_sample: bool) -> list[Row]:
-    return [Row(WHAT, f"{core} on Python {python_version}",
+    return [Row(SOFTWARE, f"{core} on Python {python_version}",
                 functools.partial(run, versions=(core, python_version, package_version),
                                   is_sample=is_sample))
             for core, python_version, package_version in CORES[:1 if is_sample else None]]
@@ -69,29 +68,26 @@ def run(row: Row, cluster: AnyCluster, versions: tuple[str, str, str], is_sample
             check_documentation(variables)
         run_tests(row, cluster, TESTS, variables)
         if versions == AAP:
-            run_tests(row, cluster, README, variables, "-k", "README")
+            run_tests(row, cluster, README_TESTS, variables, "-k", "README")
         if not is_sample and versions in (CORES[0], CORES[-1]):
             with row.part("sanity"):
                 run_sanity(folder, variables)
 
 
 def core_environment(versions: tuple[str, str, str]) -> Path:
-    """Return the folder of a virtual environment with these versions. Raises Unavailable.
+    """Return the folder of a virtual environment. Raises Unavailable.
 
     versions: an item of CORES.
     """
     core, python_version, package_version = versions
-    # the commands of README require pip
+    # The commands of README require pip.
     return environment(python_version, f"ansible-core=={core}", f"kubernetes=={package_version}",
                        "drawsvg", "pip")
 
 
 @contextlib.contextmanager
 def installed_collection(folder: Path) -> Iterator[dict[str, str]]:
-    """Install the collection by the commands of README.md, and provide variables to use it.
-
-    folder: the virtual environment with ansible-core.
-    """
+    """Install the collection by the commands of README.md, and provide its variables."""
     (block,) = re.findall(r"## Install\n.*?\n\n((?:    [^\n]*\n)+)",
                           (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
     with (tempfile.TemporaryDirectory(prefix="baton-collections-") as collections,
@@ -102,7 +98,7 @@ def installed_collection(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def run_command(command: list[str], variables: dict[str, str]) -> str:
-    """Run a command in the root of this checkout, and return its output. Raises RuntimeError."""
+    """Run a command. Raises RuntimeError."""
     result = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True,
                             timeout=600, check=False)
     if result.returncode:
@@ -111,7 +107,7 @@ def run_command(command: list[str], variables: dict[str, str]) -> str:
 
 
 def check_documentation(variables: dict[str, str]) -> None:
-    for plugin_type, names in DOCUMENTED.items():
+    for plugin_type, names in DOCUMENTED_PLUGINS.items():
         full_names = [f"baton.kubernetes.{name}" for name in names]
         command = ["ansible-doc", "--json", "-t", plugin_type, *full_names]
         plugins = json.loads(run_command(command, variables))
@@ -121,12 +117,9 @@ def check_documentation(variables: dict[str, str]) -> None:
 
 def run_tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variables: dict[str, str],
               *options: str) -> None:
-    """Run integration tests, and record the result of each part.
-
-    pytest runs in the environment of this checkout, but the Ansible commands are those of the row.
-    """
+    """Run integration tests in this checkout's pytest, with the Ansible commands of the row."""
     with tempfile.TemporaryDirectory(prefix="baton-tests-") as folder:
-        # Copy the kubeconfig: the tests ignore the kubeconfig of an embedded cluster in KUBECONFIG.
+        # The tests ignore the original kubeconfig of an embedded cluster.
         shutil.copy(cluster.kubeconfig, kubeconfig := Path(folder) / "kubeconfig")
         results = Path(folder) / "results.xml"
         paths = [f"tests/integration/{test}" for tests in parts.values() for test in tests]
@@ -144,18 +137,14 @@ def run_tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variab
                 names = [test.partition("::")[2] for test in tests]
                 cases_of_part = [case for case in cases
                                  if case.attrib["name"].partition("[")[0] in names]
-                failed = [f"{case.attrib['name']}: {element.attrib.get('message')}"
-                          for case in cases_of_part for element in case
-                          if element.tag in ("failure", "error", "skipped")]
+                failures = [f"{case.attrib['name']}: {element.attrib.get('message')}"
+                            for case in cases_of_part for element in case
+                            if element.tag in ("failure", "error", "skipped")]
                 assert cases_of_part, (f"no test of this part has run: {pytest_run.stdout[-500:]}"
                                        f"{pytest_run.stderr[-500:]}")
-                assert not failed, "; ".join(failed)
+                assert not failures, "; ".join(failures)
 
 
 def run_sanity(folder: Path, variables: dict[str, str]) -> None:
-    """Run the sanity tests of tests/run.py.
-
-    ansible-test installs its packages in a folder of the user's cache.
-    """
     packages = cache() / "versions" / f"sanity-{folder.name}"
     run_command(["bash", "tests/sanity/run"], {**variables, "BATON_SANITY": str(packages)})

@@ -18,17 +18,13 @@ import subtask
 from row import Unavailable
 from workspace import ClusterError, cache, locked
 
-#: A Python program that prints its own path and version as JSON.
 _PRINT_VERSION = ("import json, platform, sys; "
                   "print(json.dumps([sys.executable, platform.python_version()]))")
 
 
 @functools.cache
 def python(python_version: str) -> tuple[str, str]:
-    """Find a Python in PATH or pyenv, and return its path and its full version.
-
-    python_version: for example "3.9". Raises Unavailable.
-    """
+    """Return the path and the full version of a Python in PATH or pyenv. Raises Unavailable."""
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     candidates = [shutil.which(f"python{python_version}"),
                   *sorted(root.glob(f"versions/{python_version}.*/bin/python{python_version}"))]
@@ -38,17 +34,14 @@ def python(python_version: str) -> tuple[str, str]:
                                     text=True, timeout=30, check=True)
             path, version = json.loads(answer.stdout)
         except (OSError, ValueError, subprocess.SubprocessError):
-            continue  # for example, a shim of pyenv whose version is not active
+            continue  # such as a shim of pyenv for an inactive version
         if version.startswith(f"{python_version}."):
             return path, version
     raise Unavailable(f"no Python {python_version} on this machine")
 
 
 def environment(python_version: str, *requirements: str) -> Path:
-    """Return the folder of a virtual environment, after creating it if necessary.
-
-    requirements: arguments of `pip install`. Raises Unavailable.
-    """
+    """Return the folder of a virtual environment. Raises Unavailable."""
     path, version = python(python_version)
     key = hashlib.sha256(repr((path, version, requirements)).encode()).hexdigest()[:16]
     folder = cache() / "versions" / key
@@ -58,7 +51,7 @@ def environment(python_version: str, *requirements: str) -> Path:
             label = (f"an environment with Python {version} and "
                      f"{', '.join(requirements) or 'nothing else'}")
             try:
-                # without pip, which takes ten times longer: _pip uses the pip of this checkout
+                # Without pip, this is ten times faster.
                 subtask.run(label, [path, "-m", "venv", "--clear", "--without-pip", str(folder)])
                 if requirements:
                     subtask.run(f"{label}: pip",
@@ -79,12 +72,10 @@ def package_versions(folder: Path) -> dict[str, str]:
 
 
 def _pip(folder: Path) -> list[str]:
-    """Return a command that runs the pip of this checkout for another environment."""
     return [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python",
             str(folder / "bin" / "python")]
 
 
 def describe(folder: Path, python_version: str, *packages: str) -> str:
-    """Return a text for the column "with"."""
     return ", ".join([f"Python {python(python_version)[1]}",
                       *(f"{name} {package_versions(folder)[name]}" for name in packages)])

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rows for versions of the package kubernetes, and rows for versions of the modules' Python.
-
-Each version of the package is tested with all sources of credentials.
-"""
+"""Rows for versions of the package kubernetes, and for versions of the modules' Python."""
 
 from __future__ import annotations
 
@@ -26,22 +23,21 @@ from namespace import Namespace
 from objects import manifest
 from row import AnyCluster, Row
 
-#: The last release of each major version, and a Python version that it supports.
+#: The last release of each major version, with a Python version that it supports.
 KUBERNETES = {
     "24.2.0": "3.9", "25.3.0": "3.9", "26.1.0": "3.10", "27.2.0": "3.10", "28.1.0": "3.11",
     "29.0.0": "3.11", "30.1.0": "3.11",
     "31.0.0": "3.11", "32.0.1": "3.11", "33.1.0": "3.12", "34.1.0": "3.12", "35.0.0": "3.12",
     "36.0.3": "3.13", "37.0.2": "3.13",
 }
-#: The tested Python versions, each with the requirement of the package kubernetes.
-PYTHONS = {"3.9": "kubernetes", "3.10": "kubernetes", "3.11": "kubernetes", "3.12": "kubernetes",
-           "3.13": "kubernetes"}
-TOO_OLD = ("3.6", "3.8")
-#: Text in the first column: of rows about the package, and of rows about Python versions.
+#: Requirements of the package kubernetes, by Python version.
+REQUIREMENTS = {"3.9": "kubernetes", "3.10": "kubernetes", "3.11": "kubernetes",
+                "3.12": "kubernetes", "3.13": "kubernetes"}
+TOO_OLD_PYTHONS = ("3.6", "3.8")
 PACKAGE, MODULE_PYTHON = "kubernetes (Python package)", "Python of the module"
 
 #: A credential plugin. Its first call prints its first argument, a token. Later calls print the
-#: second argument, if there is one.
+#: second argument, if any.
 PLUGIN = """#!/bin/sh
 echo called >> "$0.log"
 token=$1
@@ -57,10 +53,11 @@ def rows(is_sample: bool) -> list[Row]:
     if is_sample:
         return packages[:1]
     return [*packages,
-            *(Row(MODULE_PYTHON, python_version, run_too_old_python) for python_version in TOO_OLD),
+            *(Row(MODULE_PYTHON, python_version, run_too_old_python)
+              for python_version in TOO_OLD_PYTHONS),
             *(Row(MODULE_PYTHON, python_version,
                   functools.partial(run_module_python, requirement=requirement))
-              for python_version, requirement in PYTHONS.items())]
+              for python_version, requirement in REQUIREMENTS.items())]
 
 
 def run_package(row: Row, cluster: AnyCluster, python_version: str) -> None:
@@ -78,7 +75,6 @@ def run_package(row: Row, cluster: AnyCluster, python_version: str) -> None:
 
 
 def run_module_python(row: Row, cluster: AnyCluster, requirement: str) -> None:
-    """Update a controller, and assert that the modules report a missing package kubernetes."""
     folder = environment(row.version, requirement)
     row.other_versions = describe(folder, row.version, "kubernetes")
     with namespace_for(cluster) as namespace:
@@ -92,13 +88,12 @@ def run_too_old_python(row: Row, _cluster: AnyCluster) -> None:
     path, version = python(row.version)
     row.other_versions = f"Python {version}"
     with row.part("reports that it is too old"):
-        # newer versions of ansible-core refuse this Python themselves
+        # Newer versions of ansible-core refuse this Python themselves.
         programs = cores.core_environment(cores.CORES[0]) / "bin"
         assert_refused(path, "needs Python 3.9 or newer", programs)
 
 
 def update_by_module(row: Row, namespace: Namespace, folder: Path) -> None:
-    """Update a controller by this checkout's ansible-core, but with the Python in `folder`."""
     with (row.part("module"),
           ansible_environment(K8S_AUTH_KUBECONFIG=namespace.kubeconfig) as variables):
         namespace.make_primary(1, name="module")
@@ -117,8 +112,7 @@ def assert_refused(interpreter: str, message: str, programs: Path = PROGRAMS) ->
 
 def run_module(name: str, arguments: str, interpreter: str,
                variables: dict[str, str]) -> dict[str, Any]:
-    """Run a module, and return its result. interpreter: the path of the module's Python."""
-    # only a variable overrides the interpreter of localhost
+    # Only a variable overrides the interpreter of localhost.
     extra_variable = f"ansible_python_interpreter={interpreter}"
     run = subprocess.run(["ansible", "localhost", "-e", extra_variable,
                           "-m", f"baton.kubernetes.{name}", "-a", arguments], env=variables,
@@ -129,7 +123,6 @@ def run_module(name: str, arguments: str, interpreter: str,
 
 
 def sources_of_credentials(namespace: Namespace) -> dict[str, dict[str, Any]]:
-    """Return the options of a connection for each source of credentials, such as "token"."""
     configuration = namespace.client.configuration
 
     def plugin(name: str, *tokens: str) -> dict[str, Any]:
@@ -153,7 +146,6 @@ def client_certificate(namespace: Namespace, cluster: Cluster) -> dict[str, Any]
 
 
 def kubeconfig(namespace: Namespace, user: dict[str, Any]) -> dict[str, Any]:
-    """Return the option `kubeconfig`: the content of a kubeconfig with this user."""
     content = namespace.kubeconfig_of(user)
     cluster = content["clusters"][0]["cluster"]
     if path := cluster.pop("certificate-authority", None):
@@ -162,7 +154,7 @@ def kubeconfig(namespace: Namespace, user: dict[str, Any]) -> dict[str, Any]:
 
 
 def revoked_token(namespace: Namespace) -> str:
-    """Return an invalid token: the Secret to which it is bound is deleted."""
+    """Return a token that is invalid, because its Secret is deleted."""
     secret = namespace.create("secrets", {"metadata": {"name": "bound"}})
     token = namespace.new_token(boundObjectRef={"kind": "Secret", "apiVersion": "v1",
                                                 "name": secret["metadata"]["name"]})
@@ -172,7 +164,6 @@ def revoked_token(namespace: Namespace) -> str:
 
 def update_by_each_source(row: Row, namespace: Namespace, folder: Path,
                           sources: dict[str, dict[str, Any]]) -> None:
-    """Update a controller for each source of credentials, all in one process (probe.py)."""
     for name in sources:
         namespace.create("replicationcontrollers", manifest(1, "myimage:v1", name))
     configuration = namespace.client.configuration

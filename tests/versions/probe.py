@@ -3,14 +3,9 @@
 
 """Update a controller with each source of credentials, in the Python of a row.
 
-Reads a JSON object from stdin, with three keys:
-
-- `namespace`: the name of the namespace
-- `sources`: maps the name of each source to the options of a connection; each source has a
-  controller with the same name
-- `pod`: the paths of the token and of the CA certificate that a pod would have
-
-Prints a JSON object that maps the name of each source to an error, or to "" without an error.
+Reads a JSON object from stdin: `namespace`, `sources` (the options of a connection by source and
+name of the controller), and `pod` (the paths of the token and of the CA certificate in a pod).
+Prints a JSON object that maps each source to an error or "".
 """
 
 from __future__ import annotations
@@ -34,7 +29,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 
 def roll(name: str, namespace: str, options: dict[str, Any]) -> str:
-    """Update the controller of a source. Return the error, or "" if the update has succeeded."""
+    """Update the controller of a source, and return the error or ""."""
     request = parse_request({"name": name, "namespace": namespace, "image": "myimage:v2"})
     try:
         gateway = KubernetesGateway(Connection(options, {}), namespace, choose(request).watches)

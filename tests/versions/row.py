@@ -15,56 +15,53 @@ from embedded import Cluster
 from external import ExternalCluster
 from workspace import say
 
-#: Name of a pseudo-part: an error outside of all parts is assigned to it.
-WHOLE = "all"
+#: The part of an error outside of all parts.
+OUTSIDE_PARTS = "all"
 AnyCluster = Cluster | ExternalCluster
 
 
 class Unavailable(Exception):
-    """A version is not available, or a part cannot run. The text is the reason."""
+    """A version is not available, or a part cannot run."""
 
 
 @dataclasses.dataclass
 class Row:
-    #: First column of the table, such as a package. Rows with the same value are consecutive.
-    what: str
+    #: First column of the table. Rows with the same software are consecutive.
+    software: str
     version: str
-    #: Runs the test: each part in a `with row.part("..."):` block. Also sets `other_versions`.
+    #: Runs each part in a `with row.part("..."):` block, and sets `other_versions`.
     work: Callable[[Row, AnyCluster], None]
     other_versions: str = ""
     passed: list[str] = dataclasses.field(default_factory=list)
-    #: The reason by part.
+    #: Reasons by part.
     failed: dict[str, str] = dataclasses.field(default_factory=dict)
-    #: The reason by part that could not run.
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)
     date: str = dataclasses.field(
         default_factory=lambda: str(datetime.datetime.now(datetime.UTC).date()))
 
     @property
     def title(self) -> str:
-        return f"{self.what} {self.version}"
+        return f"{self.software} {self.version}"
 
     @property
     def result(self) -> str:
-        """Return the text for the table, with results that need attention in capitals."""
         phrases = [f"FAILED: {part} ({why})" for part, why in self.failed.items()]
         phrases += [f"SKIPPED: {part} ({why})" for part, why in self.skipped.items()]
         return "; ".join(phrases) or "passed"
 
     def run(self, cluster: AnyCluster) -> None:
-        began = time.monotonic()
-        with self.part(WHOLE):
+        started_at = time.monotonic()
+        with self.part(OUTSIDE_PARTS):
             self.work(self, cluster)
-        self.passed = [part for part in self.passed if part != WHOLE]
+        self.passed = [part for part in self.passed if part != OUTSIDE_PARTS]
         if not (self.passed or self.failed or self.skipped):
-            self.failed[WHOLE] = "nothing has run"
+            self.failed[OUTSIDE_PARTS] = "nothing has run"
         say(f"{self.title} ({self.other_versions}): {self.result}, "
-            f"{time.monotonic() - began:.0f} s")
+            f"{time.monotonic() - started_at:.0f} s")
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Run a part in the block, and record its result: passed, failed, or skipped (Unavailable).
-        """
+        """Run a part in the block, and record whether it has passed, failed, or been skipped."""
         try:
             yield
         except Unavailable as error:
@@ -73,10 +70,10 @@ class Row:
             self.failed[name] = one_line(error) or type(error).__name__
         else:
             self.passed.append(name)
-        if name != WHOLE:
+        if name != OUTSIDE_PARTS:
             say(f"{self.title}: {name} {'passed' if name in self.passed else 'did not pass'}")
 
 
 def one_line(error: object) -> str:
-    """Return the last 300 characters of the message, where the cause usually is, in one line."""
+    """Return the end of the message, where the cause usually is, in one line."""
     return " ".join(str(error).replace("|", "/").split())[-300:]

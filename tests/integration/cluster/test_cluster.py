@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the embedded cluster with real processes.
-
-The tests take half a minute if the programs are already built.
-"""
+"""Test the embedded cluster with real processes."""
 
 from __future__ import annotations
 
@@ -45,17 +42,12 @@ def start_tool(*arguments: str, **environment: str) -> subprocess.Popen[str]:
 
 
 def run_tool(*arguments: str, **environment: str) -> tuple[int, str, str]:
-    """Return exit code, stdout and stderr of `python tests/cluster`."""
     process = start_tool(*arguments, **environment)
     out, err = process.communicate(timeout=120)
     return process.returncode, out, err
 
 
 def eventually(get: Callable[[], Any], seconds: float = 15) -> Any:
-    """Call `get` until its value is true, and return the value.
-
-    Raise AssertionError after the timeout.
-    """
     deadline = time.monotonic() + seconds
     while not (value := get()):
         assert time.monotonic() < deadline, f"still {value!r} after {seconds} s"
@@ -64,7 +56,6 @@ def eventually(get: Callable[[], Any], seconds: float = 15) -> Any:
 
 
 def pids(name: str) -> dict[str, int]:
-    """Return the stored pids by component, or {} without a cluster."""
     try:
         state = json.loads((clusters() / name / "state.json").read_text("utf-8"))
     except FileNotFoundError:
@@ -73,7 +64,6 @@ def pids(name: str) -> dict[str, int]:
 
 
 def command_lines(name: str) -> list[str]:
-    """Return the command lines that contain the folder of the cluster."""
     lines = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -96,7 +86,7 @@ def api(cluster: Cluster) -> Api:
 
 def pod(name: str, image: str, **metadata: Any) -> dict[str, Any]:
     """Return a pod with two containers; the first image determines its behavior."""
-    # in YAML, an unquoted `on` is a boolean
+    # In YAML, an unquoted `on` is a boolean.
     containers = [{"name": "on", "image": image}, {"name": "sidecar", "image": "sidecar:v1"}]
     return {
         "apiVersion": "v1",
@@ -167,7 +157,6 @@ def test_clusters_run_in_parallel(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("interrupt", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_up_leaves_no_processes_or_files(interrupt: signal.Signals) -> None:
-    """The signal arrives while the API server starts."""
     name = f"{NAME}-i"
     process = start_tool("up", "--name", name)
     eventually(lambda: "kube-apiserver" in pids(name))
@@ -320,7 +309,6 @@ def test_error_is_one_line(arguments: list[str], message: str) -> None:
 
 
 def test_reused_pid_is_never_signaled() -> None:
-    """A process with another start time is unrelated."""
     with subprocess.Popen(["sleep", "60"]) as unrelated:
         Process(unrelated.pid, started=1).end(signal.SIGKILL)
 
@@ -329,7 +317,6 @@ def test_reused_pid_is_never_signaled() -> None:
 
 
 def test_process_is_alive_until_its_last_thread_exits() -> None:
-    """After the exit of its first thread, a process is a zombie, and its ports are in use."""
     program = (
         "import ctypes, sys, threading\n"
         "threading.Thread(target=sys.stdin.read).start()\n"  # exits at the end of the input
@@ -346,7 +333,6 @@ def test_process_is_alive_until_its_last_thread_exits() -> None:
 
 
 def stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the state on."""
     return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
 
 
@@ -355,9 +341,6 @@ def stat(pid: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def read_pod(cluster: Cluster) -> ReadPod:
-    """Create a pod for each word of stages.kwok, and provide a function that reads the pod of a
-    word.
-    """
     for word in (
         *(
             "v1",
@@ -384,17 +367,14 @@ def read_pod(cluster: Cluster) -> ReadPod:
 
 
 def first_container(item: dict[str, Any]) -> dict[str, Any]:
-    """Return the status of the first container, or {}."""
     return next(iter(item["status"].get("containerStatuses", ())), {})
 
 
 def waiting_reason(item: dict[str, Any]) -> str:
-    """Return the reason why the first container waits, or ""."""
     return first_container(item).get("state", {}).get("waiting", {}).get("reason", "")
 
 
 def warnings(cluster: Cluster, name: str) -> dict[str, int]:
-    """Return the counts of the warning Events of a pod, by "reason: message"."""
     events = api(cluster).get("/api/v1/namespaces/default/events")["items"]
     return {
         f"{event['reason']}: {event['message']}": event["count"]
@@ -420,7 +400,6 @@ def is_ready(item: dict[str, Any]) -> bool:
 def test_healthy_pod_is_ready_at_once(
     cluster: Cluster, read_pod: ReadPod
 ) -> None:
-    """The status of a ready pod does not change again."""
     api(cluster).create(
         "/api/v1/namespaces/default/replicationcontrollers",
         {
@@ -448,7 +427,6 @@ def test_healthy_pod_is_ready_at_once(
 
 
 def test_slow_pod_becomes_ready_later(read_pod: ReadPod) -> None:
-    """The default delay is 3 s, and an annotation sets another one."""
     eventually(lambda: "running" in first_container(read_pod("slow-60s")).get("state", {}))
 
     eventually(lambda: is_ready(read_pod("slow")))
@@ -456,7 +434,6 @@ def test_slow_pod_becomes_ready_later(read_pod: ReadPod) -> None:
 
 
 def test_unready_pod_names_its_unready_containers(read_pod: ReadPod) -> None:
-    """The condition is that of a failing readiness probe."""
     item = eventually(
         lambda: "running" in first_container(read_pod("unready")).get("state", {})
         and read_pod("unready")
@@ -470,7 +447,6 @@ def test_unready_pod_names_its_unready_containers(read_pod: ReadPod) -> None:
 
 
 def test_missing_image_is_pulled_again_after_a_back_off(read_pod: ReadPod) -> None:
-    """The waiting reason alternates, as with a real kubelet."""
     eventually(lambda: waiting_reason(read_pod("absent")) == "ErrImagePull")
     eventually(lambda: waiting_reason(read_pod("absent")) == "ImagePullBackOff")
     eventually(lambda: waiting_reason(read_pod("absent")) == "ErrImagePull")
@@ -491,10 +467,7 @@ def test_missing_image_is_pulled_again_after_a_back_off(read_pod: ReadPod) -> No
 def test_crash_loop_alternates_between_back_off_and_running(
     read_pod: ReadPod, word: str, reason: str, code: int
 ) -> None:
-    """The restart count increases at the start, as with a real kubelet."""
-
     def container_status() -> dict[str, Any]:
-        """Return the status of the first init container, or else of the first container."""
         status = read_pod(word)["status"]
         return next(
             iter(status.get("initContainerStatuses") or status.get("containerStatuses", ())), {}
@@ -556,8 +529,6 @@ def test_container_that_cannot_be_created_waits_with_a_reason(
 
 
 def test_container_with_a_missing_command_is_restarted(read_pod: ReadPod) -> None:
-    """Both alternating states contain the message."""
-
     def wait_for_reason(reason: str) -> dict[str, Any]:
         return eventually(
             lambda: (
@@ -582,7 +553,6 @@ def test_container_with_a_missing_command_is_restarted(read_pod: ReadPod) -> Non
 def test_missing_volume_is_reported_by_an_event_only(
     cluster: Cluster, read_pod: ReadPod
 ) -> None:
-    """The status is that of a starting pod."""
     event = 'FailedMount: MountVolume.SetUp failed for volume "v" : secret "nope" not found'
 
     eventually(lambda: event in warnings(cluster, "novolume"))
@@ -606,7 +576,6 @@ def test_failing_readiness_probe_is_reported_repeatedly(
 def test_container_is_killed_after_three_failed_probes(
     cluster: Cluster, read_pod: ReadPod, word: str, probe: str
 ) -> None:
-    """Three is the default failureThreshold."""
     event = f"Unhealthy: {probe} probe failed: HTTP probe failed with statuscode: 503"
 
     eventually(

@@ -1,26 +1,23 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run test tiers and print a summary: `make test`, `make test-all`, or one tier, e.g. `make
-test-unit`.
+"""Run test tiers (rows of TIERS), and print a summary.
 
-A tier is a row of TIERS. Single-processor tiers run first, in pairs, then most tiers one after the
-other, and last the tiers that wait for half of their time, in pairs. A tier of a pair prints its
-output at its end. The other tiers also run after a tier has failed. A tier that cannot run on this
-machine is SKIPPED, with the reason; with CI=true the tier fails, unless CI cannot run the tier
-either.
+    make test       the tiers of CHANGE
+    make test-all   the tiers of ALL
+    make test-unit  one tier
+
+A tier that cannot run on this machine is SKIPPED. With CI=true, the tier fails instead, unless
+`in_ci` is False.
 
 `make test` runs a tier with `files` only if these files have changed since the tier last passed,
-and prints NOT RUN otherwise. VERIFIED stores the digest of the files; a passing tier updates the
-digest, which is then committed.
+and prints NOT RUN otherwise. VERIFIED stores the digest of the files, and is committed.
 
-`make test-all` takes hours, and resumes: a tier that has passed with the same files on this machine
-is not run again, and printed as PASSED BEFORE. FRESH=1 runs each tier.
+`make test-all` takes hours. When it is repeated, it does not run the tiers that have passed with
+the same files on this machine, and prints PASSED BEFORE. FRESH=1 runs all tiers.
 
-A change of comments and docstrings counts only for the tiers that read them (`reads_comments`).
-
-Each run draws the seed of Python's hashes, which decides the order of sets, or takes
-PYTHONHASHSEED. The summary shows a command with the seed to repeat a failing tier.
+Each run sets PYTHONHASHSEED, which decides the order of sets, to a random seed. The summary shows
+a command that repeats a failed tier with this seed.
 """
 
 from __future__ import annotations
@@ -56,15 +53,13 @@ import machine  # noqa: E402
 import workspace  # noqa: E402
 from external import external_kubeconfig  # noqa: E402
 
-# A separate command, since the first build takes minutes, and pytest and molecule would hide its
-# progress.
+# A separate command, since pytest and molecule would hide the progress of the long first build.
 BUILD = "python tests/cluster build"
 
-# More workers than CPUs: for a third of its time, a test waits for the cluster, or for Ansible's
-# processes to start.
+# More workers than CPUs, since a test waits for a third of its time.
 WORKERS = f"-n {max(2, (os.cpu_count() or 1) * 2)} --dist worksteal"
 
-#: Tests of the embedded cluster, and of `make demo`; both have a separate tier.
+#: Integration tests that have a tier of their own.
 CLUSTER, DEMO = "tests/integration/cluster", "tests/integration/test_demo.py"
 
 BUILD_NODE = f"{BUILD} --real-node --with k6"  # and installs Debian packages
@@ -74,25 +69,22 @@ BUILD_GATEWAY = f"{BUILD_NODE} --with contour"
 #: If the build of a program fails, its tests are SKIPPED.
 BUILD_NEIGHBOURS = (f"bash -c '{BUILD} --with kubectl --with helm --with kustomize-controller "
                     "--with rollouts-controller --with kubectl-argo-rollouts || true'")
-#: Files with behavior only visible on a real kubelet: the tier's tests and cluster, and the
-#: modules that parse a kubelet's messages.
+#: Files with behavior only visible on a real kubelet. The modules parse a kubelet's messages.
 NODE_FILES = ("tests/node", "tests/cluster", "plugins/module_utils/analysis/pod_logs.py",
               "plugins/module_utils/explain/failure_reasons.py")
 
-#: Files with behavior only visible behind a real Gateway.
 GATEWAY_FILES = ("tests/gateway", "tests/cluster/contour", "plugins/module_utils/traffic")
 
-#: Files that decide whether an alert rolls back: rulebooks, and the programs that run them.
+#: Files that decide whether an alert starts a rollback.
 EVENT_FILES = ("tests/events", "docs/how-to/alerts.md", "extensions/eda", "examples/rulebooks",
                "examples/monitoring", "playbooks/rollback.yml")
 
-#: Files that decide whether an environment can be built: definitions, and the declared packages.
+#: Files that decide whether an execution or decision environment can be built.
 ENVIRONMENT_FILES = ("tests/environments", "tests/kind/engine.py", "tests/kind/in-an-engine",
                      "examples/execution-environment.yml", "examples/decision-environment.yml",
                      "meta", "tests/packaging/requirements.lock")
 
-#: Files that decide how an update and the programs of other projects affect each other: the tests
-#: and these programs, and the warnings and refusals of the collection.
+#: Files that decide how an update and programs of other projects (such as Flux) affect each other.
 NEIGHBOUR_FILES = ("tests/neighbours", "tests/cluster/helm", "tests/cluster/kustomize-controller",
                    "tests/cluster/argo-rollouts", "plugins/module_utils/explain/gitops.py",
                    "plugins/module_utils/flows/argo_rollouts.py",
@@ -105,11 +97,10 @@ DOCS_FILES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples",
 
 BROWSER = "chromium"
 
-#: JSON file with the digest of the files of each tier with files, from when the tier last passed.
+#: JSON file with the digest of a tier's files when the tier last passed.
 VERIFIED = ROOT / "tests" / "verified.json"
 
-#: PRINTING is held while the output of a tier is printed; STOPPED is set when no further command
-#: may start.
+#: PRINTING is a lock for the output of a tier. No command starts after STOPPED is set.
 PRINTING, STOPPED = threading.Lock(), threading.Event()
 
 #: A line of a file, from 1, and a column, from 0.
@@ -123,13 +114,12 @@ PYTEST = "pytest -q --tb=short --maxfail=5"
 #: Tests that take minutes or install packages; pyproject.toml limits the other tests.
 LONG = f"{PYTEST} -o timeout=1800"
 
-#: Fails if a test of any tier cannot be imported, and compiles the tests for the later tiers.
+#: Fails if a test of any tier cannot be imported.
 COLLECT = ("bash -c 'pytest -qqq --collect-only "
            "tests/{unit,integration,node,gateway,neighbours,kind,events,environments} "
            "> .venv/collected || (cat .venv/collected; false)'")
 
 UNIT = f"{PYTEST} -n auto --dist worksteal --durations 20 -o timeout=180 tests/unit"
-#: Minimum branch coverage, in percent, of the code that the unit tests import.
 COVERAGE = ("--cov ansible_collections.baton.kubernetes.plugins --cov-branch "
             "--cov-report term:skip-covered --cov-fail-under 95")
 INTEGRATION = (f"{PYTEST} {WORKERS} --durations 20 tests/integration --ignore {CLUSTER} --ignore "
@@ -139,15 +129,13 @@ INTEGRATION = (f"{PYTEST} {WORKERS} --durations 20 tests/integration --ignore {C
 ON_KIND = (f"{PYTEST} -n 4 "
            + " ".join(f"tests/integration/test_{name}.py"
                       for name in ("pause", "replica_set", "resume")))
-#: A newcomer's path through README, alone on a new cluster, with the seconds of each command; and
-#: the first section of the tutorial.
+#: Follows README and the first section of the tutorial on a new cluster, and prints the seconds of
+#: each command.
 FIRST_STEPS = f"{PYTEST} -s -k test_first tests/integration/test_documentation.py"
 
 
 @dataclass(frozen=True)
 class Tier:
-    """Commands of one tier and their requirements."""
-
     commands: list[str]
     #: Returns why this machine cannot run the tier, or "".
     hindrance: Callable[[], str] = str
@@ -157,10 +145,9 @@ class Tier:
     minutes: int = 30
     #: Whether the tier runs alongside another single-processor tier.
     takes_one_processor: bool = False
-    #: Whether the tier waits for its cluster for half of the time, and so runs alongside another
-    #: tier that waits.
+    #: Whether the tier waits for half of its time, so that it runs alongside another such tier.
     waits: bool = False
-    #: Paths: `make test` runs the tier only if their files have changed; () to run it always.
+    #: `make test` runs the tier only if a file below these paths has changed. () runs it always.
     files: tuple[str, ...] = ()
     #: Whether the tier checks comments or docstrings.
     reads_comments: bool = False
@@ -168,44 +155,33 @@ class Tier:
 
 @dataclass(frozen=True)
 class Result:
-    """Outcome of a tier."""
-
     outcome: str
     seconds: float
     reason: str = ""
 
 
 def kind_hindrance() -> str:
-    """Return why kind cannot create a cluster on this machine, or ""; ignore a missing engine and
-    programs if they can be created.
-    """
+    """Return why kind cannot create a cluster on this machine, even with a new engine, or ""."""
     reason = host_engine.hindrance()
     engine_reason = reason and engine.hindrance()
     return f"{reason}; and {engine_reason}" if engine_reason else ""
 
 
 def real_node_hindrance() -> str:
-    """Return why this machine cannot run a real node, or ""; ignore packages that can be installed.
-    """
     return ("KUBECONFIG names the cluster, and the tests must not kill its nodes"
             if external_kubeconfig()
             else machine.hindrance())
 
 
 def browser_hindrance() -> str:
-    """Return why this machine cannot render the report, or ""; ignore packages that can be
-    installed.
-    """
     return debian.hindrance("a browser", {BROWSER: BROWSER})
 
 
 def rulebook_hindrance() -> str:
-    """Return why ansible-rulebook cannot run here, or ""; ignore packages that can be installed."""
     return debian.hindrance("ansible-rulebook", {"java": "default-jre-headless"})
 
 
 def go_hindrance() -> str:
-    """Return why Go programs cannot run here, or ""."""
     return "" if shutil.which("go") else "go is not installed"
 
 
@@ -301,20 +277,18 @@ TIERS = {
         hindrance=kind_hindrance, in_ci=False,
         files=("tests/kind", "tests/cluster", "extensions/molecule/kind")),
 }
-#: The tiers of `make test`, in this order.
 CHANGE = ("sanity-sample", "versions-sample", "lint", "workflows", "docs", "packaging",
           "molecule", "unit-sample", "browser", "integration-sample", "cluster", "demo",
           "faults-sample", "manifests-sample", "histories-sample", "releases-sample", "events",
           "environments", "neighbours", "node-sample", "kind")
-#: The tiers of `make test-all`: the full tier instead of each sample, requests through a Gateway,
-#: and mutants of the latest changes.
+#: The tiers of `make test-all`, with the full tier instead of each sample.
 ALL = (*(name.removesuffix("-sample") for name in CHANGE), "gateway", "mutation")
 
 
 def digest(files: Sequence[str], content: Callable[[Path], bytes]) -> str:
-    """Return the SHA-256 of files: paths and contents, tracked or untracked but not ignored.
+    """Return the SHA-256 of the names and contents of all files that git does not ignore.
 
-    content: returns the bytes of a file that count.
+    files: files and folders. content: returns the content of a file.
     """
     names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard",
                             "--", *files],
@@ -327,21 +301,21 @@ def digest(files: Sequence[str], content: Callable[[Path], bytes]) -> str:
 
 
 def tier_digest(name: str, files: Sequence[str]) -> str:
-    """Return the digest of the part of the files that a tier depends on."""
+    """Return the digest of files, without comments if the tier does not read them."""
     return digest(files, Path.read_bytes if TIERS[name].reads_comments else without_comments)
 
 
 def without_comments(path: Path) -> bytes:
-    """Return the bytes of a file; of a Python file, the lines without comments and docstrings."""
+    """Return the bytes of a file. For a Python file, omit comments and docstrings."""
     content = path.read_bytes()
     return source(content) if path.suffix == ".py" else content
 
 
-@functools.cache  # a run asks for the same files once per tier
+@functools.cache  # each tier reads the same files
 def source(content: bytes) -> bytes:
     """Return the lines of a Python module without comments, docstrings and empty lines.
 
-    Each version of Python returns the same: tests/verified.json is committed.
+    VERIFIED requires the same result from each version of Python.
     """
     lines = content.decode().split("\n")
     empty = set()
@@ -353,9 +327,7 @@ def source(content: bytes) -> bytes:
 
 
 def prose(content: bytes) -> Iterator[tuple[Position, Position]]:
-    """Return the start and the end of each comment, of each statement that is only a string, and of
-    each empty line outside of strings.
-    """
+    """Yield the start and the end of each comment, docstring and empty line."""
     statement = []
     for token in tokenize.tokenize(io.BytesIO(content).readline):
         if token.type in (tokenize.COMMENT, tokenize.NL):
@@ -369,27 +341,23 @@ def prose(content: bytes) -> Iterator[tuple[Position, Position]]:
 
 
 def verified() -> dict[str, str]:
-    """Return the digests of the tiers that last passed, by the tier's name without -sample."""
+    """Return the digests in VERIFIED, by the tier's name without -sample."""
     return json.loads(VERIFIED.read_text("utf-8"))
 
 
 def is_unchanged(name: str) -> bool:
-    """Return whether a tier has files, and they have not changed since the tier last passed."""
     return (bool(TIERS[name].files)
             and verified().get(name.removesuffix("-sample"))
             == tier_digest(name, TIERS[name].files))
 
 
 def passed_file(name: str) -> Path:
-    """Return the path of a file that exists if the tier has passed with the present files of the
-    repository, except Markdown and, for most tiers, comments and docstrings.
-    """
+    """Return the path of a file that exists if the tier has passed with the present repository."""
     everything = (".", ":!*.md", ":!changelogs", f":!{VERIFIED.relative_to(ROOT)}")
     return workspace.cache() / "passed" / tier_digest(name, everything) / name
 
 
 def record(name: str) -> None:
-    """Write the digest of a tier that has passed; the file is committed with the change."""
     if TIERS[name].files and not is_unchanged(name):
         digests = {**verified(),
                    name.removesuffix("-sample"): tier_digest(name, TIERS[name].files)}
@@ -399,8 +367,7 @@ def record(name: str) -> None:
 
 
 def run(name: str, output: IO[str] | None = None) -> Result:
-    """Run all commands of one tier, even after a failure, and print to a file or to the terminal.
-    """
+    """Run all commands of one tier, even after a failure. output: by default, the terminal."""
     tier = TIERS[name]
     if reason := tier.hindrance():
         print(f"== {name}: SKIPPED, {reason}", flush=True, file=output)
@@ -418,7 +385,6 @@ def run(name: str, output: IO[str] | None = None) -> Result:
 
 
 def run_aside(name: str) -> Result:
-    """Run a tier and print all output at the end."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         try:
             return run(name, output)
@@ -429,7 +395,6 @@ def run_aside(name: str) -> Result:
 
 
 def run_in_pairs(names: Sequence[str]) -> dict[str, Result]:
-    """Run tiers two at a time."""
     if names:
         print(f"== two at a time: {', '.join(names)}", flush=True)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -444,8 +409,7 @@ def run_in_pairs(names: Sequence[str]) -> dict[str, Result]:
 
 
 def run_each(names: Sequence[str]) -> dict[str, Result]:
-    """Run single-processor tiers in pairs, then the other tiers one after the other, and last the
-    tiers that wait, in pairs.
+    """Run single-processor tiers in pairs, then most tiers one by one, then waiting ones in pairs.
     """
     has_pairs = len(names) > 1
     first = [name for name in names if has_pairs and TIERS[name].takes_one_processor]
@@ -459,9 +423,7 @@ def run_each(names: Sequence[str]) -> dict[str, Result]:
 
 
 def succeeds(command: str, minutes: float, output: IO[str] | None = None) -> bool:
-    """Return whether a command succeeds in the root of the repository; stop its processes after
-    the given minutes.
-    """
+    """Return whether a command succeeds within the given minutes, in the root of the repository."""
     if STOPPED.is_set():
         return False
     print(f"$ {command}", flush=True, file=output)
@@ -479,7 +441,9 @@ def succeeds(command: str, minutes: float, output: IO[str] | None = None) -> boo
 
 
 def wait_for_exit(process: subprocess.Popen[bytes], seconds: float) -> int | None:
-    """Return the exit code of a process; None if the run has been stopped. Raises TimeoutExpired.
+    """Return the exit code of a process, or None if the run has been stopped.
+
+    Raises TimeoutExpired.
     """
     deadline = time.monotonic() + seconds
     while not STOPPED.is_set():
@@ -492,8 +456,7 @@ def wait_for_exit(process: subprocess.Popen[bytes], seconds: float) -> int | Non
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process and its children: by SIGTERM, so that they can stop their cluster, and by
-    SIGKILL after 20 s.
+    """Stop a process group by SIGTERM, so that it can stop its cluster, and after 20 s by SIGKILL.
     """
     os.killpg(process.pid, signal.SIGTERM)
     try:
@@ -503,14 +466,12 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def hash_seed() -> str:
-    """Return the seed of Python's hashes from the environment, or a random seed."""
+    """Return PYTHONHASHSEED, or a random seed."""
     provided = os.environ.get("PYTHONHASHSEED", "")
     return provided if provided.isdecimal() else str(random.randrange(1, 2**32))
 
 
 def main(names: list[str]) -> int:
-    """Run the named tiers, or those of --change or --all; print the table and return the exit code.
-    """
     is_change, is_all = names == ["--change"], names == ["--all"]
     names = list(CHANGE if is_change else ALL if is_all else names)
     unchanged = list(filter(is_unchanged, names)) if is_change else []

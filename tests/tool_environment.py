@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Install a tool with its pinned requirements into a separate environment, once per lock file.
-
-These tools require other package versions than those in .venv.
-"""
+"""Install a tool whose requirements conflict with .venv into a separate environment."""
 
 from __future__ import annotations
 
@@ -21,19 +18,19 @@ from workspace import cache, locked  # noqa: E402
 
 
 def python(tool: str, lock: Path) -> Path:
-    """Return the Python that has the packages of a lock file, in the user's cache.
+    """Return the path of a Python interpreter with the packages of a lock file.
 
-    Raises ClusterError if pip cannot install the packages.
+    Raises ClusterError.
     """
     digest = hashlib.sha256(lock.read_bytes() + sys.version.encode()).hexdigest()[:16]
     folder = cache() / tool / digest
-    program = folder / "bin" / "python"
+    interpreter = folder / "bin" / "python"
     with locked(folder.with_suffix(".lock"), f"the installation of {tool}"):
         if not (folder / "ready").exists():
             subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
             subtask.run(f"installing {tool}",
-                        [str(program), "-m", "pip", "install", "--quiet", "--no-compile",
+                        [str(interpreter), "-m", "pip", "install", "--quiet", "--no-compile",
                          "--disable-pip-version-check", "--require-hashes", "--requirement",
                          str(lock)])
             (folder / "ready").touch()
-    return program
+    return interpreter

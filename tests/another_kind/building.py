@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build the plugins with cloneset.patch, which adds a kind, and run the tests of the kind.
-
-CONTRIBUTING uses the patch as an example of the files that another kind needs.
-"""
+"""Build the plugins with cloneset.patch, which adds a kind, and test the kind."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ def files() -> list[str]:
 
 
 def build(folder: Path) -> Path:
-    """Copy the plugins to a folder of collections, and apply the patch."""
+    """Copy the plugins into a folder of collections, and apply the patch."""
     collection = folder / "ansible_collections" / "baton" / "kubernetes"
     shutil.copytree(ROOT / "plugins", collection / "plugins",
                     ignore=shutil.ignore_patterns("__pycache__"))

@@ -19,15 +19,15 @@ STRATEGY = {"type": "ReCreate", "partition": 0, "maxSurge": 1, "maxUnavailable":
 
 @pytest.fixture
 def namespace():
-    provided = Namespace(os.environ["CLONESET_KUBECONFIG"], "clone-set")
+    new_namespace = Namespace(os.environ["CLONESET_KUBECONFIG"], "clone-set")
     with contextlib.suppress(ApiException):  # an earlier test has created the definition
-        provided.call("POST", DEFINITIONS, DEFINITION)
-    eventually(lambda: _is_served(provided), "the resource clonesets")
-    provided.allow([{"apiGroups": [GROUP], "resources": ["clonesets"],
-                     "verbs": ["get", "list", "watch", "patch"]}], "clonesets")
-    yield provided
-    provided.call("DELETE", f"{DEFINITIONS}/{DEFINITION['metadata']['name']}")
-    provided.delete()
+        new_namespace.call("POST", DEFINITIONS, DEFINITION)
+    eventually(lambda: _is_served(new_namespace), "the resource clonesets")
+    new_namespace.allow([{"apiGroups": [GROUP], "resources": ["clonesets"],
+                          "verbs": ["get", "list", "watch", "patch"]}], "clonesets")
+    yield new_namespace
+    new_namespace.call("DELETE", f"{DEFINITIONS}/{DEFINITION['metadata']['name']}")
+    new_namespace.delete()
 
 
 def _is_served(namespace):
@@ -42,29 +42,29 @@ def tags_of_ready_pods(namespace):
 
 
 def test_clone_set_is_updated_by_stages_and_rolled_back(namespace):
-    item = {**as_kind("CloneSet", manifest(4), updateStrategy=STRATEGY),
-            "apiVersion": f"{GROUP}/{VERSION}"}
+    clone_set = {**as_kind("CloneSet", manifest(4), updateStrategy=STRATEGY),
+                 "apiVersion": f"{GROUP}/{VERSION}"}
     update = {"kind": "CloneSet", "image": "myimage:v2", "progress_deadline": 60}
     rollback = {"kind": "CloneSet", "state": "rolled_back", "progress_deadline": 60}
     with CloneSetController(namespace) as controller:
-        namespace.call("POST", controller.root, item)
+        namespace.call("POST", controller.collection_path, clone_set)
         eventually(lambda: tags_of_ready_pods(namespace) == ["v1"] * 4, "foo with four pods")
         assert namespace.check(**update)["changed"] and tags_of_ready_pods(namespace) == ["v1"] * 4
 
-        paused = namespace.roll(pause_at="25%", **update)
-        assert paused["rollout"]["phase"] == "paused"
+        paused_result = namespace.roll(pause_at="25%", **update)
+        assert paused_result["rollout"]["phase"] == "paused"
         assert tags_of_ready_pods(namespace) == ["v1", "v1", "v1", "v2"]
 
-        updated = namespace.roll(**update)
-        assert updated["msg"] == "foo is updated to myimage:v2: 4 of 4 replicas available"
+        update_result = namespace.roll(**update)
+        assert update_result["msg"] == "foo is updated to myimage:v2: 4 of 4 replicas available"
         assert tags_of_ready_pods(namespace) == ["v2"] * 4
         assert not namespace.roll(**update)["changed"]
 
         namespace.roll(**{**update, "image": "myimage:v3"}, pause_at="1")
         assert namespace.roll(**rollback)["changed"]
         assert tags_of_ready_pods(namespace) == ["v2"] * 4
-        stored = namespace.call("GET", f"{controller.root}/foo")
-        assert stored["spec"]["updateStrategy"] == STRATEGY
+        clone_set_after = namespace.call("GET", f"{controller.collection_path}/foo")
+        assert clone_set_after["spec"]["updateStrategy"] == STRATEGY
 
         namespace.roll(**rollback, to_revision=1)
         assert tags_of_ready_pods(namespace) == ["v1"] * 4

@@ -65,11 +65,11 @@ class CloneSetCluster(Cluster):
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 def test_update_replaces_all_pods_and_restores_the_strategy(strategy):
     cluster = CloneSetCluster(**strategy)
-    checked = driver.simulate(choose(request()), request(), cluster)
-    assert checked["changed"] and cluster.versions == ["v1"] * 4
+    simulated_result = driver.simulate(choose(request()), request(), cluster)
+    assert simulated_result["changed"] and cluster.versions == ["v1"] * 4
     result = cluster.run(request())
     assert result["changed"] and cluster.versions == ["v2"] * 4 and cluster.strategy == strategy
-    assert actions(result) == actions(checked) == ["update", "annotate"]
+    assert actions(result) == actions(simulated_result) == ["update", "annotate"]
     assert not cluster.run(request())["changed"]
 
 

@@ -1,11 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Simulate OpenKruise on a real API server: the resource, and a controller of one CloneSet.
-
-It implements ControllerRevisions, the label controller-revision-hash, partition, maxSurge,
-maxUnavailable and the status.
-"""
+"""Simulate OpenKruise on a real API server: the resource, and a controller of one CloneSet."""
 
 from __future__ import annotations
 
@@ -44,105 +40,109 @@ class CloneSetController(threading.Thread):
 
     def __init__(self, namespace):
         super().__init__(daemon=True)
-        self.call, self.stopped, self.failure = namespace.call, threading.Event(), None
-        self.root = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace.name}/clonesets"
-        self.pods = namespace.path("pods")
-        self.revisions = f"/apis/apps/v1/namespaces/{namespace.name}/controllerrevisions"
+        self.call, self.stop_event, self.failure = namespace.call, threading.Event(), None
+        self.collection_path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace.name}/clonesets"
+        self.pods_path = namespace.path("pods")
+        self.revisions_path = f"/apis/apps/v1/namespaces/{namespace.name}/controllerrevisions"
 
     def __enter__(self):
         self.start()
         return self
 
     def __exit__(self, *exception):
-        self.stopped.set()
+        self.stop_event.set()
         self.join()
         assert self.failure is None, self.failure
 
     def run(self):
-        while not self.stopped.wait(0.05):
+        while not self.stop_event.wait(0.05):
             try:
-                self.sync(self.call("GET", f"{self.root}/foo"))
+                self.sync(self.call("GET", f"{self.collection_path}/foo"))
             except ApiException as error:
                 if error.status not in (404, 409):
                     self.failure = error
                     return
 
-    def sync(self, item):
-        uid, spec = item["metadata"]["uid"], item["spec"]
-        strategy, size = spec["updateStrategy"], spec["replicas"]
-        update_revision, revisions = self.ensure_revision(item)
-        pods = [pod for pod in self.call("GET", self.pods)["items"]
+    def sync(self, clone_set):
+        uid, spec = clone_set["metadata"]["uid"], clone_set["spec"]
+        strategy, replicas = spec["updateStrategy"], spec["replicas"]
+        update_revision, revisions = self.ensure_revision(clone_set)
+        pods = [pod for pod in self.call("GET", self.pods_path)["items"]
                 if owner_uid(pod) == uid and "deletionTimestamp" not in pod["metadata"]]
-        old = [pod for pod in pods if pod["metadata"]["labels"][HASH] != update_revision]
+        old_pods = [pod for pod in pods if pod["metadata"]["labels"][HASH] != update_revision]
         partition = strategy.get("partition", 0)
-        to_replace = 0 if strategy.get("paused") else max(0, len(old) - partition)
-        max_pods = size + min(strategy.get("maxSurge", 0), to_replace)
-        ready = sum(map(is_ready, pods))
+        to_replace = 0 if strategy.get("paused") else max(0, len(old_pods) - partition)
+        max_pods = replicas + min(strategy.get("maxSurge", 0), to_replace)
+        ready_count = sum(map(is_ready, pods))
         for _number in range(max_pods - len(pods)):
-            self.create_pod(item, update_revision)
+            self.create_pod(clone_set, update_revision)
         # unready pods first, then old pods
-        ordered = sorted(pods, key=lambda pod: (is_ready(pod), pod not in old))
-        surplus = ordered[:max(0, len(pods) - max_pods)]
-        if not surplus and len(pods) == max_pods and to_replace:
-            victim = next(pod for pod in ordered if pod in old)
-            if ready - is_ready(victim) >= size - strategy.get("maxUnavailable", 1):
-                surplus = [victim]
-        for pod in surplus:
+        deletion_order = sorted(pods, key=lambda pod: (is_ready(pod), pod not in old_pods))
+        surplus_pods = deletion_order[:max(0, len(pods) - max_pods)]
+        if not surplus_pods and len(pods) == max_pods and to_replace:
+            victim = next(pod for pod in deletion_order if pod in old_pods)
+            if ready_count - is_ready(victim) >= replicas - strategy.get("maxUnavailable", 1):
+                surplus_pods = [victim]
+        for pod in surplus_pods:
             with contextlib.suppress(ApiException):
-                self.call("DELETE", f"{self.pods}/{pod['metadata']['name']}", {})
-        self.write_status(item, pods, old, update_revision, revisions)
+                self.call("DELETE", f"{self.pods_path}/{pod['metadata']['name']}", {})
+        self.write_status(clone_set, pods, old_pods, update_revision, revisions)
 
-    def ensure_revision(self, item):
-        """Create the revision of the current template, or renumber it if it exists.
+    def ensure_revision(self, clone_set):
+        """Create or renumber the revision of the current template.
 
-        Return the name of this revision, and the names of all revisions that existed before.
+        Return the name of the revision, and the names of all revisions before the call.
         """
-        metadata, template = item["metadata"], item["spec"]["template"]
+        metadata, template = clone_set["metadata"], clone_set["spec"]["template"]
         digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
         name = f"foo-{digest}"
-        stored = [revision for revision in self.call("GET", self.revisions)["items"]
-                  if owner_uid(revision) == metadata["uid"]]
-        newest = max((revision["revision"] for revision in stored), default=0)
-        current = next((revision for revision in stored if revision["metadata"]["name"] == name),
-                       None)
-        if current is None:
-            self.call("POST", self.revisions, {
-                "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": newest + 1,
-                "metadata": {"name": name, "ownerReferences": [_reference(item)],
+        stored_revisions = [revision for revision in self.call("GET", self.revisions_path)["items"]
+                            if owner_uid(revision) == metadata["uid"]]
+        newest_number = max((revision["revision"] for revision in stored_revisions), default=0)
+        current_revision = next((revision for revision in stored_revisions
+                                 if revision["metadata"]["name"] == name), None)
+        if current_revision is None:
+            self.call("POST", self.revisions_path, {
+                "apiVersion": "apps/v1", "kind": "ControllerRevision",
+                "revision": newest_number + 1,
+                "metadata": {"name": name, "ownerReferences": [_reference(clone_set)],
                              "labels": {**template["metadata"]["labels"],
                                         "controller.kubernetes.io/hash": digest}},
                 "data": {"spec": {"template": {**template, "$patch": "replace"}}}})
-        elif current["revision"] < newest:
-            # The plugin recognizes a renumbered revision by a time in managedFields after its
-            # creation, in whole seconds.
+        elif current_revision["revision"] < newest_number:
+            # The plugin recognizes a renumbered revision if a time in managedFields is later than
+            # creationTimestamp, in whole seconds.
             time.sleep(1.1)
-            # PUT the object as read: .data is immutable, and the API server compares its bytes
-            self.call("PUT", f"{self.revisions}/{name}", {**current, "revision": newest + 1})
-        return name, {revision["metadata"]["name"] for revision in stored}
+            # .data is immutable, and the API server compares bytes
+            self.call("PUT", f"{self.revisions_path}/{name}",
+                      {**current_revision, "revision": newest_number + 1})
+        return name, {revision["metadata"]["name"] for revision in stored_revisions}
 
-    def create_pod(self, item, revision):
-        template = item["spec"]["template"]
+    def create_pod(self, clone_set, revision):
+        template = clone_set["spec"]["template"]
         labels = {**template["metadata"]["labels"], HASH: revision}
-        self.call("POST", self.pods, {
+        self.call("POST", self.pods_path, {
             "metadata": {"generateName": "foo-", "labels": labels,
-                         "ownerReferences": [_reference(item)]}, "spec": template["spec"]})
+                         "ownerReferences": [_reference(clone_set)]}, "spec": template["spec"]})
 
-    def write_status(self, item, pods, old, update_revision, revisions):
-        previous_status = item.get("status") or {}
-        current = previous_status.get("currentRevision", update_revision)
-        if not old or current not in revisions:
-            current = update_revision
-        ready = sum(map(is_ready, pods))
-        new_ready = sum(is_ready(pod) for pod in pods if pod not in old)
-        status = {"observedGeneration": item["metadata"]["generation"], "replicas": len(pods),
-                  "readyReplicas": ready, "availableReplicas": ready,
-                  "updatedReplicas": len(pods) - len(old), "updatedReadyReplicas": new_ready,
-                  "updatedAvailableReplicas": new_ready,
-                  "currentRevision": current, "updateRevision": update_revision}
+    def write_status(self, clone_set, pods, old_pods, update_revision, revisions):
+        previous_status = clone_set.get("status") or {}
+        current_revision = previous_status.get("currentRevision", update_revision)
+        if not old_pods or current_revision not in revisions:
+            current_revision = update_revision
+        ready_count = sum(map(is_ready, pods))
+        new_ready_count = sum(is_ready(pod) for pod in pods if pod not in old_pods)
+        status = {"observedGeneration": clone_set["metadata"]["generation"], "replicas": len(pods),
+                  "readyReplicas": ready_count, "availableReplicas": ready_count,
+                  "updatedReplicas": len(pods) - len(old_pods),
+                  "updatedReadyReplicas": new_ready_count,
+                  "updatedAvailableReplicas": new_ready_count,
+                  "currentRevision": current_revision, "updateRevision": update_revision}
         if status != previous_status:
-            self.call("PUT", f"{self.root}/foo/status", {**item, "status": status})
+            self.call("PUT", f"{self.collection_path}/foo/status", {**clone_set, "status": status})
 
 
-def _reference(item):
+def _reference(clone_set):
     return {"apiVersion": f"{GROUP}/{VERSION}", "kind": "CloneSet",
-            "name": item["metadata"]["name"], "uid": item["metadata"]["uid"], "controller": True}
+            "name": clone_set["metadata"]["name"], "uid": clone_set["metadata"]["uid"],
+            "controller": True}

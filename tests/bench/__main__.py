@@ -1,13 +1,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the cost of a rolling update with that of alternatives (`make bench`). Prints Markdown.
+"""Compare the cost of rolling updates with alternatives (`make bench`), and print Markdown.
 
     .venv/bin/python tests/bench [--runs N] [--record] [ROW ...]
 
-The collection and the alternative (called the peer) are measured alternately on one cluster. A cell
-of the table is the median of the runs. Most goals are ratios, since machines differ. The exit code
-does not depend on the goals.
+The collection and the alternative (called the peer) are measured alternately on one cluster. Most
+goals are ratios, since machines differ.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "internals" / "benchmarks.md"
-#: The heading of the section for runs of selected rows, and the line below which everything is
-#: generated.
+#: The heading of the section with selected rows, and the line below which the page is generated.
 LATER_HEADING = "## Rows of later measurements"
 MARK = "<!-- Below: written by `.venv/bin/python tests/bench --record`. -->"
 sys.path[:0] = [str(ROOT / ".venv/collections"), str(ROOT / "tests/cluster"),

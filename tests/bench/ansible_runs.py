@@ -20,7 +20,6 @@ from table import progress
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAYBOOK = "playbook.yml"
-"""The playbook of a slice."""
 
 
 class Timed(NamedTuple):
@@ -32,8 +31,7 @@ class Ansible:
     """Runs Ansible's commands, independently of the user's settings."""
 
     def __init__(self, home: Path) -> None:
-        """Use the folder `home` in place of ~/.ansible, with additional collections and packages.
-        """
+        """Use the folder `home` in place of ~/.ansible."""
         self._home = home
         self.collections = home / "collections"
         self.packages = home / "packages"
@@ -54,9 +52,9 @@ class Ansible:
         })
 
     def run(self, module: str, changed: bool, **arguments: Any) -> Timed:
-        """Run the module once, and return its times.
+        """Run the module, and return its times.
 
-        Raises SystemExit if the task fails, or if `changed` has another value.
+        Raises SystemExit if the task fails, or if the result has another value of `changed`.
         """
         command = ["localhost", "-m", module, *(["-a", json.dumps(arguments)] if arguments else [])]
         ended, cost = self._timed("ansible", *command)
@@ -69,8 +67,7 @@ class Ansible:
     def run_on(self, hosts: dict[str, dict[str, Any]], module: str, **arguments: Any) -> Timed:
         """Run the module for all hosts in parallel, and return the times.
 
-        hosts: the arguments that differ between hosts. Raises SystemExit unless it changes each
-        host.
+        hosts: the arguments that differ between hosts. Raises SystemExit unless each host changes.
         """
         inventory = self._home / "hosts.json"
         _write_inventory(inventory, hosts)
@@ -84,10 +81,9 @@ class Ansible:
 
     def run_playbook(self, hosts: dict[str, dict[str, Any]], limit: list[str], playbook: str,
                      **variables: Any) -> tuple[float, float]:
-        """Run a playbook for the hosts in `limit`.
+        """Run a playbook for the hosts in `limit`. Raises SystemExit.
 
-        hosts: the variables of each host in the inventory. Return the duration in seconds, and the
-        peak memory in MiB of ansible-playbook (without its forks). Raises SystemExit.
+        hosts: the variables of each host. Return the seconds, and the peak memory in MiB.
         """
         inventory, output = self._home / "hosts.json", self._home / "output"
         _write_inventory(inventory, hosts)
@@ -105,10 +101,9 @@ class Ansible:
 
     def run_slices(self, slices: list[dict[str, dict[str, Any]]], playbook: str,
                    **variables: Any) -> Timed:
-        """Run a playbook for the hosts of several slices at the same time.
+        """Run a playbook for several slices in parallel, by ansible-runner as in AWX.
 
-        As in AWX, each slice has its own process ansible-runner. slices: the variables of each
-        host, by slice. Raises SystemExit.
+        slices: the variables of each host of each slice. Raises SystemExit.
         """
         with tempfile.TemporaryDirectory(prefix="baton-bench-slices-") as folder:
             folders = [Path(folder) / str(number) for number in range(len(slices))]
@@ -131,7 +126,7 @@ class Ansible:
     def play(self, plays: list[dict[str, Any]], **task_files: list[dict[str, Any]]) -> Timed:
         """Run a playbook with these plays, and return its times. Raises SystemExit.
 
-        task_files: the tasks of included files, by name of the file without .yml.
+        task_files: the tasks of included files, by their names without .yml.
         """
         for name, content in {"playbook": plays, **task_files}.items():
             (self._home / f"{name}.yml").write_text(json.dumps(content), "utf-8")
@@ -166,7 +161,7 @@ def _write_private_data(folder: Path, hosts: dict[str, dict[str, Any]], playbook
 
 
 def cpu_of_children() -> float:
-    """Return the CPU time in seconds of all exited child processes."""
+    """Return the CPU seconds of all exited child processes."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -183,7 +178,7 @@ def wait_and_measure_memory(process: subprocess.Popen[bytes]) -> float:
 def _peak_memory(pid: int) -> int:
     """Return the peak memory of a process in KiB, or 0 if the process has exited.
 
-    getrusage() of a forked child process would also count memory of the parent.
+    getrusage() would also count memory of the parent process.
     """
     try:
         status = Path(f"/proc/{pid}/status").read_text("utf-8")

@@ -3,8 +3,8 @@
 
 """Count requests by metrics of the API server, and measure the CPU time of the cluster.
 
-For one client, a FlowSchema (API priority and fairness) selects the requests of its ServiceAccount,
-and a metric counts the requests per FlowSchema.
+The API server counts requests per FlowSchema (API priority and fairness). A FlowSchema selects the
+requests of one ServiceAccount.
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ class Counter:
                                                               "spec": spec})
 
     def total(self) -> int:
-        """Return the number of requests. A restart of the API server resets it to 0."""
+        """Return the number of requests since the last start of the API server."""
         return self._count("dispatched")
 
     def refused(self) -> int:
-        """Return the number of requests rejected with the status 429."""
         return self._count("rejected")
 
     def _count(self, outcome: str) -> int:
@@ -69,11 +68,10 @@ class AllClients:
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
-        #: None until it has been measured.
         self._idle_rate: float | None = None
 
     def count_during(self, action: Callable[[], Anything]) -> tuple[Anything, float]:
-        """Call the action. Return its result, and the number of requests that it has caused."""
+        """Call the action, and return its result and the number of requests that it caused."""
         before, began = self.wait_until_idle(), time.monotonic()
         if self._idle_rate is None:
             time.sleep(self.IDLE_SECONDS)
@@ -103,7 +101,6 @@ class AllClients:
 
 
 def cluster_processor_seconds(kubeconfig: str) -> float:
-    """Return the CPU time of all processes of the embedded cluster."""
     state = State.load(Path(kubeconfig).parent)
     if not state:
         raise SystemExit(f"{kubeconfig} does not belong to an embedded cluster")

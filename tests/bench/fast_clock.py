@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A clock that runs fast, so that a process that waits for hours needs only minutes.
+"""Provide a fast clock, with which a process waits for minutes in place of hours.
 
-It is a file, so that another process can change its speed.
+The clock is a file, so that another process can change its speed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from pathlib import Path
 _real_monotonic, _real_sleep = time.monotonic, time.sleep
 _real_wait, _RealDatetime = threading.Condition.wait, datetime.datetime
 
-#: A record has three numbers: the real time and the fast time at which the speed was last changed,
-#: and the speed. The file has a byte with the index (0 or 1) of the current record, and two
-#: records.
+#: A record has the real time and the fast time of the last change of the speed, and the speed. The
+#: file has the index (0 or 1) of the current record in a byte, and two records.
 _RECORD = struct.Struct("ddd")
 
 
@@ -38,7 +37,7 @@ class FastClock:
             self._file = mmap.mmap(file.fileno(), 1 + 2 * _RECORD.size)
 
     def _record(self) -> tuple[float, float, float]:
-        """Return the current record. (set_speed() writes only to the other record.)"""
+        """Return the current record, while set_speed() may write to the other record."""
         return _RECORD.unpack_from(self._file, 1 + self._file[0] * _RECORD.size)
 
     @property
@@ -58,9 +57,9 @@ class FastClock:
         return fast + (_real_monotonic() - real) * speed
 
     def install(self) -> None:
-        """Make the clocks and the waits of Python in this process follow this clock.
+        """Make Python's clocks and waits in this process follow this clock.
 
-        Timeouts of sockets and of waits for child processes remain in real seconds.
+        Timeouts of sockets and child processes remain in real seconds.
         """
         clock = self
 

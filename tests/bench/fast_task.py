@@ -1,13 +1,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run the module rolling_update with a clock that runs fast.
+"""Run the module rolling_update with a fast clock.
 
     python fast_task.py CLOCK STATISTICS ARGUMENTS
 
-CLOCK is the file of the clock (fast_clock.py), and ARGUMENTS is the file with the module's
-arguments. At its end, the process writes to STATISTICS how many watches the API server has ended
-with an error, by status code (JSON).
+CLOCK is the file of the clock, and ARGUMENTS is the file with the module's arguments. The process
+writes the number of watches that ended with an error, by status code, as JSON to STATISTICS.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def main(clock_path: str, statistics_path: str, arguments: str) -> None:
     from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import watch
 
     def watch_query(query: dict[str, Any]) -> str:
-        # the API server ends a watch by its own (normal) clock, after a whole number of seconds
+        # the API server uses a normal clock, and a whole number of seconds
         seconds = max(1, round(watch.WATCH_SECONDS / clock.speed))
         return urlencode(query | {"timeoutSeconds": seconds})
 

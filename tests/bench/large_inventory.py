@@ -11,15 +11,12 @@ from measuring import Bench, measure_alternately, new_versions
 from playground import Playground, playgrounds
 from table import Row
 
-#: Number of ReplicationControllers and of hosts, number of those that a task updates, and number of
-#: threads that create the ReplicationControllers.
+#: Numbers of all ReplicationControllers or hosts, of updated ones, and of threads that create them.
 COUNT, SELECTED, THREADS = 10_000, 10, 8
 
 
 def large_inventory(bench: Bench) -> list[Row]:
-    """Compare tasks for ten of 10,000 and of ten controllers, and playbooks for ten of 10,000 and
-    of ten hosts.
-    """
+    """Compare updates of ten controllers or hosts among 10,000 with updates among ten."""
     with playgrounds(bench.kubeconfig, 2) as (crowded, alone):
         idle_names = [f"other-{number}" for number in range(COUNT - SELECTED)]
         with ThreadPoolExecutor(THREADS) as executor:

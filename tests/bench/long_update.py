@@ -3,9 +3,8 @@
 
 """Measure whether an update that waits for hours needs more and more resources.
 
-The clock of the update runs fast, so that the hours take minutes. The API server, etcd and the
-controllers have the normal clock. In each hour, the API server is killed, one token is revoked, and
-another one expires. The API server ends each watch after one real second.
+The update has a fast clock, with which hours take minutes. The cluster has a normal clock. In each
+hour, the API server is killed, one token is revoked, and another token expires.
 """
 
 from __future__ import annotations
@@ -33,25 +32,25 @@ from measuring import Bench
 from playground import Playground
 from table import Row, progress
 
-#: Hours of the update by its own clock, seconds of this clock per real second, and pods.
+#: Hours of the update on the fast clock, seconds of this clock per real second, and pods.
 HOURS, SPEED, PODS = 8, 160.0, 3
 
-#: Minutes of each hour: a token is revoked, the API server restarts, and a token is issued.
+#: Minute of each hour at which tokens are revoked, the API server restarts, and a token is issued.
 REVOKE_MINUTE, RESTART_MINUTE, ISSUE_MINUTE = 15, 40, 55
-#: A token expires at this minute of the next hour. The client renews it five minutes earlier.
+#: Minute of an hour at which a token expires. The client renews a token five minutes earlier.
 EXPIRY = 5
 
 SETTLING_SECONDS = 2.0
-"""Real seconds after a restart of the API server until the clock runs fast again."""
+"""Real seconds from a restart of the API server until the clock runs fast again."""
 
 SAMPLE_SECONDS = 0.2
-"""Real seconds."""
+"""Real seconds between two samples."""
 
 END_TIMEOUT = 120
-"""Timeout in seconds of the rest of the update after the last hour."""
+"""Seconds that the update may take after the last hour."""
 
 PLUGIN = 'echo >> "$0.runs"; cat "$0"'
-"""The exec plugin: prints the file of the credential ($0), and logs its runs."""
+"""The exec plugin, which prints the credential file ($0) and logs each run."""
 
 
 class Sample(NamedTuple):
@@ -68,7 +67,7 @@ class Hour(NamedTuple):
     memory: float
     threads: float
     descriptors: float
-    #: Requests, and seconds of processor time, in this hour.
+    #: Requests and CPU seconds in this hour.
     requests: int
     processor: float
 
@@ -114,9 +113,9 @@ def long_update(bench: Bench) -> list[Row]:
 
 
 class _Credential:
-    """The tokens in the file that the exec plugin prints.
+    """The credential file of the exec plugin. Each token is bound to a Secret.
 
-    A token becomes invalid when the Secret to which it is bound is deleted.
+    The deletion of the Secret revokes the token.
     """
 
     def __init__(self, client: kubernetes.client.ApiClient, namespace: str, path: Path) -> None:
@@ -139,7 +138,7 @@ class _Credential:
         self._secrets.append(secret)
 
     def revoke_all_but_last(self) -> None:
-        """Revoke all tokens but the last. The API server still accepts them for 10 s."""
+        """Revoke all tokens except the last. The API server still accepts them for 10 s."""
         for secret in self._secrets[:-1]:
             self._core.delete_namespaced_secret(secret, self._namespace)
         del self._secrets[:-1]
@@ -159,7 +158,7 @@ class _Update:
         self._clock = FastClock.create(folder / "clock")
         self._credential = _Credential(client, playground.namespace, folder / "credential")
         self._samples: list[Sample] = []
-        #: Number of requests before the last restart of the API server, which resets its count.
+        #: Requests before the last restart of the API server, which resets its count.
         self._earlier_requests = 0
 
     def __enter__(self) -> _Update:
@@ -191,7 +190,10 @@ class _Update:
         self._output.close()
 
     def pass_hour(self, number: int) -> Hour:
-        """Wait until hour `number` (from 0) of the update has passed, and cause its events."""
+        """Revoke tokens and restart the API server during an hour, and return its measurements.
+
+        number: of the hour, from 0.
+        """
         first_sample, requests = self._sample(), self._total_requests()
         self._samples.clear()
         end = number + 1
@@ -240,7 +242,6 @@ class _Update:
         self._credential.issue(self._begin + 60 * expiry)
 
     def _restart(self) -> None:
-        """Kill and restart the API server, while the clock has the normal speed."""
         self._clock.set_speed(1)
         self._earlier_requests += self._playground.requests()
         self._cluster.stop("kube-apiserver", kill=True)
@@ -252,7 +253,7 @@ class _Update:
         return self._earlier_requests + self._playground.requests()
 
     def _pass_until(self, hour: int, minute: int) -> None:
-        """Collect samples until this hour and minute of the update (on the fast clock)."""
+        """Collect samples until this hour and minute of the update."""
         end = self._begin + hour * 3600 + minute * 60
         while self._clock.now() < end:
             self._samples.append(self._sample())

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Measure several actions that are compared, by calling them alternately."""
+"""Measure several actions alternately."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from table import LONG_RUNS, progress
 class Bench:
     kubeconfig: str
     ansible: Ansible
-    #: Of each action.
     runs: int
 
     def with_fewer_runs(self) -> Bench:
-        """Return the same bench with at most LONG_RUNS runs."""
         return replace(self, runs=min(LONG_RUNS, self.runs))
 
 
@@ -29,8 +27,7 @@ def measure_alternately(bench: Bench, what: str, *actions: Callable[[], object],
                         is_warm: bool = False) -> list[list]:
     """Call all actions in turn, bench.runs times, and return a list of results for each action.
 
-    is_warm: whether there is nothing to warm up. Otherwise, the results of an additional first run
-    are dropped.
+    is_warm: whether to omit a first run whose results are dropped.
     """
     results = []
     for number in range(1 if is_warm else 0, bench.runs + 1):
@@ -40,10 +37,8 @@ def measure_alternately(bench: Bench, what: str, *actions: Callable[[], object],
 
 
 def new_versions() -> Iterator[str]:
-    """Yield images that no update has used."""
     return (f"myimage:v{number}" for number in itertools.count(2))
 
 
 def differences(values: list[float], others: list[float]) -> list[float]:
-    """Return the difference of each two values from the same run."""
     return [value - other for value, other in zip(values, others, strict=True)]

@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Install kubernetes.core, with which the benchmarks compare this collection, in the user's cache.
-"""
+"""Install kubernetes.core in the user's cache."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from table import progress
 from workspace import cache
 
 ANSIBLE = "ansible==12.3.0"
-"""A package that contains a kubernetes.core for the ansible-core in .venv."""
+"""A package with a kubernetes.core that supports the ansible-core in .venv."""
 
 NEEDED = ("jsonpatch==1.33", "jsonpointer==3.0.0")
 """Requirements of kubernetes.core in addition to the package kubernetes."""
@@ -36,7 +35,7 @@ def add_kubernetes_core(ansible: Ansible) -> str:
             members = [name
                        for name in archive.namelist()
                        if name.startswith("ansible_collections/kubernetes/core/")]
-            # MANIFEST.json is extracted last: its existence marks a complete installation.
+            # MANIFEST.json, extracted last, marks a complete installation
             members.sort(key=lambda name: name.endswith("/MANIFEST.json"))
             archive.extractall(collections, members)
         wheel.unlink()

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A namespace in which updates are measured."""
+"""Define a namespace in which updates are measured."""
 
 from __future__ import annotations
 
@@ -38,59 +38,56 @@ TIMEOUT = 300
 """Seconds."""
 
 STUCK_SECONDS = 5
-"""Seconds with an unready pod after which a StatefulSet counts as stuck."""
+"""Seconds for which a StatefulSet must have an unready pod to count as stuck."""
 
 NODES_OF = "baton.test/bench"
 """Label and taint of the fake nodes."""
 
 CLOSED, OPENED = "no more pods are created for it", "updated"
-"""Texts in the progress lines at which the handover starts and ends."""
+"""Texts of the progress lines with which the handover starts and ends."""
 
 Json = dict[str, Any]
 
 
 class Rollout(NamedTuple):
     seconds: float
-    #: Number of requests of the client.
     requests: int
     #: Seconds until all pods are new and available. A handover may follow.
     until_new: float
-    #: Seconds for which both templates are closed (no pods can be created) during the handover, and
-    #: seconds from the closing until foo owns all pods.
+    #: Seconds of the handover during which no pods can be created.
     closed: float = 0
+    #: Seconds of the handover until foo owns all pods.
     until_reparented: float = 0
     steps: int = 0
     #: Bytes in all answers (including the events of watches), and in the answers to patches.
     bytes: int = 0
     patched: int = 0
-    #: CPU time of the client in seconds, and seconds for which it has waited for answers.
+    #: CPU seconds of the client, and seconds for which it has waited for answers.
     processor: float = 0
     answers: float = 0
-    #: On a slow connection, the number of requests that were sent one after the other.
+    #: On a slow connection, the number of requests that did not overlap.
     sequential_requests: int = 0
     #: Seconds until the first write.
     until_begun: float = 0
-    #: CPU time of the cluster in seconds.
+    #: CPU seconds of the cluster.
     cluster_processor: float = 0
 
 
 class HandoverTimes(NamedTuple):
     """Measurements of a handover that starts when all old pods have been deleted."""
 
-    #: As in Rollout.
     closed: float
     until_reparented: float
-    #: Seconds that equal patches take without a handover, and all requests of a handover.
+    #: Seconds of equal patches, and of all equal requests, without a handover.
     bare_patches: float
     bare_requests: float
-    #: Number of pods that had no controller at some time, and number of pods that were created in
-    #: addition to the new pods. A separate process observes both.
+    #: Pods that had no controller at some time, and pods created in addition to the new pods.
     without_controller: int
     surplus: int
 
 
 class ConvergedTimes(NamedTuple):
-    """The parts of a task that changes nothing, in seconds, without the imports."""
+    """The seconds of each part of a task that changes nothing, without the imports."""
 
     connection: float
     request: float
@@ -98,26 +95,24 @@ class ConvergedTimes(NamedTuple):
 
 
 class FleetRollout(NamedTuple):
-    """Measurements of a task for many controllers, which include the start of Python."""
+    """Measurements of a task for many controllers, including the start of Python."""
 
     seconds: float
-    #: Number of requests of the client.
     requests: int
     #: Peak memory of the client in MiB.
     memory: float
     #: Number of requests rejected with 429 (Too Many Requests).
     refused: int
-    #: CPU time of the client and of the cluster, in seconds.
+    #: CPU seconds of the client and of the cluster.
     processor: float
     cluster_processor: float
-    #: CPU time in seconds in which a client reads one of the controllers as often as the task sends
-    #: requests.
+    #: CPU seconds of as many reads of a controller as the task sends requests.
     reads_processor: float
 
 
 class Playground:
     def __init__(self, kubeconfig: str, is_far: bool = False) -> None:
-        """Connect to the cluster. is_far: whether the clients under test have a slow connection."""
+        """Connect to the cluster. is_far: whether the measured clients have a slow connection."""
         self._administrator, self._is_far = kubeconfig, is_far
         self._client = kubernetes.config.new_client_from_config(kubeconfig)
         self._core = kubernetes.client.CoreV1Api(self._client)
@@ -138,7 +133,6 @@ class Playground:
         return self
 
     def begin_deletion(self) -> None:
-        """Delete the namespace and its nodes, without waiting until they are gone."""
         if self._is_deleted:
             return
         self._is_deleted = True
@@ -163,7 +157,7 @@ class Playground:
             self.create_controller(replicas, image, name)
 
     def create_controller(self, replicas: int, image: str, name: str = "foo", **more: Any) -> Json:
-        """Create a ReplicationController, and return its manifest. more: other fields of spec."""
+        """Create a ReplicationController, and return its manifest. more: fields of spec."""
         spec = {"replicas": replicas, "selector": {"app": name}, "template": _template(name, image),
                 **more}
         metadata = {"name": name, "namespace": self.namespace, "labels": {"app": name}}
@@ -208,14 +202,12 @@ class Playground:
             self._core.patch_node(node.metadata.name, {"spec": {"unschedulable": is_cordoned}})
 
     def pinned_template(self, app: str, image: str) -> Json:
-        """Return a template whose pods run only on the nodes of this namespace."""
         template = _template(app, image)
         template["spec"] |= {"nodeSelector": {NODES_OF: self.namespace},
                              "tolerations": [{"key": NODES_OF, "operator": "Exists"}]}
         return template
 
     def create_daemon_set(self, nodes: int, image: str, name: str = "qux") -> None:
-        """Create `nodes` fake nodes, and a DaemonSet."""
         self.create_nodes(nodes)
         template = self.pinned_template(name, image)
         spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
@@ -246,13 +238,13 @@ class Playground:
         return is_observed and counts == [item.spec.replicas, item.spec.replicas - 1, updated]
 
     def has_only(self, image: str) -> bool:
-        """Return whether the image is the only one in all ReplicationControllers."""
+        """Return whether all ReplicationControllers have this image."""
         listed = self._core.list_namespaced_replication_controller(self.namespace)
         return {container.image for item in listed.items
                 for container in item.spec.template.spec.containers} == {image}
 
     def until_ready(self) -> None:
-        """Wait until all controllers except DaemonSets have all their pods available."""
+        """Wait until all pods are available, except the pods of DaemonSets."""
         lists = (self._core.list_namespaced_replication_controller,
                  self._apps.list_namespaced_deployment,
                  self._apps.list_namespaced_stateful_set)
@@ -323,9 +315,9 @@ class Playground:
         )
 
     def roll_and_hand_over(self, pods: int, image: str) -> HandoverTimes:
-        """Update foo, which has `pods` pods, and measure the handover and plain patches.
+        """Update foo up to a pause before the handover, and measure the handover.
 
-        Before the handover, the update pauses until all old pods have been deleted.
+        pods: the number of pods of foo.
         """
         task = {"name": "foo", "namespace": self.namespace, "image": image, "max_surge": "100%",
                 "max_unavailable": "100%"}
@@ -339,10 +331,9 @@ class Playground:
                              watch.without_controller, watch.created - pods)
 
     def _bare_requests(self, pods: int) -> tuple[float, float]:
-        """Send the requests of a handover, without a change of an owner.
+        """Send the requests of a handover without changing the owner of a pod.
 
-        Return the duration of the patches of all pods, and of all requests, in seconds. A field of
-        each owner reference differs. Two patches replace a deletion and a patch.
+        Return the seconds of the patches of pods, and of all requests.
         """
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), self.namespace)
         path = f"/api/v1/namespaces/{self.namespace}/replicationcontrollers/foo"
@@ -373,11 +364,11 @@ class Playground:
         return patched_at - observed, ended - began
 
     def all_clients(self, roll: Callable[[], Rollout]) -> tuple[Rollout, float]:
-        """Return the measurements of a rollout, and the number of requests of all clients."""
+        """Run `roll`, and return its result and the number of requests of all clients."""
         return self._all_clients_counter.count_during(roll)
 
     def look(self, **task: Any) -> ConvergedTimes:
-        """Run a converged task in this process, and measure its parts.
+        """Run a task that changes nothing in this process, and measure its parts.
 
         Raises SystemExit if the task would change anything.
         """
@@ -401,7 +392,7 @@ class Playground:
                                  "--poll-interval=100ms"])
 
     def rollout_by_kubectl(self, path: Path, resource: str, image: str) -> Rollout:
-        """Update a controller, such as "statefulset/baz", with `kubectl set image`, and wait."""
+        """Update a resource, such as "statefulset/baz", with `kubectl set image`, and wait."""
         return self._by_kubectl(path, ["set", "image", resource, f"web={image}"],
                                 ["rollout", "status", resource])
 
@@ -444,7 +435,7 @@ class Playground:
     def roll_many(self, has_changes: bool = True, **task: Any) -> FleetRollout:
         """Run a task for many controllers in a separate process, and measure it.
 
-        has_changes: the value of `changed` that the result must have.
+        has_changes: the required value of `changed` in the result.
         """
         before, refused = self._client_requests.total(), self._client_requests.refused()
         cluster_processor = cluster_processor_seconds(self._administrator)
@@ -475,7 +466,7 @@ class Playground:
                             requests * self._processor_of_a_read(task["kind"], first_name))
 
     def _processor_of_a_read(self, kind: str, name: str) -> float:
-        """Return the CPU time in seconds of one read of a controller."""
+        """Return the CPU seconds of one read of a controller."""
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), self.namespace)
         gateway.find(kind, name)
         reads, began = 500, time.process_time()
@@ -495,7 +486,7 @@ class Playground:
         return self._patch_and_wait("daemon_set", image)
 
     def _patch_and_wait(self, resource: str, image: str) -> Rollout:
-        """Patch all objects of a resource, such as "stateful_set", as the administrator.
+        """Patch all objects of a resource, such as "stateful_set", and wait for their rollouts.
 
         Only the requests of the Deployment controller are counted.
         """
@@ -526,7 +517,7 @@ class Playground:
     def _changes(self, listing: Callable[..., Any], listed: Any) -> Iterator[Any]:
         """Yield the objects of a list, and then each object that changes, until TIMEOUT.
 
-        listing: the function that lists the objects, again after a watch has expired.
+        listing: the function that lists the objects.
         """
         while True:
             yield from listed.items
@@ -585,13 +576,13 @@ def playgrounds(kubeconfig: str, count: int) -> Iterator[list[Playground]]:
 
 
 class Answers:
-    """Measures how many bytes a gateway reads, and for how long it waits for answers."""
+    """Counts the bytes that a gateway reads, and the seconds for which it waits for answers."""
 
     def __init__(self, gateway: KubernetesGateway) -> None:
         self._answers: list[tuple[str, Any]] = []
-        #: Bytes in the events of watches, which are counted separately.
+        #: Bytes in the events of watches.
         self._streamed = 0
-        #: Seconds in which at least one request (other than a watch) has waited for its answer.
+        #: Seconds for which at least one request (other than a watch) has waited for its answer.
         self.seconds = 0.0
         #: Number of waiting requests, and the time since which at least one is waiting.
         self._waiting = 0
@@ -620,10 +611,7 @@ class Answers:
         return chunk
 
     def bytes(self, method: str = "") -> int:
-        """Return the number of bytes in the bodies of all answers, as transferred.
-
-        method: only count the answers to this method, and no watches.
-        """
+        """Return the number of bytes in all answers. method: count only answers to this method."""
         answered = sum(answer.tell() for verb, answer in self._answers if method in ("", verb))
         return answered if method else answered + self._streamed
 
@@ -642,7 +630,10 @@ def _template(app: str, image: str) -> Json:
 
 
 def _is_complete(controller: Any, nodes: int | None = None) -> bool:
-    """Return whether the rollout is complete. nodes: of a DaemonSet (default: as in its status)."""
+    """Return whether the rollout is complete.
+
+    nodes: the number of nodes of a DaemonSet (default: from its status).
+    """
     status = controller.status
     if isinstance(controller, kubernetes.client.V1DaemonSet):
         desired = nodes or status.desired_number_scheduled

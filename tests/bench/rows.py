@@ -32,18 +32,18 @@ from slices import slices
 from table import Row, progress
 
 KUBECTL = "kubectl-1.17"
-#: A cluster whose controller manager has the default limit of 20 requests per second.
+#: The cluster with the controller manager's default limit of 20 requests per second.
 THROTTLED = embedded.checkout_cluster_name("bench-throttled")
 
-#: Steps that the role takes for three stages with a check each.
+#: Turns of the role's loop for three stages with a check each.
 ROLE_TURNS = 11
 
-#: Seconds by which a request to another region takes longer.
+#: Seconds that are added to each request to another region.
 LATENCY = 0.1
 
 
 def converged_task(bench: Bench) -> list[Row]:
-    """Compare a task that changes nothing with one of kubernetes.core.
+    """Compare a task that changes nothing with kubernetes.core.k8s.
 
     The time of `ansible -m ping` is subtracted from both.
     """
@@ -90,10 +90,7 @@ def _converged_rows(bench: Bench, playground: Playground, peer: str, definition:
 
 
 def rollout_of_100(bench: Bench) -> list[Row]:
-    """Compare an update of 100 pods with one by the Deployment controller.
-
-    The time ends when the last old pod has been deleted.
-    """
+    """Compare an update of 100 pods with an update by the Deployment controller."""
     pods, surge = 100, "25%"
     with Playground(bench.kubeconfig) as playground:
         playground.create_controller(pods, "myimage:v1")
@@ -156,7 +153,7 @@ def real_kubelet(bench: Bench) -> list[Row]:
         progress(f"real-kubelet: SKIPPED, {why}")
         return [Row(f"{what}: SKIPPED, {why}", [], peer)]
     machine.install()
-    # a real node has only a few images; these are three of them
+    # a real node has only a few images
     images = itertools.cycle(f"localhost/web:v{version}" for version in (1, 2, 3))
     name = embedded.checkout_cluster_name("bench-real")
     with (embedded.up(name, with_real_node=True) as cluster,
@@ -180,7 +177,7 @@ def real_kubelet(bench: Bench) -> list[Row]:
 
 
 def deployment_of_100(bench: Bench) -> list[Row]:
-    """Compare a task on a Deployment with a bare patch and a watch."""
+    """Compare a task on a Deployment with a patch and a watch."""
     pods = 100
     with Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as peers:
         for playground in (ours, peers):
@@ -229,7 +226,7 @@ def _stateful_set(bench: Bench, pods: int) -> list[Row]:
 
 
 def daemon_sets(bench: Bench) -> list[Row]:
-    """Measure updates of DaemonSets, to their end and to a pause."""
+    """Measure complete updates of DaemonSets, and updates up to a pause."""
     return [row for nodes in (20, 100) for row in _daemon_set(bench, nodes)]
 
 
@@ -267,12 +264,11 @@ def _compare_with_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Pl
                                     kubectl_playground: Playground, resource: str,
                                     task: Json, patch: Callable[[str], Rollout],
                                     *more_actions: Callable[[], Rollout]) -> tuple[list[Row], list]:
-    """Compare a task with a bare patch that is followed by a watch, and with kubectl.
+    """Compare a task with a patch that is followed by a watch, and with kubectl.
 
-    pods: the number of replaced pods. resource: such as "statefulset/baz". task: the options
-    without namespace and image. more_actions: measured alternately with these three.
+    resource: such as "statefulset/baz". task: the options without namespace and image.
 
-    Return the rows, and a list of results for each of `more_actions`.
+    Return the rows, and the list of results of each action in `more_actions`.
     """
     program, versions = binaries.provide([KUBECTL])[KUBECTL], new_versions()
     our_runs, patched, by_kubectl, *rest = measure_alternately(
@@ -297,7 +293,7 @@ def _compare_with_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Pl
 
 
 def throttled(bench: Bench) -> list[Row]:
-    """Compare rollouts by a controller manager with the default limit of 20 requests per second."""
+    """Compare rollouts with a controller manager that sends at most 20 requests per second."""
     pods, surge = 100, "25%"
     with (embedded.up(THROTTLED, controller_manager_qps=20) as cluster,
           Playground(cluster.kubeconfig) as ours,
@@ -339,7 +335,7 @@ def throttled(bench: Bench) -> list[Row]:
 
 
 def slow_line(bench: Bench) -> list[Row]:
-    """Compare updates of 20 pods with a Deployment, on a connection with 300 ms per request."""
+    """Compare updates of 20 pods with a Deployment, with 300 ms per request."""
     return [row for surge, seconds, max_requests in ((1, 0, 50), ("25%", 0, 20), (1, 3, None))
             for row in _slow_line(bench.with_fewer_runs(), surge, seconds, max_requests)]
 
@@ -382,8 +378,7 @@ def _slow_line(bench: Bench, surge: int | str, seconds: int,
 
 
 def kubectl(bench: Bench) -> list[Row]:
-    """Compare an update of 50 pods, one after the other, with kubectl 1.17 and with a Deployment.
-    """
+    """Compare an update of 50 pods in steps of one pod with kubectl 1.17 and with a Deployment."""
     pods = 50
     program = binaries.provide([KUBECTL])[KUBECTL]
     with (Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as theirs,
@@ -414,17 +409,13 @@ def kubectl(bench: Bench) -> list[Row]:
 
 
 def handover(bench: Bench, pods: int) -> list[Row]:
-    """Measure the handover of an update, from the closing of both templates to their opening.
-
-    Before it, the update pauses until every old pod has been deleted.
-    """
+    """Measure the handover of an update that has paused until every old pod is deleted."""
     return _handover(bench.with_fewer_runs(), bench.kubeconfig, pods, f"handover of {pods} pods",
                      {1000: 4}.get(pods))
 
 
 def handover_throttled(bench: Bench) -> list[Row]:
-    """Measure a handover by a controller manager with the default limit of 20 requests per second.
-    """
+    """Measure a handover with a controller manager that sends at most 20 requests per second."""
     pods = 500
     with embedded.up(THROTTLED, controller_manager_qps=20) as cluster:
         return _handover(bench.with_fewer_runs(), cluster.kubeconfig, pods,
@@ -433,7 +424,7 @@ def handover_throttled(bench: Bench) -> list[Row]:
 
 def _handover(bench: Bench, kubeconfig: str, pods: int, what: str,
               max_seconds: float | None) -> list[Row]:
-    """Measure a handover of `pods` pods. max_seconds: the goal, or None for no goal."""
+    """Measure a handover. max_seconds: the goal, or None for no goal."""
     versions = new_versions()
     with Playground(kubeconfig) as playground:
         playground.create_controller(pods, "myimage:v1")
@@ -460,7 +451,7 @@ def _handover_rows(what: str, runs: list[HandoverTimes], max_seconds: float | No
 
 
 def sizes(bench: Bench) -> list[Row]:
-    """Measure how the requests of an update in one step depend on the number of pods."""
+    """Measure the requests of an update in one step with different numbers of pods."""
     rows: list[Row] = []
     measured: dict[int, list[Rollout]] = {}
     for pods in (4, 10, 100, 1000):
@@ -487,7 +478,7 @@ def sizes(bench: Bench) -> list[Row]:
 def _in_one_step(bench: Bench, pods: int) -> tuple[list[Rollout], list[int]]:
     """Update `pods` pods in one step, several times.
 
-    Return the measurements, and the numbers of created pods.
+    Return the measurements, and the number of created pods of each update.
     """
     versions = new_versions()
     with Playground(bench.kubeconfig) as playground:
@@ -538,10 +529,7 @@ def fleet(bench: Bench) -> list[Row]:
 
 
 def _fleet_of_100(bench: Bench, kind: str) -> list[Row]:
-    """Return the rows for 100 controllers.
-
-    The goal allows the time of one controller and of 100 Deployments together.
-    """
+    """Compare 100 controllers with the sum of the times of one controller and 100 Deployments."""
     count, pods = 100, 3
     many, single_runs, theirs = _fleet(bench, kind, count, pods, concurrency=count)
     allowed = [run.seconds + peer_run.seconds
@@ -559,7 +547,7 @@ def _fleet_of_100(bench: Bench, kind: str) -> list[Row]:
 
 
 def large_fleet(bench: Bench) -> list[Row]:
-    """Compare a task for up to 1,000 ReplicationControllers with the same number of Deployments."""
+    """Compare a task for 10 to 1,000 ReplicationControllers with as many Deployments."""
     kind, rows, processors = "ReplicationController", [], os.cpu_count() or 1
     few = None
     for count in (10, 100, 1000):
@@ -593,7 +581,7 @@ def large_fleet(bench: Bench) -> list[Row]:
 
 def _fleet(bench: Bench, kind: str, count: int, pods: int,
            concurrency: int) -> tuple[list[FleetRollout], list[FleetRollout], list[Rollout]]:
-    """Measure a task for `count` controllers, a task for one, and `count` Deployments in parallel.
+    """Measure a task for `count` controllers, a task for one, and `count` Deployments.
 
     pods: the number of pods of each controller.
     """
@@ -621,7 +609,7 @@ def _fleet(bench: Bench, kind: str, count: int, pods: int,
 def role(bench: Bench) -> list[Row]:
     """Compare the role image_bump with a playbook that contains the same updates and checks.
 
-    The limit is the same number of tasks and included files, without content.
+    Compare the difference with as many tasks and included files that do nothing.
     """
     stages = "10%", "50%", "100%"
     check = [{"name": "Check the new pods", "ansible.builtin.debug": {"msg": "ready"}}]
@@ -678,10 +666,9 @@ def _empty_turn(turns: int) -> list[Json]:
 
 
 def region(bench: Bench, count: int) -> list[Row]:
-    """Compare one command for all clusters of a region with the slowest of three commands for one.
+    """Compare one command for all clusters of a region with the slowest of three single clusters.
 
-    The clusters are namespaces of one cluster, so that only the cost on the control node is
-    measured.
+    Here, a cluster is a namespace, since only the control node is measured.
     """
     alone, seconds = 3, 3
     with playgrounds(bench.kubeconfig, count) as clusters, Proxy(bench.kubeconfig) as line:

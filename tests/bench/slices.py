@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Measure a job of AWX that is sliced: the clusters of a region are distributed over control nodes.
-"""
+"""Measure a sliced job of AWX, which distributes the clusters of a region over control nodes."""
 
 from __future__ import annotations
 
@@ -14,15 +13,14 @@ from measuring import Bench, measure_alternately, new_versions
 from playground import Playground, playgrounds
 from table import Row
 
-#: Number of clusters, and the option concurrency.
 CLUSTERS, CONCURRENCY = 10, 50
 
 
 def slices(bench: Bench, controllers: int, counts: Sequence[int]) -> list[Row]:
     """Compare jobs with different numbers of slices.
 
-    controllers: distributed evenly over all clusters. counts: the numbers of slices. The clusters
-    are namespaces of one cluster, and the control nodes are processes on this machine.
+    controllers: the total number. counts: the numbers of slices. Here, a cluster is a namespace,
+    and a control node is a process.
     """
     with (playgrounds(bench.kubeconfig, CLUSTERS) as clusters,
           Playground(bench.kubeconfig) as peers):
@@ -39,7 +37,7 @@ def slices(bench: Bench, controllers: int, counts: Sequence[int]) -> list[Row]:
 
         def roll(count: int) -> Timed:
             image = next(versions)
-            # AWX distributes the hosts of an inventory over slices in the same way.
+            # as AWX distributes hosts over slices
             parts = [dict(list(hosts.items())[number::count]) for number in range(count)]
             cost = bench.ansible.run_slices(parts, "baton.kubernetes.regions", image=image,
                                             label_selectors="app", concurrency=CONCURRENCY)

@@ -25,9 +25,9 @@ LONG_RUNS = 5
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table: a measurement, which may be compared with that of a peer.
+    """Our measurements, and optionally a peer's measurements, with a value for each run.
 
-    `ours` and `peer` have a number for each run. Without `ours`, the measurement was skipped.
+    If `ours` is empty, the row was skipped.
     """
 
     what: str
@@ -67,7 +67,7 @@ def format_rows(rows: list[Row]) -> list[str]:
 
 
 def settings(kubeconfig: str, runs: int, load: float) -> list[str]:
-    """Return lines with the conditions of the measurements. load: the load average before them."""
+    """Return lines about the machine and the runs. load: the load average before the runs."""
     client = kubernetes.config.new_client_from_config(kubeconfig)
     server = kubernetes.client.VersionApi(client).get_code().git_version
     cluster = "the cluster that KUBECONFIG names" if external_kubeconfig() else EMBEDDED

@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Observe the pods of a namespace in a separate process.
-
-The process has the permissions of the administrator, and reads only the metadata of pods.
-"""
+"""Observe the metadata of the pods of a namespace in a separate process."""
 
 from __future__ import annotations
 
@@ -31,9 +28,9 @@ class Watch:
 
     def __init__(self, kubeconfig: str, namespace: str) -> None:
         self._command = [sys.executable, str(Path(__file__)), kubeconfig, namespace]
-        #: Set at the end of the block.
+        # set at the end of the block
         self.created = 0
-        #: The number of pods that had no controller at some time. Set at the end of the block.
+        #: Number of pods that had no controller at some time.
         self.without_controller = 0
 
     def __enter__(self) -> Watch:
@@ -58,11 +55,11 @@ class _Observations:
         self._version: str = listed["metadata"]["resourceVersion"]
         self.created = 0
         self.without_controller: set[str] = set()
-        #: The (monotonic) time of the last event.
+        #: Monotonic time of the last event.
         self.at = time.monotonic()
 
     def follow(self) -> None:
-        """Process the events of watches, without an end. If events are lost, exit the process."""
+        """Process the events of watches forever. Exit the process if events are lost."""
         while True:
             query = f"watch=true&timeoutSeconds=3600&resourceVersion={self._version}"
             headers = {**self._headers, "Accept": METADATA.format("")}
@@ -88,8 +85,7 @@ class _Observations:
 def main(kubeconfig: str, namespace: str) -> int:
     """Observe the pods until the end of stdin, and return the exit code.
 
-    Print a line at the start. At the end, print a JSON list: the number of created pods, and the
-    number of pods that had no controller at some time.
+    Print a line at the start, and a JSON list with the values of Watch at the end.
     """
     client = kubernetes.config.new_client_from_config(kubeconfig)
     authorization = client.configuration.get_api_key_with_prefix(

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The command line of the embedded cluster: `python3 tests/cluster --help`."""
+"""Run a command of the embedded cluster: `python3 tests/cluster --help`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,6 @@ def main() -> int:
 
 
 def _interrupt(*_unused: object) -> None:
-    """Raise KeyboardInterrupt, and ignore further signals so that the cleanup can finish."""
     for interrupt in INTERRUPTS:
         signal.signal(interrupt, lambda *_unused: None)
     raise KeyboardInterrupt

@@ -44,7 +44,7 @@ PACKAGES = {
     "kind": ("kind", "sigs.k8s.io/kind"),
     "kubeadm": ("kubeadm", "k8s.io/kubernetes/cmd/kubeadm"),
 }
-"""The folder of the go.mod and the Go package of each program."""
+"""The folder with go.mod, and the Go package, by program."""
 
 OPTIONAL = (
     "kubectl",
@@ -70,17 +70,17 @@ REAL_NODE_PROGRAMS = ("kubelet", "kube-proxy", "web")
 """Programs that a cluster with a real node runs instead of KWOK."""
 
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-"""The only programs that have an older version in an older cluster."""
+"""Only these programs have an older version in an older cluster."""
 
 OLDER_MODULES = tuple(sorted(folder.name for folder in HERE.glob("kubernetes-*/")))
-"""Folders, such as kubernetes-1.24."""
+"""Names of folders, such as kubernetes-1.24."""
 
 MODULES = tuple(
     dict.fromkeys(
         ("kubernetes", *OLDER_MODULES, *(module for module, _package in PACKAGES.values()))
     )
 )
-"""Folders. If a module changes, all its programs are built again."""
+"""Names of folders. If a module changes, all its programs are built again."""
 
 
 def _release_in_go_mod(module: str) -> str:
@@ -111,10 +111,9 @@ def needed(with_real_node: bool) -> tuple[str, ...]:
 
 
 def provide(names: Iterable[str] = NEEDED, kubernetes: str = NEWEST) -> dict[str, Path]:
-    """Return the path of each program, by name. Raises ClusterError.
+    """Build the missing programs, and return the path of each program by name.
 
-    Missing programs are built, unless they are in KUBEBUILDER_ASSETS. kubernetes: a member of
-    VERSIONS.
+    Programs in KUBEBUILDER_ASSETS are not built. Raises ClusterError.
     """
     module_by_name = {name: _module(name, kubernetes) for name in names}
     paths = {
@@ -165,7 +164,6 @@ def _input_digest(go: Path, module: str) -> str:
 
 
 def _build(go: Path, folder: Path, module: str, missing: Iterable[str]) -> None:
-    """Build the missing programs in one command, so that linking and compiling overlap."""
     with locked(folder.with_suffix(".lock"), "the programs of the cluster"):
         # another process may have built the programs while this process waited
         names = [name for name in missing if not (folder / name).exists()]
@@ -178,12 +176,12 @@ def _build(go: Path, folder: Path, module: str, missing: Iterable[str]) -> None:
         began = time.monotonic()
         progress = subtask.Progress(len(_packages_to_compile(go, module, names)))
         drafts = folder / ".drafts"
-        shutil.rmtree(drafts, ignore_errors=True)  # remains of a killed process
+        shutil.rmtree(drafts, ignore_errors=True)  # left by a killed process
         drafts.mkdir(parents=True)
         command = [str(go), "build", "-v", *_flags(module), "-o", f"{drafts}/", *_packages(names)]
         subtask.run(f"building {', '.join(names)}", command, HERE / module, environment(), progress)
         for name in names:
-            # atomic, so that no process runs an incomplete program
+            # no process must run an incomplete program
             (drafts / _name_by_go(name)).rename(folder / name)
         drafts.rmdir()
         say(f"built in {time.monotonic() - began:.0f} s: {folder}")
@@ -211,7 +209,7 @@ def _name_by_go(program: str) -> str:
 def environment() -> dict[str, str]:
     """Return the environment for Go, without flags, workspace files and toolchain downloads.
 
-    The compiler's garbage collector runs only above 600 MiB, which saves a fifth of the time.
+    Less garbage collection saves a fifth of the time of the compiler.
     """
     memory = {"GOGC": "off", "GOMEMLIMIT": "600MiB"}
     return (
@@ -224,8 +222,7 @@ def environment() -> dict[str, str]:
 def _flags(module: str) -> list[str]:
     """Return the flags of compiler and linker.
 
-    The linker drops debug information anyway (-w). An older Kubernetes is built without cloud
-    providers, and links Go symbols that Go 1.23 and newer reject by default.
+    Older versions of Kubernetes link Go symbols that Go 1.23 and newer reject by default.
     """
     flags, link_flags = ["-trimpath", "-gcflags=all=-dwarf=false"], _link_flags(module)
     if module in OLDER_MODULES:

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Command lines and health endpoints of the cluster's components."""
+"""Define the command lines and health endpoints of the cluster's components."""
 
 from __future__ import annotations
 
@@ -52,7 +52,6 @@ class Settings:
 
     @property
     def server(self) -> str:
-        """Return the URL of the API server."""
         return f"https://{self.address}:{self.first_port + 2}"
 
     @property
@@ -75,14 +74,12 @@ class Settings:
 
     @property
     def client_authority(self) -> Path:
-        """Return the CA for client certificates, which a test may create."""
+        """Return the CA of client certificates. A test may create the file."""
         return self.folder / "client-authority.crt"
 
     @property
     def kubelet_client(self) -> Path:
-        """Return the path, without suffix, of the API server's client certificate for the kubelet
-        and for aggregated API servers.
-        """
+        """Return the path of the API server's client certificate, without suffix."""
         return self.folder / "kubelet-client"
 
 
@@ -98,15 +95,12 @@ class Component:
     is_child: bool = False
     """Whether the program is a child process of the command."""
     has_no_authentication: bool = False
-    """If true, the program listens only on the loopback interface."""
+    """Whether the program has no authentication, and so listens only on the loopback interface."""
 
     def command(
         self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]
     ) -> list[str]:
-        """Return the command line of the component.
-
-        programs, running: by name of the component.
-        """
+        """Return the command line. programs, running: by name of the component."""
         return [str(programs[self.name]), *self.arguments(settings)]
 
     def is_healthy(self, settings: Settings) -> bool:
@@ -119,7 +113,7 @@ class Component:
         )
 
     def prepare(self, settings: Settings) -> None:
-        """Prepare the start."""
+        """Prepare the start of the component."""
 
     def complete_start(self, settings: Settings, process: Process) -> None:
         """Complete the start after the component has become healthy."""
@@ -128,8 +122,7 @@ class Component:
 def first_free_port() -> int:
     """Return the first of PORTS consecutive free ports.
 
-    They are below the kernel's ephemeral port range (32768 and up), so that no reconnecting client
-    occupies the port of a stopped component.
+    In the kernel's ephemeral range (from 32768), a client could occupy a stopped component's port.
     """
     for first in random.sample(range(20000, 32000, 10), 200):
         if all(_is_free(first + offset) for offset in range(PORTS)):
@@ -147,7 +140,7 @@ def _is_free(port: int) -> bool:
 
 
 def _etcd_arguments(settings: Settings) -> list[str]:
-    # only on loopback, because pods with access to etcd would be cluster administrators
+    # on loopback, because a pod with access to etcd would be a cluster administrator
     client_url, peer_url = (
         f"http://{LOOPBACK}:{settings.first_port + offset}" for offset in (0, 1)
     )
@@ -158,7 +151,7 @@ def _etcd_arguments(settings: Settings) -> list[str]:
         f"--listen-peer-urls={peer_url}",
         f"--initial-advertise-peer-urls={peer_url}",
         f"--initial-cluster=default={peer_url}",
-        "--unsafe-no-fsync",  # the data need not survive a crash of the machine
+        "--unsafe-no-fsync",
     ]
 
 
@@ -167,7 +160,7 @@ def _kube_apiserver_arguments(settings: Settings) -> list[str]:
         f"--etcd-servers=http://{LOOPBACK}:{settings.first_port}",
         f"--bind-address={settings.address}",
         f"--secure-port={settings.first_port + 2}",
-        # the default needs a default route, which a sandbox may lack
+        # by default, the API server fails without a default route
         f"--advertise-address={settings.address}",
         # Endpoints must not contain a loopback address
         "--endpoint-reconciler-type=none",
@@ -184,7 +177,7 @@ def _kube_apiserver_arguments(settings: Settings) -> list[str]:
         f"--service-account-signing-key-file={settings.key}",
         f"--service-cluster-ip-range={settings.services}",
         "--allow-privileged",
-        # older API servers lack the option, and wait for all open watches after SIGTERM
+        # older API servers lack the option
         *(
             ["--shutdown-watch-termination-grace-period=1s"]
             if settings.minor >= WATCH_GRACE_PERIOD_MINOR
@@ -209,7 +202,7 @@ def _feature_gate_arguments(settings: Settings) -> list[str]:
 
 
 def _client_certificate_arguments(settings: Settings) -> list[str]:
-    """Return the options for requests to the kubelet and to aggregated API servers."""
+    """Return the options with the client certificate for kubelets and aggregated API servers."""
     certificate, key = (settings.kubelet_client.with_suffix(suffix) for suffix in (".crt", ".key"))
     return [
         f"--kubelet-client-certificate={certificate}",
@@ -238,7 +231,7 @@ def _kube_controller_manager_arguments(settings: Settings) -> list[str]:
         f"--root-ca-file={settings.certificate_authority}",
         f"--kube-api-qps={qps}",
         f"--kube-api-burst={qps * 3 // 2}",  # the ratio of the defaults, 20 and 30
-        # the default of 15 s is too slow for a test
+        # the default is 15 s
         "--horizontal-pod-autoscaler-sync-period=1s",
         "--horizontal-pod-autoscaler-downscale-stabilization=1s",
         *_feature_gate_arguments(settings),
@@ -267,8 +260,7 @@ def _kwok_arguments(settings: Settings) -> list[str]:
     ]
 
 
-# The components in the order in which they start. The components of an inner tuple start in
-# parallel. They stop in the reverse order.
+# In the order in which the components start. The components of an inner tuple start in parallel.
 CONTROL_PLANE = (
     (Component("etcd", _etcd_arguments, 0, "/health", "http", has_no_authentication=True),),
     (Component("kube-apiserver", _kube_apiserver_arguments, 2, "/readyz"),),

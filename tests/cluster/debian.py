@@ -15,7 +15,7 @@ from workspace import SYSTEM_PATH, ClusterError, say
 
 
 def missing(needed: Mapping[str, str]) -> dict[str, str]:
-    """Return the missing programs with their packages."""
+    """Return the packages of the missing programs, by program."""
     return {
         program: package
         for program, package in needed.items()
@@ -24,9 +24,9 @@ def missing(needed: Mapping[str, str]) -> dict[str, str]:
 
 
 def hindrance(what: str, needed: Mapping[str, str]) -> str:
-    """Return why a missing program cannot be installed, or "".
+    """Return why missing programs cannot be installed, or "".
 
-    what: the feature that needs the programs, with which the text begins.
+    what: the feature that needs the programs.
     """
     missing_programs = missing(needed)
     if missing_programs and not shutil.which("apt-get"):

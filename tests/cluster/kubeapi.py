@@ -22,9 +22,9 @@ class Refused(ClusterError):
 
 
 def status_of(url: str, timeout: float = 2) -> int | None:
-    """Return the HTTP status of the answer to a GET request, or None without an answer.
+    """Send a GET request, and return the HTTP status, or None without an answer.
 
-    The request contains no secret, so the certificate of the server is not verified.
+    The request contains no secret, so the certificate is not verified.
     """
     context = ssl.create_default_context()
     context.check_hostname = False

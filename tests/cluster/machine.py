@@ -35,7 +35,7 @@ NEEDED = {
 def hindrance(what: str = "a real node", needed: Mapping[str, str] | None = None) -> str:
     """Return why a real node cannot run here, or "". Missing Debian packages are no reason.
 
-    what: the feature that needs the node, with which the text begins. needed: as NEEDED.
+    what: the feature that needs the node. needed: packages by program, as in NEEDED.
     """
     if os.geteuid() != 0:
         return f"{what} needs root"
@@ -66,7 +66,7 @@ def install(what: str = "a real node", needed: Mapping[str, str] | None = None) 
 
 
 def check(folder: Path) -> None:
-    """Check that a node can run with files in the folder. Raises ClusterError."""
+    """Raise ClusterError if no node can run with files in the folder."""
     if reason := hindrance():
         raise ClusterError(reason)
     if missing := debian.missing(NEEDED):
@@ -89,7 +89,7 @@ def system_program(name: str) -> str:
 
 
 def control_groups(name: str) -> list[Path]:
-    """Return the path of a control group in each hierarchy, even if the group does not exist."""
+    """Return the path of a control group in each hierarchy. The group may not exist."""
     return [
         hierarchy / name
         for hierarchy in sorted(CGROUPS.iterdir())
@@ -98,9 +98,9 @@ def control_groups(name: str) -> list[Path]:
 
 
 def remove_control_groups(name: str) -> None:
-    """Remove the control groups, each after its subgroups. Raises ClusterError.
+    """Remove a control group with its subgroups from each hierarchy. Raises ClusterError.
 
-    The removal is retried while an exiting process is still in a group.
+    Retry the removal while exiting processes are still in the group.
     """
 
     def are_gone() -> bool:

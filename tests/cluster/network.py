@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The network of a real node: a bridge on this machine, and a veth pair to the node.
-
-Requires root.
-"""
+"""Create the network of a real node: a bridge, and a veth pair to the node. Requires root."""
 
 from __future__ import annotations
 
@@ -21,18 +18,18 @@ NETWORKS = 100
 
 @dataclass(frozen=True)
 class Network:
-    """Addresses of a cluster, which programs on this machine can reach directly."""
+    """The addresses of a cluster, which this machine can reach directly."""
 
     number: int
 
     @property
     def bridge(self) -> str:
-        """Return the bridge, which retains this machine's address when the node is killed."""
+        """Return the name of the bridge, which is kept when the node is killed."""
         return f"baton{self.number}"
 
     @property
     def host(self) -> str:
-        """Return this machine's address, on which the control plane listens."""
+        """Return this machine's address, on which the API server listens."""
         return f"10.123.{self.number}.1"
 
     @property
@@ -49,11 +46,9 @@ class Network:
 
     @property
     def veth(self) -> str:
-        """Return this machine's end of the veth pair."""
         return f"{self.bridge}-node"
 
     def up(self) -> None:
-        """Create the missing bridge, address and routes. The machine does not forward packets."""
         if not _exists(self.bridge):
             run("ip", "link", "add", self.bridge, "type", "bridge")
         run("ip", "address", "replace", f"{self.host}/24", "dev", self.bridge)
@@ -62,10 +57,9 @@ class Network:
             run("ip", "route", "replace", destination, "via", self.node)
 
     def connect(self, pid: int) -> None:
-        """Create the veth pair between the bridge and the network namespace of the process.
+        """Create the veth pair between the bridge and the network namespace of a process.
 
-        The pair of a killed node may still exist: open connections retain the node's network
-        namespace for a minute.
+        Open connections retain the pair of a killed node for a minute.
         """
         _remove(self.veth)
         run(
@@ -122,7 +116,7 @@ def run(*argv: str, stdin: bytes = b"") -> None:
 
 def _remove(link: str) -> None:
     if _exists(link):
-        with contextlib.suppress(ClusterError):  # the kernel has just removed the link
+        with contextlib.suppress(ClusterError):  # the kernel may just have removed the link
             run("ip", "link", "delete", link)
 
 

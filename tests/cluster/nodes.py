@@ -37,10 +37,7 @@ def create_nodes(api: Api) -> None:
 
 
 def can_run_pods(api: Api, count: int) -> bool:
-    """Return whether a new pod would be admitted, scheduled and made ready.
-
-    count: the required number of nodes.
-    """
+    """Return whether at least `count` nodes are ready, and pods can be created."""
     try:
         nodes = api.get("/api/v1/nodes")["items"]
         api.get("/api/v1/namespaces/default/serviceaccounts/default")
@@ -50,7 +47,6 @@ def can_run_pods(api: Api, count: int) -> bool:
 
 
 def _is_ready(node: dict[str, Any]) -> bool:
-    """Return whether the node is ready, and the not-ready taint is removed."""
     conditions = {
         condition["type"]: condition["status"] for condition in node["status"].get("conditions", ())
     }

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Processes that continue to run after this program exits (Linux only)."""
+"""Start processes that continue to run after this program exits (Linux only)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Process(NamedTuple):
     ) -> Process:
         """Start argv in a new session, so that Ctrl-C does not reach the process.
 
-        With `is_child`, return the child process that argv (nsenter or unshare) starts.
+        is_child: return the child that argv (nsenter or unshare) starts.
         """
         try:
             pid = os.posix_spawn(
@@ -57,12 +57,12 @@ class Process(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """Return whether the process runs. A zombie is running until its last thread has exited."""
+        """Return whether a thread of the process runs. The main thread may be a zombie."""
         state, started = _state_of(self.pid)
         return started == self.started and (state not in "XZ" or _has_other_threads(self.pid))
 
     def end(self, with_signal: signal.Signals = signal.SIGTERM, timeout: float = 10) -> None:
-        """Signal the process, and wait for its exit. Kill it after `timeout` seconds."""
+        """Signal the process, and wait for its exit. Send SIGKILL after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         if self.alive:
             self._signal(with_signal)
@@ -105,6 +105,6 @@ def _state_of(pid: int) -> tuple[str, int]:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return "X", 0
-    # after the name of the program, which may contain spaces and brackets
+    # the name of the program may contain spaces and brackets
     fields = stat.rpartition(")")[2].split()
     return fields[0], int(fields[19])

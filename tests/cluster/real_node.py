@@ -1,12 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A node with real containers: containerd, runc, kubelet and kube-proxy in private namespaces.
+"""Run a node with real containers: containerd, kubelet and kube-proxy in private namespaces.
 
-The component `node` is process 1 of these namespaces. When it is killed, the kernel kills the
-containers and removes mounts and network, like a power failure. Subfolders of the cluster's cache
-folder are mounted over /var/lib, /var/log and /run, so that the node does not write to those of the
-machine. Requires root.
+The component `node` is process 1 of these namespaces. When it is killed, the kernel kills all
+processes of the node, and removes mounts and network. Subfolders of the cluster's cache folder are
+mounted over /var/lib, /var/log and /run. Requires root.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ KERNEL = {
     "kernel/keys/root_maxkeys": 1_000_000,
     "kernel/keys/root_maxbytes": 25_000_000,
 }
-"""Kernel settings that a kubelet would change for the whole machine. Files with these values are
-mounted over /proc/sys in the node.
+"""Files with these values are mounted over /proc/sys. Otherwise, the kubelet would change the
+machine's settings.
 """
 
 RARE_ERRORS = {"ERRORS": "0.0003"}
-"""Environment of a web server that answers 3 of 10,000 requests with an error."""
+"""Environment of a web server with 3 errors in 10,000 answers."""
 
 VERSIONS: dict[str, dict[str, str]] = {
     "v1": {},
@@ -119,7 +118,7 @@ class Node(Component):
 
     def prepare(self, settings: Settings) -> None:
         folder = _folder(settings)
-        # a killed node leaves its control groups behind
+        # left by a killed node
         remove_control_groups(_network(settings).bridge)
         for group in control_groups(_network(settings).bridge):
             group.mkdir()
@@ -142,7 +141,7 @@ class Node(Component):
         (folder / "init.sh").write_text(_script(folder, _network(settings)), "utf-8")
 
     def complete_start(self, settings: Settings, process: Process) -> None:
-        """Connect the network, for which the script of the node waits."""
+        """Connect the network, for which the node's script waits."""
         _network(settings).connect(process.pid)
         folder = _folder(settings)
         wait_for(
@@ -151,8 +150,6 @@ class Node(Component):
 
 
 class Containerd(OnNode):
-    """The container runtime."""
-
     def prepare(self, settings: Settings) -> None:
         folder = _folder(settings)
         configuration = CONTAINERD.format(
@@ -179,16 +176,12 @@ class Containerd(OnNode):
 
 
 class Kubelet(OnNode):
-    """The kubelet."""
-
     def prepare(self, settings: Settings) -> None:
         (_folder(settings) / "resolv.conf").write_text("nameserver 127.0.0.1\n", "ascii")
         _write(settings, "kubelet.yaml", _kubelet_configuration(settings))
 
 
 class KubeProxy(OnNode):
-    """The kube-proxy."""
-
     def prepare(self, settings: Settings) -> None:
         _write(settings, "kube-proxy.yaml", _kube_proxy_configuration(settings))
 
@@ -242,7 +235,7 @@ def _kubelet_configuration(settings: Settings) -> dict[str, Any]:
         "authorization": {"mode": "AlwaysAllow"},  # only the API server has a client certificate
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{_network(settings).bridge}",
-        # no DNS server exists, but without an address the kubelet records a warning for each pod
+        # no server exists, but the kubelet would record a warning for each pod
         "clusterDNS": ["127.0.0.1"],
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
         "evictionHard": {
@@ -266,7 +259,7 @@ def _kube_proxy_configuration(settings: Settings) -> dict[str, Any]:
         "kind": "KubeProxyConfiguration",
         "clientConnection": {"kubeconfig": str(settings.kubeconfig)},
         "clusterCIDR": _network(settings).pods,
-        "conntrack": {"maxPerCore": 0, "min": 0},  # 0: retain the setting of the whole machine
+        "conntrack": {"maxPerCore": 0, "min": 0},  # 0: do not change the machine's setting
         "healthzBindAddress": f"{_network(settings).node}:10256",
         "hostnameOverride": NAME,
         "mode": "nftables",

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state of a cluster, stored as state.json in the cluster's folder."""
+"""Store the state of a cluster in state.json in the cluster's folder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ class State:
 
     @classmethod
     def load(cls, folder: Path) -> State | None:
-        """Return the stored state, or None if the cluster does not exist."""
         try:
             saved = json.loads((folder / "state.json").read_text("utf-8"))
         except FileNotFoundError:

@@ -44,7 +44,7 @@ def run(
 ) -> list[str]:
     """Run a command, print its last line every few seconds, and return its lines.
 
-    Raises ClusterError with the end of the output. An exception such as Ctrl-C stops the command.
+    Raises ClusterError with the end of the output.
     """
     began = time.monotonic()
     output: list[str] = []
@@ -73,7 +73,7 @@ def run(
                     seconds = f"{time.monotonic() - began:.0f} s"
                     say(f"{label}: {seconds}{progress or ''} ({last_line[:80]})")
         except BaseException:
-            os.killpg(process.pid, signal.SIGINT)  # the process group, since go starts compilers
+            os.killpg(process.pid, signal.SIGINT)  # with the compilers that go starts
             raise
         reader.join()
     if process.returncode:

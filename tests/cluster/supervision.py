@@ -43,7 +43,6 @@ def start(state: State, components: list[Component], programs: dict[str, Path]) 
 
 
 def log_path(state: State, component: Component) -> Path:
-    """Return the path of a component's log."""
     return state.folder / "logs" / f"{component.name}.log"
 
 

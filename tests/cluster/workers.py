@@ -32,9 +32,9 @@ def run_jobs(
     create_resource: Callable[[int], AbstractContextManager[Resource]],
     run_job: Callable[[Resource, Job], None],
 ) -> None:
-    """Start the jobs in order, each once, in workers with the numbers from 0 on.
+    """Run each job once, in parallel workers.
 
-    An exception is an error of the test program, which exits.
+    create_resource: called with the number of the worker. An exception exits the program.
     """
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
     errors: list[BaseException] = []

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Folders, errors, progress lines and locks of the embedded cluster."""
+"""Provide folders, errors, progress lines and locks of the embedded cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import NoReturn
 HERE = Path(__file__).resolve().parent
 
 TIMEOUT = 90
-"""Seconds. A start takes 3 s, but much longer while a compiler runs."""
+"""Seconds. A start takes 3 s, but longer on a busy machine."""
 
 PROGRESS_INTERVAL = 8
 """Seconds."""
@@ -32,8 +32,6 @@ class ClusterError(Exception):
 
 
 def cache() -> Path:
-    """Return the user's cache folder of this project, which may be deleted while no cluster runs.
-    """
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home).absolute() if home else Path.home() / ".cache") / "baton-kubernetes"
 
@@ -48,7 +46,7 @@ def say(text: str) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file atomically. Only the owner of the file can read it."""
+    """Replace a file atomically, with a file that only its owner can read."""
     draft = path.with_name(path.name + ".new")
     draft.unlink(missing_ok=True)
     with open(
@@ -66,8 +64,7 @@ def last_lines(path: Path, count: int = 12) -> str:
 
 
 def wait_for(what: str, done: Callable[[], bool], *logs: Path) -> None:
-    """Wait until `done` returns True. Raises ClusterError after TIMEOUT, with the end of each log.
-    """
+    """Wait until `done` returns True. Raises ClusterError with the end of each log."""
     began = reported = time.monotonic()
     while not done():
         now = time.monotonic()
@@ -82,10 +79,7 @@ def wait_for(what: str, done: Callable[[], bool], *logs: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold a file lock during the block.
-
-    The holder deletes the file in the end. A process that has locked a deleted file tries again.
-    """
+    """Hold a file lock during the block, and delete the file at its end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     is_locked = False
     while not is_locked:
@@ -122,7 +116,7 @@ def _is_still_at(file: int, path: Path) -> bool:
 
 
 def exit_cleanly_at_sigterm() -> None:
-    """Make this program clean up and exit at SIGTERM. A second one is ignored."""
+    """Make this program clean up and exit at the first SIGTERM."""
 
     def leave(*_unused: object) -> None:
         signal.signal(signal.SIGTERM, lambda *_unused: None)
@@ -132,7 +126,6 @@ def exit_cleanly_at_sigterm() -> None:
 
 
 def run_and_exit(main: Callable[[list[str]], int]) -> NoReturn:
-    """Call main with the command line, and exit."""
     exit_cleanly_at_sigterm()
     try:
         sys.exit(main(sys.argv[1:]))
@@ -142,7 +135,7 @@ def run_and_exit(main: Callable[[list[str]], int]) -> NoReturn:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Defer Ctrl-C and SIGTERM until the block ends, so that each started process is recorded."""
+    """Defer Ctrl-C and SIGTERM until the block ends."""
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})

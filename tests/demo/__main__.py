@@ -3,8 +3,7 @@
 
 """Run `make demo`: update a ReplicationController, kill and resume an update, roll back an update.
 
-The demo checks its own output: the exit code is 0 only if each step has the expected result, and
-130 after Ctrl-C.
+The exit code is 0 if each step has the expected result, and 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def main() -> int:
     began = time.monotonic()
     _handle_interrupts(_interrupt)
     os.chdir(ROOT)
-    user_kubeconfig = os.environ.pop("KUBECONFIG", "")  # the demo has its own cluster
+    user_kubeconfig = os.environ.pop("KUBECONFIG", "")  # use the embedded cluster
     code = 1
     with tempfile.TemporaryDirectory(prefix="baton-demo-", ignore_cleanup_errors=True) as home:
         try:
@@ -53,7 +52,7 @@ def main() -> int:
             _handle_interrupts(signal.SIG_IGN)
             stop_all()
     kubeconfig = _kubeconfig()
-    # With KUBECONFIG, `down` would not stop the demo's cluster.
+    # with KUBECONFIG, `down` would not stop the demo's cluster
     prefix = ["env -u KUBECONFIG"] if user_kubeconfig not in ("", kubeconfig) else []
     stop = " ".join([*prefix, *CLUSTER, "down", *NAME])
     if code:
@@ -72,7 +71,6 @@ def _handle_interrupts(handler: Any) -> None:
 
 
 def _interrupt(*_unused: object) -> None:
-    """Raise KeyboardInterrupt, and ignore further signals during the cleanup."""
     _handle_interrupts(signal.SIG_IGN)
     raise KeyboardInterrupt
 
@@ -143,7 +141,7 @@ def _run_steps(ansible: Ansible, primary: Foo) -> None:
 
 def _start_cluster() -> None:
     command(" ".join([*CLUSTER, "up", *NAME]))
-    # In a separate session, so that the demo forwards Ctrl-C and waits for the cleanup.
+    # in another session, Ctrl-C reaches only the demo, which then waits for the cleanup
     with subprocess.Popen([*CLUSTER, "up", *NAME], stderr=subprocess.STDOUT,
                           start_new_session=True) as process:
         try:
@@ -156,7 +154,6 @@ def _start_cluster() -> None:
 
 
 def _wait_for_other_demos(lock: IO[str]) -> None:
-    """Wait for other demos, and then lock the cluster until the process exits."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

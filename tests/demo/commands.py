@@ -3,8 +3,7 @@
 
 """Run Ansible commands without the user's settings, and stop all their processes at the end.
 
-Ansible's workers have separate sessions. An environment variable, which all processes of Ansible
-inherit, identifies them.
+An environment variable identifies the processes, since Ansible's workers have separate sessions.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ MARK = f"BATON_DEMO={os.getpid()}"
 GRACE = 5
 """Seconds."""
 
-# Shown lines: steps, errors and the recap, a table whose padding is removed.
+# Matches steps, errors and the recap.
 STEPS = r"localhost \| |\[ERROR\]|localhost +: "
 
 
@@ -51,7 +50,7 @@ class Ansible:
     def run(self, line: str, *, shown_lines: str = STEPS, pattern: str = "", code: int = 0) -> None:
         """Run a command, and show the lines of its output that match `shown_lines`.
 
-        Raises UnexpectedResult unless the exit code is `code` and the output contains `pattern`.
+        Raises UnexpectedResult if the exit code is not `code` or the output lacks `pattern`.
         """
         with self.started(line, shown_lines) as running:
             running.wait()
@@ -74,7 +73,7 @@ class Running:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            start_new_session=True,  # so that Ctrl-C reaches only the demo, which stops the command
+            start_new_session=True,  # Ctrl-C must reach only the demo, which stops the command
         )
         self._shown_lines = re.compile(shown_lines)
         self._lines: list[str] = []
@@ -131,8 +130,7 @@ class Running:
 
 
 def stop_all() -> None:
-    """Stop all remaining processes by SIGTERM, and by SIGKILL after GRACE seconds."""
-    time.sleep(0.1)  # a process that is just starting has no environment yet
+    time.sleep(0.1)  # a new process has no environment at first
     deadline = time.monotonic() + GRACE
     for pid in _pids():
         _signal(pid, signal.SIGTERM)
@@ -144,10 +142,6 @@ def stop_all() -> None:
 
 
 def _pids() -> list[int]:
-    """Return the ids of the processes whose environment contains MARK.
-
-    Zombies have no environment.
-    """
     pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # the process has exited, or belongs to another user

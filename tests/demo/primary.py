@@ -46,7 +46,6 @@ class Foo:
         self._lock = threading.Lock()
 
     def recreate(self) -> None:
-        """Delete the objects of an earlier demo, create foo, and start a watch on its pods."""
         self._core.delete_collection_namespaced_replication_controller(NAMESPACE)
         _until(lambda: not self.controllers(), "the controllers of an earlier demo are deleted")
         self._core.delete_collection_namespaced_pod(NAMESPACE)
@@ -67,8 +66,7 @@ class Foo:
     def show(self, since_watch: bool = False) -> None:
         """Print the number of pods by image and state.
 
-        With `since_watch`, also print what watch() records. Raises UnexpectedResult if it violates
-        the guarantees of the update.
+        since_watch: also print and check the numbers that watch() has recorded.
         """
         counts = sorted(self._counts().items())
         note(f"pods: {', '.join(f'{number} {image} {state}' for (image, state), number in counts)}")
@@ -85,7 +83,6 @@ class Foo:
         expect(self.controllers() == ["foo"], "foo is the only controller")
 
     def wait_for(self, number: int, image: str, running: Running) -> None:
-        """Wait until `number` pods of the image are ready, or the command has exited."""
         what = f"{number} pods of {image} are ready"
         _until(lambda: not running.is_running or self._counts()[image, "ready"] >= number, what)
 
@@ -97,7 +94,7 @@ class Foo:
         return sorted(item.metadata.name for item in items)
 
     def fingerprint(self) -> tuple[str, set[str]]:
-        """Return a value that changes with each write to foo and with its pods."""
+        """Return a value that changes with each write to foo, and with its pods."""
         primary = self._core.read_namespaced_replication_controller("foo", NAMESPACE)
         return primary.metadata.resource_version, self.uids()
 

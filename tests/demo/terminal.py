@@ -14,7 +14,7 @@ MAX_WIDTH = 110
 
 
 class UnexpectedResult(Exception):
-    """A result differs from the expectation, which the text describes."""
+    """A result is not as expected."""
 
 
 def expect(condition: object, what: str) -> None:
@@ -35,12 +35,12 @@ def paragraph(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print a note without line breaks, since it may contain a command to copy."""
+    """Print a note without line breaks, so that users can copy its commands."""
     _print(f"   {text}")
 
 
 def output(line: str) -> None:
-    """Print a line of a command's output. An error message is broken between words."""
+    """Print a line of a command's output. Break an error message between words."""
     if line.startswith("["):
         width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
         line = textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False,

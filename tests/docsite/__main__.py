@@ -4,9 +4,6 @@
 """Build the documentation as HTML in build/docs/html, and check its links.
 
 Usage: python tests/docsite
-
-The site has the pages of the repository, and the documentation that antsibull-docs creates from
-modules, filters, lookups and roles.
 """
 
 from __future__ import annotations
@@ -30,7 +27,6 @@ from workspace import ClusterError, say  # noqa: E402
 
 LOCK = ROOT / "docs/requirements.lock"
 SITE = ROOT / "build/docs"
-#: The pages of each section of the navigation.
 SECTIONS = {
     "Learn": ["docs/tutorial/*.md"],
     "Do": ["docs/how-to/*.md", "examples/README.md"],
@@ -43,14 +39,14 @@ SECTIONS = {
 
 def main() -> int:
     python = tool_environment.python("docs", LOCK)
-    source, pages = SITE / "source", SITE / "html"
+    source_folder, pages = SITE / "source", SITE / "html"
     shutil.rmtree(SITE, ignore_errors=True)
-    copy_pages(source)
-    run_antsibull(source / "collection")
-    readme = source / "README.md"
-    readme.write_text(readme.read_text("utf-8") + navigation(source), "utf-8")
+    copy_pages(source_folder)
+    run_antsibull(source_folder / "collection")
+    readme = source_folder / "README.md"
+    readme.write_text(readme.read_text("utf-8") + navigation(source_folder), "utf-8")
     subprocess.run([str(python), "-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going",
-                    "-b", "html", "-d", str(SITE / "doctrees"), "-c", str(HERE), str(source),
+                    "-b", "html", "-d", str(SITE / "doctrees"), "-c", str(HERE), str(source_folder),
                     str(pages)], check=True)
     shutil.copy(pages / "README.html", pages / "index.html")
     faults = links.broken_links(pages)
@@ -60,13 +56,12 @@ def main() -> int:
     return 1 if faults else 0
 
 
-def copy_pages(source: Path) -> None:
-    """Copy all files of the repository. The site has no pages for folders."""
-    names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others",
-                            "--exclude-standard"], cwd=ROOT, check=True, capture_output=True)
+def copy_pages(source_folder: Path) -> None:
+    listing = subprocess.run(["git", "ls-files", "-z", "--cached", "--others",
+                              "--exclude-standard"], cwd=ROOT, check=True, capture_output=True)
     repository = yaml.safe_load((ROOT / "galaxy.yml").read_text("utf-8"))["repository"]
-    for name in filter(None, names.stdout.decode().split("\0")):
-        file, copy = ROOT / name, source / name
+    for name in filter(None, listing.stdout.decode().split("\0")):
+        file, copy = ROOT / name, source_folder / name
         if file.is_file():
             copy.parent.mkdir(parents=True, exist_ok=True)
             if file.suffix == ".md":
@@ -76,7 +71,7 @@ def copy_pages(source: Path) -> None:
 
 
 def with_folder_links(page: Path, repository: str) -> str:
-    """Return the text of a page, in which links to folders point to the repository's address."""
+    """Return the text of a page, with links to folders of the repository made absolute."""
 
     def replacement(match: re.Match[str]) -> str:
         folder = (page.parent / match[1]).resolve()
@@ -87,7 +82,6 @@ def with_folder_links(page: Path, repository: str) -> str:
 
 
 def run_antsibull(folder: Path) -> None:
-    """Write the documentation of the collection's modules, plugins and roles as RST."""
     folder.mkdir(mode=0o755)
     programs = ROOT / ".venv/bin"
     environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
@@ -97,15 +91,14 @@ def run_antsibull(folder: Path) -> None:
                    env=environment, check=True)
 
 
-def navigation(source: Path) -> str:
-    """Return Markdown with a table of contents for each section."""
-    text = ""
+def navigation(source_folder: Path) -> str:
+    markdown = ""
     for title, patterns in SECTIONS.items():
-        pages = [str(page.relative_to(source).with_suffix(""))
-                 for pattern in patterns for page in sorted(source.glob(pattern))]
-        text += "\n".join(["", "```{toctree}", ":hidden:", f":caption: {title}", "", *pages,
-                           "```", ""])
-    return text
+        pages = [str(page.relative_to(source_folder).with_suffix(""))
+                 for pattern in patterns for page in sorted(source_folder.glob(pattern))]
+        markdown += "\n".join(["", "```{toctree}", ":hidden:", f":caption: {title}", "", *pages,
+                               "```", ""])
+    return markdown
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ html_title = html_short_title = project
 extensions = ["myst_parser", "sphinx_antsibull_ext"]
 root_doc = "README"
 exclude_patterns = ["docs/docsite", "tests/unit", "tests/integration"]
-#: Headings have the anchors that GitHub gives them.
+#: As on GitHub.
 myst_heading_anchors = 6
 
 pygments_style = "ansible"
@@ -30,8 +30,7 @@ html_copy_source = False
 html_use_index = False
 
 ANSIBLE = "https://docs.ansible.com/projects/ansible/latest/"
-#: Pages of Ansible's documentation, by the label of a section. Sphinx's own list (intersphinx)
-#: would need the network.
+#: Pages of Ansible's documentation, by label. (intersphinx would need the network.)
 LABELS = {
     "action_plugins": "plugins/action.html",
     "ansible_configuration_settings": "reference_appendices/config.html",
@@ -49,6 +48,6 @@ def ansible_reference(_app, _environment, node, content):
 
 
 def setup(app):
-    """Register the links to Ansible, and show diagrams, which GitHub draws, as text."""
+    """Register the links to Ansible's documentation, and show Mermaid diagrams as text."""
     app.connect("missing-reference", ansible_reference)
     app.add_lexer("mermaid", pygments.lexers.special.TextLexer)

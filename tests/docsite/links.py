@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that the links of HTML pages in a folder name existing files and anchors."""
+"""Check that the links of HTML pages lead to existing files and anchors."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import urllib.parse
 from pathlib import Path
 from typing import NamedTuple
 
-#: The attribute that contains an address, by HTML element.
-ADDRESS = {"a": "href", "img": "src", "object": "data", "script": "src", "link": "href"}
+ADDRESS_ATTRIBUTES = {"a": "href", "img": "src", "object": "data", "script": "src", "link": "href"}
 
 
 class Page(NamedTuple):
@@ -27,27 +26,27 @@ class PageParser(html.parser.HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes = dict(attrs)
-        if address := attributes.get(ADDRESS.get(tag, "")):
+        if address := attributes.get(ADDRESS_ATTRIBUTES.get(tag, "")):
             self.page.addresses.add(address)
         self.page.anchors.update(filter(None, (attributes.get("id"), attributes.get("name"))))
 
 
-def parse(file: Path) -> Page:
+def parse_page(file: Path) -> Page:
     parser = PageParser()
     parser.feed(file.read_text("utf-8"))
     return parser.page
 
 
 def broken_links(folder: Path) -> list[str]:
-    """Return a line for each link to a missing file or anchor. Links to other hosts are ignored."""
-    pages = {file: parse(file) for file in sorted(folder.rglob("*.html"))}
+    """Return a line for each link to a missing file or anchor. Ignore links to other hosts."""
+    pages = {file: parse_page(file) for file in sorted(folder.rglob("*.html"))}
     return [f"{file.relative_to(folder)} links to {address}: {reason}"
             for file, page in pages.items() for address in sorted(page.addresses)
             if (reason := fault(file, address, pages))]
 
 
 def fault(file: Path, address: str, pages: dict[Path, Page]) -> str:
-    """Return why an address in a file cannot be opened, or ""."""
+    """Return why a link in a file is broken, or ""."""
     url = urllib.parse.urlsplit(address)
     if url.scheme or url.netloc:
         return ""

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Fixtures: a cluster, and a namespace for each test."""
+"""Provide a cluster for the session, and a namespace for each test."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from namespace import Namespace
 
 @pytest.fixture(scope="session")
 def cluster():
-    """Provide the embedded cluster of this checkout, or the cluster of KUBECONFIG."""
     with embedded.up(embedded.checkout_cluster_name("environments")) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def namespace(cluster, request):
-    """Provide a namespace, and delete the namespace after the test."""
     namespace = Namespace(cluster.kubeconfig, request.node.originalname)
     yield namespace
     namespace.delete()

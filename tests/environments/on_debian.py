@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build the environments of examples/ with ansible-builder, on an image that needs no registry.
+"""Build the environments of examples/ with ansible-builder, without a registry.
 
-Instead of UBI, the base image is Debian, which debootstrap installs. Instead of a release, the
-collection is the built archive.
+The base image is Debian, installed by debootstrap, in place of UBI. The collection is the built
+archive.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def definition(name: str, archive: str) -> dict[str, t.Any]:
                                           "python_path": "/usr/bin/python3"}
     dependencies["galaxy"] = {"collections": [{"name": f"/tmp/{archive}", "type": "file"}]}
     dependencies["system"] = [PACKAGES[line] for line in dependencies.get("system", ())]
-    # these steps replace those of the examples, which install git with the package manager of UBI
+    # the steps of the examples install git with the package manager of UBI
     steps["prepend_galaxy"] = [f"COPY _build/archive/{archive} /tmp/"]
     steps["prepend_base"] = [f"ENV PIP_CERT=/{CERTIFICATES}",
                              "RUN rm -f /usr/lib/python3*/EXTERNALLY-MANAGED && apt-get update"]
@@ -46,10 +46,7 @@ def definition(name: str, archive: str) -> dict[str, t.Any]:
 
 
 def base_image() -> Path:
-    """Return a tar file with Debian's root file system.
-
-    Raises ClusterError.
-    """
+    """Return a tar file with Debian's root file system. Raises ClusterError."""
     file = cache() / "environments" / "debian-bookworm.tar"
     with locked(file.with_suffix(".lock"), "the base image of the environments"):
         if not file.exists():
@@ -67,13 +64,12 @@ def base_image() -> Path:
 
 
 def run(commands: t.Sequence[str], folder: Path, environment: t.Mapping[str, str]) -> int:
-    """Run shell commands in a folder, until one of them fails.
+    """Run shell commands with a Docker engine that has the base image, until a command fails.
 
-    They can use a Docker engine that has the base image. Return the exit code of the command that
-    failed, or 0. Raises ClusterError.
+    Return the exit code of the failed command, or 0. Raises ClusterError.
     """
     engine.install()
     script = "\n".join([f"set -ex; cd '{folder}'", *commands])
-    # BuildKit is a separate program, which Debian's docker.io lacks.
+    # Debian's docker.io has no BuildKit
     return engine.run(["bash", "-c", script], base_image(), BASE,
                       {**environment, "DOCKER_BUILDKIT": "0"}, has_private_network=False)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build the images of examples/, and run the collection in their containers."""
+"""Build the images of examples/, and run the collection in containers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import tool_environment
 import yaml
 
 ROOT = Path(__file__).parents[2]
-#: Prefix of a command in a container that has the network of the cluster.
+#: Prefix of a command that runs in a container.
 IN_CONTAINER = ("docker run --rm --network=host --volume ./kubeconfig:/tmp/kubeconfig:ro "
                 "--env K8S_AUTH_KUBECONFIG=/tmp/kubeconfig")
 
 
 def with_inline_certificates(kubeconfig):
-    """Return the text of a kubeconfig in which the content of files replaces their names."""
+    """Return a kubeconfig that contains the certificates, in place of names of files."""
     content = yaml.safe_load(Path(kubeconfig).read_text())
     for entry in (*content["clusters"], *content["users"]):
         values = entry.get("cluster") or entry["user"]
@@ -36,7 +36,7 @@ def with_inline_certificates(kubeconfig):
 
 @pytest.fixture
 def build_and_run(tmp_path, cluster):
-    """Provide a function that builds the image of an environment, and runs a command in it."""
+    """Provide a function that builds an image, and runs a command with it."""
     python = tool_environment.python("galaxy-importer", ROOT / "tests/packaging/requirements.lock")
     (archive,) = (ROOT / "build").glob("baton-kubernetes-*.tar.gz")
     shutil.copy(archive, tmp_path)

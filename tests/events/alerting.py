@@ -33,7 +33,7 @@ def free_port() -> int:
 
 
 def post(url: str, body: t.Any, token: str = "") -> int:
-    """Send JSON, and return the status of the response, or 0 if the server does not respond."""
+    """Send JSON, and return the status of the response, or 0 without a response."""
     headers = {"Content-Type": "application/json"}
     if token:
         headers["Authorization"] = f"Bearer {token}"
@@ -52,7 +52,7 @@ def running(log: Path, command: t.Sequence[str], url: str, ready_status: int,
             environment: t.Mapping[str, str]) -> t.Iterator[None]:
     """Run a program until the end of the block.
 
-    The block begins when the URL answers an empty POST with `ready_status`.
+    The block begins when an empty POST to the URL has the status `ready_status`.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=log.parent, stdout=output, stderr=output,
@@ -72,9 +72,7 @@ def running(log: Path, command: t.Sequence[str], url: str, ready_status: int,
 
 
 def prefix_with_templates(program: str) -> list[str]:
-    """Return a prefix that runs a program of an unpacked package with the package's /usr/share.
-
-    Debian's Alertmanager opens its templates there.
+    """Return a prefix that mounts /usr/share of an unpacked package, with Alertmanager's templates.
     """
     share = Path(program).parents[1] / "share"
     if share == Path("/usr/share"):
@@ -86,7 +84,7 @@ def prefix_with_templates(program: str) -> list[str]:
 
 @contextlib.contextmanager
 def alertmanager(program: str, folder: Path, receiver: str) -> t.Iterator[t.Callable[..., None]]:
-    """Run Alertmanager with the configuration of examples/; yield a function that sends alerts."""
+    """Run Alertmanager as in examples/, and yield a function that sends alerts."""
     port = free_port()
     (folder / "token").write_text(TOKEN)
     config = (EXAMPLES / "monitoring/alertmanager.yml").read_text()
@@ -108,7 +106,6 @@ def alertmanager(program: str, folder: Path, receiver: str) -> t.Iterator[t.Call
 @contextlib.contextmanager
 def rulebook(programs: Path, folder: Path, name: str, *options: str,
              environment: t.Mapping[str, str]) -> t.Iterator[str]:
-    """Run ansible-rulebook, and yield the URL to which Alertmanager sends alerts."""
     port = free_port()
     inventory = folder / "inventory.yml"
     inventory.write_text(yaml.safe_dump(
@@ -124,10 +121,7 @@ def rulebook(programs: Path, folder: Path, name: str, *options: str,
 
 
 class Controller(http.server.ThreadingHTTPServer):
-    """A stand-in for automation controller, with the part of its API that ansible-rulebook uses.
-
-    The API is below PATH, where the gateway of the platform provides it.
-    """
+    """A stand-in for automation controller, with the part of its API that ansible-rulebook uses."""
 
     daemon_threads = True
     PATH = "/api/controller/v2/"
@@ -135,7 +129,7 @@ class Controller(http.server.ThreadingHTTPServer):
     def __init__(self, playbook: str, environment: t.Mapping[str, str]) -> None:
         super().__init__(("127.0.0.1", 0), _Api)
         self.playbook, self.environment = playbook, environment
-        #: The bodies of the requests that have launched a job.
+        #: The body of each request that has launched a job.
         self.launches: list[t.Any] = []
         self.jobs: list[subprocess.Popen[bytes]] = []
 
@@ -196,4 +190,4 @@ class _Api(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_unused: t.Any) -> None:
-        """Discard the log."""
+        """Print no log."""

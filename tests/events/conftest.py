@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Fixtures: a cluster for the session, a namespace for each test, and the programs of alerts."""
+"""Provide a cluster for the session, a namespace for each test, and the programs of alerts."""
 
 from __future__ import annotations
 
@@ -23,17 +23,13 @@ LOCK = Path(__file__).parent / "requirements.lock"
 
 @pytest.fixture(scope="session")
 def cluster():
-    """Provide the embedded cluster of this checkout, or the cluster of KUBECONFIG."""
     with embedded.up(embedded.checkout_cluster_name("events")) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def programs():
-    """Provide the folder with the programs ansible-rulebook and ansible-playbook.
-
-    The fixture also installs Java, which ansible-rulebook needs.
-    """
+    """Provide the folder with ansible-rulebook and ansible-playbook, and install Java."""
     try:
         debian.install({"java": "default-jre-headless"})
         return tool_environment.python("ansible-rulebook", LOCK).parent

@@ -17,7 +17,7 @@ import pytest
 from alerting import EXAMPLES, ROOT, TOKEN
 from objects import eventually
 
-#: The alert that docs/how-to/alerts.md sends by curl.
+#: The alert in docs/how-to/alerts.md.
 DOCUMENTED = json.loads(re.search(
     r"-d '(.*?)'", (ROOT / "docs/how-to/alerts.md").read_text(), re.DOTALL)[1])
 #: A label that would create a file if Ansible evaluated it as a template.
@@ -26,7 +26,6 @@ TEMPLATE_IN_A_LABEL = "{{ lookup('ansible.builtin.pipe', 'touch %s') }}"
 
 @pytest.fixture
 def environment(namespace, programs, tmp_path):
-    """Provide the environment of ansible-rulebook and of its playbooks."""
     inherited = {key: value for key, value in os.environ.items()
                  if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}
     return {**inherited, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
@@ -37,7 +36,6 @@ def environment(namespace, programs, tmp_path):
 
 
 def start_paused_updates(namespace, *names):
-    """Create controllers of version 1, and update half of their pods to version 2."""
     for name in names:
         namespace.make_primary(4, name=name)
         namespace.roll(name=name, image="myimage:v2", pause_at=2)
@@ -54,7 +52,6 @@ def is_rolled_back(namespace, name):
 
 
 def body(**labels):
-    """Return a message of Alertmanager with one alert."""
     return {"alerts": [{"status": labels.pop("status", "firing"), "labels": labels}]}
 
 
@@ -99,7 +96,7 @@ def test_an_alert_launches_the_job_template(
 
 
 def test_refused_alerts_change_nothing(namespace, programs, environment, tmp_path):
-    """Alerts are handled in order: all alerts before that of the controller `last` are refused."""
+    """ansible-rulebook handles alerts in order. Only the last one, for `last`, is accepted."""
     start_paused_updates(namespace, "foo", "last")
     trace = tmp_path / "trace"
     template = TEMPLATE_IN_A_LABEL % trace

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Fixtures: a cluster with a real node, a Gateway, and a namespace for each test."""
+"""Provide a cluster with a real node, a Gateway, and a namespace for each test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def cluster():
-    """Provide the embedded cluster of this checkout with a real node."""
     forked.start_server(ROOT / ".venv/collections")
     cluster = embedded.up(embedded.checkout_cluster_name("gateway"), with_real_node=True)
     with contextlib.nullcontext() if os.environ.get("BATON_KEEP_CLUSTER") else cluster:
@@ -54,7 +53,6 @@ def pytest_configure(config):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Print the measurements. With WRITE_TRAFFIC, also write them to the documentation."""
     if rows := config.stash[measured.ROWS]:
         text = "\n".join(measured.table(rows))
         terminalreporter.write_line("")

@@ -1,10 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A Gateway of Gateway API, consisting of Contour and Envoy in the network of the real node.
+"""Run a Gateway of Gateway API in the network of the real node.
 
-Contour reads the routes, writes their status, and configures Envoy. Envoy serves the requests, and
-connects to the addresses of the pods.
+Contour reads the routes, writes their status, and configures Envoy. Envoy forwards the requests.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from machine import system_program
 from objects import Json, eventually
 from traffic import PRIORITY
 
-#: Of the Gateway and its namespace.
+#: Name of the Gateway and of its namespace.
 NAME = "edge"
 CONTROLLER = "projectcontour.io/gateway-controller"
 #: Port on which Contour lets Envoy serve port 80 of a Gateway.
@@ -75,9 +74,9 @@ class EdgeGateway:
         return [line for line in lines if '" 5' in line]
 
     def entry_of(self, agent: str) -> str:
-        """Return the line of Envoy's log about the request with this user agent.
+        """Return the line of Envoy's log about the request with this user agent, or "".
 
-        Without a line (""), Envoy has not received the request, or has answered it successfully.
+        The log has no line about a request that succeeded or did not reach Envoy.
         """
         log = (self._folder / "envoy.log").read_text("utf-8", "replace")
         return next((line for line in log.splitlines() if f'"{agent}"' in line), "")
@@ -89,9 +88,9 @@ class EdgeGateway:
         return sum(entry["value"] for entry in stats if "value" in entry)
 
     def clusters_of(self, host: str) -> dict[str, int]:
-        """Return the weights in Envoy's routes of a host, by name of the backend.
+        """Return the weights in Envoy's routes of a host (except routes that match headers).
 
-        Routes that match headers are left out.
+        The keys are the names of the backends.
         """
         dump = self._admin("/config_dump?resource=dynamic_route_configs")
         return {cluster["name"]: cluster.get("weight", 0)
@@ -121,7 +120,6 @@ class EdgeGateway:
             "--log-level", "info", "--file-flush-interval-msec", "500")
 
     def _start_process(self, name: str, *command: str) -> None:
-        """Start a process in the network namespace of the node."""
         enter = [system_program("nsenter"), "-t", str(self._pid), "-n", "--"]
         with (self._folder / f"{name}.log").open("wb") as log:
             self._processes.append(subprocess.Popen(
@@ -147,7 +145,7 @@ class EdgeGateway:
             connection.close()
 
     def _status(self, path: str) -> int:
-        """Return the status of the Gateway's answer, or 0 without an answer."""
+        """Send a request to the Gateway, and return the status, or 0 without an answer."""
         try:
             connection = http.client.HTTPConnection(self.address, PORT, timeout=2)
             connection.request("GET", path)
@@ -180,7 +178,7 @@ def definitions() -> t.Iterator[Json]:
 
 
 def module_of(name: str) -> Path:
-    """Return the folder of a Go module that tests/cluster/contour requires."""
+    """Download a Go module that tests/cluster/contour requires, and return its folder."""
     command = [str(go_toolchain.find_go()), "mod", "download", "-json", name]
     done = subprocess.run(command, cwd=binaries.HERE / "contour", env=binaries.environment(),
                           capture_output=True, text=True, check=True, timeout=300)
@@ -188,7 +186,6 @@ def module_of(name: str) -> Path:
 
 
 def gateway_objects() -> t.Iterator[tuple[str, Json]]:
-    """Yield the namespaces, the GatewayClass, the Gateway and its route, each with its URL path."""
     for name in (NAME, "projectcontour"):
         yield "/api/v1/namespaces", {"metadata": {"name": name}}
     version = GROUP.removeprefix("/apis/")
@@ -200,7 +197,7 @@ def gateway_objects() -> t.Iterator[tuple[str, Json]]:
     yield f"{GROUP}/namespaces/{NAME}/gateways", {
         "apiVersion": version, "kind": "Gateway", "metadata": {"name": NAME},
         "spec": {"gatewayClassName": NAME, "listeners": [listener]}}
-    # Contour configures the listener only if a route with a host exists.
+    # without a route with a host, Contour does not configure the listener
     yield f"{GROUP}/namespaces/{NAME}/httproutes", {
         "apiVersion": version, "kind": "HTTPRoute", "metadata": {"name": NAME},
         "spec": {"parentRefs": [{"name": NAME}], "hostnames": [f"{NAME}.example"],
@@ -208,7 +205,7 @@ def gateway_objects() -> t.Iterator[tuple[str, Json]]:
 
 
 def _clusters(action: Json) -> list[Json]:
-    """Return the clusters (`name` and `weight`) of a route. action: its field `route`."""
+    """Return the clusters (`name` and `weight`) in the field `route` of an Envoy route."""
     if "weighted_clusters" in action:
         return action["weighted_clusters"]["clusters"]
     return [{"name": action["cluster"], "weight": 1}] if "cluster" in action else []
@@ -233,7 +230,6 @@ class ConfigWatch:
         self._thread.join()
 
     def first_change(self, after: float) -> float:
-        """Wait for the first change after the time `after`, and return its time."""
         return eventually(lambda: next((change for change in self.changes if change > after), 0),
                           "a change in Envoy", 10)
 

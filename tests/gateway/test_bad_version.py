@@ -22,10 +22,9 @@ from traffic import reasons
 KIND = dataclasses.replace(DEPLOYMENT, pods=5)
 RATES = {"new": 60, "persistent": 240}
 GOOD, BAD = "localhost/web:good-1", "localhost/web:errors"
-#: Options of the analysis. The new version gets 3 requests/s: 60 samples in the window of 20 s. The
-#: initial delay excludes the requests before the split. The metric fails from two errors on. Two
-#: errors in 60 samples have a probability of 80% for the bad version (5% errors), and 0.0002 for
-#: the good version (0.03% errors).
+#: Options of the analysis. The new version gets 3 requests/s, which is 60 samples in the window.
+#: The metric fails from two errors on. Two errors in 60 samples have a probability of 80% for the
+#: bad version (5% errors), and of 0.0002 for the good version (0.03% errors).
 ANALYSIS = {"window": "20s", "initial_delay": "20s", "interval": "1", "count": 30,
             "inconclusive_limit": 29,
             "metrics": [{"type": "success_rate", "min": 0.98, "min_samples": 40}]}

@@ -22,7 +22,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
 )
 
 RATES = {"new": 100, "persistent": 200}
-#: Seconds.
+#: Seconds between two changes.
 PAUSE = 1.0
 FORGED = json.dumps({"service": "foo", "id": "1", "restoring": True, "weights": [7], "match": []})
 

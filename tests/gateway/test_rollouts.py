@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that no request is lost during releases, in which tasks may be killed."""
+"""Test that no request is lost during releases, even if tasks are killed."""
 
 from __future__ import annotations
 
@@ -17,20 +17,18 @@ from routed_shop import CONTAINER, Kill, RoutedShop, WriteCounter, container
 from traffic import Traffic, versions
 
 REQUESTS_PER_SECOND = {"new": 60, "persistent": 240}
-#: Seconds until the new pod of a DaemonSet starts to listen, so that the update is still in
-#: progress when the rollback starts.
+#: Seconds until the new pod of a DaemonSet is ready. The rollback must start before.
 SLOW_START = 8.0
-#: Seconds.
+#: Seconds of traffic before and after all releases.
 MARGIN = 2.0
 UPDATE: Json = {"module": "rolling_update", "progress_deadline": 60}
 SPLIT: Json = {"module": "traffic_split", "route": "edge"}
 
 
 def tasks(kind: Kind, image: str) -> list[Json]:
-    """Return the options of the tasks of a release.
+    """Return the options of each task of a release.
 
-    The last task restores the route before it deletes the last old pods. A DaemonSet has only one
-    pod, whose requests cannot be split, so its release has no tasks for shares.
+    The single pod of a DaemonSet is replaced at once, so that its release has no shares.
     """
     all_to_old, update = {**SPLIT, "weight": "0%"}, {**UPDATE, "image": image}
     if kind is DAEMON_SET:
@@ -39,16 +37,14 @@ def tasks(kind: Kind, image: str) -> list[Json]:
             {**SPLIT, "weight": "10%"}, update]
 
 
-#: A rollback lets all requests return to the old pods, and then deletes the new pods.
+#: Returns all requests to the old pods, and then deletes the new pods.
 ROLLBACK: Json = {**UPDATE, "state": "rolled_back"}
 
 
 class Release(t.NamedTuple):
-    """The tasks of a release that are killed, and its rollback."""
-
-    #: The kill of each killed task, by position (from 0).
+    #: By the position of the killed task, from 0.
     kills: t.Mapping[int, Kill]
-    #: The number of tasks before the rollback (at least two); 0 without a rollback.
+    #: Number of tasks before the rollback, at least two; 0 without a rollback.
     rolled_back_after: int = 0
 
     @property
@@ -64,7 +60,7 @@ class Release(t.NamedTuple):
         return planned
 
     def is_resumed(self, kind: Kind, position: int) -> bool:
-        """Return whether a killed task runs again, and not the rollback.
+        """Return whether a killed task runs again before the rollback.
 
         The update of a DaemonSet can be rolled back only while it is in progress.
         """
@@ -72,16 +68,13 @@ class Release(t.NamedTuple):
 
 
 class Pace:
-    """Delays the tasks, so that k6 sends at least `count` requests even on an overloaded machine.
-    """
+    """Delays the tasks until k6 has sent enough requests, even on an overloaded machine."""
 
     def __init__(self, traffic: Traffic, count: int, releases: int) -> None:
         self._traffic, self._count, self._releases = traffic, count, releases
 
     def wait(self, index: int, part: float) -> None:
-        """Wait until enough requests have been sent for `index` releases and a part (0 to 1) of the
-        next.
-        """
+        """Wait for the requests of `index` releases, and of a part (0 to 1) of the next one."""
         while self._traffic.count() < self._count * (index + part) / self._releases:
             time.sleep(1)
 
@@ -90,8 +83,8 @@ def run_release(release: Release, shop: RoutedShop, image: str, writes: list[int
                 wait: t.Callable[[float], None]) -> int:
     """Run the tasks of a release, and return the number of killed tasks.
 
-    writes: the number of API writes of each task, which an undisturbed release fills in. wait:
-    called with the part of the release that is done (up to 1).
+    writes: the number of API writes of each task, set by a release without kills. wait: called with
+    the completed part of the release (up to 1).
     """
     killed = 0
     planned = release.tasks(shop.kind, image)
@@ -111,7 +104,7 @@ def run_release(release: Release, shop: RoutedShop, image: str, writes: list[int
 
 
 def random_kill(writes: t.Sequence[int], generator: random.Random) -> dict[int, Kill]:
-    """Return a kill at a random write of a release, by position of the killed task."""
+    """Return a kill at a random write, by the position of the killed task."""
     points = [(position, number + 1) for position, count in enumerate(writes)
               for number in range(max(1, count - 3))]
     position, number = generator.choice(points)
@@ -120,9 +113,9 @@ def random_kill(writes: t.Sequence[int], generator: random.Random) -> dict[int, 
 
 def releases(kind: Kind, writes: list[int], counts: tuple[int, int, int],
              seed: int) -> t.Iterator[Release]:
-    """Yield undisturbed releases, then killed ones, then rolled-back ones.
+    """Yield releases without kills, then releases with kills, then releases with a rollback.
 
-    writes: as in run_release(). counts: the number of releases of each sort.
+    writes: as in run_release(). counts: of these three sorts.
     """
     generator = random.Random(f"{seed} {kind.name}")
     undisturbed, killed, rolled_back = counts
@@ -145,7 +138,7 @@ class ReleaseSpan(t.NamedTuple):
     killed: int
 
 
-#: Minimum number of requests in `make test-gateway`, over five kinds of controllers.
+#: Minimum number of requests of `make test-gateway`, for all five kinds of controllers.
 REQUESTS = 400_000
 LONG = [pytest.param(kind, (1, 2, 1), REQUESTS // 5, id=f"{kind.name}-long",
                      marks=pytest.mark.long)

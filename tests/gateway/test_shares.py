@@ -22,15 +22,13 @@ from routed_shop import TESTERS, RoutedShop, WriteCounter, count_of
 from traffic import reasons, versions
 
 RATES = {"new": 60, "persistent": 240}
-#: Maximum distance of the measured share from the requested share, in standard deviations. A
-#: correct Gateway exceeds three in one of 370 measurements, and four in one of 16,000.
+#: Maximum difference of the measured and the requested share, in standard deviations. A correct
+#: Gateway exceeds four in one of 16,000 measurements.
 DEVIATIONS = 4
 LONG = pytest.mark.long
 
 
 def deviations(share, answers):
-    """Return the distance of the measured share from the requested share, in standard deviations.
-    """
     expected = share * len(answers)
     return (count_of("v2", answers) - expected) / math.sqrt(expected * (1 - share))
 
@@ -46,7 +44,7 @@ def test_share_of_the_requests(kind, count, gateway, cluster, namespace, request
         shop.pause()
         with (shop.traffic(RATES) as traffic,
               shop.traffic({"new": 20}, **{"x-tester": "yes"}) as testers):
-            # title, share and start of each measurement; one of four pods is new
+            # title, requested share and start of each measurement
             windows = [("by pods", 0.25, time.time())]
             time.sleep(5)
             for share in (0.01, 0.1):
@@ -69,11 +67,11 @@ def test_share_of_the_requests(kind, count, gateway, cluster, namespace, request
               *gateway.log()[-20:], sep="\n")
         assert traffic.failures == testers.failures == []
         assert versions(testers.between(begins[1], restored - 8)) == ["v2"]
-        # cells: title, kind, requests, answers of v2, deviations, failures
+        # title, kind, requests, answers of v2, deviations, failures
         by_pods, *shares = [row.cells for row in rows if row.cells[1] == kind.name][-3:]
-        # Envoy selects the pods in turn, so that the share by pods has no standard deviation
+        # Envoy selects the pods in turn, not at random
         assert by_pods[3] / by_pods[2] == pytest.approx(0.25, abs=0.03)
-        # On an overloaded machine, k6 sends fewer requests than requested
+        # on an overloaded machine, k6 sends fewer requests
         assert all(cells[2] > count / 4 and abs(cells[4]) < DEVIATIONS for cells in shares)
 
 
@@ -103,8 +101,7 @@ def test_requests_follow_a_split_and_its_restoration(changes, gateway, cluster, 
 def measure_changes(shop, changes, request, title, options):
     """Change the weights `changes` times under load, and measure when the requests follow.
 
-    options: of two tasks, which take turns. Only the first (to 100%) is timed: after it, an answer
-    of v1 shows that the old weights were still in effect.
+    options: the options of two alternating tasks. Only the first task (to 100%) is timed.
     """
     written_at, ended_at, configured_at = [], [], []
     with (shop.traffic({"new": 30, "persistent": 120}) as traffic,

@@ -3,8 +3,8 @@
 
 """Run a command where `kind create cluster` works: python tests/kind [--cluster] COMMAND...
 
-Use the machine's Docker engine, kind and node image, or else create all three for the duration of
-the command. With --cluster, also create a kind cluster, and set KUBECONFIG for the command.
+If the machine lacks a Docker engine, kind or a node image, create all three for the command. With
+--cluster, also create a kind cluster, and set KUBECONFIG for the command.
 """
 
 from __future__ import annotations

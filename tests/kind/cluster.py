@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a command with a kind cluster as KUBECONFIG. __main__.py provides the engine and kind."""
+"""Run a command with a kind cluster as KUBECONFIG."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _kind(*arguments: str) -> None:
 
 
 def _is_ready(kubeconfig: str) -> bool:
-    """Return whether all nodes are ready. `kind create cluster --wait` does not guarantee this."""
+    """Return whether all nodes are ready, which `kind create cluster --wait` does not guarantee."""
     with kubernetes.config.new_client_from_config(kubeconfig) as client:
         nodes = kubernetes.client.CoreV1Api(client).list_node().items
     return bool(nodes) and all(

@@ -1,10 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a private Docker engine in new namespaces for the duration of one command.
+"""Run a private Docker engine in new namespaces for one command.
 
-The kernel kills the engine when this program exits, even by SIGKILL. Only empty control groups may
-remain, which the next engine of this checkout removes.
+The kernel kills the engine when this program exits. After SIGKILL, empty control groups remain.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from workspace import ClusterError, cache, locked
 HERE = Path(__file__).resolve().parent
 
 NAME = embedded.checkout_cluster_name("baton-kind")
-"""Name of the containers' control group, the only resource outside of the engine's namespaces."""
+"""Name of the containers' control group."""
 
 LABEL = "a private Docker engine"
 
@@ -76,7 +75,7 @@ def run(
     """
     network = "private" if has_private_network else "host"
     with locked(cache() / "kind" / f"{NAME}.lock", "the Docker engine of this checkout"):
-        machine.remove_control_groups(NAME)  # a killed engine leaves them behind
+        machine.remove_control_groups(NAME)  # left by a killed engine
         try:
             argv = [
                 *isolation_prefix(*["--net"] if has_private_network else []),
@@ -94,9 +93,9 @@ def run(
 
 
 def isolation_prefix(*namespaces: str) -> list[str]:
-    """Return the first words of a command that runs in new namespaces.
+    """Return a prefix that runs a command in new namespaces.
 
-    When it or this program exits, the kernel removes their mounts and processes.
+    The kernel removes the namespaces when the command or this program exits.
     """
     setpriv, unshare = (machine.system_program(name) for name in ("setpriv", "unshare"))
     return [

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The machine's Docker engine and kind."""
+"""Check the machine's Docker engine and kind."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ import subprocess
 from pathlib import Path
 
 IMAGE = "BATON_KIND_IMAGE"
-"""Environment variable with the name of the node image, by default kind's own image."""
+"""Environment variable with the name of the node image."""
 
 
 def hindrance() -> str:
-    """Return why the machine's engine and kind cannot create a cluster, or "".
-
-    Pull the node image if it is missing.
-    """
+    """Pull the node image, and return why kind cannot create a cluster, or ""."""
     for command in ("docker version", "kind version"):
         if not _succeeds(command):
             return f"this machine has no Docker engine with kind: `{command}` fails"

@@ -44,15 +44,13 @@ WEB = [
         )
     ),
 ]
-"""Images that the tests and the molecule scenarios use. All contain the same web server as the
-images in tests/cluster/real_node.py.
-"""
+"""Images of the tests and the molecule scenarios. All contain the web server of a real node."""
 
 
 def provide(programs: dict[str, Path]) -> Path:
-    """Return the path of a tar file with the node's root file system. Raises ClusterError.
+    """Build a tar file with the node's root file system if necessary, and return its path.
 
-    The file is built if it is missing, or if its inputs have changed.
+    Raises ClusterError.
     """
     digest = hashlib.sha256("".join(map(str, programs.values())).encode())
     for file in (HERE / "node-image", Path(__file__)):
@@ -63,7 +61,7 @@ def provide(programs: dict[str, Path]) -> Path:
             folder = node.with_suffix(".new")
             shutil.rmtree(folder, ignore_errors=True)
             _build(folder, programs)
-            # atomic, so that no process reads an incomplete file
+            # no process must read an incomplete file
             (folder / "node.tar").rename(node)
             shutil.rmtree(folder)
     return node
@@ -90,7 +88,6 @@ def _build(folder: Path, programs: dict[str, Path]) -> None:
 
 
 def _kind_base_image_files() -> Path:
-    """Return the folder of kind's Go module with the files of its base image."""
     module = subprocess.run(
         [str(go_toolchain.find_go()), "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kind"],
         cwd=CLUSTER / "kind",
@@ -103,9 +100,7 @@ def _kind_base_image_files() -> Path:
 
 
 def _images(programs: dict[str, Path], files: Path) -> dict[str, bytes]:
-    """Return image archives by name: one per control-plane component, and `web` with all images of
-    the web server (the sandbox image and WEB).
-    """
+    """Return the image archives of the control plane and of the web server by name."""
     required = subprocess.run(
         [str(programs["kubeadm"]), "config", "images", "list", "--kubernetes-version", KUBERNETES],
         check=True,

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run runc without CAP_SYS_RESOURCE, on a machine whose root lacks the capability.
+"""Run runc without CAP_SYS_RESOURCE, which the root user of some machines lacks.
 
-`docker run --privileged` and `docker exec --privileged` request it.
+`docker run --privileged` and `docker exec --privileged` request the capability.
 """
 
 import json
@@ -12,9 +12,9 @@ import sys
 
 
 def drop_capability(process):
-    """Make the process of an OCI specification start without the capability.
+    """Remove the capability, and a negative oom_score_adj, which requires it, from a process.
 
-    A negative oom_score_adj requires the capability.
+    process: as in an OCI specification.
     """
     capabilities = process.get("capabilities") or {}
     for names in capabilities.values():
@@ -25,7 +25,7 @@ def drop_capability(process):
 
 
 def rewrite(path, process_of):
-    """Drop the capability in a JSON file. process_of: returns the process in its content."""
+    """Drop the capability in a JSON file. process_of: returns the process in the content."""
     with open(path, encoding="utf-8") as file:
         content = json.load(file)
     drop_capability(process_of(content))

@@ -35,7 +35,6 @@ CONTAINER = f"docker run --rm --entrypoint /bin/sh {node_image.NAME} -c 'echo up
 
 
 def process_names(mark: str) -> list[str]:
-    """Return the names of the processes that have the mark in their environment."""
     names = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

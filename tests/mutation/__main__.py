@@ -3,12 +3,9 @@
 
 """Run `make test-mutation`: mutate the lines that have changed, and run their unit tests.
 
-A mutant is the code with one operator, constant or condition replaced. A mutant that passes the
-unit tests of its module's package has survived: no test depends on the line. The tier prints the
-diff of each survivor, and fails unless equivalent.txt lists the mutant. With more mutants than the
-limit, the tier tries a random sample, by the seed that it prints.
-
-cosmic-ray has a separate environment in the user's cache, and mutates a copy of the repository.
+A mutant is the code with one operator, constant or condition replaced. If a mutant passes the unit
+tests, no test depends on this line: the mutant survives. The exit code is 1 if a mutant survives
+that equivalent.txt does not list. Of more mutants than the limit, a random sample is tested.
 """
 
 from __future__ import annotations
@@ -32,26 +29,22 @@ import tool_environment  # noqa: E402
 from workspace import say  # noqa: E402
 
 LOCK = HERE / "requirements.lock"
-#: Mutants that no test can kill, since their behavior is the same.
+#: Mutants with the same behavior as the code.
 EQUIVALENT = HERE / "equivalent.txt"
 MODULES = "plugins/module_utils"
-#: Limits per file, and for the tests of one mutant.
+#: Mutants per file, and seconds of the tests of a mutant.
 MAX_MUTANTS, MAX_SECONDS = 40, 300
-#: Operators of cosmic-ray whose mutants are useless. `|` occurs in type annotations, which are not
-#: executed.
-MEANINGLESS = ["core/RemoveDecorator", "core/ReplaceBinaryOperator_BitOr_.*"]
+#: Operators of cosmic-ray. `|` occurs in type annotations, which are not executed.
+EXCLUDED_OPERATORS = ["core/RemoveDecorator", "core/ReplaceBinaryOperator_BitOr_.*"]
 PYTEST = "pytest -q -x -p no:cacheprovider -m 'not full and not long and not browser'"
 
 
 class Mutant(NamedTuple):
-    """Outcome of the tests on one mutant."""
-
     outcome: str
     diff: str
 
     @property
-    def is_finding(self) -> bool:
-        """Return whether the mutant has survived and is not listed in equivalent.txt."""
+    def is_unexpected_survivor(self) -> bool:
         lines = [line for line in self.diff.splitlines()
                  if line[:1] in "-+" and line[:3] not in ("---", "+++")]
         return (self.outcome == "survived"
@@ -79,9 +72,9 @@ def main() -> int:
         copy = copy_of_repository(Path(folder))
         for file in options.files or changed_files(base):
             mutants = mutate(python, copy, file, base, options.limit, options.seed)
-            findings = [mutant for mutant in mutants if mutant.is_finding]
-            survivors += findings
-            say(f"{file}: {len(findings)} of {len(mutants)} survived")
+            new_survivors = [mutant for mutant in mutants if mutant.is_unexpected_survivor]
+            survivors += new_survivors
+            say(f"{file}: {len(new_survivors)} of {len(mutants)} survived")
     print(*(f"{mutant.diff}\n" for mutant in survivors), sep="\n")
     print(f"{len(survivors)} mutants survived")
     return 1 if survivors else 0
@@ -105,7 +98,6 @@ def changed_files(base: str) -> list[str]:
 
 
 def copy_of_repository(folder: Path) -> Path:
-    """Clone the repository, and link the clone as the collection in its .venv."""
     copy = folder / "kubernetes"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(copy)], check=True)
     collections = copy / ".venv" / "collections" / "ansible_collections" / "baton"
@@ -115,30 +107,31 @@ def copy_of_repository(folder: Path) -> Path:
 
 
 def tests_of(file: str, copy: Path) -> list[str]:
-    """Return the paths of a file's unit tests: test_NAME.py, if any, then those of its package."""
-    part = Path(file).relative_to(MODULES)
-    package = Path("tests/unit", *part.parts[:2 if part.parts[0] == "flows" else 1])
-    candidates = [Path("tests/unit", part.parent, f"test_{part.name}"),
+    """Return the paths of the unit tests of a file and of its package."""
+    module_path = Path(file).relative_to(MODULES)
+    package = Path("tests/unit", *module_path.parts[:2 if module_path.parts[0] == "flows" else 1])
+    candidates = [Path("tests/unit", module_path.parent, f"test_{module_path.name}"),
                   package if package.suffix != ".py" else Path("tests/unit/test_task.py")]
     return [str(path) for path in candidates if (copy / path).exists()] or ["tests/unit/flows"]
 
 
 def mutate(python: Path, copy: Path, file: str, base: str, limit: int,
            seed: int) -> list[Mutant]:
-    """Run the tests on at most `limit` mutants of a file, and return them with their outcomes."""
+    """Test at most `limit` mutants of a file."""
     tests = " ".join(tests_of(file, copy))
-    settings = copy / ".venv" / "cosmic-ray.toml"
-    session = copy / ".venv" / f"{file.replace('/', '.')}.sqlite"
-    settings.write_text("\n".join([
+    settings_file = copy / ".venv" / "cosmic-ray.toml"
+    session_file = copy / ".venv" / f"{file.replace('/', '.')}.sqlite"
+    settings_file.write_text("\n".join([
         "[cosmic-ray]", f"module-path = {json.dumps(file)}", f"timeout = {MAX_SECONDS}",
         "excluded-modules = []",
         f"test-command = {json.dumps(f'{sys.executable} -m {PYTEST} {tests}')}",
         '[cosmic-ray.distributor]', 'name = "local"',
         "[cosmic-ray.filters.git-filter]", f"branch = {json.dumps(base)}",
-        "[cosmic-ray.filters.operators-filter]", f"exclude-operators = {json.dumps(MEANINGLESS)}",
+        "[cosmic-ray.filters.operators-filter]",
+        f"exclude-operators = {json.dumps(EXCLUDED_OPERATORS)}",
     ]), "utf-8")
 
-    def run(program: str, *arguments: object) -> str:
+    def run_program(program: str, *arguments: object) -> str:
         environment = {**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
         process = subprocess.run([str(python.parent / program), *map(str, arguments)], cwd=copy,
                                  env=environment, check=False, capture_output=True, text=True)
@@ -146,14 +139,14 @@ def mutate(python: Path, copy: Path, file: str, base: str, limit: int,
             raise SystemExit(f"{program} {arguments[0]}: {process.stdout}{process.stderr}")
         return process.stdout
 
-    run("cosmic-ray", "init", settings, session)
-    run("cr-filter-operators", session, settings)
+    run_program("cosmic-ray", "init", settings_file, session_file)
+    run_program("cr-filter-operators", session_file, settings_file)
     if base:
-        run("cr-filter-git", "--config", settings, session)
-    run("python", HERE / "session.py", "choose", session, limit, seed)
-    run("cosmic-ray", "baseline", settings)
-    run("cosmic-ray", "exec", settings, session)
-    lines = run("python", HERE / "session.py", "outcomes", session).splitlines()
+        run_program("cr-filter-git", "--config", settings_file, session_file)
+    run_program("python", HERE / "session.py", "choose", session_file, limit, seed)
+    run_program("cosmic-ray", "baseline", settings_file)
+    run_program("cosmic-ray", "exec", settings_file, session_file)
+    lines = run_program("python", HERE / "session.py", "outcomes", session_file).splitlines()
     shutil.rmtree(copy / ".hypothesis", ignore_errors=True)
     return [Mutant(*json.loads(line)) for line in lines]
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Choose the mutants of a session, or print their outcomes, in the environment of cosmic-ray."""
+"""Choose the mutants of a session of cosmic-ray, or print their outcomes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from cosmic_ray.work_item import WorkerOutcome, WorkResult
 
 
 def choose(session: str, limit: int, seed: int) -> None:
-    """Mark all pending mutants as skipped, except a random sample of at most `limit`."""
+    """Skip all pending mutants except a random sample of at most `limit`."""
     with use_db(session, WorkDB.Mode.open) as database:
-        pending = sorted(database.pending_work_items, key=lambda item: repr(item.mutations))
-        random.Random(seed).shuffle(pending)
-        if skipped := [item.job_id for item in pending[limit:]]:
-            database.set_multiple_results(skipped, WorkResult(WorkerOutcome.SKIPPED))
+        pending_mutants = sorted(database.pending_work_items, key=lambda item: repr(item.mutations))
+        random.Random(seed).shuffle(pending_mutants)
+        if skipped_ids := [item.job_id for item in pending_mutants[limit:]]:
+            database.set_multiple_results(skipped_ids, WorkResult(WorkerOutcome.SKIPPED))
 
 
 def outcomes(session: str) -> None:
-    """Print [outcome, diff] of each mutant whose tests have run, as JSON."""
+    """Print a JSON list [outcome, diff] for each tested mutant."""
     with use_db(session, WorkDB.Mode.open) as database:
         for _item, result in database.completed_work_items:
             if result.worker_outcome == WorkerOutcome.NORMAL:

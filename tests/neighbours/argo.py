@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Argo Rollouts: its controller, its plugin for kubectl, and Rollouts in a namespace."""
+"""Run Argo Rollouts' controller and kubectl plugin."""
 
 from __future__ import annotations
 
@@ -73,21 +73,18 @@ class Rollout:
 
     @property
     def status(self) -> Json:
-        """Return the status, or {} if the controller has not observed the last change of the spec.
-        """
+        """Return the status, or {} if the status is outdated."""
         item = self.get()
         status = item.get("status") or {}
         is_current = status.get("observedGeneration") == str(item["metadata"]["generation"])
         return status if is_current else {}
 
     def wait_until(self, phase: str, seconds: float = 120) -> Json:
-        """Wait for a phase, such as Healthy or Paused, and return the status."""
         return eventually(lambda: (status := self.status).get("phase") == phase and status,
                           f"the phase {phase} of the Rollout", seconds)
 
 
 def run_plugin_command(program: Path, command: str, kubeconfig: str) -> str:
-    """Run `kubectl argo rollouts ...` with the plugin's own program, and return the output."""
     words = command.split()
     assert words[:3] == ["kubectl", "argo", "rollouts"], command
     done = subprocess.run([str(program), *words[3:]], capture_output=True, text=True, check=False,

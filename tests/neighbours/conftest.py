@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Fixtures: a cluster for the session, a namespace for each test, and the neighbours' programs."""
+"""Provide a cluster for the session, a namespace for each test, and the neighbours' programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ namespace = namespace_fixture.namespace
 
 @pytest.fixture(scope="session")
 def cluster():
-    """Provide the embedded cluster of this checkout."""
     if external_kubeconfig():
         pytest.skip("KUBECONFIG names the cluster, where the tests must not install definitions")
     cluster = embedded.up(embedded.checkout_cluster_name("neighbours"))

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evict pods with the same requests as a drain, a descheduler and a vertical autoscaler."""
+"""Evict pods like a drain, a descheduler and a vertical autoscaler."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ def create_budget(namespace: Namespace, min_available: int) -> None:
 
 
 def evict(namespace: Namespace, pod: Json) -> bool:
-    """Evict a pod, and return whether it was evicted."""
     name = pod["metadata"]["name"]
     try:
         namespace.call("POST", f"{namespace.path('pods', name)}/eviction", {
@@ -41,7 +40,7 @@ def evict(namespace: Namespace, pod: Json) -> bool:
 
 
 class Evictor:
-    """A client that evicts one ready pod after another in the block of a with statement.
+    """A context manager that evicts one ready pod after another.
 
     select: returns whether a pod may be evicted. limit: the maximum number of evictions.
     """
@@ -49,7 +48,6 @@ class Evictor:
     def __init__(self, namespace: Namespace, select: t.Callable[[Json], bool] = lambda pod: True,
                  limit: int = 10**6) -> None:
         self.namespace, self.select, self.limit = namespace, select, limit
-        #: The image of each evicted pod.
         self.evicted: list[str] = []
         self.refused = 0
         self.errors: list[BaseException] = []

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Flux's kustomize-controller, and an HTTP server that takes the place of source-controller.
+"""Run Flux's kustomize-controller, and an HTTP server in place of source-controller.
 
-The server serves archives, each with one file of manifests. The test writes the address of an
-archive into the status of a GitRepository, as source-controller does after a fetch.
+The server provides archives of manifests. The test writes the address of an archive into the status
+of a GitRepository, as source-controller does.
 """
 
 from __future__ import annotations
@@ -75,8 +75,7 @@ class Artifacts(http.server.ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def publish(self, manifests: t.Iterable[Json]) -> Json:
-        """Serve the manifests as an archive. Return a value for status.artifact of a GitRepository.
-        """
+        """Serve an archive of the manifests, and return status.artifact for a GitRepository."""
         data, text = io.BytesIO(), yaml.safe_dump_all(manifests).encode()
         with tarfile.open(fileobj=data, mode="w:gz") as archive:
             entry = tarfile.TarInfo("controllers.yaml")
@@ -106,9 +105,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def controller(program: Path, namespace: Namespace, folder: Path) -> t.Iterator[None]:
-    """Run kustomize-controller for this namespace only.
+    """Run kustomize-controller for this namespace.
 
-    For all namespaces, it would try for minutes to fetch the archives of earlier tests.
+    Otherwise, the controller would try for minutes to fetch the archives of earlier tests.
     """
     health_address = f"127.0.0.1:{first_free_port()}"
     environment = {**os.environ, "KUBECONFIG": namespace.admin_kubeconfig, "TMPDIR": str(folder),
@@ -125,7 +124,7 @@ def controller(program: Path, namespace: Namespace, folder: Path) -> t.Iterator[
 
 
 class Kustomization:
-    """The Kustomization `apps`, and the GitRepository `apps` that it applies, in a namespace."""
+    """The Kustomization `apps` and its GitRepository `apps`."""
 
     def __init__(self, namespace: Namespace, artifacts: Artifacts) -> None:
         self.namespace, self.artifacts = namespace, artifacts
@@ -148,9 +147,7 @@ class Kustomization:
         self.wait_until_applied(revision)
 
     def publish(self, manifests: list[Json]) -> str:
-        """Publish the manifests as the newest commit, and return its revision, such as
-        "main@sha1:...".
-        """
+        """Publish the manifests as a commit, and return its revision, such as "main@sha1:..."."""
         artifact = self.artifacts.publish(manifests)
         path = REPOSITORIES.format(self.namespace.name) + "/apps/status"
         self.namespace.call("PATCH", path, {"status": {"artifact": artifact}}, MERGE)
@@ -164,10 +161,7 @@ class Kustomization:
                    f"revision {revision} of the Kustomization")
 
     def reconcile(self) -> None:
-        """Request a reconciliation, as `flux reconcile` does, and wait for its end.
-
-        Flux ends the reconciliation of a suspended Kustomization without applying anything.
-        """
+        """Request a reconciliation, as `flux reconcile` does, and wait for its end."""
         request = str(next(self._requests))
         self.patch({"metadata": {"annotations": {"reconcile.fluxcd.io/requestedAt": request}}})
         eventually(lambda: self.get().get("status", {}).get("lastHandledReconcileAt") == request,

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A Helm release whose chart contains the three controllers of three_kinds.py."""
+"""Install a Helm release with the three controllers of three_kinds.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from three_kinds import NAMES, Controllers, manifest_of
 
 
 def write_chart(folder: Path) -> Path:
-    """Write a chart whose values image, mode and note are passed to manifest_of()."""
+    """Write a chart with the values image, mode and note, as in manifest_of()."""
     chart = folder / "chart"
     (chart / "templates").mkdir(parents=True)
     (chart / "Chart.yaml").write_text("apiVersion: v2\nname: web\nversion: 1.0.0\n")
@@ -40,13 +40,12 @@ class Release(Controllers):
             **{f"HELM_{name}_HOME": str(folder / name) for name in ("CACHE", "CONFIG", "DATA")}}
 
     def command(self, verb: str, *options: str, **values: str) -> list[str]:
-        """Return the words of a Helm command. values: override the defaults of the chart."""
+        """Return a Helm command. values: override the chart's values."""
         chart = [str(self.chart)] if verb in ("install", "upgrade") else []
         set_options = [f"--set={key}={value}" for key, value in values.items()]
         return [str(self.program), verb, "web", *chart, *options, *set_options]
 
     def run(self, verb: str, *options: str, **values: str) -> str:
-        """Run a Helm command, and return its error, or "" if it has succeeded."""
         done = subprocess.run(self.command(verb, *options, **values), env=self.environment,
                               capture_output=True, text=True, check=False, timeout=120)
         return (done.stderr.strip() or done.stdout or "failed") if done.returncode else ""
@@ -62,7 +61,7 @@ class Release(Controllers):
         self.wait()
 
     def interrupt(self, **values: str) -> None:
-        """Start an upgrade, and kill Helm while it waits for the new pods, after its last write."""
+        """Start an upgrade, and kill Helm after its last write, while it waits for the new pods."""
         command = self.command("upgrade", "--wait", "--timeout=2m", **values)
         with subprocess.Popen(command, env=self.environment, stdout=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL) as process:

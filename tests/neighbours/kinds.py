@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Controllers of each kind, for tests that treat all kinds alike."""
+"""Create controllers of each kind."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from namespace import Namespace
 from objects import Json, eventually, is_ready, manifest, role_rules
 
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: Without a readiness probe, updates of some kinds would give a warning.
+#: Without a readiness probe, updates of some kinds cause a warning.
 PROBE = {"tcpSocket": {"port": 80}}
-#: Kinds with spec.replicas, without ReplicaSets, whose updates work like those of
-#: ReplicationControllers.
+#: Kinds with spec.replicas. A ReplicaSet is updated like a ReplicationController.
 SCALABLE = ("ReplicationController", "Deployment", "StatefulSet")
 
 
 def make(namespace: Namespace, kind: str, replicas: int = 3, **spec: object) -> None:
-    """Grant the permissions for all kinds, create foo, and wait until its pods are ready."""
+    """Create foo with the permissions to update it, and wait until its pods are ready."""
     for name in ("baton-stateful-sets", "baton-daemon-sets"):
         namespace.allow(role_rules(name), name)
     body = manifest(replicas)
@@ -34,7 +33,6 @@ def make(namespace: Namespace, kind: str, replicas: int = 3, **spec: object) -> 
 
 
 def ready(namespace: Namespace) -> list[Json]:
-    """Return the ready pods that are not terminating."""
     return [pod for pod in namespace.pods() if is_ready(pod)]
 
 

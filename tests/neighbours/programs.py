@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Programs of other projects, built from the Go modules in tests/cluster, and run by the tests."""
+"""Build and run programs of other projects from the Go modules in tests/cluster."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ from workspace import HERE, ClusterError
 
 
 def provide(name: str) -> Path:
-    """Build a program in binaries.PACKAGES if necessary, and return its path.
-
-    If the build fails, skip the test.
-    """
+    """Return the path of a program in binaries.PACKAGES, or skip the test if its build fails."""
     try:
         return binaries.provide([name])[name]
     except ClusterError as error:
@@ -30,7 +27,7 @@ def provide(name: str) -> Path:
 
 
 def version(program: str) -> str:
-    """Return the version, such as "v4.3.1", that go.mod requires of a program's Go module."""
+    """Return the version of a program in go.mod, such as "v4.3.1"."""
     folder, package = binaries.PACKAGES[program]
     modules = re.findall(r"^\s*(\S+) (v\S+)", (HERE / folder / "go.mod").read_text("utf-8"),
                          re.MULTILINE)
@@ -40,10 +37,7 @@ def version(program: str) -> str:
 
 
 def module_folder(module: str) -> Path:
-    """Download a module (MODULE@VERSION), and return its folder in Go's module cache.
-
-    If the download fails, skip the test.
-    """
+    """Download a module (MODULE@VERSION), and return its folder, or skip the test."""
     command = [str(go_toolchain.find_go()), "mod", "download", "-json", module]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600,
                           env=binaries.environment())
@@ -55,10 +49,7 @@ def module_folder(module: str) -> Path:
 @contextlib.contextmanager
 def running(command: t.Sequence[str], log: Path, environment: t.Mapping[str, str],
             is_ready: t.Callable[[], bool]) -> t.Iterator[subprocess.Popen[bytes]]:
-    """Run a program until the end of the block, which begins when the program is ready.
-
-    The end of the log is printed afterwards, so that a failed test shows it.
-    """
+    """Run a program during the block, which begins when the program is ready, and print its log."""
     with log.open("ab") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=dict(environment))
 

@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update ReplicaSets that a Rollout of Argo Rollouts owns, or a Deployment whose template it uses.
-"""
+"""Update a ReplicaSet of a Rollout of Argo Rollouts, or a Deployment whose template it uses."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ def plugin():
 
 @pytest.fixture
 def rollout(namespace, tmp_path):
-    """Provide the Rollout web, which the test has to create, and run Argo Rollouts' controller."""
+    """Run Argo Rollouts' controller, and provide the Rollout web, which the test has to create."""
     argo.install_definitions(namespace)
     namespace.allow(role_rules("baton-argo-rollouts"), "baton-argo-rollouts")
     program = programs.provide("rollouts-controller")
@@ -43,7 +42,7 @@ def template(image="myimage:v1"):
 
 
 def refusal(namespace, **options):
-    """Assert that a task is refused and changes no object, and return its error."""
+    """Run a task that must be refused and change no object, and return its error."""
     before = namespace.end_state()
     with pytest.raises(RolloutError) as refused:
         namespace.roll(**{"image": "myimage:v2", **options})
@@ -121,7 +120,7 @@ def test_command_of_the_error_updates_the_pods(namespace, rollout, plugin, has_w
     assert error.what == (TEMPLATE_IS_USED if has_workload_ref else
                           "it is controlled by Rollout/web, which would undo every step")
     if options.get("state") == "restarted":
-        # Argo Rollouts restarts one pod every 30 seconds, once all pods are available.
+        # Argo Rollouts takes 30 seconds to restart a pod
         assert rollout.get()["spec"]["restartAt"]
         return
     eventually(lambda: images(namespace) == {new_image} and not old_pods & {

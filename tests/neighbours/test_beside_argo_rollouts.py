@@ -34,9 +34,9 @@ from counting import Counter
 PAGE = Path(__file__).parents[2] / "docs/concepts/compared.md"
 BEGIN, END = "<!-- Measured: begin -->", "<!-- Measured: end -->"
 PODS, RUNS, SURGE = 100, 3, "25%"
-#: Number of new pods.
+#: Number of new pods at which a process is killed.
 KILLED_AT = 30
-#: Images that make_one_unready has already replaced in one pod.
+#: Images of which make_one_unready() has changed a pod.
 CHANGED: set[str] = set()
 #: Seconds without progress after which an update fails.
 DEADLINE = 10
@@ -46,10 +46,9 @@ OURS, ARGO = "this collection", "Argo Rollouts"
 
 
 class Measurement:
-    """A context manager that measures its block.
+    """A context manager that measures the seconds and the requests per pod of its block.
 
-    `seconds` is the duration of the block, and `requests` maps each key of the counters to the
-    number of its requests per pod.
+    `requests` has the keys of `counters`.
     """
 
     def __init__(self, counters):
@@ -62,7 +61,7 @@ class Measurement:
 
     def __exit__(self, *_exception):
         self.seconds = time.monotonic() - self._began
-        time.sleep(1)  # the last requests of the controllers
+        time.sleep(1)  # for the last requests of the controllers
         self.requests = {name: (counter.total() - self._before[name]) / PODS
                          for name, counter in self._counters.items()}
 
@@ -108,7 +107,6 @@ class Bench:
         return Measurement(self.counters)
 
     def image(self, suffix=""):
-        """Return an unused image, whose tag has this suffix."""
         return f"myimage:v{next(self.versions)}{suffix}"
 
     def set_image(self, image):
@@ -179,10 +177,9 @@ def measure_good_updates(bench):
 
 
 def measure_failure(bench, what, suffix):
-    """Measure a failing update, until all pods are old again.
+    """Measure a failing update until all pods are old again.
 
-    suffix: the end of the new image's tag. Return the error of the task, and the message of the
-    Rollout.
+    suffix: of the new image's tag. Return the error of the task, and the message of the Rollout.
     """
     good = {app: bench.pods(app)[0]["spec"]["containers"][0]["image"] for app in ("foo", "web")}
     with bench.measure() as ours, pytest.raises(RolloutError) as error:
@@ -196,7 +193,7 @@ def measure_failure(bench, what, suffix):
     print(what, error.value.message, status["message"], sep="\n")
     bench.add(f"{what}, until all pods are old again", "s", ours.seconds, theirs.seconds)
     bench.add("its requests per pod", "", ours.requests["task"], theirs.requests["rollouts"])
-    # Argo Rollouts still has the bad template.
+    # Argo Rollouts leaves the bad template in the Rollout
     template = bench.rollout.get()["spec"]["template"]
     assert template["spec"]["containers"][0]["image"].endswith(suffix)
     bench.set_image(good["web"])
@@ -205,7 +202,7 @@ def measure_failure(bench, what, suffix):
 
 
 def make_one_unready(pod):
-    """Return a patch by which the first pod of each image "...-one" never becomes ready."""
+    """Return a patch that prevents readiness, for the first pod of each image "...-one"."""
     image = pod["spec"]["containers"][0]["image"]
     if not image.endswith("-one") or image in CHANGED:
         return []
@@ -214,9 +211,9 @@ def make_one_unready(pod):
 
 
 def measure_kill(bench, process):
-    """Measure an update whose driving process is killed at 30 new pods, and started again.
+    """Measure updates whose process is killed and restarted at KILLED_AT new pods.
 
-    It is the task, or the controller of Argo Rollouts.
+    The process is the task, or the controller of Argo Rollouts.
     """
     def kill_at_new_pods(gateway):
         original = gateway.wait
@@ -253,7 +250,7 @@ def measure_kill(bench, process):
     bench.add("the driving process is killed at 30 new pods, and started again", "s",
               ours.seconds, theirs.seconds)
     bench.add("its requests per pod", "", ours.requests["task"], theirs.requests["rollouts"])
-    # the observers count the pods of the Deployment and of the Rollout, 100 each
+    # the observers count the pods of both the Deployment and the Rollout
     assert our_observer.min_ready >= 2 * PODS <= their_observer.min_ready
 
 

@@ -16,8 +16,7 @@ from objects import eventually
 from webhooks import PODS, Webhook, request_more
 
 SIZE = 6
-#: Pods that the update itself may make unavailable: a StatefulSet replaces its pods in place, and
-#: maxUnavailable of a Deployment is 25%.
+#: Number of pods that the update itself may make unavailable.
 UNAVAILABLE = {"StatefulSet": 1, "Deployment": 1}
 
 
@@ -28,7 +27,6 @@ def _remove_nodes(namespace):
 
 
 def cpu_request(pod):
-    """Return the CPU request of a pod's first container, such as "150m", or None."""
     return pod["spec"]["containers"][0].get("resources", {}).get("requests", {}).get("cpu")
 
 
@@ -58,7 +56,7 @@ def test_update_and_pause_succeed_beside_a_descheduler(namespace, kind):
 
 @pytest.mark.parametrize("kind", SCALABLE)
 def test_update_and_pause_succeed_beside_a_vertical_autoscaler(namespace, tmp_path, kind):
-    """The autoscaler evicts pods without the recommended requests, which its webhook then sets."""
+    """The autoscaler evicts pods, and its webhook sets the CPU request of new pods."""
     make(namespace, kind, SIZE)
     create_budget(namespace, SIZE - 1)
 

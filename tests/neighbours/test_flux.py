@@ -3,7 +3,7 @@
 
 """Update controllers that Flux's kustomize-controller manages.
 
-The annotations `note` of the three controllers, such as "aaa", are "bbb" after version 2.
+Flux has applied version 2 if the notes are "bbb".
 """
 
 from __future__ import annotations
@@ -59,7 +59,6 @@ def controllers(kustomization):
 
 
 def command_of_warning(controllers, kind, **task):
-    """Return the command in a task's warning about Flux."""
     result = controllers.namespace.check(name=NAMES[kind], kind=kind, **task)
     (warning,) = (text for text in result["warnings"] if text.startswith("Flux"))
     name = f"{controllers.namespace.name}/apps"
@@ -93,7 +92,7 @@ def test_running_update_resumes_after_a_reconciliation(
 
 def test_running_update_of_a_deployment_fails_or_resumes_after_a_reconciliation(
         kustomization, controllers):
-    """The task fails if a pod is still new when it observes the reset. Otherwise, it resumes."""
+    """The task fails if it observes the reset while a pod is still new. Otherwise, it resumes."""
     def reconcile_after_the_first_new_pod():
         eventually(lambda: "v2" in controllers.pods(DEPLOYMENT), "a new pod")
         kustomization.reconcile()
@@ -123,9 +122,7 @@ def test_reconciliation_undoes_a_complete_update(kustomization, controllers):
 
 
 def test_excluded_controllers_are_updated(kustomization, controllers, kubectl):
-    """The commands in the warnings exclude the controllers from Flux, which still applies other
-    objects.
-    """
+    """The commands in the warnings exclude the controllers from Flux."""
     for kind in NAMES:
         kubectl(command_of_warning(controllers, kind, image="myimage:v2"))
     for result in controllers.roll_all(image="myimage:v2", pause_at=2):
@@ -154,7 +151,7 @@ def test_excluded_controllers_are_updated(kustomization, controllers, kubectl):
 
 @pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "not committed"])
 def test_suspended_controllers_are_updated(kustomization, controllers, is_committed):
-    """Flux reconciles during the updates, at their pauses, and after their ends.
+    """Flux reconciles during the updates, at the pauses, and after the updates.
 
     is_committed: whether the new manifests are published at the pauses. Otherwise, Flux resets the
     controllers at the end.
@@ -218,7 +215,7 @@ def test_task_removes_the_exclusion_that_kubectl_restores(kustomization, control
 
 
 def test_suspended_kustomization_does_not_undo_a_migration(kustomization, controllers, kubectl):
-    """Flux would create the ReplicationController again, whatever its annotations are."""
+    """Flux would recreate the ReplicationController, whatever its annotations were."""
     namespace = controllers.namespace
     namespace.allow(role_rules("baton-migration"), "migration")
     task = {"module": "migrate_to_deployment", "state": "migrated", "name": NAMES[RC]}

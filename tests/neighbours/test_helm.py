@@ -3,8 +3,8 @@
 
 """Update the controllers of a Helm release, and upgrade or roll back the release meanwhile.
 
-A table in docs/how-to/gitops.md has a row for each outcome. The annotations `note` of the three
-controllers, such as "abb", show which of them an upgrade has changed.
+A table in docs/how-to/gitops.md has a row for each outcome. The notes, such as "abb", show which
+controllers an upgrade has changed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from helm_release import Release
 from objects import role_rules
 from three_kinds import DEPLOYMENT, NAMES, RC, STATEFUL_SET
 
-#: Helm 4 applies a release on the server, unless the release was installed with this option, or by
-#: Helm 3.
+#: The behavior of Helm 3. Helm 4 uses server-side apply by default.
 CLIENT_SIDE = "--server-side=false"
 FORCE = "--force-conflicts"
 IMAGE = '.spec.template.spec.containers[name="web"].image'
@@ -75,9 +74,7 @@ def test_upgrade_during_an_update_fails_and_changes_no_controller(release, verb,
 
 
 def test_upgrade_with_the_new_image_during_an_update_fails_for_one_controller(release):
-    """The update has changed the size of the ReplicationController. The other controllers already
-    have the new image.
-    """
+    """The ReplicationController has another size. The other controllers have the new image."""
     release.install()
     release.pause()
 
@@ -156,7 +153,7 @@ def test_forced_or_client_side_upgrade_undoes_an_update(release, install_options
 
 
 def test_release_in_pending_upgrade_can_be_updated(release):
-    """A rollback of the release ends the state pending-upgrade, even if the rollback fails."""
+    """A rollback of the release ends pending-upgrade, even if the rollback fails."""
     release.install()
     make_pending(release)
 
@@ -172,9 +169,7 @@ def test_release_in_pending_upgrade_can_be_updated(release):
 
 
 def test_client_side_release_in_pending_upgrade_can_be_updated(release):
-    """A rollback would reset the controllers. Without the Secret of the interrupted upgrade, Helm
-    forgets the upgrade.
-    """
+    """The Secret of the upgrade is deleted, since a rollback would reset the controllers."""
     release.install(CLIENT_SIDE)
     make_pending(release)
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update controllers while admission webhooks change objects, or do not respond."""
+"""Update controllers while admission webhooks change objects, or fail."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-#: Seconds of an outage during which writes of controllers are retried.
+#: Seconds for which a webhook for controllers, or a webhook for pods, fails.
 SHORT_OUTAGE = 8
-#: Seconds of the outages of a webhook for pods.
 OUTAGE, LONG_OUTAGE = 15, 60
-#: Kinds whose update creates a successor, or deletes a pod before it creates the replacement.
+#: Kinds whose update creates a successor, and kinds whose update deletes a pod before it creates
+#: the replacement.
 CLIENT_DRIVEN, IN_PLACE = KINDS[:2], KINDS[3:]
 
 
@@ -80,7 +80,7 @@ def test_update_is_killed_resumed_and_rolled_back_with_a_mirror(namespace, tmp_p
 
 
 class Outage:
-    """An outage of a webhook, from the first progress line that starts with `first_word`."""
+    """An outage of a webhook that begins at a progress line starting with `first_word`."""
 
     def __init__(self, webhook, seconds, is_timeout, first_word):
         self.webhook, self.seconds, self.is_timeout, self.first_word = (
@@ -109,7 +109,6 @@ class Outage:
     pytest.param("StatefulSet", True, LONG_OUTAGE, marks=pytest.mark.long)])
 def test_outage_of_a_webhook_for_pods_is_reported_and_the_update_completes(
         namespace, tmp_path, kind, is_timeout, seconds):
-    """During the outage, the controller manager cannot create pods, and retries with a backoff."""
     with Webhook(namespace, tmp_path, add_sidecar, PODS) as webhook:
         make(namespace, kind)
         outage = Outage(webhook, seconds, is_timeout,
@@ -146,9 +145,7 @@ def test_short_outage_of_a_webhook_for_controllers_is_retried(
     ("Deployment", True, f"the admission webhook {NAME} does not respond")])
 def test_long_outage_of_a_webhook_for_controllers_is_an_error_and_the_rerun_completes(
         namespace, tmp_path, kind, what, is_timeout):
-    """For a Deployment, the first request that reaches the webhook is a dry run of the desired
-    template.
-    """
+    """For a Deployment, the first request to the webhook is a dry run."""
     with Webhook(namespace, tmp_path, use_mirror, CONTROLLERS) as webhook:
         make(namespace, kind)
         namespace.roll(kind=kind, image="myimage:v2", pause_at=1)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A ReplicationController, a Deployment and a StatefulSet whose manifests Helm or Flux applies."""
+"""Update three controllers (of different kinds) that Helm or Flux applies."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ def manifest_of(kind: str, image: str, mode: str = "a", note: str = "a") -> Json
 
 
 class Controllers:
-    """The three controllers in a namespace."""
-
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
 
@@ -52,8 +50,7 @@ class Controllers:
         return "".join(self.controller(kind)["metadata"]["annotations"]["note"] for kind in NAMES)
 
     def images(self) -> list[str]:
-        """Return the image tag of each template in the order of NAMES, such as ["v1", "v2", "v2"].
-        """
+        """Return the image tag of each template, such as ["v1", "v2", "v2"]."""
         templates = [self.controller(kind)["spec"]["template"] for kind in NAMES]
         return [template["spec"]["containers"][0]["image"].partition(":")[2]
                 for template in templates]
@@ -81,7 +78,7 @@ class Controllers:
         return [self.roll(kind, **task) for kind in NAMES]
 
     def pause(self, image: str = "myimage:v2") -> None:
-        """Begin an update of each controller, which pauses when two of four pods are new."""
+        """Update each controller up to a pause at two new pods of four."""
         for result in self.roll_all(image=image, pause_at=2):
             assert result["rollout"]["phase"] == "paused"
 
@@ -95,7 +92,7 @@ class Controllers:
     def assert_reset_and_updated_again(self) -> None:
         """Assert that another tool has reset the paused updates, and run the updates again.
 
-        The update of the Deployment fails until the paused update has been rolled back.
+        The Deployment must first be rolled back.
         """
         assert self.images() == ["v1"] * 3
         self.wait_for_pods(RC, "v1 v1 v1 v1 v2 v2")

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A mutating admission webhook: an HTTPS server, and its MutatingWebhookConfiguration."""
+"""Run a mutating admission webhook."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from objects import Json, eventually, manifest
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 NAME = "mutate.example.com"
-#: Rules of a webhook: for new pods, and for new or changed controllers.
 PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
 CONTROLLERS = {"apiGroups": ["", "apps"], "apiVersions": ["v1"],
                "resources": ["replicationcontrollers", "replicasets", "deployments",
@@ -58,13 +57,13 @@ def use_mirror(item: Json) -> list[Json]:
 
 
 def request_more(pod: Json) -> list[Json]:
-    """Return a patch that sets the CPU request, as the webhook of a vertical autoscaler does."""
+    """Return a patch that sets the CPU request, as a vertical autoscaler does."""
     return [{"op": "add", "path": "/spec/containers/0/resources",
              "value": {"requests": {"cpu": "150m"}}}]
 
 
 class Webhook(http.server.ThreadingHTTPServer):
-    """A webhook for the objects of a namespace, active in the block of a with statement."""
+    """A context manager that runs a webhook for the objects of a namespace."""
 
     daemon_threads = True
 
@@ -93,12 +92,11 @@ class Webhook(http.server.ThreadingHTTPServer):
 
     def get_request(self) -> tuple[t.Any, t.Any]:
         connection, address = self.socket.accept()
-        # The handshake happens in the thread of the request.
+        # the thread of the request does the handshake
         return self._context.wrap_socket(connection, server_side=True,
                                          do_handshake_on_connect=False), address
 
     def handle_error(self, request: t.Any, client_address: t.Any) -> None:
-        """Collect an error, unless the API server has closed a connection."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             self.errors.append(error)
@@ -136,8 +134,7 @@ class Webhook(http.server.ThreadingHTTPServer):
     def outage(self, is_timeout: bool) -> t.Iterator[None]:
         """Make all calls fail during the block.
 
-        is_timeout: whether the webhook accepts connections, but does not respond. Otherwise, it
-        refuses connections.
+        is_timeout: accept connections without responding, in place of refusing connections.
         """
         if is_timeout:
             self.is_hanging.set()
@@ -169,7 +166,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         while self.server.is_hanging.is_set():
             time.sleep(0.05)
         item = {"kind": request["kind"]["kind"], **request["object"]}
-        # A pod of a controller has no name yet, only generateName.
+        # a new pod has no name, only generateName
         self.server.reviews.append((item["kind"], request.get("name", ""), request["operation"]))
         response: Json = {"uid": request["uid"], "allowed": True}
         if operations := self.server.mutate(item):

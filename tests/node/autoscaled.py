@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A HorizontalPodAutoscaler that scales by the CPU metrics of real containers (metrics-server)."""
+"""Scale a controller by a HorizontalPodAutoscaler with the CPU metrics of real containers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RESOLUTION = 10
 """Seconds between two measurements of metrics-server: its minimum."""
 
 MINIMUM, MAXIMUM = 4, 10
-"""Of the autoscaler."""
+"""Size limits of the autoscaler."""
 
 REQUEST, UTILIZATION = 40, 50
 """CPU request in millicores, and the autoscaler's target in percent of this request."""
@@ -38,9 +38,8 @@ RATE, MILLISECONDS = 65, 2
 """Requests per second, and milliseconds of processor time of each answer."""
 
 NEEDED = 6
-"""The smallest size that the autoscaler may select under load. By calculation, the load needs
-RATE * MILLISECONDS / (REQUEST * UTILIZATION / 100) = 6.5 pods. The autoscaler tolerates a deviation
-of 10%.
+"""The smallest size that the autoscaler may select under load: RATE * MILLISECONDS / (REQUEST *
+UTILIZATION / 100) = 6.5 pods, with the autoscaler's tolerance of 10%.
 """
 
 CONTAINER: Json = {**WELL_BEHAVED, "resources": {"requests": {"cpu": f"{REQUEST}m"}}}
@@ -90,7 +89,6 @@ class AutoscaledShop(Shop):
             f"/apis/autoscaling/v2/namespaces/{namespace.name}/horizontalpodautoscalers")
 
     def open_autoscaled(self) -> str:
-        """Create foo and its autoscaler, and return the URL for the load."""
         url = self.open()
         version = self.manifest("")["apiVersion"]
         self.namespace.call("POST", self._autoscalers, {
@@ -118,11 +116,10 @@ class AutoscaledShop(Shop):
         return self.namespace.call("GET", f"{self.path}/foo")["spec"]["replicas"]
 
     def ready(self) -> dict[str, int]:
-        """Return the number of ready pods by image."""
         return {image: count for image, count in self.images().items() if image}
 
     def wait_for_scale_out(self) -> int:
-        """Wait until the autoscaler has scaled out for the load, and return the number of pods."""
+        """Wait until the size is sufficient for the load, and return the number of pods."""
         eventually(lambda: self.size() >= NEEDED, "the size for the load")
         eventually(lambda: sum(self.ready().values()) == self.size(), "the pods of this size")
         return self.size()
@@ -131,7 +128,6 @@ class AutoscaledShop(Shop):
         eventually(lambda: self.images() == {V1: MINIMUM - 1, V2: 1}, "a canary")
 
     def rescales(self) -> list[str]:
-        """Return the messages of the Events about new sizes."""
         events = self.namespace.call("GET", self.namespace.path("events"))["items"]
         return [event["message"] for event in events if event["reason"] == "SuccessfulRescale"]
 
@@ -162,7 +158,6 @@ class AutoscalerLog:
                           "a restored autoscaler", 5)
 
     def first_scaling(self, after: float, seconds: float = 90) -> float:
-        """Wait for the first scaling after a time, and return its time. seconds: the timeout."""
         return eventually(lambda: next((scaled for scaled in self.scaled if scaled > after), 0),
                           "a scaling by the autoscaler", seconds)
 
@@ -184,5 +179,5 @@ class AutoscalerLog:
 
 
 def load(url: str) -> Traffic:
-    """Return a load of RATE requests per second, each on a new connection."""
+    """Return traffic of RATE requests per second, each on a new connection."""
     return Traffic(url, {"new": RATE})

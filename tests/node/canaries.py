@@ -1,11 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update one pod (a canary) with the role image_bump under live traffic, and measure its share of
-the requests.
+"""Update one pod (a canary) with the role image_bump under traffic, and measure its requests.
 
-Debian's Prometheus cannot discover pods by the Kubernetes API, so it reads their addresses from a
-file.
+Debian's Prometheus cannot discover pods by the Kubernetes API, and reads addresses from a file.
 """
 
 from __future__ import annotations
@@ -34,14 +32,10 @@ SHARE = 1 / PODS
 CANARY_RC = dataclasses.replace(RC, pods=PODS)
 
 RATES = {"new": 400}
-"""Requests per second. On persistent connections, the share of a pod would depend on the pods to
-which k6 opened its 20 connections.
-"""
+"""Requests per second. With few persistent connections, the shares of the pods would vary."""
 
 DRAIN = 4.0
-"""Seconds for which a pod continues to serve after SIGTERM: enough for a slow kube-proxy on a busy
-machine.
-"""
+"""Seconds for which a pod continues to serve after SIGTERM."""
 
 CONTAINER: Json = {
     "env": [{"name": "DRAIN_MS", "value": f"{DRAIN * 1000:.0f}"}],
@@ -61,9 +55,9 @@ def image(version: str) -> str:
 
 @contextlib.contextmanager
 def scraped_pods(shop: Shop, targets: Path) -> t.Iterator[Json]:
-    """Keep the addresses of the pods in the file `targets` up to date.
+    """Write the addresses of the pods to the file `targets` during the block.
 
-    Yield the scrape configuration that makes Prometheus read the file.
+    Yield the scrape configuration that reads the file.
     """
     stopped = threading.Event()
 
@@ -100,7 +94,6 @@ def scraped_pods(shop: Shop, targets: Path) -> t.Iterator[Json]:
 
 
 def analysis() -> Json:
-    """Return the analysis that docs/how-to/analysis.md shows as an example."""
     (block,) = re.findall(r"```yaml\n# canary.yml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     (spec,) = yaml.safe_load(block)["image_bump_analysis"]
     return t.cast(Json, spec)
@@ -108,7 +101,7 @@ def analysis() -> Json:
 
 @dataclasses.dataclass
 class Canary:
-    """One run of the role, which updates one pod to a new version."""
+    """An update of one pod by the role, and the answers meanwhile."""
 
     version: str
     #: In seconds since 1970.
@@ -116,10 +109,11 @@ class Canary:
     ended: float
     output: str
     is_rolled_back: bool
-    #: Number of requests during the playbook, and of those without an answer.
+    #: Requests during the playbook, and how many of them got no answer.
     requests: int = 0
     lost: int = 0
-    #: Answers of all versions, from the first to the last answer of the new version.
+    #: From the first to the last answer of the new version: answers of all versions, and of the new
+    #: version.
     all_answers: list[Answer] = dataclasses.field(default_factory=list)
     answers: list[Answer] = dataclasses.field(default_factory=list)
 
@@ -129,7 +123,6 @@ class Canary:
 
     @property
     def was_caught(self) -> bool:
-        """Return whether the role rolled back because the expected metric failed."""
         message = f"the analysis has failed: {FAILING_METRICS.get(self.version)}: "
         return self.is_rolled_back and message in " ".join(self.output.split())
 
@@ -138,10 +131,7 @@ class Canary:
         return self.all_answers[-1].sent - self.all_answers[0].sent if self.all_answers else 0
 
     def assign_answers(self, traffic: Traffic) -> None:
-        """Set the fields about requests and answers.
-
-        After a rollback, the answers of the terminating pod are included.
-        """
+        """Set the fields about requests and answers, including the answers of a terminating pod."""
         during_playbook = traffic.between(self.began, self.ended)
         self.requests = len(during_playbook)
         self.lost = sum(not answer.version for answer in during_playbook)
@@ -158,13 +148,10 @@ class Canary:
 
 
 def max_share(requests: int) -> float:
-    """Return the share that is five standard deviations above SHARE."""
     return SHARE + 5 * math.sqrt(SHARE * (1 - SHARE) / requests)
 
 
 class CanaryRunner:
-    """Runs the role image_bump with an analysis of metrics in Prometheus."""
-
     def __init__(self, shop: Shop, prometheus: str, folder: Path) -> None:
         self._shop = shop
         self._folder = folder

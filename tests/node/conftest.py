@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Fixtures: a cluster with a real node for the session, and a namespace for each test."""
+"""Provide a cluster with a real node for the session, and a namespace for each test."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="session")
 def cluster(request):
-    """Provide the embedded cluster of this checkout with a real node."""
     cluster = embedded.up(embedded.checkout_cluster_name("node"), with_real_node=True)
     with contextlib.nullcontext() if os.environ.get("BATON_KEEP_CLUSTER") else cluster:
         yield cluster
@@ -39,7 +38,6 @@ def cluster(request):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Print the tables. With WRITE_TRAFFIC, also write them to the documentation."""
     for page, text in config.stash[TEXTS].items():
         terminalreporter.write_line("")
         terminalreporter.write_line(text)

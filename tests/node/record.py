@@ -33,10 +33,10 @@ class Measurement(t.NamedTuple):
 class ScaleOut(t.NamedTuple):
     title: str
     kind: str
-    #: Duration of a freeze in seconds; 0 without an update.
+    #: Seconds for which the autoscaler was frozen; 0 without an update.
     frozen: float
-    #: Seconds until the first scaling, and until the size is sufficient: from the end of the freeze
-    #: or, without an update, from the start of the load.
+    #: Seconds until the first scaling, and until the size is sufficient. They begin at the end of
+    #: the freeze or, without an update, at the start of the load.
     first: float
     complete: float
 
@@ -44,13 +44,11 @@ class ScaleOut(t.NamedTuple):
 SCALE_OUTS = pytest.StashKey[list[ScaleOut]]()
 TRAFFIC = pytest.StashKey[list[Measurement]]()
 CANARIES = pytest.StashKey[list[Canary]]()
-"""Keys of the measurements in the stash of the test session. CANARIES: only those of the test with
-the most rollouts.
-"""
+"""Keys in the stash of the test session. CANARIES has only the test with the most rollouts."""
 
 
 def table(measurements: list[Measurement]) -> list[str]:
-    """Return the lines of a table with a row per rollout, and totals without negative controls."""
+    """Return the lines of a table with a row per rollout. The totals omit negative controls."""
     header = (
         "| rollout | kind | by | seconds | requests on new connections | failed "
         "| requests on persistent connections | failed |"
@@ -175,13 +173,11 @@ def settings_of_scale_outs(_scale_outs: list[ScaleOut]) -> list[str]:
 
 
 class Page(t.NamedTuple):
-    """A documentation page whose last section (from HEADING on) is generated."""
+    """A page of docs/ whose last section (from HEADING on) is generated."""
 
-    #: In docs/.
     name: str
-    #: In the stash of the test session.
     measurements: pytest.StashKey[t.Any]
-    #: Return lines of Markdown about the measurements.
+    #: Return lines of Markdown.
     table: t.Callable[[t.Any], list[str]]
     settings: t.Callable[[t.Any], list[str]]
 

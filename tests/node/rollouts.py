@@ -3,8 +3,7 @@
 
 """Define the rollouts that test_traffic.py measures, for each kind of controller.
 
-To add a kind, append it to SCALABLE_KINDS. To add a rollout, write a function, and append a row to
-ROWS. A DaemonSet has rows of its own: the cluster has one node, so the DaemonSet has one pod.
+A DaemonSet has separate rows: the cluster has one node, so the DaemonSet has one pod.
 """
 
 from __future__ import annotations
@@ -33,11 +32,10 @@ REPLICAS = 4
 V1, V2 = "localhost/web:v1", "localhost/web:v2"
 
 DRAIN, START = 2.0, 4.5
-"""DRAIN: seconds for which a pod continues to serve after SIGTERM. START: seconds until a new pod
-listens.
+"""Seconds for which a pod continues to serve after SIGTERM, and seconds until a new pod listens.
 
-START must be longer than DRAIN. Otherwise, even a controller that deletes all pods at once would
-lose no request: without a ready pod, kube-proxy sends requests to terminating pods.
+With START <= DRAIN, even the deletion of all pods at once would lose no request, since kube-proxy
+sends requests to terminating pods if no pod is ready.
 """
 
 DEADLINE = 180
@@ -53,9 +51,8 @@ class Kind:
     #: Whether spec.selector is a map of labels.
     has_plain_selector: bool = False
     options: Json = dataclasses.field(default_factory=dict)
-    #: Number of pods that an update makes unavailable.
+    #: Number of pods that an update may make unavailable.
     unavailable: int = 0
-    #: An additional Role in docs/reference/permissions.md.
     role: str = ""
     pods: int = REPLICAS
 
@@ -87,12 +84,12 @@ DAEMON_SET = Kind(
     role="baton-daemon-sets",
     pods=1,
 )
-#: Kinds with spec.replicas, which can have several pods on the only node.
+#: Kinds that can have several pods on the only node.
 SCALABLE_KINDS = (RC, REPLICA_SET, DEPLOYMENT, STATEFUL_SET)
 
 
 class Shop:
-    """The application under test: the controller foo and its Service."""
+    """The controller foo and its Service."""
 
     def __init__(self, cluster: Cluster, namespace: Namespace, kind: Kind, container: Json) -> None:
         self.cluster = cluster
@@ -100,7 +97,7 @@ class Shop:
         self.kind = kind
         self._container = container
         self.lines: list[str] = []
-        #: The pauses of staged updates: start and end in seconds since 1970, and share of new pods.
+        #: The start and end of each pause in seconds since 1970, and the share of new pods.
         self.stages: list[tuple[float, float, float]] = []
 
     @property
@@ -108,7 +105,7 @@ class Shop:
         return f"{self.kind.group}/namespaces/{self.namespace.name}/{self.kind.resource}"
 
     def open(self, image: str = V1) -> str:
-        """Create foo and its Service, wait until all pods serve, and return the URL."""
+        """Create foo and its Service, wait until the pods are ready, and return the URL."""
         if self.kind.role:
             self.namespace.allow(role_rules(self.kind.role), self.kind.role)
         self.namespace.call("POST", self.path, self.manifest(image))
@@ -139,7 +136,6 @@ class Shop:
         return self.namespace.roll(on_line=self.lines.append, **self.kind.options, **task)
 
     def roll_until(self, is_reached: t.Callable[[], bool], what: str, **task: t.Any) -> None:
-        """Run a task with the command `ansible`, and kill it when is_reached() is true."""
         program = clients.Program()
         params = {"name": "foo", "namespace": self.namespace.name, **self.kind.options, **task}
         with (
@@ -156,10 +152,7 @@ class Shop:
             assert running.result().was_killed, running.result().last_output
 
     def images(self) -> dict[str, int]:
-        """Return the number of ready pods by image.
-
-        The key None has the number of unready and terminating pods.
-        """
+        """Return the number of ready pods by image, and of all other pods by None."""
         pods = self.namespace.call("GET", self.namespace.path("pods"))["items"]
         return collections.Counter(
             pod["spec"]["containers"][0]["image"]
@@ -172,7 +165,7 @@ class Shop:
         return any(pod["spec"]["containers"][0]["image"] == image for pod in self.namespace.pods())
 
     def wait_for_pods_of(self, image: str) -> None:
-        """Wait until all pods are ready, have the image, and are known to kube-proxy."""
+        """Wait until all pods are ready and have the image, and kube-proxy uses them."""
         pods = self.kind.pods
         eventually(
             lambda: self.images() == {image: pods}, f"{pods} pods of {image} and no other", DEADLINE
@@ -180,7 +173,7 @@ class Shop:
         time.sleep(SETTLE)
 
 
-# Rollouts. Each begins while the pods of v1 are serving.
+# Rollouts. Each begins while the pods of v1 are ready.
 
 
 def update(shop: Shop) -> None:
@@ -194,7 +187,7 @@ def kill_and_resume(shop: Shop) -> None:
 
 
 def kill_at_new_pod_and_resume(shop: Shop) -> None:
-    """Kill the task while the new pod starts, and let the controller manager complete the update.
+    """Kill the task while the new pod starts, wait until the pod is ready, and run the task again.
     """
     shop.roll_until(lambda: shop.has_pod_of(V2), "a new pod", image=V2)
     time.sleep(START + DRAIN + 1)
@@ -202,7 +195,6 @@ def kill_at_new_pod_and_resume(shop: Shop) -> None:
 
 
 def kill_at_new_pod_and_roll_back(shop: Shop) -> None:
-    """Kill the task while the new pod starts, and roll back before it is ready."""
     initial_pods = uids(shop.namespace.pods())
     shop.roll_until(lambda: shop.has_pod_of(V2), "a new pod", image=V2)
     shop.roll(state="rolled_back")
@@ -210,7 +202,6 @@ def kill_at_new_pod_and_roll_back(shop: Shop) -> None:
 
 
 def kill_in_handover_and_resume(shop: Shop) -> None:
-    """Kill the task when half of the pods have been reparented to foo."""
     with pytest.raises(Killed):
         shop.namespace.roll(
             fault=kill_at_write(2, after=True, matches=is_reparenting),
@@ -264,8 +255,6 @@ def update_with_disruption(disrupt: t.Callable[[Shop], None]) -> t.Callable[[Sho
 
 
 def outage_of(component: str) -> t.Callable[[Shop], None]:
-    """Return a disruption that kills a component for 3 s."""
-
     def outage(shop: Shop) -> None:
         shop.cluster.stop(component, kill=True)
         time.sleep(3)
@@ -275,7 +264,6 @@ def outage_of(component: str) -> t.Callable[[Shop], None]:
 
 
 def cordon(shop: Shop) -> None:
-    """Cordon the node until the task reports an unschedulable pod."""
     line_count = len(shop.lines)
     set_schedulable(shop, False)
     try:
@@ -298,7 +286,6 @@ def set_schedulable(shop: Shop, is_schedulable: bool) -> None:
 
 
 def patch_template(shop: Shop) -> None:
-    """Patch the image as a user would without the collection."""
     containers = [{"name": "web", "image": V2}]
     patch = {"spec": {"template": {"spec": {"containers": containers}}}}
     shop.namespace.call(
@@ -307,7 +294,7 @@ def patch_template(shop: Shop) -> None:
 
 
 def kubectl_rolling_update(shop: Shop) -> None:
-    """Run kubectl 1.17, the last version with rolling-update."""
+    """Update with kubectl 1.17, the last version with rolling-update."""
     client = clients.kubectl(binaries.provide(["kubectl-1.17"])["kubectl-1.17"])
     task = {"name": "foo", "namespace": shop.namespace.name, "image": V2}
     with tempfile.TemporaryDirectory(prefix="baton-home-") as home:
@@ -316,7 +303,6 @@ def kubectl_rolling_update(shop: Shop) -> None:
 
 
 def delete_and_create(shop: Shop) -> None:
-    """Delete all old pods before the first new pod exists."""
     shop.namespace.remove("foo", shop.kind.resource)
     eventually(lambda: V1 not in shop.images(), "the termination of the old pods")
     shop.namespace.call("POST", shop.path, shop.manifest(V2))
@@ -332,7 +318,8 @@ def delete_pods_without_grace(shop: Shop) -> None:
         time.sleep(0.5)
 
 
-#: Fields of a container with a readiness probe, which serves for DRAIN seconds after SIGTERM.
+#: Fields of a container that has a readiness probe, and answers requests for DRAIN seconds after
+#: SIGTERM.
 WELL_BEHAVED: Json = {
     "env": [
         {"name": "DRAIN_MS", "value": f"{DRAIN * 1000:.0f}"},
@@ -351,14 +338,13 @@ class Row:
     tool: str = "rolling_update"
     kinds: tuple[Kind, ...] = SCALABLE_KINDS
     final_image: str = V2
-    #: Whether some of the initial pods may still exist at the end.
+    #: Whether initial pods may still exist at the end.
     may_retain_old_pods: bool = False
     container: Json = dataclasses.field(default_factory=lambda: WELL_BEHAVED)
     #: Whether all pods except Kind.unavailable must always be ready.
     has_all_pods_ready: bool = True
-    #: Whether requests must fail.
     is_negative_control: bool = False
-    #: Whether `make test` runs the row, with its first kind.
+    #: Whether `make test` runs the first kind of the row.
     is_sample: bool = False
 
 

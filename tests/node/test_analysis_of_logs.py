@@ -13,12 +13,12 @@ from objects import eventually, manifest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
 
-#: Environment of the web server: 20 lines per second, of which 1% or 20% are errors.
+#: Environment of a web server that logs 20 lines per second, with 1% or 20% of errors.
 GOOD, BAD = ({"LOG_MS": "50", "LOG_ERRORS": errors} for errors in ("1", "20"))
-#: Options of two metrics: errors per pod and minute (12 with GOOD, 240 with BAD), and share of the
-#: lines that are errors.
+#: Options of two metrics: errors per pod and minute (12 with GOOD, 240 with BAD), and errors per
+#: line.
 BY_MINUTE, BY_LINE = {"max_increase": 100}, {"per": "line", "max": 0.1, "name": "share"}
-#: Seconds.
+#: In seconds.
 WINDOW = 10
 
 
@@ -37,7 +37,6 @@ def template(version, **environment):
 
 @pytest.fixture
 def foo_namespace(namespace):
-    """Provide a namespace with foo, whose four pods write a log."""
     body = manifest(4)
     body["spec"]["template"] = template("v1", **GOOD)
     namespace.create("replicationcontrollers", body)

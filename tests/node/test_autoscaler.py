@@ -33,9 +33,7 @@ pytestmark = pytest.mark.long
 NAME = operator.attrgetter("name")
 
 MAX_DELAY = 60
-"""Maximum seconds until the autoscaler scales out. It considers a new pod idle until metrics-server
-has measured the pod twice.
-"""
+"""Maximum seconds until the autoscaler scales out, which requires two measurements of a new pod."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,7 +49,7 @@ def shop(request, cluster, namespace):
 
 @pytest.fixture
 def measure(request, shop):
-    """Provide a function that waits for a scale-out, and records the seconds from `begin` to it."""
+    """Provide a function that waits for a scale-out, and records its duration from `begin` on."""
     def measure(title, log, begin, frozen=0.0):
         first = log.first_scaling(begin)
         eventually(lambda: shop.size() >= NEEDED, "the size for the load")
@@ -64,7 +62,7 @@ def measure(request, shop):
 
 
 def end_and_duration_of_freeze(log):
-    """Assert that the autoscaler did not scale during the first freeze."""
+    """Return the end and the duration of the first freeze, after checking that nothing scaled."""
     frozen, restored = log.first_freeze()
     assert not [scaled for scaled in log.scaled if frozen < scaled < restored]
     return restored, restored - frozen
@@ -130,9 +128,7 @@ def test_active_autoscaler_adds_new_pods_to_the_canary_of_a_stateful_set(shop):
 
 @pytest.mark.parametrize("shop", [RC], indirect=True, ids=NAME)
 def test_active_autoscaler_adds_old_pods_to_the_canary_of_a_replication_controller(shop):
-    """The autoscaler keeps foo at minReplicas, since it does not count the pods of the successor.
-    It thus undoes each step of the update.
-    """
+    """The autoscaler undoes each step of the update, since it does not count the new pods."""
     shop.open_autoscaled()
     shop.roll(image=V2, pause_at=1, autoscaler="ignore")
 

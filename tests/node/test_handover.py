@@ -15,8 +15,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture
 def shop(cluster, namespace):
-    """Provide a shop whose handover was killed: two pods belong to foo, and two to its successor.
-    """
+    """Provide a shop whose handover was killed when foo and its successor each own two pods."""
     shop = Shop(cluster, namespace, RC, WELL_BEHAVED)
     shop.open()
     with pytest.raises(Killed):

@@ -21,35 +21,31 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 Json = dict[str, t.Any]
 
 GRACE, DEADLINE = 3.0, 40.0
-"""The options failure_grace and progress_deadline, in seconds. A container that crashes at its
-start crashes again 15 s later.
-"""
+"""The options failure_grace and progress_deadline, in seconds."""
 
 WORKERS = 4
 
 
 PROBE = {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1, "failureThreshold": 2}
 LATE_PROBE = PROBE | {"initialDelaySeconds": 60}
-"""A probe that begins after the exit of the container, even on a busy machine."""
+"""A probe that begins after the exit of the container."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
-    """A rollout that fails, and the cause that its error must contain."""
-
     title: str
     kind: str
     #: Regular expression for the reason that Kubernetes reports.
     reason: str
-    #: Regular expression for the message of this reason, in progress lines and in the error.
+    #: Regular expression for the message of this reason.
     message: str
     is_fatal: bool = True
-    #: Of the container and of the pod.
+    #: Fields of the container and of the pod's spec.
     container: Json = dataclasses.field(default_factory=dict)
     spec: Json = dataclasses.field(default_factory=dict)
-    #: The end of the place in the error, which begins with the name of the pod.
+    #: Text after the name of the pod.
     place: str = ", container web"
-    #: A text in the log of the error; "" if the error contains no log.
+    #: A text in the log; "" if the error contains no log.
     log: str = ""
 
     def template(self) -> Json:
@@ -67,7 +63,7 @@ def environment(**values: t.Any) -> list[Json]:
 
 
 CRASHING = environment(CRASH_MS=300, START_MS=1000)
-CRASH = "CrashLoopBackOff|Error"  # the kubelet alternates between both
+CRASH = "CrashLoopBackOff|Error"  # the kubelet reports both in turn
 LAST_WORDS = "FATAL: no connection to database db.example:5432"
 ROWS = [
     Row(
@@ -206,7 +202,7 @@ def fail_rollout(row: Row, kubeconfig: str) -> Outcome:
 
 @pytest.fixture(scope="module")
 def outcomes(cluster, request):
-    """Start the rollouts of all selected tests in parallel, and provide a Future for each row."""
+    """Run the rollouts of all selected tests in parallel, and provide a Future for each row."""
     rows = [
         item.callspec.params["row"]
         for item in request.session.items

@@ -70,12 +70,11 @@ def output(*argv: str) -> str:
 
 
 def test_real_node_changes_no_settings_of_the_machine_and_is_removed_completely():
-    """Other clusters may run on the machine."""
     name = f"node-test-{os.getpid()}"
     before = machine_state()
     with embedded.up(name, with_real_node=True) as cluster:
         number, port = map(int, re.search(r"10\.123\.(\d+)\.1:(\d+)", cluster.server).groups())
-        # etcd has no authentication, so it must not listen on the address that pods can reach.
+        # pods must not reach etcd, which has no authentication
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection((f"10.123.{number}.1", port - 2), timeout=5)
         namespace = Namespace(cluster.kubeconfig, "node-crash")

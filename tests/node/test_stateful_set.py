@@ -19,7 +19,6 @@ BROKEN = {
 
 @pytest.fixture
 def foo_namespace(namespace, tmp_path):
-    """Provide a namespace with the StatefulSet foo. Each of its two pods has a hostPath volume."""
     for number in range(2):
         namespace.call(
             "POST",
@@ -64,9 +63,7 @@ def foo_namespace(namespace, tmp_path):
 
 
 def stored_versions(namespace):
-    """Return the versions that have started with the volume of each pod, in order, by name of the
-    pod.
-    """
+    """Return the versions that have started with each volume, by name of the pod."""
     versions = {}
     for pod in namespace.pods():
         connection = http.client.HTTPConnection(pod["status"]["podIP"], 8080, timeout=10)

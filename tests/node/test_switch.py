@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Switch a Service between the old and the new pods under traffic through kube-proxy.
-
-New connections follow the selector within two seconds. Existing connections stay with their pods.
-"""
+"""Switch a Service between the old and the new pods under traffic through kube-proxy."""
 
 from __future__ import annotations
 
@@ -25,13 +22,12 @@ CONTAINER = {
             {"name": "DRAIN_MS", "value": f"{DRAIN * 1000:.0f}"}],
     "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1}}
 RATES = {"new": 60, "persistent": 60}
-#: Maximum seconds from the write of the selector to the last new connection to an old pod.
+#: Maximum seconds from the write of the selector to the last new connection to a previous pod.
 MAX_DELAY = 2.0
 
 
 def switch(shop, monkeypatch, **options):
-    """Run traffic_split, and return the times of its writes of the Service in seconds since 1970.
-    """
+    """Run traffic_split, and return when it wrote the Service, in seconds since 1970."""
     times = []
     parent = types.SimpleNamespace(
         reason_to_stop=lambda: "", print_line=lambda line: times.append(time.time())

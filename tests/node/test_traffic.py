@@ -22,7 +22,7 @@ from rollouts import CASES, V1, Shop
 from traffic import Traffic, reasons, versions
 
 MARGIN = 2.0
-"""Seconds."""
+"""Seconds of traffic before and after the rollout."""
 
 
 def share_of_v2(answers):
@@ -77,7 +77,7 @@ def test_no_request_fails_during_a_rollout(case, cluster, namespace, request):
         answered_versions = [
             answer.version for answer in traffic.between(begin, end) if answer.connection == "new"
         ]
-        # A Service selects a random pod for each connection, so the distribution is binomial.
+        # binomial distribution, since a Service selects a random pod for each connection
         standard_deviation = math.sqrt(share * (1 - share) / len(answered_versions))
         measured_share = answered_versions.count("v2") / len(answered_versions)
         assert abs(measured_share - share) < 5 * standard_deviation

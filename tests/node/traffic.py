@@ -3,8 +3,7 @@
 
 """Send HTTP requests with k6, on new and on persistent connections, and record each answer.
 
-k6 sends requests at a constant rate even if answers are slow, retries no request, and logs each
-answer with its time.
+k6 sends requests at a constant rate even if answers are slow, and retries no request.
 """
 
 from __future__ import annotations
@@ -23,18 +22,16 @@ from objects import eventually
 SCRIPT = Path(__file__).parent / "traffic.js"
 
 RATE = 200
-"""Default number of requests per second, for each of CONNECTIONS."""
+"""Default requests per second, for each item of CONNECTIONS."""
 
 TIMEOUT = 3.0
-"""Request timeout in seconds. TCP retransmits a lost packet after one second."""
+"""Request timeout in seconds. TCP retransmits a packet after one second."""
 
 SETTLE = 1.5
-"""Seconds after which kube-proxy, which writes its rules once per second, has removed a terminated
-pod from them.
-"""
+"""Seconds after which kube-proxy has removed a terminated pod from its rules."""
 
 PRIORITY = ("nice", "-n", "-10")
-"""First words of a command that other work on the machine should not delay."""
+"""Prefix of a command that other work on the machine should not delay."""
 
 PHASES = ("blocked", "connecting", "sending", "waiting", "receiving")
 """The phases of a request in k6."""
@@ -46,9 +43,8 @@ RATES = dict.fromkeys(CONNECTIONS, RATE)
 class Answer(t.NamedTuple):
     #: In seconds since 1970.
     sent: float
-    #: An item of CONNECTIONS.
     connection: str
-    #: "" without an answer. A failed request may have an answer.
+    #: "" without an answer.
     version: str
     #: The reason; "" if the status is 200.
     failure: str
@@ -59,14 +55,12 @@ class Answer(t.NamedTuple):
 
 
 class Traffic:
-    """A context manager that sends requests to a URL while its block runs."""
-
     def __init__(self, url: str, rates: t.Mapping[str, int] | None = None,
                  headers: t.Mapping[str, str] | None = None) -> None:
         self._url = url
         self._headers = headers or {}
         self._rates = rates or RATES
-        #: Answers to the requests of the block, in the order of the requests. Set at its end.
+        #: In the order of the requests. Set at the end of the block.
         self.answers: list[Answer] = []
 
     def __enter__(self) -> Traffic:
@@ -87,7 +81,7 @@ class Traffic:
     def __exit__(self, *exception: object) -> None:
         self.ended = time.time()
         try:
-            time.sleep(TIMEOUT + 1)  # until each request has an answer or a failure
+            time.sleep(TIMEOUT + 1)  # for the last answers
             assert all(process.poll() is None for process in self._processes), (
                 "k6 exited before it was stopped"
             )
@@ -110,12 +104,12 @@ class Traffic:
 
     @property
     def unsent(self) -> int:
-        """Return the number of requests that k6 dropped, because it had no processor time."""
+        """Return the number of requests that k6 dropped for lack of processor time."""
         planned = round((self.ended - self.began) * sum(self._rates.values()))
         return max(0, planned - len(self.answers))
 
     def count(self) -> int:
-        """Return the number of answers so far. Only works during the block."""
+        """Return the number of answers so far, during the block."""
         return sum(self._log(connection).read_bytes().count(b"\n") for connection in self._rates)
 
     def _start(self, connection: str) -> subprocess.Popen[bytes]:
@@ -164,7 +158,7 @@ class Traffic:
 
 
 def _detail(detail: tuple[str, dict[str, float]] | None) -> tuple[t.Any, ...]:
-    """Return the last two fields of an Answer. detail: None for a successful request."""
+    """Return the agent and the phases of an Answer. detail: None for a successful request."""
     if not detail:
         return ()
     agent, phases = detail
@@ -176,7 +170,6 @@ def versions(answers: t.Iterable[Answer]) -> list[str]:
 
 
 def reasons(answers: t.Iterable[Answer]) -> dict[str, int]:
-    """Return the number of failed requests per reason, most frequent first."""
     counts = collections.Counter(
         answer.failure.rpartition(": ")[2] for answer in answers if answer.failure
     )

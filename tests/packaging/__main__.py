@@ -6,9 +6,6 @@
     python tests/packaging build    build into build/, with release notes of changelogs/fragments
     python tests/packaging release  build, if the last commit can be released
     python tests/packaging          also check with galaxy-importer, ansible-builder and reuse
-
-These tools have a separate virtual environment, since galaxy-importer needs other versions of
-ansible-core and ansible-lint.
 """
 
 from __future__ import annotations
@@ -38,16 +35,14 @@ import tool_environment  # noqa: E402
 from workspace import ClusterError, say  # noqa: E402
 
 LOCK = HERE / "requirements.lock"
-#: Placeholder of the public address in galaxy.yml.
+#: Placeholder for the address of the repository in galaxy.yml.
 PLACEHOLDER = "https://git.example.com/baton.kubernetes"
 #: The file with the address of the pages about errors.
 ERROR_PAGES = "plugins/module_utils/model/error_pages.py"
-#: Matches a domain name, but neither an IP address nor a name of a local network.
+#: Matches a domain name, but no IP address and no name of a local network.
 PUBLIC_HOST = re.compile(r"(?:[a-z0-9-]+\.)+(?!internal$|intranet$|lan$|local$|localdomain$)[a-z]+")
-#: Developer files would triple the size of the archive.
 MAX_BYTES = 700_000
-#: The files and folders of the archive: those for users, and those that ansible-lint and
-#: ansible-test read on Galaxy.
+#: The files and folders of the archive. Some are for ansible-lint and ansible-test on Galaxy.
 CONTENT = {".ansible-lint", "CHANGELOG.rst", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md",
            "FILES.json", "LICENSE", "MANIFEST.json", "README.md", "SECURITY.md", "changelogs",
            "docs", "examples", "extensions/eda", "meta", "playbooks", "plugins", "roles",
@@ -55,17 +50,17 @@ CONTENT = {".ansible-lint", "CHANGELOG.rst", "CODE_OF_CONDUCT.md", "CONTRIBUTING
 
 
 def git(*arguments: str) -> str:
-    """Run git in this checkout, and return its output (usually "" after an error)."""
+    """Run git in this checkout, and return its output, even after an error."""
     return subprocess.run(["git", *arguments], cwd=ROOT, check=False, capture_output=True,
                           text=True).stdout.strip()
 
 
-def galaxy() -> dict:
+def galaxy_metadata() -> dict:
     return yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))
 
 
 def address() -> str:
-    """Return the git remote's URL without credentials, or "" if it is not https or not public."""
+    """Return the git remote's URL without credentials, or "" if it is not a public https URL."""
     url = urllib.parse.urlsplit(git("remote", "get-url", "origin"))
     host = url.hostname or ""
     return (urllib.parse.urlunsplit(("https", host, url.path.removesuffix(".git"), "", ""))
@@ -73,10 +68,7 @@ def address() -> str:
 
 
 def build(folder: Path) -> Path:
-    """Build the archive from all files that git does not ignore, with release notes.
-
-    Its bytes depend only on the files and on the time of the last commit.
-    """
+    """Build a reproducible archive from all files that git does not ignore, with release notes."""
     commit_time = int(git("log", "-1", "--format=%ct") or 0)
     with tempfile.TemporaryDirectory(prefix="baton-build-") as collections:
         tree = Path(collections) / "ansible_collections" / "baton" / "kubernetes"
@@ -86,96 +78,96 @@ def build(folder: Path) -> Path:
                 (tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, tree / name)
         fill_in_address(tree)
-        if (tree / "changelogs/fragments").is_dir():  # else the release notes are committed
+        if (tree / "changelogs/fragments").is_dir():  # otherwise, the release notes are committed
             environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": collections}
             date = time.strftime("%Y-%m-%d", time.gmtime(commit_time))
             subprocess.run(["antsibull-changelog", "release", "--update-existing", "--date", date],
                            cwd=tree, env=environment, check=True, stdout=subprocess.DEVNULL)
         subprocess.run(["ansible-galaxy", "collection", "build", "--force", "--output-path",
                         str(folder)], cwd=tree, check=True)
-    file = folder / "{namespace}-{name}-{version}.tar.gz".format(**galaxy())
+    file = folder / "{namespace}-{name}-{version}.tar.gz".format(**galaxy_metadata())
     archives.make_reproducible(file, commit_time)
     return file
 
 
 def fill_in_address(tree: Path) -> None:
-    """Write the address of the repository into galaxy.yml, the README files and the code."""
-    metadata = tree / "galaxy.yml"
-    if galaxy()["repository"] == PLACEHOLDER:
-        metadata.write_text(metadata.read_text("utf-8").replace(PLACEHOLDER,
-                                                                address() or PLACEHOLDER), "utf-8")
-    filled = yaml.safe_load(metadata.read_text("utf-8"))
+    metadata_file = tree / "galaxy.yml"
+    if galaxy_metadata()["repository"] == PLACEHOLDER:
+        metadata_file.write_text(metadata_file.read_text("utf-8").replace(
+            PLACEHOLDER, address() or PLACEHOLDER), "utf-8")
+    metadata = yaml.safe_load(metadata_file.read_text("utf-8"))
     for readme in (tree / "README.md", *tree.glob("roles/*/README.md")):
         folder = str(readme.parent.relative_to(tree))
-        readme.write_text(absolute_links(readme.read_text("utf-8"), filled["repository"], folder),
+        readme.write_text(absolute_links(readme.read_text("utf-8"), metadata["repository"], folder),
                           "utf-8")
-    code = tree / ERROR_PAGES
-    code.write_text(code.read_text("utf-8").replace(
-        'ADDRESS = ""', f'ADDRESS = "{error_address(filled)}"'), "utf-8")
+    error_pages = tree / ERROR_PAGES
+    error_pages.write_text(error_pages.read_text("utf-8").replace(
+        'ADDRESS = ""', f'ADDRESS = "{error_address(metadata)}"'), "utf-8")
 
 
 def release_faults() -> list[str]:
     """Return the reasons why this checkout cannot be released; see docs/internals/releasing.md."""
-    version = galaxy()["version"]
-    notes = ROOT / "CHANGELOG.rst"
+    version = galaxy_metadata()["version"]
+    changelog = ROOT / "CHANGELOG.rst"
     return [*([f"galaxy.yml has the placeholder {PLACEHOLDER}; enter the address of the repository"]
-              if galaxy()["repository"] == PLACEHOLDER and not address() else []),
+              if galaxy_metadata()["repository"] == PLACEHOLDER and not address() else []),
             *([f"the last commit does not have the tag {version}, the version of galaxy.yml"]
               if version not in git("tag", "--points-at", "HEAD").split() else []),
             *(["changelogs/fragments is not empty: run make changelog"]
               if any((ROOT / "changelogs/fragments").glob("*")) else []),
             *([f"CHANGELOG.rst has no section v{version}: run make changelog"]
-              if not notes.exists() or f"\nv{version}\n" not in notes.read_text("utf-8") else []),
+              if not changelog.exists()
+              or f"\nv{version}\n" not in changelog.read_text("utf-8") else []),
             *(["files differ from the last commit"] if git("status", "--porcelain") else [])]
 
 
 def error_address(metadata: dict) -> str:
-    """Return the address of the pages about errors with PAGE as the name, or "" if unknown.
+    """Return the address of the page about an error, with PAGE as the name, or "" if unknown.
 
-    The field `documentation` of galaxy.yml (metadata) is the address of a folder in the repository,
-    or of a site with the HTML pages of `make docs`.
+    metadata: the content of galaxy.yml, where `documentation` is the address of a folder in the
+    repository, or of a site built by `make docs`.
     """
     repository, docs = metadata["repository"].removesuffix(".git"), metadata["documentation"]
     if PLACEHOLDER in docs:
         return ""
-    is_folder = docs.startswith(f"{repository}/")
+    is_in_repository = docs.startswith(f"{repository}/")
     return (docs.rstrip("/")
-            + ("/reference/errors/PAGE.md" if is_folder else "/docs/reference/errors/PAGE.html"))
+            + ("/reference/errors/PAGE.md" if is_in_repository
+               else "/docs/reference/errors/PAGE.html"))
 
 
 def absolute_links(text: str, repository: str, folder: str = ".") -> str:
-    """Make the relative links in the text of a README absolute.
+    """Make the relative links in the text of a README absolute, since Galaxy shows no other files.
 
-    Galaxy and Automation Hub show a README without the other files. folder: that of the README.
+    folder: the folder of the README.
     """
-    base = repository.removesuffix(".git")
+    repository_url = repository.removesuffix(".git")
 
-    def absolute(match: re.Match[str]) -> str:
+    def absolute_link(match: re.Match[str]) -> str:
         path = posixpath.normpath(posixpath.join(folder, match["path"]))
-        return f"{match['text']}({base}/{'raw' if match['image'] else 'blob'}/HEAD/{path}"
+        return f"{match['text']}({repository_url}/{'raw' if match['image'] else 'blob'}/HEAD/{path}"
 
     return re.sub(r"(?P<text>(?P<image>!?)\[[^\]]*\])\((?!https?:|#)(?P<path>[^)#]+)",
-                  absolute, text)
+                  absolute_link, text)
 
 
 def content_faults(file: Path) -> list[str]:
     with tarfile.open(file) as archive:
         names = [member.name for member in archive if member.isfile()]
-    unexpected = {name
-                  for name in names
-                  if not any(name == part or name.startswith(f"{part}/") for part in CONTENT)}
-    missing = {part
-               for part in CONTENT
-               if not any(name == part or name.startswith(f"{part}/") for name in names)}
+    unexpected_names = {
+        name for name in names
+        if not any(name == part or name.startswith(f"{part}/") for part in CONTENT)}
+    missing_parts = {
+        part for part in CONTENT
+        if not any(name == part or name.startswith(f"{part}/") for name in names)}
     size = file.stat().st_size
     return [*(f"{name} is not for users: add it to build_ignore in galaxy.yml, or to CONTENT"
-              for name in sorted(unexpected)),
-            *(f"{name} is missing" for name in sorted(missing)),
+              for name in sorted(unexpected_names)),
+            *(f"{name} is missing" for name in sorted(missing_parts)),
             *([f"{size} bytes, more than {MAX_BYTES}"] if size > MAX_BYTES else [])]
 
 
-def relative_links(file: Path) -> list[str]:
-    """Return a fault for each relative link in the README files of the archive."""
+def link_faults(file: Path) -> list[str]:
     faults = []
     with tarfile.open(file) as archive:
         for name in archive.getnames():
@@ -187,43 +179,41 @@ def relative_links(file: Path) -> list[str]:
     return faults
 
 
-def unlicensed_files(reuse: Path) -> list[str]:
-    """Return the lines in which `reuse lint` names the files without a copyright or a license."""
-    run = subprocess.run([str(reuse), "lint", "--lines"], cwd=ROOT, check=False,
-                         capture_output=True, text=True)
-    return (run.stdout + run.stderr).splitlines() if run.returncode else []
+def license_faults(reuse: Path) -> list[str]:
+    result = subprocess.run([str(reuse), "lint", "--lines"], cwd=ROOT, check=False,
+                            capture_output=True, text=True)
+    return (result.stdout + result.stderr).splitlines() if result.returncode else []
 
 
-def importer_findings(python: Path, file: Path) -> list[str]:
+def importer_faults(python: Path, file: Path) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="baton-import-") as folder:
-        settings = Path(folder) / "galaxy-importer.cfg"
-        settings.write_text("[galaxy-importer]\nRUN_ANSIBLE_DOC = True\nRUN_ANSIBLE_LINT = "
-                            "True\nCHECK_CHANGELOG = True\n"
-                            "CHECK_RUNTIME_YAML = True\n", encoding="utf-8")
-        environment = {"GALAXY_IMPORTER_CONFIG": str(settings), "HOME": folder,
+        settings_file = Path(folder) / "galaxy-importer.cfg"
+        settings_file.write_text("[galaxy-importer]\nRUN_ANSIBLE_DOC = True\nRUN_ANSIBLE_LINT = "
+                                 "True\nCHECK_CHANGELOG = True\n"
+                                 "CHECK_RUNTIME_YAML = True\n", encoding="utf-8")
+        environment = {"GALAXY_IMPORTER_CONFIG": str(settings_file), "HOME": folder,
                        "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
-        inherited = {key: value
-                     for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
-        run = subprocess.run([str(python), "-m", "galaxy_importer.main", str(file)], cwd=folder,
-                             env={**inherited, **environment}, text=True,
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600,
-                             check=False)
-    print(run.stdout)
+        inherited_variables = {key: value for key, value in os.environ.items()
+                               if not key.startswith("ANSIBLE_")}
+        result = subprocess.run([str(python), "-m", "galaxy_importer.main", str(file)], cwd=folder,
+                                env={**inherited_variables, **environment}, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600,
+                                check=False)
+    print(result.stdout)
     lines = [line
-             for line in run.stdout.splitlines()
+             for line in result.stdout.splitlines()
              if line.startswith(("WARNING", "ERROR", "CRITICAL"))]
     return (lines
-            or ([f"galaxy-importer has failed: exit code {run.returncode}"] if run.returncode
+            or ([f"galaxy-importer has failed: exit code {result.returncode}"] if result.returncode
                 else []))
 
 
 def main(command: str) -> int:
-    """Run a command (see the docstring of this file), and return the exit code."""
     if command == "release" and (faults := release_faults()):
-        return report(faults)
+        return report_faults(faults)
     file = build(ROOT / "build")
     if command:
-        if galaxy()["repository"] == PLACEHOLDER and not address():
+        if galaxy_metadata()["repository"] == PLACEHOLDER and not address():
             say("packaging: galaxy.yml has the placeholder of the repository's address, and this "
                 "clone has no public address")
         return 0
@@ -231,15 +221,15 @@ def main(command: str) -> int:
     with tempfile.TemporaryDirectory(prefix="baton-packaging-") as folder:
         is_reproducible = build(Path(folder)).read_bytes() == file.read_bytes()
         role_faults = list(platform_roles.faults(python.parent, Path(folder)))
-    return report([*content_faults(file), *relative_links(file),
-                   *([] if is_reproducible else ["a second build gives another archive"]),
-                   *unlicensed_files(python.parent / "reuse"),
-                   *importer_findings(python, file),
-                   *environments.faults(python.parent / "ansible-builder", file),
-                   *role_faults])
+    return report_faults([*content_faults(file), *link_faults(file),
+                          *([] if is_reproducible else ["a second build gives another archive"]),
+                          *license_faults(python.parent / "reuse"),
+                          *importer_faults(python, file),
+                          *environments.faults(python.parent / "ansible-builder", file),
+                          *role_faults])
 
 
-def report(faults: list[str]) -> int:
+def report_faults(faults: list[str]) -> int:
     for line in faults:
         say(f"packaging: {line}")
     return 1 if faults else 0

@@ -3,7 +3,7 @@
 
 """Make the archive of a collection reproducible.
 
-Otherwise, the order of the files and their modification times differ between machines.
+ansible-galaxy's order of files and modification times differ between machines.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ import tarfile
 from pathlib import Path
 
 
-def make_reproducible(file: Path, seconds: int) -> None:
-    """Sort the files of the archive by name, and set their times to `seconds` since the epoch."""
+def make_reproducible(file: Path, timestamp: int) -> None:
+    """Sort the files of the archive by name, and set their modification times.
+
+    timestamp: in seconds since 1970.
+    """
     with tarfile.open(file) as archive:
         contents = {member: archive.extractfile(member).read() if member.isfile() else b""
                     for member in archive}
@@ -25,22 +28,22 @@ def make_reproducible(file: Path, seconds: int) -> None:
     file_list, manifest = (json.loads(contents[by_name[name]])
                            for name in ("FILES.json", "MANIFEST.json"))
     file_list["files"].sort(key=lambda entry: entry["name"])
-    contents[by_name["FILES.json"]] = as_bytes(file_list)
-    digest = hashlib.sha256(as_bytes(file_list)).hexdigest()
+    contents[by_name["FILES.json"]] = as_json(file_list)
+    digest = hashlib.sha256(as_json(file_list)).hexdigest()
     manifest["file_manifest_file"]["chksum_sha256"] = digest
-    contents[by_name["MANIFEST.json"]] = as_bytes(manifest)
+    contents[by_name["MANIFEST.json"]] = as_json(manifest)
 
     with (file.open("wb") as output,
-          gzip.GzipFile(filename="", mode="wb", fileobj=output, mtime=seconds) as packed,
-          tarfile.open(fileobj=packed, mode="w") as archive):
+          gzip.GzipFile(filename="", mode="wb", fileobj=output, mtime=timestamp) as gzip_file,
+          tarfile.open(fileobj=gzip_file, mode="w") as archive):
         for member, content in sorted(contents.items(), key=lambda item: item[0].name):
-            member.mtime = seconds
-            member.pax_headers = {}  # they contain the modification time with fractions of a second
+            member.mtime = timestamp
+            member.pax_headers = {}  # they would override mtime
             if member.isfile():
                 member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
 
 
-def as_bytes(values: dict) -> bytes:
-    """Return the values as JSON, formatted as ansible-galaxy does."""
-    return json.dumps(values, indent=1).encode()
+def as_json(content: dict) -> bytes:
+    """Return JSON in the format of ansible-galaxy."""
+    return json.dumps(content, indent=1).encode()

@@ -25,7 +25,7 @@ INSTALL_COLLECTIONS = "ansible-galaxy collection install"
 
 
 def faults(builder: Path, archive: Path) -> Iterator[str]:
-    """Yield the faults of the environments, and of the collection's declared dependencies."""
+    """Yield the faults of the environments, and of the collection's dependencies."""
     with tempfile.TemporaryDirectory(prefix="baton-environments-") as folder:
         for name, packages in SYSTEM_PACKAGES.items():
             context = Path(folder) / name
@@ -39,40 +39,37 @@ def faults(builder: Path, archive: Path) -> Iterator[str]:
 
 
 def stage_faults(containerfile: str) -> Iterator[str]:
-    """Yield the faults of the build stages: only `galaxy` needs git, not the final image."""
+    """Yield the faults of the build stages. Only the stage `galaxy` needs git."""
     stages = re.split(r"^FROM .* AS ", containerfile, flags=re.MULTILINE)[1:]
-    lines = {stage.split()[0]: stage.splitlines() for stage in stages}
-    installs = [number for number, line in enumerate(lines["galaxy"])
-                if INSTALL_COLLECTIONS in line]
-    if not installs or INSTALL_GIT not in lines["galaxy"][:installs[0]]:
+    lines_by_stage = {stage.split()[0]: stage.splitlines() for stage in stages}
+    install_indexes = [index for index, line in enumerate(lines_by_stage["galaxy"])
+                       if INSTALL_COLLECTIONS in line]
+    if not install_indexes or INSTALL_GIT not in lines_by_stage["galaxy"][:install_indexes[0]]:
         yield "git is not installed before the collections"
     yield from (f"git is in the stage {name}" for name in ("base", "final")
-                if any("git" in line.split() or "git-core" in line for line in lines[name]))
+                if any("git" in line.split() or "git-core" in line
+                       for line in lines_by_stage[name]))
 
 
-def context_faults(build: Path, packages: str) -> Iterator[str]:
-    """Yield the faults of a build context that ansible-builder has written.
-
-    packages: the expected content of bindep.txt.
-    """
+def context_faults(context: Path, packages: str) -> Iterator[str]:
+    """Yield the faults of a build context. packages: the expected content of bindep.txt."""
     requirements = (EXAMPLES / "collections/requirements.yml").read_text("utf-8")
-    if (build / "requirements.yml").read_text("utf-8") != requirements:
+    if (context / "requirements.yml").read_text("utf-8") != requirements:
         yield "the collections differ from collections/requirements.yml"
-    bindep = build / "bindep.txt"
+    bindep = context / "bindep.txt"
     if (bindep.read_text("utf-8").strip() if bindep.exists() else "") != packages:
         yield f"the system packages differ from: {packages or 'none'}"
 
 
 def collection_faults(builder: Path, archive: Path, folder: Path) -> Iterator[str]:
-    """Yield the faults of the dependencies that the built collection declares in meta/."""
-    installed = folder / "ansible_collections/baton/kubernetes"
+    collection_folder = folder / "ansible_collections/baton/kubernetes"
     with tarfile.open(archive) as file:
-        file.extractall(installed, filter="data")
+        file.extractall(collection_folder, filter="data")
     output = subprocess.run([str(builder), "introspect", str(folder)], check=True,
                             capture_output=True, text=True).stdout
-    declared = yaml.safe_load(output)
-    packages = {re.split(r"[ <>=]", line)[0] for line in declared["python"]}
-    if packages != {"kubernetes"}:  # ansible-builder omits PyYAML, a requirement of ansible-core
+    dependencies = yaml.safe_load(output)
+    packages = {re.split(r"[ <>=]", line)[0] for line in dependencies["python"]}
+    if packages != {"kubernetes"}:  # ansible-builder omits requirements of ansible-core
         yield f"meta/execution-environment.yml declares the Python packages {packages}"
-    if declared["system"]:
-        yield f"meta/execution-environment.yml declares system packages: {declared}"
+    if dependencies["system"]:
+        yield f"meta/execution-environment.yml declares system packages: {dependencies}"

@@ -3,8 +3,7 @@
 
 """Define the permissions of each feature.
 
-Most rules come from the code that checks the permissions before the first write. The others are in
-this file.
+Most rules come from the code that checks the permissions before the first write.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.request i
 )
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference" / "permissions"
-#: Kinds whose pods an update replaces.
 UPDATED = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.STATEFUL_SET,
            Kind.DAEMON_SET)
 HEADER = """\
@@ -50,8 +48,8 @@ HEADER = """\
 #
 #     kubectl -n NAMESPACE apply -f docs/reference/permissions/{name}.yaml
 """
-#: Header line for a ClusterRoleBinding, which has to name the namespace of the ServiceAccount.
-IN_CLUSTER = "# Change the namespace of the subject to that of your ServiceAccount.\n"
+#: A ClusterRoleBinding has to name the namespace of the ServiceAccount.
+CLUSTER_HEADER_LINE = "# Change the namespace of the subject to that of your ServiceAccount.\n"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,9 +59,9 @@ class Feature:
     name: str
     title: str
     rules: tuple[Rule, ...]
-    #: Whether the rules are sufficient without those of an update.
+    #: Whether no other file is needed.
     is_sufficient: bool = True
-    #: If the rules are not sufficient, the words of the header for the file with the other rules.
+    #: Words of the header for the other file that is needed.
     base: str = "the file for the update of the kind"
     #: Whether the rules are about cluster-scoped objects.
     is_cluster_wide: bool = False
@@ -74,7 +72,6 @@ class Feature:
 
     @property
     def documents(self) -> list[dict[str, t.Any]]:
-        """Return the role and its binding as objects of the API."""
         scope = "Cluster" if self.is_cluster_wide else ""
         group, name = "rbac.authorization.k8s.io", f"baton-{self.name}"
         subject = {"kind": "ServiceAccount", "name": "baton",
@@ -82,14 +79,14 @@ class Feature:
         return [
             {"apiVersion": f"{group}/v1", "kind": f"{scope}Role", "metadata": {"name": name},
              "rules": [{"apiGroups": [api_group], "resources": [resource], "verbs": list(verbs)}
-                       for api_group, resource, verbs in merged(self.rules)]},
+                       for api_group, resource, verbs in merged_rules(self.rules)]},
             {"apiVersion": f"{group}/v1", "kind": f"{scope}RoleBinding",
              "metadata": {"name": name}, "subjects": [subject],
              "roleRef": {"apiGroup": group, "kind": f"{scope}Role", "name": name}}]
 
     @property
     def manifest(self) -> dict[str, t.Any]:
-        """Return the objects as one List: ansible-test rejects files with several documents."""
+        """Return the objects as a List, since ansible-test rejects files with several documents."""
         return {"apiVersion": "v1", "kind": "List", "items": self.documents}
 
     @property
@@ -97,20 +94,20 @@ class Feature:
         sufficiency = ("Sufficient alone." if self.is_sufficient
                        else f"In addition to {self.base}.")
         header = HEADER.format(title=self.title, sufficiency=sufficiency, name=self.name)
-        header += IN_CLUSTER if self.is_cluster_wide else ""
+        header += CLUSTER_HEADER_LINE if self.is_cluster_wide else ""
         return f"{header}---\n{as_yaml(self.manifest)}"
 
 
-def merged(rules: t.Iterable[Rule]) -> list[Rule]:
-    """Return the rules merged into one rule per resource, in the order of the first occurrence."""
-    verbs: dict[tuple[str, str], dict[str, None]] = {}
-    for group, resource, granted in rules:
-        verbs.setdefault((group, resource), {}).update(dict.fromkeys(granted))
-    return [(group, resource, tuple(granted)) for (group, resource), granted in verbs.items()]
+def merged_rules(rules: t.Iterable[Rule]) -> list[Rule]:
+    """Return one rule per resource, in the order of the first occurrence."""
+    verbs_by_resource: dict[tuple[str, str], dict[str, None]] = {}
+    for group, resource, verbs in rules:
+        verbs_by_resource.setdefault((group, resource), {}).update(dict.fromkeys(verbs))
+    return [(group, resource, tuple(verbs))
+            for (group, resource), verbs in verbs_by_resource.items()]
 
 
 def as_yaml(value: t.Any, indent: str = "") -> str:
-    """Return an object as YAML in the style of Kubernetes' documentation."""
     lines = []
     for key, child in value.items():
         if isinstance(child, dict):
@@ -127,14 +124,14 @@ def as_yaml(value: t.Any, indent: str = "") -> str:
     return "".join(lines)
 
 
-def needs(kind: Kind, **fields: t.Any) -> tuple[Rule, ...]:
+def needed_rules(kind: Kind, **fields: t.Any) -> tuple[Rule, ...]:
     """Return the rules that a task checks before its first write."""
     request = Request("any", kind=kind, **fields)
     return *choose(request).needs(request), permissions.LEASE_RULE
 
 
-def optional(kind: Kind) -> tuple[Rule, ...]:
-    """Return the rules of the optional permissions, without which a task warns and continues."""
+def optional_rules(kind: Kind) -> tuple[Rule, ...]:
+    """Return the rules without which a task warns and continues."""
     request = Request("any", kind=kind)
     return choose(request).optional_permissions(request)
 
@@ -144,30 +141,29 @@ def list_rules(*kinds: Kind, verbs: tuple[str, ...] = ("list",)) -> tuple[Rule, 
 
 
 def split_rules(*route_kinds: str) -> tuple[Rule, ...]:
-    """Return the rules that traffic_split checks, for the controllers of all kinds."""
     rules = (rule for kind in UPDATED for route_kind in route_kinds for rule in split_run.needs(
         TrafficRequest("any", "any", "any", route_kind), kind))
-    return (*rules, *optional(Kind.STATEFUL_SET))
+    return (*rules, *optional_rules(Kind.STATEFUL_SET))
 
 
 def features() -> list[Feature]:
     """Return all features, in the order of docs/reference/permissions.md."""
     update_features = [Feature(f"update-{kind.lower()}", f"Update a {kind}, or restart its pods.",
-                               needs(kind)) for kind in UPDATED]
-    revisions = optional(Kind.STATEFUL_SET)
+                               needed_rules(kind)) for kind in UPDATED]
+    revisions = optional_rules(Kind.STATEFUL_SET)
     return [
         *update_features,
         *(Feature(f"rollback-{kind.lower()}", f"Update a {kind}, and roll back.",
-                  (*needs(kind), *needs(kind, state=State.ROLLED_BACK)))
+                  (*needed_rules(kind), *needed_rules(kind, state=State.ROLLED_BACK)))
           for kind in (Kind.STATEFUL_SET, Kind.DAEMON_SET)),
         Feature("canary-daemonset", "Update a DaemonSet up to a pause (pause_at).",
-                needs(Kind.DAEMON_SET, pause_at=Size(1))),
+                needed_rules(Kind.DAEMON_SET, pause_at=Size(1))),
         Feature("canary-nodes", "Choose the first nodes of a canary by their labels (nodes).",
                 (("", "nodes", ("list",)),), is_sufficient=False, is_cluster_wide=True),
         Feature("fleet", "Update controllers of all kinds, by names or by labels.",
                 tuple(rule for feature in update_features for rule in feature.rules)),
         Feature("history", "Store previous templates of a ReplicationController or a ReplicaSet.",
-                optional(Kind.REPLICATION_CONTROLLER), is_sufficient=False),
+                optional_rules(Kind.REPLICATION_CONTROLLER), is_sufficient=False),
         Feature("autoscaler", "Freeze a HorizontalPodAutoscaler during the update.",
                 (("autoscaling", "horizontalpodautoscalers", ("list", "patch")),),
                 is_sufficient=False),
@@ -190,10 +186,11 @@ def features() -> list[Feature]:
                 is_sufficient=False),
         Feature("migrate-replicationcontroller",
                 "Turn a ReplicationController into a Deployment.",
-                needs(Kind.REPLICATION_CONTROLLER, module=Module.MIGRATION,
-                      state=State.MIGRATED)),
+                needed_rules(Kind.REPLICATION_CONTROLLER, module=Module.MIGRATION,
+                             state=State.MIGRATED)),
         Feature("migrate-deploymentconfig", "Turn an OpenShift DeploymentConfig into a Deployment.",
-                needs(Kind.DEPLOYMENT_CONFIG, module=Module.MIGRATION, state=State.MIGRATED)),
+                needed_rules(Kind.DEPLOYMENT_CONFIG, module=Module.MIGRATION,
+                             state=State.MIGRATED)),
         Feature("owner-references",
                 "Hand over pods where OwnerReferencesPermissionEnforcement protects them.",
                 (("", "pods", ("delete",)), ("", "replicationcontrollers/finalizers", ("update",)),

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run `make pictures`: record an update on the embedded cluster, and draw the pictures of README.
+"""Run `make pictures`: record updates on the embedded cluster, and draw the pictures of README.
 
-With --draw, nothing is recorded: the pictures are drawn from the files in recorded/.
+With --draw, draw the pictures from the recorded files.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ def record() -> None:
           embedded.up(embedded.checkout_cluster_name("pictures")) as cluster):
         core = kubernetes.client.CoreV1Api(
             kubernetes.config.new_client_from_config(cluster.kubeconfig))
-        inherited = {key: text
-                     for key, text in os.environ.items()
-                     if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}
-        environment = {**inherited, "K8S_AUTH_KUBECONFIG": cluster.kubeconfig,
+        inherited_variables = {key: text
+                               for key, text in os.environ.items()
+                               if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}
+        environment = {**inherited_variables, "K8S_AUTH_KUBECONFIG": cluster.kubeconfig,
                        "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".venv/collections"),
                        "ANSIBLE_HOME": home, "ANSIBLE_NOCOLOR": "1",
                        "ANSIBLE_CONFIG": str(ROOT / "tests/demo/ansible.cfg"),
                        "PATH": f"{ROOT / '.venv/bin'}{os.pathsep}{os.environ['PATH']}"}
-        create(core, 4)
+        recreate_foo(core, 4)
         lines = [f"$ {COMMAND}", *run(environment, INTERRUPT_AT), "",
                  f"$ {COMMAND}", *run(environment)]
         (RECORDED / "rollout.txt").write_text("\n".join(lines) + "\n", "utf-8")
-        create(core, 10)
+        recreate_foo(core, 10)
         (RECORDED / "report.json").write_text(json.dumps(report_data(environment, Path(home)),
                                                          indent=1) + "\n", "utf-8")
 
 
-def create(core: object, replicas: int) -> None:
+def recreate_foo(core: object, replicas: int) -> None:
     """Recreate foo, whose pods have a readiness probe and a preStop hook."""
     core.delete_collection_namespaced_replication_controller("default")
     core.delete_collection_namespaced_pod("default")
@@ -85,32 +85,32 @@ def create(core: object, replicas: int) -> None:
         time.sleep(0.1)
 
 
-def run(environment: dict[str, str], until: re.Pattern[str] | None = None) -> list[str]:
+def run(environment: dict[str, str], interrupt_at: re.Pattern[str] | None = None) -> list[str]:
     """Run the command, and return its progress lines and the lines of its result.
 
-    At the first line that matches `until`, Ctrl-C interrupts the command.
+    interrupt_at: send Ctrl-C at the first line that matches this pattern.
     """
     command = ["ansible", *COMMAND.split(" ")[1:5], COMMAND.split("'")[1]]
     lines: list[str] = []
-    is_interrupted = until is not None
+    has_interrupt = interrupt_at is not None
     with subprocess.Popen(command, env={**environment, "ANSIBLE_CALLBACK_RESULT_FORMAT": "json"},
                           stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, start_new_session=True) as process:
         for line in process.stdout or ():
             if RESULT_LINE.match(line) or (line.startswith("localhost | ") and "=>" not in line):
                 lines.append(line.rstrip())
-                if until and until.search(line):
+                if interrupt_at and interrupt_at.search(line):
                     os.killpg(process.pid, signal.SIGINT)
-                    until = None
+                    interrupt_at = None
             elif line.startswith("[ERROR]: User interrupted"):
                 lines.append(f"^C{line.rstrip()}")
-    if (process.returncode == 0) == is_interrupted:
+    if (process.returncode == 0) == has_interrupt:
         sys.exit(f"{command} has ended with {process.returncode}: {lines}")
     return lines
 
 
 def report_data(environment: dict[str, str], folder: Path) -> dict:
-    """Run a staged update with a soak and a check, and return the report data of the role."""
+    """Run a staged update with a soak and a check, and return the data of its report."""
     (folder / "write_data.yml").write_text(
         json.dumps(
             [

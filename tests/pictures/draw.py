@@ -1,10 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Draw the pictures of README from the recording: a terminal, and the summary of a report.
-
-The SVG files use the color scheme and the fonts of the reader's system.
-"""
+"""Draw the pictures of README: a terminal, and the first part of a report."""
 
 from __future__ import annotations
 
@@ -21,19 +18,19 @@ CSS = ROOT / "roles/image_bump/templates/report.css.j2"
 MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'Liberation Mono', monospace"
 SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
 WIDTH, MARGIN = 860, 24
-#: Width of a character and height of a line of the terminal in pixels.
-LETTER, LINE = 7.6, 19
-#: The beginning of each progress line.
+#: Size of a character of the terminal in pixels.
+LETTER_WIDTH, LINE_HEIGHT = 7.6, 19
+#: Prefix of each progress line.
 MUTED_PREFIX = "localhost | default | "
 
 
 def terminal(text: str) -> str:
-    """Return a picture of a terminal with the lines; commands are bold."""
+    """Return a picture of a terminal with the lines of the text. Commands are bold."""
     lines = text.rstrip("\n").split("\n")
-    height = 2 * MARGIN + LINE * len(lines)
+    height = 2 * MARGIN + LINE_HEIGHT * len(lines)
     body = []
     for number, line in enumerate(lines):
-        y = MARGIN + LINE * number + 13
+        y = MARGIN + LINE_HEIGHT * number + 13
         css_class = ("command" if line.startswith("$ ") else "bad" if line.startswith("^C")
                      else "good" if "CHANGED" in line else "output")
         prefix, message = ((MUTED_PREFIX, line[len(MUTED_PREFIX):])
@@ -42,7 +39,7 @@ def terminal(text: str) -> str:
         if prefix:
             body.append(_line(MARGIN, y, prefix.rstrip(), "muted"))
         if message:
-            body.append(_line(MARGIN + LETTER * len(prefix), y, message, css_class))
+            body.append(_line(MARGIN + LETTER_WIDTH * len(prefix), y, message, css_class))
     style = f"text {{ font: 13px {MONO}; white-space: pre; }} .command {{ font-weight: 700; }}"
     return _picture(height,
                     "A rollout in the terminal: interrupted half-way, and resumed by the same "
@@ -50,7 +47,6 @@ def terminal(text: str) -> str:
 
 
 def report(data: dict[str, Any]) -> str:
-    """Return a picture of the first part of a report: outcome, stages and sizes over time."""
     summary = rollouts.Report(data)
     (rollout,) = summary.rollouts
     y = MARGIN + 22
@@ -94,8 +90,8 @@ def report(data: dict[str, Any]) -> str:
 
 
 def _line(x: float, y: int, text: str, css_class: str) -> str:
-    return (f'<text class="{css_class}" x="{x:g}" y="{y}" textLength="{LETTER * len(text):g}" '
-            f'lengthAdjust="spacingAndGlyphs">'
+    return (f'<text class="{css_class}" x="{x:g}" y="{y}" '
+            f'textLength="{LETTER_WIDTH * len(text):g}" lengthAdjust="spacingAndGlyphs">'
             f"{escape(text)}</text>")
 
 

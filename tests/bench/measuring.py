@@ -40,5 +40,5 @@ def new_versions() -> Iterator[str]:
     return (f"myimage:v{number}" for number in itertools.count(2))
 
 
-def differences(values: list[float], others: list[float]) -> list[float]:
-    return [value - other for value, other in zip(values, others, strict=True)]
+def differences(values: list[float], base_values: list[float]) -> list[float]:
+    return [value - base for value, base in zip(values, base_values, strict=True)]

@@ -309,7 +309,7 @@ def test_approval_at_a_share():
 
 
 def test_repeated_run_keeps_the_share_of_a_later_stage():
-    """With a share of 1%, the old pods (half of all) would get 99% of the requests."""
+    """The old pods (half of all) would, with a share of 1%, get 99% of the requests."""
     controllers = {"a": Controller(new_image="myimage:v2", new_percent=50, share="50%")}
     turns, *_more = run_image_bump(controllers=controllers, stages=["10%/1%", "50%/50%"],
                                    traffic=TRAFFIC)

@@ -331,7 +331,7 @@ def test_pods_are_listed_before_and_after_a_handover():
 
 
 def test_pods_are_first_listed_before_a_template_is_closed():
-    """Nothing replaces a pod that dies while both templates are closed."""
+    """A pod that dies while both templates are closed is not replaced."""
     cluster, closed_names = Cluster(rc()), []
     live_pods = cluster.live_pods
 

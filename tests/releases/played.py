@@ -298,7 +298,7 @@ class Release:
         if len(self.hosts) > 1:
             self._assert_regions(results)
         if (self.request["verify_tasks"] and self.request["image"] != BROKEN
-            and self.hosts[0] != self.unreachable_host):
+                and self.hosts[0] != self.unreachable_host):
             assert len(self.events) < len(self.all_events) or not self.all_events, (
                 "no check has run")
         if (self.hosts == ["localhost"] and not self.changed_by_others

@@ -69,7 +69,7 @@ def requested_number(request: Request, controller: Controller, history: t.Sequen
         record = None
     if record and record.request == PREVIOUS:
         is_missing = record.to_revision not in (None, *former_numbers,
-                                             *(revision.number for revision in history))
+                                                *(revision.number for revision in history))
         return (newest_other(request, controller, history).number if record.is_rolling_back
                 or is_missing else record.to_revision)
     if record or in_progress:

@@ -12,7 +12,8 @@ import datetime
 import mmap
 import queue
 import struct
-import subprocess  # noqa: F401 - imported before install(), so that its timeouts are real seconds
+# Imported before install(), so that its timeouts are real seconds.
+import subprocess  # noqa: F401  # pylint: disable=unused-import
 import threading
 import time
 from pathlib import Path

@@ -470,7 +470,7 @@ class Playground:
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), self.namespace)
         gateway.find(kind, name)
         reads, began = 500, time.process_time()
-        for _ in range(reads):
+        for _number in range(reads):
             gateway.find(kind, name)
         seconds = (time.process_time() - began) / reads
         gateway.close()

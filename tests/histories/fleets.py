@@ -113,8 +113,9 @@ class FleetWorld(RealWorld):
         process = context.Process(target=_run_and_exit, args=arguments)
         process.start()
         child_end.close()
-        with (FleetObserver(self) as observer,
-              self._writes_of_another_client() if has_other_writer else contextlib.nullcontext()):
+        other_client = (self._writes_of_another_client() if has_other_writer
+                        else contextlib.nullcontext())
+        with FleetObserver(self) as observer, other_client:
             parent_end.send("begin")
             try:
                 run = parent_end.recv()

@@ -82,10 +82,10 @@ def test_unready_pods_are_listed_once_and_watched(gateway, api):
 
 def test_pods_of_two_controllers_are_watched(gateway, api):
     api.answers += [pods(pod_of_primary("a")), pods()]
-    bar = dataclasses.replace(PRIMARY, selector={"app": "bar"})
+    other_controller = dataclasses.replace(PRIMARY, selector={"app": "bar"})
 
-    assert [names(gateway.troubled_pods(controller)) for controller in (PRIMARY, bar, PRIMARY)
-            ] == [["a"], [], ["a"]]
+    assert [names(gateway.troubled_pods(controller))
+            for controller in (PRIMARY, other_controller, PRIMARY)] == [["a"], [], ["a"]]
     assert len(api.sent) == 2
 
 

@@ -116,9 +116,10 @@ def test_status_of_the_rollout(items, expected):
 
 
 def test_ended_update_with_next_name_is_complete():
-    bar = rc("bar", 3, "myimage:v2", annotations={object_meta.LAST_ROLLOUT: record("updated")})
+    renamed = rc("bar", 3, "myimage:v2",
+                 annotations={object_meta.LAST_ROLLOUT: record("updated")})
 
-    result = report.rollout(status_of(WITH_NEXT_NAME, bar))
+    result = report.rollout(status_of(WITH_NEXT_NAME, renamed))
 
     assert (result["phase"], result["controller"], result["successor"], result["desired"]) == (
         "complete", None, None, 3)

@@ -213,10 +213,10 @@ def test_pod_has_owner_and_position_of_the_reference(metadata, expected):
 ], ids=["no update", "ended update", "handover", "foo", "successor", "rollback"])
 def test_annotations_distinguish_primary_and_successor(item, is_updating, is_successor, partner,
                                                        partner_uid):
-    foo = Controller.from_api(item)
+    controller = Controller.from_api(item)
 
-    assert (foo.is_updating, foo.is_successor, foo.partner, foo.partner_uid) == (
-        is_updating, is_successor, partner, partner_uid)
+    assert (controller.is_updating, controller.is_successor) == (is_updating, is_successor)
+    assert (controller.partner, controller.partner_uid) == (partner, partner_uid)
 
 
 @pytest.mark.parametrize("in_selector, in_template, expected", [

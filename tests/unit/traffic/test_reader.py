@@ -26,13 +26,11 @@ GROUPS = {"groups": [{"name": group, "versions": [{"version": "v10"}, {"version"
 
 
 class Server:
-    """API server with `lists` of objects by path. All other paths are forbidden.
+    """API server with `lists` of objects by path. All other paths are forbidden."""
 
-    groups: the response of the discovery (None: forbidden).
-    """
-
-    def __init__(self, lists=(), rules=None, gateways=(), groups=GROUPS):
-        self.lists, self.granted_rules, self.groups = dict(lists), rules, groups
+    def __init__(self, lists=(), rules=None, gateways=(), groups=None, has_discovery=True):
+        self.lists, self.granted_rules = dict(lists), rules
+        self.groups, self.has_discovery = groups or GROUPS, has_discovery
         self.gateways, self.paths = dict(gateways), []
         self.http = self
 
@@ -44,7 +42,7 @@ class Server:
 
     def send(self, _method, path):
         assert path == "/apis"
-        if self.groups is None:
+        if not self.has_discovery:
             raise refusal(path)
         return self.groups
 
@@ -77,7 +75,7 @@ def test_served_and_permitted_objects_are_listed():
     assert ClusterReader(server_without_groups, "shop").related() == Related()
 
 
-@pytest.mark.parametrize("server", [Server(), Server(groups=None), Server(rules=[])],
+@pytest.mark.parametrize("server", [Server(), Server(has_discovery=False), Server(rules=[])],
                          ids=["unknown rules", "no discovery", "no permission"])
 def test_unreadable_objects_are_left_out(server):
     assert ClusterReader(server, "shop").related() == Related()

@@ -20,7 +20,7 @@ from ..module_utils.model.options import refuse_removed
 from . import in_process, progress
 from .module_action import ModuleAction
 
-#: If the module runs as another user or over ssh.
+#: The folder of the progress file if the module runs as another user or over ssh.
 SHARED_FOLDER = "/tmp"
 #: Stdout callbacks with output for programs.
 MACHINE_READABLE_CALLBACKS = ("json", "jsonl")
@@ -36,7 +36,7 @@ class ProgressAction(ModuleAction):
     prints_in_check_mode = False
 
     def update(self, task_vars: dict[str, t.Any] | None, function: str) -> dict[str, t.Any]:
-        """Change controllers, or show the changes in check mode."""
+        """Check the options, and call change()."""
         try:
             refuse_removed(MODULE_BY_FUNCTION[function], self._task.args)
         except RolloutError as error:
@@ -46,7 +46,7 @@ class ProgressAction(ModuleAction):
         return self.change(task_vars, function)
 
     def change(self, task_vars: dict[str, t.Any] | None, function: str) -> dict[str, t.Any]:
-        """Change the cluster, or show the changes in check mode."""
+        """Run the task, in check mode without a write."""
         params, diff = self.parameters(function, task_vars), self._task.diff
         if not self._task.check_mode:
             return self.execute(task_vars, function, params, diff=diff)
@@ -64,7 +64,7 @@ class ProgressAction(ModuleAction):
             self.environment["BATON_PROGRESS"] = path
         process = (in_process.Process(function, params, self._loader.get_basedir(),
                                       self.environment, **flags) if params else None)
-        with progress.end_with_ansible(), self._printer(path, task_vars or {}) as result:
+        with progress.end_with_ansible(), self._printing(path, task_vars or {}) as result:
             result.update(process.result() if process else self.run_module(task_vars))
         return result
 
@@ -77,7 +77,7 @@ class ProgressAction(ModuleAction):
         return str(C.DEFAULT_LOCAL_TMP) if runs_as_this_user else SHARED_FOLDER
 
     @contextlib.contextmanager
-    def _printer(self, path: str, task_vars: dict[str, t.Any]) -> t.Iterator[dict[str, t.Any]]:
+    def _printing(self, path: str, task_vars: dict[str, t.Any]) -> t.Iterator[dict[str, t.Any]]:
         """Print the lines of a file while the task runs. Yield a dictionary for the result."""
         result: dict[str, t.Any] = {}
         if not path:

@@ -12,6 +12,7 @@ import datetime
 import mmap
 import queue
 import struct
+
 # Imported before install(), so that its timeouts are real seconds.
 import subprocess  # noqa: F401  # pylint: disable=unused-import
 import threading

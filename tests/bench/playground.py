@@ -288,7 +288,7 @@ class Playground:
                                     request.namespace, choose(request).watches)
         slow_connection = SlowConnection() if self._is_far else None
         if slow_connection:
-            slow_connection.delay(gateway.http.connection.pool)
+            slow_connection.slow_down(gateway.http.connection.pool)
         answers = Answers(gateway)
         try:
             result = driver.run(choose(request), request, gateway, driver.Clock(), say)
@@ -493,7 +493,7 @@ class Playground:
         before = self._peer_requests.total()
         client = kubernetes.config.new_client_from_config(self._administrator)
         if self._is_far:
-            SlowConnection().delay(client.rest_client.pool_manager)
+            SlowConnection().slow_down(client.rest_client.pool_manager)
         api = kubernetes.client.AppsV1Api(client)
         listing, patching = getattr(api,
                                     f"list_namespaced_{resource}"), getattr(

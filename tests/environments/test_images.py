@@ -56,7 +56,7 @@ def build_and_run(tmp_path, cluster):
 
 
 def test_execution_environment_updates_a_controller(namespace, build_and_run):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
 
     build_and_run("execution", "ansible localhost -m baton.kubernetes.rolling_update -a "
                                f"'namespace={namespace.name} name=foo image=myimage:v2'")
@@ -65,7 +65,7 @@ def test_execution_environment_updates_a_controller(namespace, build_and_run):
 
 
 def test_decision_environment_runs_ansible_rulebook_and_rolls_back(namespace, build_and_run):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     namespace.roll(image="myimage:v2", pause_at=1)
 
     build_and_run("decision", "bash -c 'ansible-rulebook --version && ansible-playbook "

@@ -37,7 +37,7 @@ def environment(namespace, programs, tmp_path):
 
 def start_paused_updates(namespace, *names):
     for name in names:
-        namespace.make_primary(4, name=name)
+        namespace.make_rc(4, name=name)
         namespace.roll(name=name, image="myimage:v2", pause_at=2)
 
 

@@ -57,7 +57,7 @@ class Flow:
 
 
 def create_foo(world: World) -> None:
-    world.namespace.make_primary(REPLICAS)
+    world.namespace.make_rc(REPLICAS)
 
 
 def create_updated_foo(world: World) -> None:
@@ -172,7 +172,7 @@ UNSCHEDULABLE_TEMPLATE = {"spec": {"containers": [{"name": "web", "image": "myim
 
 
 def create_stateful_set(world: World) -> None:
-    world.namespace.create_any("StatefulSet", manifest(REPLICAS), serviceName="foo")
+    world.namespace.create_controller("StatefulSet", manifest(REPLICAS), serviceName="foo")
     eventually(world.namespace.is_stateful_set_rolled_out, "the pods of a StatefulSet")
 
 
@@ -221,7 +221,7 @@ AFFINITY_TO_NODES = {"nodeAffinity": {
 def create_daemon_set(world: World) -> None:
     body = manifest(REPLICAS)
     body["spec"]["template"]["spec"]["affinity"] = AFFINITY_TO_NODES
-    world.namespace.create_any("DaemonSet", body)
+    world.namespace.create_controller("DaemonSet", body)
     eventually(lambda: world.namespace.is_rolled_out_on(REPLICAS), "the pods of a DaemonSet")
 
 

@@ -14,6 +14,7 @@ from rollouts import DEPLOYMENT, RC, REPLICA_SET, V2, Json
 from routed_shop import TESTERS, RoutedShop, WriteCounter
 from traffic import reasons, versions
 
+#: Requests per second, on new and on persistent connections.
 RATES = {"new": 30, "persistent": 90}
 UPDATE: Json = {"module": "rolling_update", "image": V2, "progress_deadline": 60}
 #: Maximum seconds from the write of the weights to the last request under the old weights.

@@ -21,10 +21,11 @@ from rollouts import DEPLOYMENT, RC, STATEFUL_SET
 from routed_shop import TESTERS, RoutedShop, WriteCounter, count_of
 from traffic import reasons, versions
 
+#: Requests per second, on new and on persistent connections.
 RATES = {"new": 60, "persistent": 240}
 #: Maximum difference of the measured and the requested share, in standard deviations. A correct
 #: Gateway exceeds four in one of 16,000 measurements.
-DEVIATIONS = 4
+MAX_DEVIATIONS = 4
 LONG = pytest.mark.long
 
 
@@ -45,7 +46,7 @@ def test_share_of_the_requests(kind, count, gateway, cluster, namespace, request
         with (shop.traffic(RATES) as traffic,
               shop.traffic({"new": 20}, **{"x-tester": "yes"}) as testers):
             # title, requested share and start of each measurement
-            windows = [("by pods", 0.25, time.time())]
+            windows = [("no split (1 of 4 pods)", 0.25, time.time())]
             time.sleep(5)
             for share in (0.01, 0.1):
                 shop.split(weight=f"{share:.0%}", match=TESTERS)
@@ -72,7 +73,7 @@ def test_share_of_the_requests(kind, count, gateway, cluster, namespace, request
         # Envoy selects the pods in turn, not at random
         assert by_pods[3] / by_pods[2] == pytest.approx(0.25, abs=0.03)
         # on an overloaded machine, k6 sends fewer requests
-        assert all(cells[2] > count / 4 and abs(cells[4]) < DEVIATIONS for cells in shares)
+        assert all(cells[2] > count / 4 and abs(cells[4]) < MAX_DEVIATIONS for cells in shares)
 
 
 CHANGES = 4
@@ -94,7 +95,7 @@ def test_requests_follow_a_split_and_its_restoration(changes, gateway, cluster, 
     with RoutedShop(gateway, cluster, namespace, DEPLOYMENT) as shop:
         shop.open()
         shop.pause()
-        measure_changes(shop, changes, request, "no split to 100%, and restoration",
+        measure_changes(shop, changes, request, "from no split to 100%, and back",
                         [{"weight": "100%"}, {"state": "restored"}])
 
 
@@ -114,12 +115,12 @@ def measure_changes(shop, changes, request, title, options):
                 ended_at.append(time.time())
                 configured_at.append(watch.first_change(written_at[-1]))
             time.sleep(1.5)
-    last_old_at = [max((answer.sent for answer in traffic.between(begin, end + 1.4)
-                        if answer.version == "v1"), default=begin)
-                   for begin, end in zip(written_at, ended_at, strict=True)]
+    last_v1_answer_at = [max((answer.sent for answer in traffic.between(begin, end + 1.4)
+                              if answer.version == "v1"), default=begin)
+                         for begin, end in zip(written_at, ended_at, strict=True)]
     delays = [max(end - begin for begin, end in zip(begins, ends, strict=True))
-              for begins, ends in ((written_at, configured_at), (written_at, last_old_at),
-                                   (ended_at, last_old_at))]
+              for begins, ends in ((written_at, configured_at), (written_at, last_v1_answer_at),
+                                   (ended_at, last_v1_answer_at))]
     print(title, reasons(traffic.answers), *traffic.failures[:20], *shop.gateway.log()[-20:],
           sep="\n")
     request.config.stash[measured.ROWS].append(measured.Row("delays", (

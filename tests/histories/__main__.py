@@ -38,7 +38,7 @@ from real import RealWorld  # noqa: E402
 from simulated import SimulatedWorld  # noqa: E402
 from workers import prepare_program  # noqa: E402
 
-#: Per seed: histories, and histories of fleets (they take longer). Per history: moves.
+#: The number of histories for a seed (fewer for fleets, which take longer), and of moves in each.
 HISTORIES, FLEET_HISTORIES, MAX_MOVES = 6, 2, 5
 #: The value of --kinds for fleets. If other kinds are selected, too, every FLEET_PERIOD-th seed
 #: plays only histories of fleets.
@@ -122,7 +122,7 @@ def play_on_cluster(seed: int, kinds: t.Sequence[str]) -> tuple[int, Counts, str
 def play_acts(number: int, kind: str, row: acts.Row, step: int) -> tuple[str, Counts, str]:
     """Kill the task of a row at every `step`-th moment, and return title, counts and traceback.
 
-    number: the index of the row, so that not all rows begin with the same moment.
+    number: the index of the row. It shifts the first kill.
     """
     title, counts = f"{kind}: {row.title}", Counts()
     try:
@@ -149,7 +149,7 @@ def main() -> int:
     source.add_argument("--simulated", type=int, metavar="N",
                         help="play N histories per seed in the simulated cluster instead")
     source.add_argument("--acts", type=int, metavar="N",
-                        help="play each Nth kill of the table of acts instead")
+                        help="kill the tasks of the table of acts at every Nth write instead")
     parser.add_argument("--rows", default="", metavar="REGEX",
                         help="play only the rows of the table of acts whose title matches")
     parser.add_argument("--record", action="store_true",
@@ -160,13 +160,13 @@ def main() -> int:
     seeds, started_at = range(int(first), int(last or first) + 1), time.monotonic()
     with concurrent.futures.ProcessPoolExecutor(options.workers) as pool:
         if options.simulated:
-            counts, failed_titles = gather(
+            counts, failed = gather(
                 pool.submit(play, SimulatedWorld, seed, options.simulated,
                             [kind for kind in options.kinds if kind != FLEET])
                 for seed in seeds)
         else:
             with embedded.up(CLUSTER):
-                counts, failed_titles = gather(
+                counts, failed = gather(
                     [pool.submit(play_acts, number, kind, row, options.acts)
                      for number, (kind, row) in enumerate(acts.series(on_api_server=True))
                      if kind in options.kinds and re.search(options.rows, row.title)]
@@ -176,37 +176,37 @@ def main() -> int:
     print("\n".join(f"{count:6} {action}" for action, count in sorted(counts.items())))
     source_text = "the table" if options.acts else f"{len(seeds)} seeds"
     print(f"{counts['histories']} histories of {source_text} in {minutes:.1f} minutes; failed: "
-          f"{', '.join(failed_titles) or 'none'}")
+          f"{', '.join(failed) or 'none'}")
     if options.record:
-        record(options, counts, failed_titles)
-    return 1 if failed_titles or not counts["histories"] else 0
+        record(options, counts, failed)
+    return 1 if failed or not counts["histories"] else 0
 
 
 def gather(futures: t.Iterable[
         concurrent.futures.Future[tuple[int | str, Counts, str]]]) -> tuple[Counts, list[str]]:
     """Print each result, and return the sum of all counts and the failed seeds or rows."""
     total: Counts = collections.Counter()
-    failed_titles: list[str] = []
+    failed: list[str] = []
     for future in concurrent.futures.as_completed(list(futures)):
         seed_or_row, counts, failure = future.result()
         total += counts
         title = f"seed {seed_or_row}" if isinstance(seed_or_row, int) else seed_or_row
         if failure:
-            failed_titles.append(str(seed_or_row))
+            failed.append(str(seed_or_row))
             print(f"{title}:\n{failure}", flush=True)
         print(f"{title} {'FAILED' if failure else 'passed'}, {total['histories']} histories",
               file=sys.stderr, flush=True)
-    return total, sorted(failed_titles)
+    return total, sorted(failed)
 
 
-def record(options: argparse.Namespace, counts: Counts, failed_titles: list[str]) -> None:
+def record(options: argparse.Namespace, counts: Counts, failed: list[str]) -> None:
     # Tasks have keys such as "updated, killed".
     task_count, kill_count = (sum(count for action, count in counts.items() if part in action)
                               for part in (", ", ", killed"))
     cells = [datetime.datetime.now(datetime.UTC).date(),
              "simulated" if options.simulated else "real",
              f"--acts {options.acts}" if options.acts else options.seeds,
-             counts["histories"], task_count, kill_count, ", ".join(failed_titles) or "none"]
+             counts["histories"], task_count, kill_count, ", ".join(failed) or "none"]
     row = f"| {' | '.join(map(str, cells))} |"
     head, heading, rest = DOCUMENT.read_text("utf-8").partition(NEXT_HEADING)
     DOCUMENT.write_text(f"{head.rstrip()}\n{row}\n{heading}{rest}", "utf-8")

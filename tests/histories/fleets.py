@@ -115,7 +115,7 @@ class FleetWorld(RealWorld):
         child_end.close()
         other_client = (self._writes_of_another_client() if has_other_writer
                         else contextlib.nullcontext())
-        with FleetObserver(self) as observer, other_client:
+        with other_client, FleetObserver(self) as observer:
             parent_end.send("begin")
             try:
                 run = parent_end.recv()

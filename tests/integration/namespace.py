@@ -64,7 +64,7 @@ class Namespace:
                                      json.dumps(self.kubeconfig_of({"token": self.token})))
 
     def delete(self) -> None:
-        """Delete the namespace, or in an embedded cluster its autoscalers, controllers and pods.
+        """Delete the namespace; on an embedded cluster, only the autoscalers, controllers and pods.
 
         The deletion of a namespace takes as long as a short test, and the embedded cluster is
         stopped after the tests.
@@ -185,7 +185,7 @@ class Namespace:
     def create(self, resource: str, body: Json) -> Json:
         return self.call("POST", self.path(resource), body)
 
-    def create_any(self, kind: str, body: Json, **spec: t.Any) -> Json:
+    def create_controller(self, kind: str, body: Json, **spec: t.Any) -> Json:
         if kind == "ReplicationController":
             return self.create("replicationcontrollers", body)
         return self.call("POST", self.apps_path(f"{kind.lower()}s"), as_kind(kind, body, **spec))
@@ -197,8 +197,8 @@ class Namespace:
                policy: str = "Background") -> None:
         self.call("DELETE", self.path(resource, name), {"propagationPolicy": policy})
 
-    def make_primary(self, replicas: int = 4, image: str = "myimage:v1", name: str = "foo",
-                     **metadata: t.Any) -> Json:
+    def make_rc(self, replicas: int = 4, image: str = "myimage:v1", name: str = "foo",
+                **metadata: t.Any) -> Json:
         self.create("replicationcontrollers", manifest(replicas, image, name, **metadata))
         self.until_available(name, replicas)
         return t.cast(Json, self.rc(name))
@@ -250,7 +250,7 @@ class Namespace:
 
     def make_replica_set(self, replicas: int = 4, image: str = "myimage:v1",
                          name: str = "foo") -> Json:
-        body = self.create_any("ReplicaSet", manifest(replicas, image, name))
+        body = self.create_controller("ReplicaSet", manifest(replicas, image, name))
 
         def is_available() -> bool:
             return ((self.replica_set(name) or body).get("status", {}).get("availableReplicas", 0)
@@ -264,7 +264,7 @@ class Namespace:
 
     def make_deployment(self, replicas: int = 4, image: str = "myimage:v1", name: str = "foo",
                         **spec: t.Any) -> Json:
-        self.create_any("Deployment", manifest(replicas, image, name), **spec)
+        self.create_controller("Deployment", manifest(replicas, image, name), **spec)
         eventually(lambda: self.is_rolled_out(name), f"{replicas} replicas of {name}", seconds=120)
         return t.cast(Json, self.deployment(name))
 
@@ -292,8 +292,8 @@ class Namespace:
                           **spec: t.Any) -> Json:
         """Create a StatefulSet with ready pods, and the permissions for the code under test."""
         self.allow(role_rules("baton-stateful-sets"), f"stateful-sets-{name}")
-        self.create_any("StatefulSet", manifest(replicas, image, name),
-                        **{"serviceName": name, **spec})
+        self.create_controller("StatefulSet", manifest(replicas, image, name),
+                               **{"serviceName": name, **spec})
         eventually(lambda: self.is_stateful_set_rolled_out(name), f"{replicas} replicas of {name}",
                    seconds=120)
         return self.stateful_set(name)
@@ -375,7 +375,7 @@ class Namespace:
     def roll(self, fault: t.Callable[[KubernetesGateway], None] | None = None,
              on_line: t.Callable[[str], None] = lambda line: None,
              **params: t.Any) -> Json:
-        """Run a task in this process, and return its result with `requests`, their number by verb.
+        """Run a task in this process, and return its result, with the requests by verb.
 
         fault: changes the gateway before the task (see writes.py).
         """
@@ -410,14 +410,14 @@ class Namespace:
         return Observer(self, allow_orphan)
 
     def end_state(self) -> Json:
-        """Return the controllers and pods without the values in which two equal updates differ."""
+        """Return the controllers and pods without values that differ between runs (times)."""
         controllers = {}
-        without_owner = [item for item in self.replica_sets()
-                         if not item["metadata"].get("ownerReferences")]
-        without_owner += [item for kind in ("statefulsets", "daemonsets")
-                          for item in self.call("GET", self.apps_path(kind))["items"]]
+        other_controllers = [item for item in self.replica_sets()
+                             if not item["metadata"].get("ownerReferences")]
+        other_controllers += [item for kind in ("statefulsets", "daemonsets")
+                              for item in self.call("GET", self.apps_path(kind))["items"]]
         for item in ([t.cast(Json, self.rc(name)) for name in self.rc_names()] + self.deployments()
-                     + without_owner):
+                     + other_controllers):
             name = item["metadata"]["name"]
             annotations = dict(item["metadata"].get("annotations") or {})
             # These numbers increase even with a rollback.

@@ -19,8 +19,7 @@ class Request(t.NamedTuple):
     method_and_path: str
     sent_at: float
     answered_at: float
-    #: Whether the next step waits for the answer, as in the main thread, and for patches of pods in
-    #: a handover.
+    #: Whether the next step waits for the answer. True in the main thread, and for patches of pods.
     is_awaited: bool
 
 
@@ -30,7 +29,7 @@ class SlowConnection:
         self._seconds, self._lock = seconds, threading.Lock()
         self._main_thread = threading.current_thread()
 
-    def delay(self, pool: t.Any) -> None:
+    def slow_down(self, pool: t.Any) -> None:
         send = pool.urlopen
 
         def slow(method: str, url: str, **options: t.Any) -> t.Any:
@@ -46,8 +45,8 @@ class SlowConnection:
 
         pool.urlopen = slow
 
-    def arm(self, gateway: t.Any) -> None:
-        self.delay(gateway.http.connection.pool)
+    def slow_down_gateway(self, gateway: t.Any) -> None:
+        self.slow_down(gateway.http.connection.pool)
 
     @property
     def sequential_requests(self) -> list[str]:

@@ -84,7 +84,7 @@ BY_TEMPLATE = {"template": {"spec": {"containers": [{"name": "web", "image": "my
 def test_update_completes_although_admission_changes_the_template(
     namespace, expression, image, task
 ):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
 
     with mutation(namespace, expression):
         with pytest.raises(Killed):
@@ -101,7 +101,7 @@ def test_update_completes_although_admission_changes_the_template(
 @pytest.mark.parametrize("task", [BY_IMAGE, BY_TEMPLATE], ids=["image", "template"])
 def test_update_completes_although_admission_changes_the_template_at_creation(namespace, task):
     """The policy does not change the template of an existing controller."""
-    namespace.make_primary(2)
+    namespace.make_rc(2)
 
     with mutation(namespace, USE_MIRROR, ["CREATE"]):
         assert namespace.roll(**task)["changed"]
@@ -177,7 +177,7 @@ DENIED_STEPS = {
 @pytest.mark.parametrize("step", DENIED_STEPS)
 def test_denied_step_is_reported_and_the_rerun_completes(namespace, step, reason):
     operations, expression, probe_write, failed_step = DENIED_STEPS[step]
-    namespace.make_primary(2)
+    namespace.make_rc(2)
 
     def probe():
         try:
@@ -214,7 +214,7 @@ def test_denied_reparenting_is_reported_and_the_rerun_completes(
     namespace, reason, in_handover
 ):
     """The task checks the permission before its first write."""
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     denied_patch = [{"op": "remove", "path": "/metadata/ownerReferences"}]
 
     def probe():
@@ -264,7 +264,7 @@ def create_quota(namespace, **hard):
 
 @pytest.mark.full
 def test_quota_refuses_the_surge_but_allows_max_surge_0(namespace):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     create_quota(namespace, pods="2")
 
     with pytest.raises(RolloutError) as error:
@@ -281,7 +281,7 @@ def test_quota_refuses_the_surge_but_allows_max_surge_0(namespace):
                          ids=["rollback", "rerun"])
 def test_quota_refuses_the_successor_before_the_spec_changes(namespace, next_task):
     """A rollback succeeds despite the quota, a rerun only without it."""
-    before = namespace.make_primary(2)
+    before = namespace.make_rc(2)
     create_quota(namespace, **{"count/replicationcontrollers": "1"})
 
     with pytest.raises(RolloutError) as error:
@@ -308,7 +308,7 @@ def test_quota_refuses_the_successor_before_the_spec_changes(namespace, next_tas
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_update_fails_when_its_namespace_is_deleted(namespace):
     """The message depends on what is deleted first: the Role, the ServiceAccount or foo."""
-    namespace.make_primary(4)
+    namespace.make_rc(4)
 
     def on_line(line):
         if line.startswith("scale foo: 3 -> 2"):
@@ -325,7 +325,7 @@ def test_update_fails_when_its_namespace_is_deleted(namespace):
 
 def test_terminating_namespace_is_refused(namespace):
     """A finalizer of foo blocks the deletion of the namespace."""
-    namespace.make_primary(2, finalizers=["example.com/wait"])
+    namespace.make_rc(2, finalizers=["example.com/wait"])
     namespace.core.delete_namespace(namespace.name)
     eventually(lambda: "deletionTimestamp" in namespace.rc()["metadata"], "the deletion of foo")
     try:

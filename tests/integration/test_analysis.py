@@ -76,7 +76,7 @@ def run_analysis(namespace, prometheus):
 
 
 def test_good_version_passes_and_bad_versions_fail(namespace, export_pods, run_analysis):
-    namespace.make_primary(4)
+    namespace.make_rc(4)
     namespace.roll(image="myimage:v2", pause_at=2)
     export_pods()
 
@@ -192,7 +192,7 @@ QUERIES = {
 @pytest.mark.full
 def test_outcome_of_each_query(namespace, export_pods, run_analysis):
     """The dot of the name foo.bar must be escaped in a regular expression."""
-    namespace.make_primary(4, name="foo.bar")
+    namespace.make_rc(4, name="foo.bar")
     namespace.roll(name="foo.bar", image="myimage:v2", pause_at=2)
     export_pods()
 
@@ -244,7 +244,7 @@ def test_prometheus_is_queried_with_tls_and_a_password(
                     "-subj", "/CN=prometheus",
                     "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
                    check=True, capture_output=True)
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     with monitoring.up(prometheus_binary, str(certificate), str(key), "me",
                        PASSWORD_HASH) as server:
         address = server.url.partition("://")[2]
@@ -283,7 +283,7 @@ def playbooks(namespace, ansible_environment, tmp_path):
 
 def test_ad_hoc_command_shows_each_measurement_in_check_mode(
         namespace, export_pods, prometheus, ansible_environment):
-    namespace.make_primary(4)
+    namespace.make_rc(4)
     namespace.roll(image="myimage:v2", pause_at=2)
     export_pods()
     address = prometheus.url.partition("://")[2]
@@ -310,7 +310,7 @@ def test_ad_hoc_command_shows_each_measurement_in_check_mode(
 @pytest.mark.full
 def test_role_analyzes_at_each_stage_and_rolls_back_after_a_failure(
         namespace, prometheus, playbooks):
-    before = namespace.make_primary(4)
+    before = namespace.make_rc(4)
     (block,) = re.findall(r"```yaml\n# play.yml\n(.*?)```", PAGE.read_text(encoding="utf-8"),
                           re.DOTALL)
     (play,) = yaml.safe_load(block)
@@ -366,7 +366,7 @@ def play_with(namespace, analysis):
 @pytest.mark.full
 def test_role_rolls_back_if_the_analysis_has_no_old_pods(namespace, prometheus, playbooks):
     """At the stage 100%, no old pods exist."""
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     analysis = {"prometheus_url": prometheus.url, "window": WINDOW, "initial_delay": 1.4,
                 "metrics": [{"max_decrease": 0.5}]}
     playbooks.write("play.yml", play_with(namespace, analysis))
@@ -384,7 +384,7 @@ def test_role_rolls_back_if_the_analysis_has_no_old_pods(namespace, prometheus, 
 def test_role_refuses_an_invalid_analysis_before_the_first_write(
     namespace, playbooks, extra_options
 ):
-    before = namespace.make_primary(2)
+    before = namespace.make_rc(2)
     playbooks.write("play.yml",
                     play_with(namespace,
                               {"prometheus_url": "http://x", "metrics": [{"type": "latency"}]}))

@@ -38,7 +38,8 @@ def make(namespace, replicas=4, kind="ReplicationController"):
     body = manifest(replicas)
     body["spec"]["template"]["spec"] |= {"nodeSelector": {"test": namespace.name},
                                          "tolerations": [{"key": "test", "operator": "Exists"}]}
-    namespace.create_any(kind, body, **({"serviceName": "foo"} if kind == "StatefulSet" else {}))
+    namespace.create_controller(
+        kind, body, **({"serviceName": "foo"} if kind == "StatefulSet" else {}))
     eventually(lambda: [pod["status"]["phase"] for pod in namespace.pods()]
                == ["Running"] * replicas, "running pods", 60)
     if kind == "ReplicationController":
@@ -164,7 +165,7 @@ def test_analysis_reads_only_the_selected_containers(namespace, kubelet):
 
 def test_unreachable_kubelet_is_inconclusive(namespace):
     """The fake nodes of the cluster have no kubelet."""
-    namespace.make_primary(2)
+    namespace.make_rc(2)
 
     result = run_analysis(namespace, PER_LINE)
 
@@ -185,7 +186,7 @@ def test_slow_regular_expression_times_out(namespace, kubelet):
 
 
 def test_missing_permission_is_an_error_before_the_first_wait(namespace):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     change_role(namespace, rules_without("get", "pods/log"), "get", "pods/log")
 
     started_at = time.monotonic()

@@ -51,7 +51,7 @@ def images(namespace):
 
 
 def test_ad_hoc_command_prints_progress_lines_and_rerun_changes_nothing(namespace, adhoc):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
 
     first, second = adhoc("name=foo image=myimage:v2"), adhoc("name=foo image=myimage:v2")
 
@@ -72,7 +72,7 @@ def test_ad_hoc_command_prints_progress_lines_and_rerun_changes_nothing(namespac
                           "state=rolled_back"])
 def test_action_plugin_and_module_return_the_same_error(namespace, run, arguments):
     """The module runs in a new process if the Python interpreter differs."""
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     arguments = arguments if "name=" in arguments else f"name=foo {arguments}"
 
     another_python = ("-e", f"ansible_python_interpreter={ROOT}/.venv/bin/../bin/python3")
@@ -102,7 +102,7 @@ def test_action_plugin_and_module_return_the_same_result(
         if results:
             namespace.remove("foo")
             eventually(lambda: not namespace.pods(), "the deletion of all pods")
-        namespace.make_primary(2)
+        namespace.make_rc(2)
         words = [f"namespace={namespace.name} {argument.format(token=cluster.token)}"
                  if "=" in argument else argument for argument in arguments]
         process = run("ansible", "localhost", "-vvv", "-m", f"baton.kubernetes.{module}",
@@ -122,7 +122,7 @@ def test_action_plugin_and_module_return_the_same_result(
 
 def test_migration_by_ad_hoc_commands_and_errors_for_removed_options(namespace, adhoc):
     namespace.allow(role_rules("baton-migration"), "baton-migration")
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     for removed_option in ("state=migrated", "to_kind=Deployment", "release_owner=true"):
         process = adhoc(f"name=foo {removed_option}", check=False)
         result = result_of(process)
@@ -143,7 +143,7 @@ def test_migration_by_ad_hoc_commands_and_errors_for_removed_options(namespace, 
 
 @pytest.mark.full
 def test_playbook_shows_its_changes_in_check_and_diff_mode(namespace, run, tmp_path):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     play = tmp_path / "play.yml"
     play.write_text(textwrap.dedent(f"""
         - hosts: localhost
@@ -185,7 +185,7 @@ def test_error_is_one_message_without_a_traceback(namespace, adhoc):
 @pytest.mark.full
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
 def test_failed_update_is_rolled_back_and_explained(namespace, adhoc):
-    before = namespace.make_primary(2)
+    before = namespace.make_rc(2)
 
     process = adhoc("name=foo image=myimage:v2-crash on_failure=rollback failure_grace=2 "
                     "timeout=60", check=False)
@@ -206,7 +206,7 @@ def test_failed_update_is_rolled_back_and_explained(namespace, adhoc):
 @pytest.mark.full
 @pytest.mark.fake_nodes("a pod that fails within 4 s")
 def test_timeout_names_the_cause(namespace, adhoc):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
 
     process = adhoc("name=foo image=myimage:v2-absent timeout=4 failure_grace=60", check=False)
 
@@ -238,7 +238,7 @@ def test_unusable_kubeconfig_is_reported_without_its_content(
 
 def test_host_and_token_from_the_environment_are_used_and_never_shown(namespace, adhoc, cluster):
     """AWX sets these variables."""
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     token = namespace.token
     environment = {"K8S_AUTH_KUBECONFIG": "", "KUBECONFIG": "/nowhere",
                    "K8S_AUTH_HOST": cluster.server,
@@ -257,7 +257,7 @@ def test_host_and_token_from_the_environment_are_used_and_never_shown(namespace,
 
 
 def test_inline_kubeconfig_is_never_shown(namespace, run, tmp_path):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     content = Path(namespace.kubeconfig).read_text(encoding="utf-8")
     play = [{"hosts": "localhost", "gather_facts": False,
              "tasks": [{"baton.kubernetes.rolling_update": {
@@ -273,7 +273,7 @@ def test_inline_kubeconfig_is_never_shown(namespace, run, tmp_path):
 
 @pytest.mark.full
 def test_empty_option_is_treated_as_omitted(namespace, run):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     empty = {"next_name": "", "container": "", "max_surge": ""}
     arguments = {"name": "foo", "namespace": namespace.name, "image": "myimage:v2", **empty}
 
@@ -305,7 +305,7 @@ def wait_for_new_pods(namespace):
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_update_resumes_after_a_kill_of_the_process_tree(namespace, ansible_environment, tmp_path,
                                                          adhoc):
-    namespace.make_primary(3)
+    namespace.make_rc(3)
     process = start(namespace, ansible_environment, tmp_path)
     wait_for_new_pods(namespace)
     for pid in descendants(process.pid):
@@ -339,7 +339,7 @@ def test_update_stops_when_ansible_is_killed(
     """A kill of the process group does not end Ansible's workers, which have separate sessions. The
     action plugin notices the end of Ansible.
     """
-    namespace.make_primary(3)
+    namespace.make_rc(3)
     process = start(namespace, ansible_environment, tmp_path,
                     *(["-e", interpreter] if interpreter else []))
     wait_for_new_pods(namespace)
@@ -361,7 +361,7 @@ def test_update_stops_when_ansible_is_killed(
 
 @pytest.mark.full
 def test_built_and_installed_collection_runs_its_playbooks(namespace, run, tmp_path):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     sources = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT,
                              capture_output=True, check=True)
     tree = tmp_path / "tree"
@@ -389,7 +389,7 @@ def test_built_and_installed_collection_runs_its_playbooks(namespace, run, tmp_p
 
 @pytest.mark.full
 def test_info_lists_old_and_new_pods_at_a_pause(namespace, adhoc):
-    namespace.make_primary(3)
+    namespace.make_rc(3)
     namespace.roll(image="myimage:v2", pause_at="1")
 
     (rollout,) = result_of(adhoc("name=foo pods=true", module="rolling_update_info"))["rollouts"]
@@ -403,7 +403,7 @@ def test_info_lists_old_and_new_pods_at_a_pause(namespace, adhoc):
 
 @pytest.mark.full
 def test_info_lists_all_controllers_of_a_namespace(namespace, adhoc):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     namespace.create("replicationcontrollers", manifest(0, name="bar"))
 
     rollouts = result_of(adhoc("", module="rolling_update_info"))["rollouts"]

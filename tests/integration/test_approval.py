@@ -70,7 +70,7 @@ def commands(output):
 @pytest.mark.full
 def test_another_client_resumes_the_update(namespace, playbooks, ansible_environment):
     """The other client executes the command in the output."""
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     run = BackgroundRun(playbooks, approve_within="10m")
     resume_command, _rollback_command = commands(run.wait_for_output("Wait for approval"))
     assert pod_counts(namespace) == (1, 1)
@@ -91,7 +91,7 @@ def test_another_client_resumes_the_update(namespace, playbooks, ansible_environ
 
 @pytest.mark.full
 def test_another_client_rolls_back_the_update(namespace, playbooks, ansible_environment):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     run = BackgroundRun(playbooks, approve_within="10m")
     _resume_command, rollback_command = commands(run.wait_for_output("Wait for approval"))
 
@@ -115,7 +115,7 @@ def test_another_client_rolls_back_the_update(namespace, playbooks, ansible_envi
                          [("rollback", (2, 0), "rolled_back"), ("stop", (1, 1), "stopped")])
 def test_missing_approval_fails_the_update_at_the_deadline(
         namespace, playbooks, on_failure, sizes, outcome):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
 
     output = " ".join(playbooks.run("image_bump", image="myimage:v2", stages=["50%"],
                                     approve_within=8, on_failure=on_failure,
@@ -129,7 +129,7 @@ def test_missing_approval_fails_the_update_at_the_deadline(
 
 @pytest.mark.full
 def test_rerun_retains_the_approval_deadline(namespace, playbooks):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     started_at = time.monotonic()
     run = BackgroundRun(playbooks, approve_within=25)
     first_output = run.wait_for_output("Wait for approval")
@@ -145,7 +145,7 @@ def test_rerun_retains_the_approval_deadline(namespace, playbooks):
 
 
 def test_invalid_duration_is_refused_before_the_first_write(namespace, playbooks):
-    before = namespace.make_primary(2)
+    before = namespace.make_rc(2)
 
     output = playbooks.run("image_bump", image="myimage:v2", stages=["50%"], approve_within="soon",
                            succeeds=False)
@@ -159,8 +159,8 @@ def test_invalid_duration_is_refused_before_the_first_write(namespace, playbooks
 def test_release_continues_after_approval_of_all_controllers(
     namespace, playbooks, ansible_environment
 ):
-    namespace.make_primary(2, name="a")
-    namespace.make_primary(2, name="b")
+    namespace.make_rc(2, name="a")
+    namespace.make_rc(2, name="b")
     run = BackgroundRun(playbooks, controller="", names="a,b", approve_within="10m")
     run.wait_for_output("Wait for approval")
 

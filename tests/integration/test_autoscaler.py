@@ -309,7 +309,7 @@ def test_autoscaler_is_restored_after_a_kill_at_the_freeze(
     if kind == "Deployment":
         namespace.make_deployment(2)
     else:
-        namespace.make_primary(2)
+        namespace.make_rc(2)
     api = "apps/v1" if kind == "Deployment" else "v1"
     namespace.call(
         "POST",

@@ -134,7 +134,7 @@ def survey(name):
 
 @pytest.mark.full
 def test_workflow_updates_and_rolls_back(namespace, jobs):
-    namespace.make_primary(4)
+    namespace.make_rc(4)
 
     answers = {"controller": "foo", "image": "myimage:v2", "controller_namespace": namespace.name}
     update = jobs.launch("image_bump.yml", **survey("image_bump") | answers)
@@ -185,7 +185,7 @@ def test_workflow_rolls_back_a_deployment_to_a_revision(namespace, jobs):
                     reason="SKIPPED: only root can change the user")
 def test_job_runs_in_a_container_without_a_user_name_and_home(namespace, jobs, open_folder):
     jobs.folder = open_folder
-    namespace.make_primary(4)
+    namespace.make_rc(4)
     variables = {"controller": "foo", "image": "myimage:v2-slow", "report": "rollout.html"}
     canceled_job = ContainerJob(jobs, "image_bump.yml", **variables)
     new_pod_uids = eventually(lambda: uids_of_new_pods(namespace), "the first new pod", seconds=120)
@@ -208,7 +208,7 @@ def test_job_runs_in_a_container_without_a_user_name_and_home(namespace, jobs, o
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("report", ["/tmp/page.html", "../page.html"])
 def test_report_path_outside_the_project_is_refused(namespace, jobs, report):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
 
     job = jobs.launch("image_bump.yml", controller="foo", image="myimage:v2", report=report,
                       awx_job_id=7)
@@ -249,7 +249,7 @@ def test_requirements_of_the_project_install_the_collection_from_git(jobs, tmp_p
 
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
 def test_failed_job_shows_the_failure_in_its_artifacts(namespace, jobs):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
 
     job = jobs.launch("image_bump.yml", controller="foo", image="myimage:v2-crash", failure_grace=1)
 
@@ -261,7 +261,7 @@ def test_failed_job_shows_the_failure_in_its_artifacts(namespace, jobs):
 @pytest.mark.full
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
 def test_next_commands_of_a_failed_job_launch_jobs(namespace, jobs):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     in_awx = {"awx_job_id": 7, "awx_job_template_name": "Update shop", "controller": "foo",
               "image": "myimage:v2-crash", "failure_grace": 1}
 
@@ -295,7 +295,7 @@ def test_next_commands_of_a_failed_job_launch_jobs(namespace, jobs):
 
 
 def test_artifacts_do_not_contain_the_injected_token(namespace, jobs):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
 
     job = jobs.launch("image_bump.yml", controller="foo", image="myimage:v2")
 
@@ -310,7 +310,7 @@ def test_artifacts_do_not_contain_the_injected_token(namespace, jobs):
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_canceled_job_stops_and_its_relaunch_resumes(namespace, jobs):
     """AWX cancels a job by SIGKILL of the process group."""
-    namespace.make_primary(4)
+    namespace.make_rc(4)
     canceled = threading.Event()
     variables = {"controller": "foo", "image": "myimage:v2-slow"}
     job = []

@@ -812,7 +812,7 @@ def test_rejected_pods_are_not_created_endlessly(
     namespace = Namespace(cluster.kubeconfig, f"rejected-{kind}-{on_failure}")
     try:
         if kind == "ReplicationController":
-            namespace.make_primary(2)
+            namespace.make_rc(2)
         else:
             namespace.make_deployment(2)
         started_at = time.monotonic()

@@ -25,7 +25,7 @@ def clusters(cluster, namespace):
     """Provide the namespaces by host. In both, and in the current context, an update is paused."""
     namespaces = {name: Namespace(cluster.kubeconfig, name) for name in CLUSTERS}
     for target in (namespace, *namespaces.values()):
-        target.make_primary(2)
+        target.make_rc(2)
         target.roll(image="myimage:v2", pause_at="1")
     yield namespaces
     for target in namespaces.values():

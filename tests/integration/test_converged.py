@@ -21,7 +21,7 @@ def make(namespace, kind, tag, **annotations):
     if kind == "ReplicationController":
         namespace.create("replicationcontrollers", item)
     else:
-        namespace.create_any(kind, item)
+        namespace.create_controller(kind, item)
     eventually(lambda: len(namespace.pods()) == 2, "two pods")
 
 

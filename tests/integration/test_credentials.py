@@ -106,7 +106,7 @@ def test_expired_token_is_replaced_during_the_update(namespace, monkeypatch):
     sources = ("plugin", "file", "pod", "inline")
     tokens = {}
     for source in sources:
-        namespace.make_primary(2, name=source)
+        namespace.make_rc(2, name=source)
         tokens[source] = Token(namespace, source)
     script = namespace.write("script", PLUGIN)
     server = urlsplit(namespace.client.configuration.host)
@@ -239,7 +239,7 @@ def credentials(namespace, proxy=""):
 
 
 def test_proxy_credentials_reach_only_the_proxy(namespace, proxy):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     for options in ({"proxy": f"http://me:{PASSWORD}@{proxy.address}"},
                     {"proxy": f"http://{proxy.address}",
                      "proxy_headers": {"proxy_basic_auth": f"me:{PASSWORD}"}}):
@@ -321,7 +321,7 @@ def test_kubeconfig_is_read_from_files_and_decrypted_in_memory(
                    capture_output=True)
 
     def tasks(name, kubeconfig):
-        namespace.make_primary(1, name=name)
+        namespace.make_rc(1, name=name)
         common = {"name": name, "namespace": namespace.name, "kubeconfig": kubeconfig}
         return [{"baton.kubernetes.rolling_update": {**common, "image": "myimage:v2"},
                  "ignore_errors": True},
@@ -356,7 +356,7 @@ def test_kubeconfig_is_read_from_files_and_decrypted_in_memory(
 def play(namespace, environment, tmp_path, cases):
     tasks = []
     for name, case in cases.items():
-        namespace.make_primary(1, name=name)
+        namespace.make_rc(1, name=name)
         environment = {**environment, **case.environment}
         update = {"name": name, "namespace": namespace.name, "image": "myimage:v2", **case.options}
         info = {"name": name, "namespace": namespace.name, **case.options}

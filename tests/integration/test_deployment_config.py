@@ -528,8 +528,8 @@ def test_replication_controller_of_another_owner_gets_no_pods(project, simulator
     uid = project.create("configmaps", {"metadata": {"name": "x"}})["metadata"]["uid"]
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": uid,
                  "controller": True}
-    controller = project.make_primary(1, name="foo-1", annotations={openshift.PHASE: "Complete"},
-                                      ownerReferences=[reference])
+    controller = project.make_rc(1, name="foo-1", annotations={openshift.PHASE: "Complete"},
+                                 ownerReferences=[reference])
     with pytest.raises(RolloutError, match="it has no complete rollout"):
         migrate(project)
     assert project.rc("foo-1")["spec"] == controller["spec"]

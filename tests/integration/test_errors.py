@@ -82,7 +82,7 @@ def test_missing_controller_is_an_error_in_other_states(namespace, state):
     (dict(template={"metadata": {"labels": {"app": "bar"}}}), "the desired template is refused"),
 ])
 def test_invalid_template_is_refused(namespace, params, sentence):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
 
     assert refused_task(namespace, **params).what == sentence
 
@@ -104,7 +104,7 @@ def test_ambiguous_container_is_an_error(namespace):
 
 
 def test_definition_with_an_overlapping_selector_is_refused(namespace):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
 
     definition = {**manifest(image="myimage:v2"), "metadata": {"name": "bar"}}
 
@@ -113,7 +113,7 @@ def test_definition_with_an_overlapping_selector_is_refused(namespace):
 
 @pytest.mark.full
 def test_deployment_label_key_in_use_is_refused(namespace):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
 
     assert ("app=foo is already in use"
             in refused_task(namespace, image="myimage:v2", deployment_label_key="app").what)
@@ -121,7 +121,7 @@ def test_deployment_label_key_in_use_is_refused(namespace):
 
 @pytest.mark.since("1.25", "the API server ignores unknown fields")
 def test_unknown_field_is_refused(namespace):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
 
     assert (
         "unknown field"
@@ -145,7 +145,7 @@ def test_merged_template_retains_ports_with_the_same_number(namespace):
 
 @pytest.mark.full
 def test_another_update_in_progress_is_refused(namespace):
-    namespace.make_primary(3)
+    namespace.make_rc(3)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
 
@@ -158,8 +158,8 @@ def test_another_update_in_progress_is_refused(namespace):
 
 @pytest.mark.full
 def test_unrelated_controller_with_the_successor_name_is_refused(namespace):
-    namespace.make_primary(1)
-    namespace.make_primary(1, name="bar")
+    namespace.make_rc(1)
+    namespace.make_rc(1, name="bar")
 
     error = refused_task(namespace, image="myimage:v2", next_name="bar")
 
@@ -169,12 +169,12 @@ def test_unrelated_controller_with_the_successor_name_is_refused(namespace):
 @pytest.mark.full
 def test_successor_of_a_deleted_primary_is_refused(namespace):
     """The annotations of the successor have the uid of the deleted foo."""
-    namespace.make_primary(3)
+    namespace.make_rc(3)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
     namespace.remove("foo")
     namespace.wait_for_deletion("foo")
-    namespace.make_primary(3)
+    namespace.make_rc(3)
 
     assert "does not belong to this update" in refused_task(namespace, image="myimage:v2").what
 
@@ -194,7 +194,7 @@ def test_controller_with_an_owner_is_refused(namespace):
 
 @pytest.mark.full
 def test_update_of_the_successor_is_refused(namespace):
-    namespace.make_primary(3)
+    namespace.make_rc(3)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
     (successor,) = set(namespace.rc_names()) - {"foo"}
@@ -206,11 +206,11 @@ def test_update_of_the_successor_is_refused(namespace):
 
 @pytest.mark.full
 def test_interrupted_kubectl_rolling_update_is_refused(namespace):
-    primary = namespace.make_primary(
+    primary = namespace.make_rc(
         2, annotations={"kubectl.kubernetes.io/original-replicas": "2"})
     uid = primary["metadata"]["uid"]
-    namespace.make_primary(1, name="foo-next",
-                           annotations={"kubectl.kubernetes.io/update-source-id": f"foo:{uid}"})
+    namespace.make_rc(1, name="foo-next",
+                      annotations={"kubectl.kubernetes.io/update-source-id": f"foo:{uid}"})
 
     error = refused_task(namespace, image="myimage:v2")
 
@@ -237,7 +237,7 @@ def test_invalid_token_is_an_error(namespace):
 def test_impersonated_user_has_only_the_permissions_of_that_user(namespace):
     """The administrator may impersonate jane, who has no permissions; the ServiceAccount may not.
     """
-    namespace.make_primary(1)
+    namespace.make_rc(1)
 
     error = connection_error(namespace, impersonate_user="jane")
     assert error.what == "permission denied (403)" and 'cannot impersonate' in error.why
@@ -264,7 +264,7 @@ def test_untrusted_certificate_is_an_error(namespace, tmp_path):
 
 
 def test_error_explains_unavailable_pods(namespace):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
 
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:absent", failure_grace=2)

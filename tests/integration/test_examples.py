@@ -49,7 +49,7 @@ def test_update_by_label_stops_after_the_second_failure(
         body = manifest(1, "myimage:v1", f"foo-{number}")
         body["metadata"]["labels"]["app"] = "shop"
         kind = "Deployment" if number % 2 else "ReplicationController"
-        namespace.create_any(kind, body)
+        namespace.create_controller(kind, body)
     eventually(lambda: len(namespace.pods()) == 4, "all pods")
 
     result, _stderr = run_ad_hoc(namespace, ansible_environment, succeeds=False, **options)
@@ -69,7 +69,7 @@ def test_rollback_to_the_previous_revision(namespace, ansible_environment):
 
 
 def test_update_pauses_at_half_and_completes(namespace, ansible_environment):
-    namespace.make_primary(4)
+    namespace.make_rc(4)
 
     paused_result, _stderr = run_ad_hoc(
         namespace, ansible_environment, **example("Pause the update"))

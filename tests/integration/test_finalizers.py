@@ -36,11 +36,11 @@ class Controllers:
 
     def make(self, replicas):
         if self.short_name == "rc":
-            self.namespace.make_primary(replicas)
+            self.namespace.make_rc(replicas)
         else:
             self.namespace.make_replica_set(replicas)
 
-    def controllers(self):
+    def by_name(self):
         return {item["metadata"]["name"]: item
                 for item in self.namespace.call("GET", self.path)["items"]}
 
@@ -53,17 +53,17 @@ class Controllers:
 
 
 @pytest.fixture(params=["ReplicationController", "ReplicaSet"])
-def kind(namespace, request):
+def controllers(namespace, request):
     return Controllers(namespace, request.param)
 
 
-def add_finalizer_to_successors(kind):
+def add_finalizer_to_successors(controllers):
     """Return a fault that adds a finalizer to each controller that the task creates."""
     def arm(gateway):
         send = gateway._send
 
         def send_with_finalizer(write, *args, **options):
-            if (isinstance(write, Create) and write.kind == kind.kind_name
+            if (isinstance(write, Create) and write.kind == controllers.kind_name
                     and not options and not args):
                 write = Create(
                     {
@@ -79,51 +79,52 @@ def add_finalizer_to_successors(kind):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("case", ["next_name", "handover", "rollback"])
-def test_blocked_deletion_is_reported_and_a_rerun_resumes(kind, case):
-    kind.make(2)
+def test_blocked_deletion_is_reported_and_a_rerun_resumes(controllers, case):
+    controllers.make(2)
     request = {"next_name": {"image": "myimage:v2", "next_name": "bar", "on_failure": "rollback"},
                "handover": {"image": "myimage:v2"}, "rollback": {"state": "rolled_back"}}[case]
     if case == "next_name":
-        kind.patch("foo", WITH_FINALIZER)
+        controllers.patch("foo", WITH_FINALIZER)
     if case == "rollback":
-        kind.roll(image="myimage:v2", pause_at="1", fault=add_finalizer_to_successors(kind))
+        controllers.roll(image="myimage:v2", pause_at="1",
+                         fault=add_finalizer_to_successors(controllers))
     lines = []
 
     with pytest.raises(RolloutError) as error:
-        kind.roll(on_line=lines.append, **SHORT_DEADLINE, **request,
-                  **({"fault": add_finalizer_to_successors(kind)} if case == "handover" else {}))
+        fault = {"fault": add_finalizer_to_successors(controllers)} if case == "handover" else {}
+        controllers.roll(on_line=lines.append, **SHORT_DEADLINE, **request, **fault)
 
-    controllers = kind.controllers()
+    items = controllers.by_name()
     (name,) = (name
-               for name, item in controllers.items() if "deletionTimestamp" in item["metadata"])
+               for name, item in items.items() if "deletionTimestamp" in item["metadata"])
     assert (name == "foo") == (case == "next_name") and not isinstance(error.value, RolloutFailed)
     assert error.value.what == f"the deletion of {name} does not end"
-    assert error.value.why == f"finalizers of {kind.kind_name} {name}: example.com/hold"
-    assert (f"patch {kind.short_name} {name} --type=merge -p '{{\"metadata\": {{\"finalizers\": "
-            f"null}}}}'" in error.value.next_command)
+    assert error.value.why == f"finalizers of {controllers.kind_name} {name}: example.com/hold"
+    assert (f"patch {controllers.short_name} {name} --type=merge "
+            "-p '{\"metadata\": {\"finalizers\": null}}'" in error.value.next_command)
     assert (f"waiting until {name} is gone (its finalizers: example.com/hold)" in lines
             and "another client" not in str(lines))
     assert all(item["spec"]["template"]["spec"].get("priorityClassName") != CLOSED
-               for other_name, item in controllers.items() if other_name != name)
+               for other_name, item in items.items() if other_name != name)
 
-    kind.patch(name, WITHOUT_FINALIZERS)
-    kind.roll(**request)
-    assert len(kind.controllers()) == 1 and len(kind.namespace.pods()) == 2
+    controllers.patch(name, WITHOUT_FINALIZERS)
+    controllers.roll(**request)
+    assert len(controllers.by_name()) == 1 and len(controllers.namespace.pods()) == 2
 
 
 @pytest.mark.sample(1)
-def test_pod_deleted_while_a_finalizer_blocks_the_deletion_of_the_successor_is_replaced(kind):
-    kind.make(2)
+def test_deleted_pod_is_replaced_while_the_successor_has_a_finalizer(controllers):
+    controllers.make(2)
     with pytest.raises(RolloutError, match="does not end"):
-        kind.roll(image="myimage:v2", fault=add_finalizer_to_successors(kind), **SHORT_DEADLINE)
-    deleted_pod = kind.namespace.pods()[0]["metadata"]["name"]
-    kind.namespace.remove(deleted_pod, "pods")
-    eventually(
-        lambda: (
-            len({pod["metadata"]["name"] for pod in kind.namespace.pods()} - {deleted_pod}) == 2
-        ),
-        "the replacement of the pod",
-    )
+        controllers.roll(image="myimage:v2", fault=add_finalizer_to_successors(controllers),
+                         **SHORT_DEADLINE)
+    deleted_pod = controllers.namespace.pods()[0]["metadata"]["name"]
+    controllers.namespace.remove(deleted_pod, "pods")
+
+    def other_pods():
+        return {pod["metadata"]["name"] for pod in controllers.namespace.pods()} - {deleted_pod}
+
+    eventually(lambda: len(other_pods()) == 2, "the replacement of the pod")
 
 
 @pytest.fixture
@@ -134,7 +135,7 @@ def namespace_with_migration_role(namespace):
 
 @pytest.mark.full
 def test_migration_with_finalizers_is_refused_before_the_first_write(namespace_with_migration_role):
-    before = namespace_with_migration_role.make_primary(2, **WITH_FINALIZER["metadata"])
+    before = namespace_with_migration_role.make_rc(2, **WITH_FINALIZER["metadata"])
     migrate = {"module": "migrate_to_deployment", "state": "migrated"}
     for run in (namespace_with_migration_role.roll, namespace_with_migration_role.check):
         with pytest.raises(RolloutError,
@@ -160,7 +161,7 @@ def test_migration_completes_after_the_finalizer_of_a_deleted_controller_is_remo
     namespace_with_migration_role,
 ):
     """The pods are handed over before the deletion of foo completes."""
-    namespace_with_migration_role.make_primary(2)
+    namespace_with_migration_role.make_rc(2)
     migrate = {"module": "migrate_to_deployment", "state": "migrated"}
 
     def on_line(line):

@@ -114,8 +114,8 @@ def test_fleet_of_several_kinds_with_one_name_is_updated_in_the_order_of_the_kin
         body = manifest(2, "myimage:v1", "shop", labels={"tier": "backend"})
         body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = {
             "app": kind, "tier": "backend"}
-        namespace.create_any(kind, body,
-                             **({"serviceName": "shop"} if kind == "StatefulSet" else {}))
+        namespace.create_controller(kind, body,
+                                    **({"serviceName": "shop"} if kind == "StatefulSet" else {}))
     eventually(lambda: sum("True" in str(pod["status"].get("conditions"))
                            for pod in namespace.pods()) == 6, "six pods")
     options = {"label_selectors": ["tier=backend"], "kind": kinds, "image": "myimage:v2",
@@ -147,7 +147,7 @@ def test_two_kinds_with_one_name_have_separate_leases(namespace):
         body = manifest(2, "myimage:v1", "shop", labels={"tier": "backend"})
         body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = {
             "app": kind.lower()}
-        namespace.create_any(kind, body)
+        namespace.create_controller(kind, body)
     eventually(lambda: sum("True" in str(pod["status"].get("conditions"))
                            for pod in namespace.pods()) == 4, "four pods")
     params = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
@@ -202,8 +202,8 @@ def test_two_kinds_with_one_name_have_separate_leases(namespace):
 @pytest.mark.full
 def test_failure_among_several_kinds_names_the_kind(namespace, ansible_environment):
     for kind in ("Deployment", "ReplicationController"):
-        namespace.create_any(kind,
-                             manifest(1, "myimage:v1", kind.lower(), labels={"tier": "backend"}))
+        body = manifest(1, "myimage:v1", kind.lower(), labels={"tier": "backend"})
+        namespace.create_controller(kind, body)
     namespace.until_available("replicationcontroller", 1)
     namespace.patch("replicationcontroller",
                     {"spec": {"template": {"spec": {"priorityClassName": "missing"}}}})

@@ -51,7 +51,7 @@ def successor_annotations(partner, uid, desired="3"):
                          ids=["rolled_back", "unchanged", "update"])
 @pytest.mark.parametrize("annotated", [{"foo"}, {"payments"}, {"foo", "payments"}], ids=sorted)
 def test_controller_with_forged_annotations_is_not_used_as_successor(namespace, annotated, params):
-    uid, payments_uid = namespace.make_primary(3)["metadata"]["uid"], create_payments(namespace)
+    uid, payments_uid = namespace.make_rc(3)["metadata"]["uid"], create_payments(namespace)
     if "foo" in annotated:
         annotate(namespace, "foo", **successor_annotations("payments", payments_uid))
     if "payments" in annotated:
@@ -81,7 +81,7 @@ def test_controller_with_forged_annotations_is_not_used_as_successor(namespace, 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("key", [object_meta.PARTNER, object_meta.KUBECTL_SOURCE])
 def test_controller_that_claims_to_be_a_successor_does_not_block_an_update(namespace, key):
-    uid = namespace.make_primary(2)["metadata"]["uid"]
+    uid = namespace.make_rc(2)["metadata"]["uid"]
     create_payments(namespace, 1)
     annotate(namespace, "payments",
              **{key: "foo" if key == object_meta.PARTNER else f"foo:{uid}",
@@ -94,7 +94,7 @@ def test_controller_that_claims_to_be_a_successor_does_not_block_an_update(names
 @pytest.mark.full
 def test_controller_that_claims_to_be_a_former_primary_is_not_deleted(namespace):
     """During an update of foo, payments names foo as its successor."""
-    uid = namespace.make_primary(2)["metadata"]["uid"]
+    uid = namespace.make_rc(2)["metadata"]["uid"]
     create_payments(namespace, 0)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(5, after=True), image="myimage:v2")
@@ -112,7 +112,7 @@ def test_controller_that_claims_to_be_a_former_primary_is_not_deleted(namespace)
                           {"image": "myimage:v2"}],
                          ids=["rolled_back", "unchanged", "update"])
 def test_forged_size_annotation_is_refused_before_the_first_write(namespace, params):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     annotate(namespace, "foo", **{object_meta.ORIGINAL: "1000000000"})
 
     for run in (namespace.check, namespace.roll):
@@ -126,7 +126,7 @@ def test_forged_size_annotation_is_refused_before_the_first_write(namespace, par
 
 @pytest.mark.full
 def test_forged_size_annotation_is_replaced_from_the_successor(namespace):
-    namespace.make_primary(3)
+    namespace.make_rc(3)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
     annotate(namespace, "foo", **{object_meta.ORIGINAL: "300"})
@@ -141,7 +141,7 @@ def test_forged_size_annotation_is_replaced_from_the_successor(namespace):
 @pytest.mark.parametrize("params", [{"image": "myimage:v2"}, {"template": {"spec": {"containers": [
     {"name": "web", "image": "myimage:v2"}]}}}], ids=["image", "template"])
 def test_existing_successor_with_another_template_is_refused(namespace, params):
-    primary = namespace.make_primary(2)
+    primary = namespace.make_rc(2)
     request = Request(name="foo", images={"": params.get("image", "")} if "image" in params else {},
                       template=params.get("template"))
     name, value = expected_successor(request, Controller.from_api(primary))
@@ -165,7 +165,7 @@ def test_existing_successor_with_another_template_is_refused(namespace, params):
 @pytest.mark.parametrize("params", [{"image": "myimage:v2"}, {"template": {"spec": {"containers": [
     {"name": "web", "image": "myimage:v2"}]}}}], ids=["image", "template"])
 def test_successor_with_an_edited_template_is_refused(namespace, params):
-    namespace.make_primary(3)
+    namespace.make_rc(3)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(6, after=True), **params)
     (name,) = set(namespace.rc_names()) - {"foo"}
@@ -184,7 +184,7 @@ UNREADABLE = ["[" * 20_000, "9" * 5000, '{"next":[]}', '{"outcome":[],"from":"x"
 @pytest.mark.full
 @pytest.mark.parametrize("text", UNREADABLE, ids=range(len(UNREADABLE)))
 def test_unreadable_annotations_only_affect_their_controller(namespace, text):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     create_payments(namespace, 1)
     annotate(namespace, "payments",
              **dict.fromkeys((*object_meta.UPDATE_ANNOTATIONS, object_meta.LAST_ROLLOUT), text))

@@ -126,8 +126,8 @@ class SharedNamespace:
         namespace.create("secrets",
                          {"metadata": {"name": "db"}, "stringData": {"password": "secret"}})
         for kind in (RC, RS, DEPLOYMENT):
-            namespace.create_any(kind, controller_manifest(PAYMENTS, kind, SIZE))
-            namespace.create_any(kind, controller_manifest(IDLE, kind, 0))
+            namespace.create_controller(kind, controller_manifest(PAYMENTS, kind, SIZE))
+            namespace.create_controller(kind, controller_manifest(IDLE, kind, 0))
         namespace.call("POST", AUTOSCALERS.format(namespace.name),
                        {"metadata": {"name": PAYMENTS}, "spec": {
                            "minReplicas": 1, "maxReplicas": 3,
@@ -180,7 +180,7 @@ class SharedNamespace:
     def create_in_phase(self, phase: Phase, name: str = "") -> str:
         name = name or f"foo-{next(self._number)}x"
         kind = phase.kind
-        self.namespace.create_any(kind, controller_manifest(name, kind, SIZE))
+        self.namespace.create_controller(kind, controller_manifest(name, kind, SIZE))
 
         def is_available() -> bool:
             return (((self.get(kind, name) or {}).get("status") or {}).get("availableReplicas", 0)
@@ -495,7 +495,7 @@ def test_successor_of_another_client_is_not_rolled_out(
             object_meta.DESIRED: str(SIZE), object_meta.ORIGINAL: str(SIZE),
             object_meta.LAST_ROLLOUT: json.dumps({"outcome": "updating", "from": {}, "to": {},
                                                   "request": request.fingerprint})}
-    shared_namespace.namespace.create_any(kind, item)
+    shared_namespace.namespace.create_controller(kind, item)
 
     faults_found = shared_namespace.try_task({"name": name, "kind": kind, **UPDATE})
 

@@ -94,7 +94,7 @@ def test_each_write_has_the_field_manager_of_the_collection(namespace, kind, tas
 
 
 def make(namespace, kind):
-    {RC: namespace.make_primary, RS: namespace.make_replica_set,
+    {RC: namespace.make_rc, RS: namespace.make_replica_set,
      DEPLOYMENT: namespace.make_deployment}[kind](2)
 
 
@@ -185,7 +185,7 @@ def test_apply_of_a_manifest_with_a_selector_conflicts(namespace):
 
 
 def test_gitops_controller_is_reported_once_before_the_first_write(namespace):
-    namespace.make_primary(2, annotations=ARGO_ANNOTATION)
+    namespace.make_rc(2, annotations=ARGO_ANNOTATION)
 
     plan = namespace.check(image="myimage:v2", pause_at="1")
     paused_result = namespace.roll(image="myimage:v2", pause_at="1")
@@ -217,7 +217,7 @@ def test_flux_is_recognized_by_its_field_manager(namespace):
 @pytest.mark.full
 def test_migration_warns_that_a_gitops_controller_recreates_the_controller(namespace):
     namespace.allow(role_rules("baton-migration"), "baton-migration")
-    namespace.make_primary(1, annotations=ARGO_ANNOTATION)
+    namespace.make_rc(1, annotations=ARGO_ANNOTATION)
 
     result = namespace.roll(module="migrate_to_deployment", state="migrated")
 

@@ -578,7 +578,7 @@ def test_each_permission_for_owner_references_is_needed(strict_namespace):
                  "owner-references"):
         user.apply(name)
     for kind, name in (("ReplicationController", "foo"), ("ReplicaSet", "bar")):
-        strict_namespace.create_any(kind, manifest(1, "myimage:v1", name))
+        strict_namespace.create_controller(kind, manifest(1, "myimage:v1", name))
     eventually(lambda: len(strict_namespace.pods()) == 2, "the pods")
 
     def use(user):
@@ -593,7 +593,7 @@ def test_each_permission_for_owner_references_is_needed(strict_namespace):
 @pytest.mark.full
 def test_migration_resumes_with_owner_permission(strict_namespace):
     strict_namespace.allow(role_rules("baton-migration"), "baton-migration")
-    strict_namespace.make_primary(REPLICAS)
+    strict_namespace.make_rc(REPLICAS)
     before = uids(strict_namespace.pods())
     migration = {"module": "migrate_to_deployment", "state": "migrated"}
 

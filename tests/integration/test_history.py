@@ -48,7 +48,7 @@ def rollback_params(number, **params):
 ], ids=["template", "definition"])
 def test_rollback_ignores_pod_options(namespace, pod_options):
     """The task is a former update to which the user has added `state`."""
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
     namespace.roll(image="myimage:v2")
 
     result = namespace.roll(**rollback_params(1), **pod_options)
@@ -59,7 +59,7 @@ def test_rollback_ignores_pod_options(namespace, pod_options):
 
 def test_rollback_to_a_revision_restores_the_template_and_becomes_a_new_revision(
         namespace, monkeypatch):
-    before = namespace.make_primary(REPLICAS)
+    before = namespace.make_rc(REPLICAS)
     assert history(namespace) == [(1, "myimage:v1")]
     for image in ("myimage:v2", "myimage:v3"):
         assert not namespace.roll(image=image)["warnings"]
@@ -86,7 +86,7 @@ def test_rollback_to_a_revision_restores_the_template_and_becomes_a_new_revision
 
 @pytest.mark.full
 def test_history_is_deleted_with_the_controller(namespace):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     namespace.roll(image="myimage:v2")
     (item,) = stored_revisions(namespace)
     assert object_meta.last_rollout(item["metadata"]["annotations"])["to"] == {"web": "myimage:v1"}
@@ -99,7 +99,7 @@ def test_history_is_deleted_with_the_controller(namespace):
 @pytest.mark.full
 def test_history_survives_an_orphaning_deletion_of_the_controller(namespace):
     """The garbage collector removes the owner by a patch, which must not change the data."""
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     containers = [
         {
             "name": "web",
@@ -121,7 +121,7 @@ def test_history_survives_an_orphaning_deletion_of_the_controller(namespace):
 
 @pytest.mark.full
 def test_controller_of_next_name_inherits_the_history(namespace):
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
     namespace.roll(image="myimage:v2")
     assert not namespace.roll(image="myimage:v3", next_name="bar")["warnings"]
     namespace.wait_for_deletion("foo")
@@ -144,7 +144,7 @@ def test_controller_of_next_name_inherits_the_history(namespace):
 
 
 def test_check_mode_lists_the_steps_and_stores_no_revision(namespace):
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
     namespace.roll(image="myimage:v2")
     revisions_before = stored_revisions(namespace)
     plan = namespace.check(**rollback_params(1))
@@ -167,7 +167,7 @@ def test_rollback_to_a_revision_resumes_after_a_kill_at_any_write(
     params_of_rollback = rollback_params(1, **params)
     name = params.get("next_name", "foo")
     for number in range(1, MAX_WRITES):
-        namespace.make_primary(REPLICAS)
+        namespace.make_rc(REPLICAS)
         namespace.roll(image="myimage:v2")
         try:
             namespace.roll(fault=kill_at_write(number, after), **params_of_rollback)
@@ -195,7 +195,7 @@ def test_rollback_to_a_revision_resumes_after_a_kill_at_any_write(
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("verb", ["list", "create", "delete"])
 def test_missing_permission_on_revisions_causes_one_warning(namespace, verb):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     change_role(namespace, rules_without(verb, "controllerrevisions"), verb, "controllerrevisions")
 
     result = namespace.roll(image="myimage:v2")
@@ -206,7 +206,7 @@ def test_missing_permission_on_revisions_causes_one_warning(namespace, verb):
 
 
 def test_update_continues_without_a_history_if_a_quota_has_no_room(namespace):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     namespace.create("resourcequotas", {"metadata": {"name": "revisions"}, "spec": {
         "hard": {"count/controllerrevisions.apps": "0"}}})
     eventually(lambda: namespace.call("GET", namespace.path("resourcequotas", "revisions"))[

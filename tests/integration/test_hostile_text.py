@@ -36,7 +36,7 @@ def execute_in_shell(command, environment, folder):
 @pytest.mark.parametrize("context", ["lyon", "lyon $(touch pwned) 'it`s'"])
 def test_command_of_an_error_uses_the_cluster_of_the_task_and_is_quoted(
         namespace, plain_environment, tmp_path, context):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     namespace.roll(image="myimage:v2", pause_at="1")
     kubeconfig = json.loads(Path(namespace.kubeconfig).read_text("utf-8"))
     kubeconfig["contexts"][0]["name"] = context
@@ -96,7 +96,7 @@ def create_event(namespace, pod, reason, message, field="spec.containers{web}"):
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_forged_events_neither_fail_nor_delay_a_rollout(namespace):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     template_of_slow_pods = {"metadata": {"annotations": {"baton.test/ready-after": "6s"}},
                              "spec": {"containers": [{"name": "web", "image": "myimage:v2-slow"}]}}
     lines, started_at = [], time.monotonic()
@@ -125,7 +125,7 @@ def test_forged_events_neither_fail_nor_delay_a_rollout(namespace):
 
 def test_control_characters_of_a_status_message_are_escaped(namespace):
     """The message contains the invalid name of the image."""
-    namespace.make_primary(1)
+    namespace.make_rc(1)
 
     with pytest.raises(RolloutError) as error:
         namespace.roll(template={"spec": {"containers": [{"name": "web",

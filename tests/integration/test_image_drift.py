@@ -77,14 +77,14 @@ class Registry:
 
 
 def make_controller(namespace, kind, replicas=4):
-    makers = {"ReplicationController": namespace.make_primary,
+    makers = {"ReplicationController": namespace.make_rc,
               "ReplicaSet": namespace.make_replica_set, "Deployment": namespace.make_deployment,
               "StatefulSet": namespace.make_stateful_set}
     if kind == "DaemonSet":
         namespace.allow(role_rules("baton-daemon-sets"), "daemon-sets")
         body = manifest(0)
         del body["spec"]["replicas"]
-        namespace.create_any(kind, body)
+        namespace.create_controller(kind, body)
         eventually(lambda: len(namespace.pods()) >= 2 and are_ready(namespace), "ready pods")
     else:
         makers[kind](replicas)
@@ -138,7 +138,7 @@ def test_update_with_image_drift_fail_is_rolled_back(namespace, kind):
 
 @pytest.mark.full
 def test_update_with_image_drift_fail_stops_without_a_rollback(namespace):
-    namespace.make_primary(6)
+    namespace.make_rc(6)
     registry = Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST))
 
     with pytest.raises(RolloutFailed) as error:
@@ -187,7 +187,7 @@ def test_init_containers_and_added_containers_are_compared(namespace, container)
 @pytest.mark.full
 @pytest.mark.parametrize("options", [{}, {"image_drift": "fail"}])
 def test_tag_that_does_not_move_causes_no_warning(namespace, options):
-    namespace.make_primary(4)
+    namespace.make_rc(4)
     registry = Registry(namespace, (FIRST_DIGEST,))
 
     result = namespace.roll(fault=registry.arm, image="myimage:v2", **options)
@@ -198,7 +198,7 @@ def test_tag_that_does_not_move_causes_no_warning(namespace, options):
 
 @pytest.mark.full
 def test_image_drift_ignore_lists_no_pods(namespace):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     registry = Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST))
 
     result = namespace.roll(fault=registry.arm, image="myimage:v2", image_drift="ignore")
@@ -219,7 +219,7 @@ def test_digests_are_compared_at_the_end_of_a_soak(namespace):
 
 @pytest.mark.full
 def test_check_mode_compares_nothing(namespace):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
 
     result = namespace.check(image="myimage:v2", image_drift="fail")
 
@@ -227,7 +227,7 @@ def test_check_mode_compares_nothing(namespace):
 
 
 def test_missing_permission_is_an_error_only_with_image_drift_fail(namespace):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     change_role(namespace, rules_without("list", "pods"), "list", "pods")
 
     with pytest.raises(RolloutError) as error:
@@ -240,7 +240,7 @@ def test_missing_permission_is_an_error_only_with_image_drift_fail(namespace):
 
 @pytest.mark.full
 def test_hostile_status_is_escaped(namespace):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     registry = Registry(namespace, ("\x1b[31m" + "x" * 5000, MOVED_DIGEST))
 
     try:

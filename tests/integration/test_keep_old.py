@@ -31,7 +31,7 @@ ROLL_BACK = {"state": "rolled_back"}
 
 def create_foo(namespace, kind, replicas=REPLICAS):
     """Create foo, and return the uids of its ready pods."""
-    namespace.create_any(kind, manifest(replicas))
+    namespace.create_controller(kind, manifest(replicas))
     eventually(lambda: has_pods(namespace, kind, replicas), f"{replicas} pods of foo")
     return uids(namespace.pods())
 
@@ -135,7 +135,7 @@ def test_quota_without_room_for_the_new_pods_of_all_controllers_is_refused(names
     """Each controller alone fits into the quota."""
     names = ["foo", "bar"]
     for name in names:
-        namespace.make_primary(2, name=name)
+        namespace.make_rc(2, name=name)
     namespace.create("resourcequotas",
                      {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "7"}}})
     eventually(lambda: namespace.get("resourcequotas", "small").get("status", {}).get("used"),

@@ -127,7 +127,7 @@ def test_one_group_of_module_defaults_serves_both_collections(
     groups = {"action_groups": {"k8s": ["k8s"]}}
     (collection / "meta" / "runtime.yml").write_text(json.dumps(groups))
     (collection / "plugins" / "modules" / "k8s.py").write_text(MODULE)
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     defaults = {"group/baton.kubernetes.kubernetes": {"namespace": namespace.name}}
     tasks = [{"kubernetes.core.k8s": {"name": "foo"}, "register": "k8s_result"},
              {"baton.kubernetes.rolling_update": {"name": "foo", "image": "myimage:v2"}},

@@ -29,7 +29,7 @@ def clusters(monkeypatch):
                                                       admission_plugins=ADMISSION_PLUGINS))
             namespaces[name] = Namespace(cluster.kubeconfig, name)
             stack.callback(namespaces[name].delete)
-            namespaces[name].make_primary(REPLICAS)
+            namespaces[name].make_rc(REPLICAS)
         yield namespaces
 
 

@@ -39,7 +39,7 @@ def is_migrated(namespace):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("replicas", [0, 3, pytest.param(100, marks=pytest.mark.long)])
 def test_migration_retains_all_pods(migratable, replicas):
-    migratable.make_primary(replicas)
+    migratable.make_rc(replicas)
     before = uids(migratable.pods())
     with migratable.observer() as observer:
         result = migrate(migratable)
@@ -61,7 +61,7 @@ def test_migration_retains_all_pods(migratable, replicas):
 
 def test_completed_migration_is_reverted_manually(migratable):
     """The steps are those of docs/how-to/migrate.md."""
-    migratable.make_primary(3)
+    migratable.make_rc(3)
     before = uids(migratable.pods())
     migrate(migratable)
     eventually(lambda: is_migrated(migratable), "the completion of the migration", seconds=60)
@@ -74,7 +74,7 @@ def test_completed_migration_is_reverted_manually(migratable):
                            ("replicasets", replica_set["metadata"]["name"])):
         migratable.call("DELETE", migratable.apps_path(resource, name), orphan)
         eventually(lambda: migratable.get_app(resource, name) is None, "its deletion")  # noqa: B023
-    controller = migratable.make_primary(3)
+    controller = migratable.make_rc(3)
 
     assert uids(migratable.pods()) == before
     assert {owner_uid(pod) for pod in migratable.pods()} == {controller["metadata"]["uid"]}
@@ -83,7 +83,7 @@ def test_completed_migration_is_reverted_manually(migratable):
 @pytest.mark.full
 def test_deployment_updates_after_the_migration(migratable):
     """The pods have a deployment label from an earlier update."""
-    migratable.make_primary(3)
+    migratable.make_rc(3)
     migratable.roll(image="myimage:v2")
     before = uids(migratable.pods())
     migrate(migratable, max_surge="2")
@@ -105,7 +105,7 @@ def test_deployment_updates_after_the_migration(migratable):
 @pytest.mark.parametrize("after", [False, True])
 def test_migration_resumes_with_the_same_pods_after_a_kill_at_any_write(migratable, after):
     for number in range(1, MAX_WRITES):
-        migratable.make_primary(2)
+        migratable.make_rc(2)
         before = uids(migratable.pods())
         with migratable.observer() as observer:
             try:
@@ -127,7 +127,7 @@ def test_migration_resumes_with_the_same_pods_after_a_kill_at_any_write(migratab
 
 @pytest.mark.full
 def test_check_mode_lists_the_steps_and_writes_nothing(migratable):
-    before = migratable.make_primary(3)
+    before = migratable.make_rc(3)
     plan = migratable.check(**MIGRATE)
     # The POST requests are two dry runs and the check of the permissions.
     assert plan["requests"].keys() <= {"GET", "POST"} and plan["requests"]["POST"] <= 2 + 1
@@ -141,7 +141,7 @@ def test_check_mode_lists_the_steps_and_writes_nothing(migratable):
 
 @pytest.mark.full
 def test_size_set_during_the_migration_is_retained(migratable):
-    migratable.make_primary(2)
+    migratable.make_rc(2)
 
     def scale():
         migratable.patch("foo", {"spec": {"replicas": 3}})
@@ -155,7 +155,7 @@ def test_size_set_during_the_migration_is_retained(migratable):
 @pytest.mark.parametrize("matches_write", [is_reparenting, is_deletion],
                          ids=["during the handover", "after the deletion of the controller"])
 def test_pod_deleted_while_templates_are_closed_is_replaced(migratable, matches_write):
-    migratable.make_primary(2)
+    migratable.make_rc(2)
     with migratable.observer() as observer:
         with pytest.raises(Killed):
             migrate(migratable, fault=kill_at_write(1, True, matches_write))
@@ -172,7 +172,7 @@ SELECTORS = ["app=foo", "app in (foo, bar)", "app notin (bar),!absent", "app!=ba
 @pytest.mark.parametrize("matches_write", [is_reparenting, is_deletion],
                          ids=["during the handover", "after the deletion of the controller"])
 def test_killed_migration_is_shown_in_progress_and_completed_by_labels(migratable, matches_write):
-    migratable.make_primary(2, labels={"app": "foo", "team": "a"})
+    migratable.make_rc(2, labels={"app": "foo", "team": "a"})
     before = uids(migratable.pods())
     with pytest.raises(Killed):
         migrate(migratable, fault=kill_at_write(1, True, matches_write))
@@ -199,7 +199,7 @@ def test_killed_migration_is_shown_in_progress_and_completed_by_labels(migratabl
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_rollback_of_a_migration_restores_the_replication_controller(migratable, number):
-    before = migratable.make_primary(2)
+    before = migratable.make_rc(2)
     pod_uids = uids(migratable.pods())
     with migratable.observer() as observer:
         with pytest.raises(Killed):
@@ -224,7 +224,7 @@ def test_rollback_of_a_migration_restores_the_replication_controller(migratable,
 
 @pytest.mark.full
 def test_label_selectors_match_like_those_of_the_api_server(namespace):
-    labels = namespace.make_primary(0)["metadata"]["labels"]
+    labels = namespace.make_rc(0)["metadata"]["labels"]
     for selector in SELECTORS:
         assert bool(namespace.gateway().names([selector])) == matches([selector], labels), selector
 
@@ -259,7 +259,7 @@ ACTIONS = {
 @pytest.mark.parametrize("title", ACTIONS)
 def test_migration_resumes_after_changes_of_other_clients(migratable, title):
     action, max_deleted, may_orphan = ACTIONS[title]
-    migratable.make_primary(2)
+    migratable.make_rc(2)
     before = uids(migratable.pods())
 
     with migratable.observer(lambda pod: may_orphan):
@@ -275,7 +275,7 @@ def test_migration_resumes_after_changes_of_other_clients(migratable, title):
 
 @pytest.mark.full
 def test_unsupported_controller_is_refused_before_the_first_write(migratable):
-    migratable.make_primary(2)
+    migratable.make_rc(2)
     migratable.roll(image="myimage:v2", pause_at="1")
     with pytest.raises(RolloutError, match="an update is in progress"):
         migrate(migratable)
@@ -294,7 +294,7 @@ def test_controller_with_an_owner_is_migrated_only_on_request(migratable):
     owner_reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner",
                        "uid": config_map["metadata"]["uid"], "controller": True,
                        "blockOwnerDeletion": False}
-    migratable.make_primary(2, ownerReferences=[owner_reference])
+    migratable.make_rc(2, ownerReferences=[owner_reference])
     before = uids(migratable.pods())
     with pytest.raises(RolloutError, match="it is controlled by ConfigMap/owner"):
         migrate(migratable)
@@ -304,7 +304,7 @@ def test_controller_with_an_owner_is_migrated_only_on_request(migratable):
 
 @pytest.mark.full
 def test_missing_permission_is_named(namespace):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     with pytest.raises(RolloutError, match="permission denied") as error:
         migrate(namespace)
     assert ('cannot get resource "controllerrevisions"' in error.value.why
@@ -321,7 +321,7 @@ def is_unchanged(namespace, before, name="foo"):
 @pytest.mark.parametrize("resource, kind",
                          [("replicasets", "ReplicaSet"), ("deployments", "Deployment")])
 def test_exceeded_quota_is_an_error_before_the_first_write(migratable, resource, kind):
-    before = migratable.make_primary(2)
+    before = migratable.make_rc(2)
     migratable.create("resourcequotas",
                       {"metadata": {"name": "none"},
                        "spec": {"hard": {f"count/{resource}.apps": "0"}}})
@@ -351,14 +351,14 @@ def test_too_long_name_is_an_error_before_the_first_write(migratable):
 @pytest.mark.full
 def test_existing_replica_set_of_another_client_gets_no_pods(migratable):
     """The other client may create ControllerRevisions and ReplicaSets."""
-    migratable.make_primary(2, image="myimage:evil")
+    migratable.make_rc(2, image="myimage:evil")
     with pytest.raises(Killed):
         migrate(migratable, fault=kill_at_write(2, True))
     revision = migratable.call("GET", migratable.apps_path("controllerrevisions", "foo-migration"))
     (replica_set,) = migratable.replica_sets()
     migratable.remove("foo")
     migratable.wait_for_deletion("foo")
-    before = migratable.make_primary(2)
+    before = migratable.make_rc(2)
     data = {**revision["data"], "uid": before["metadata"]["uid"]}
     migratable.call("DELETE", migratable.apps_path("controllerrevisions", "foo-migration"))
     forged_revision = {"metadata": {"name": "foo-migration"}, "revision": 1, "data": data}

@@ -28,7 +28,7 @@ def output_of(environment, *command):
 
 
 def test_modules_use_the_namespace_of_the_context_and_name_it(namespace, environment):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
 
     def task(module, **options):
         output = output_of(environment, "ansible", "localhost", "-m", f"baton.kubernetes.{module}",
@@ -50,7 +50,7 @@ def test_modules_use_the_namespace_of_the_context_and_name_it(namespace, environ
 
 @pytest.mark.full
 def test_playbooks_use_the_namespace_of_the_context(namespace, environment):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
 
     output_of(environment, "ansible-playbook", "baton.kubernetes.image_bump", "-e",
               "controller=foo", "-e", "image=myimage:v2")

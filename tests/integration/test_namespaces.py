@@ -93,7 +93,7 @@ def leases(namespace):
 
 def test_name_is_updated_in_each_listed_namespace(namespace, second_namespace, ansible_environment):
     for target in (namespace, second_namespace):
-        target.make_primary(2, labels={"app": "foo"})
+        target.make_rc(2, labels={"app": "foo"})
     options = {"names": ["foo"], "namespaces": [second_namespace.name, namespace.name],
                "image": "myimage:v2"}
 
@@ -119,7 +119,7 @@ def test_namespaces_are_selected_by_label(
     """No namespace contains a StatefulSet, so the second case skips this kind."""
     for target in (namespace, second_namespace):
         if kinds == ["ReplicationController"]:
-            target.make_primary(2)
+            target.make_rc(2)
         else:
             target.make_deployment(2)
     if "StatefulSet" in kinds:
@@ -144,7 +144,7 @@ def test_namespaces_are_selected_by_label(
 def test_each_namespace_has_a_separate_lease(namespace, second_namespace, ansible_environment):
     """The task waits only in the namespace whose Lease another task holds."""
     for target in (namespace, second_namespace):
-        target.make_primary(2)
+        target.make_rc(2)
     name = "baton-kubernetes.replicationcontroller.foo"
     path = f"/apis/coordination.k8s.io/v1/namespaces/{second_namespace.name}/leases"
     second_namespace.call("POST", path, {
@@ -168,7 +168,7 @@ def test_each_namespace_has_a_separate_lease(namespace, second_namespace, ansibl
 def test_next_namespace_is_not_started_after_a_failure(
         namespace, second_namespace, ansible_environment):
     for target in (namespace, second_namespace):
-        target.make_primary(1)
+        target.make_rc(1)
 
     result, _stderr = run_task(
         ansible_environment, succeeds=False, names=["foo"],
@@ -185,7 +185,7 @@ def test_namespace_without_permission_is_named_before_the_first_write(
         cluster, namespace, ansible_environment):
     forbidden = Namespace(cluster.kubeconfig, "not-allowed")
     try:
-        namespace.make_primary(1)
+        namespace.make_rc(1)
         result, _stderr = run_task(
             ansible_environment, succeeds=False, names=["foo"],
             namespaces=[namespace.name, forbidden.name], image="myimage:v2")
@@ -223,7 +223,7 @@ def test_watches_of_many_namespaces_leave_connections_for_requests(
         for target in more_namespaces:
             grant(target, namespace)
         for target in (namespace, *more_namespaces):
-            target.create_any("Deployment", manifest(1))
+            target.create_controller("Deployment", manifest(1))
         for target in (namespace, *more_namespaces):
             eventually(target.is_rolled_out, "a Deployment that is rolled out")
         result, _stderr = run_task(

@@ -71,7 +71,7 @@ def images(namespace):
                   if "deletionTimestamp" not in pod["metadata"])
 
 
-KINDS = {"ReplicationController": "make_primary", "ReplicaSet": "make_replica_set",
+KINDS = {"ReplicationController": "make_rc", "ReplicaSet": "make_replica_set",
          "Deployment": "make_deployment",
          "StatefulSet": "make_stateful_set"}
 
@@ -96,7 +96,7 @@ def test_failed_canary_is_repeated_as_a_canary_and_rolled_back(namespace, termin
 def test_shell_and_ansible_parse_a_command_like_the_tests(namespace, terminal, ansible_environment,
                                                           tmp_path):
     """The first command fails like the task, with the same commands."""
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     commands = terminal.failure_commands(
         **CANARY, soak="1s", max_unavailable="50%", on_failure="stop", autoscaler="ignore")[-2:]
     rerun, rollback = commands
@@ -113,7 +113,7 @@ def test_shell_and_ansible_parse_a_command_like_the_tests(namespace, terminal, a
 
 
 def test_commands_of_a_pause_end_the_pause(namespace, terminal):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     canary = {"image": "myimage:v2", "pause_at": "1", "soak": "1s", "max_unavailable": "1"}
     assert (terminal.execute_successfully(terminal.run(**canary)["rollback_command"])["changed"]
             and images(namespace) == ["v1", "v1"])
@@ -160,7 +160,7 @@ def test_update_of_another_client_is_completed(namespace, terminal, kind):
 
 @pytest.mark.full
 def test_completed_update_is_rolled_back(namespace, terminal):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     (command,) = terminal.failure_lines(state="rolled_back")
     assert terminal.failure_commands(state="rolled_back") == []
     assert parsed(command)["image"] == "THE-EARLIER-IMAGE"
@@ -177,7 +177,7 @@ def test_completed_update_is_rolled_back(namespace, terminal):
 @pytest.mark.full
 def test_command_names_the_controller_to_update(namespace, terminal):
     """The failed task names the temporary successor, or the former primary."""
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     terminal.run(image="myimage:v2", pause_at="1")
     (successor,) = set(namespace.rc_names()) - {"foo"}
     (command,) = terminal.failure_commands(name=successor, image="myimage:v2")
@@ -197,7 +197,7 @@ def test_immutable_selector_needs_another_controller(namespace, terminal):
     body = manifest(1)
     body["metadata"]["labels"] = body["spec"]["selector"] = labels
     body["spec"]["template"]["metadata"]["labels"] = labels
-    namespace.create_any("ReplicaSet", body)
+    namespace.create_controller("ReplicaSet", body)
 
     (command,) = terminal.failure_commands(kind="ReplicaSet", image="myimage:v2")
 
@@ -208,7 +208,7 @@ def test_immutable_selector_needs_another_controller(namespace, terminal):
 
 @pytest.mark.full
 def test_update_with_a_deleted_primary_is_completed(namespace, terminal):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     terminal.run(image="myimage:v2", pause_at="100%")
     namespace.remove("foo")
     namespace.wait_for_deletion("foo")
@@ -235,7 +235,7 @@ def test_deployment_paused_by_another_client_is_resumed(namespace, terminal):
 
 @pytest.mark.full
 def test_uncertain_size_is_confirmed(namespace, terminal):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
     namespace.remove("foo")
@@ -255,7 +255,7 @@ def test_uncertain_size_is_confirmed(namespace, terminal):
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_command_waits_for_another_task(namespace, terminal, ansible_environment):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     first = subprocess.Popen(ad_hoc_command(namespace, name="foo", image="myimage:v2-slow"),
                              env=ansible_environment,
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -306,7 +306,7 @@ def test_budget_is_changed_to_allow_a_disruption(namespace, terminal):
 
 
 def test_interrupted_kubectl_rolling_update_is_reverted(namespace, terminal):
-    uid = namespace.make_primary(2, annotations={
+    uid = namespace.make_rc(2, annotations={
         object_meta.KUBECTL_ORIGINAL: "2", object_meta.KUBECTL_NEXT: "foo-next"})["metadata"]["uid"]
     body = manifest(1, name="foo-next", annotations={object_meta.KUBECTL_SOURCE: f"foo:{uid}"})
     body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = {"app": "foo-next"}
@@ -336,7 +336,7 @@ def test_deployment_beyond_the_requested_pause_is_rolled_back(namespace, termina
 
 
 def test_deletion_blocked_by_a_finalizer_completes(namespace, terminal):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     namespace.patch("foo", {"metadata": {"finalizers": ["example.com/hold"]}})
     namespace.remove("foo")
     eventually(lambda: "deletionTimestamp" in namespace.rc()["metadata"], "the blocked deletion")

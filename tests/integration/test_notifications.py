@@ -85,7 +85,7 @@ def run_play(namespace, ansible_environment, tmp_path):
     (["50%", "100%"], "updated", ["foo is updated to myimage:v2", ":white_check_mark:"]),
     (["50%"], "paused", ["foo is paused at 1 of 2", "waiting for approval", ":raised_hand:"])])
 def test_notification_shows_the_outcome(namespace, run_play, stages, outcome, texts):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     with Receiver() as receiver:
         output = run_play(receiver.url, image_bump_stages=stages)
 
@@ -100,7 +100,7 @@ def test_notification_shows_the_outcome(namespace, run_play, stages, outcome, te
 @pytest.mark.fake_nodes("an image that cannot be pulled")
 def test_notification_of_a_failure_shows_the_cause_and_mentions_no_user(
         namespace, run_play, tmp_path):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     check = [{"name": "Fail",
               "ansible.builtin.fail": {"msg": '<!channel> said "no" & \\ [1, 2] 日本'}}]
     (tmp_path / "check.yml").write_text(json.dumps(check))
@@ -128,7 +128,7 @@ def test_notification_of_a_failure_shows_the_cause_and_mentions_no_user(
 @pytest.mark.full
 @pytest.mark.parametrize("status", [None, 500], ids=["connection refused", "status 500"])
 def test_unreachable_receiver_does_not_fail_the_update(namespace, run_play, status):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     with Receiver(status or 200) as receiver:
         url = receiver.url if status else "http://127.0.0.1:9"
         output = run_play(url, image_bump_stages=["100%"])

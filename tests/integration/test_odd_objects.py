@@ -148,7 +148,7 @@ def test_text_in_several_scripts_is_retained(namespace):
 @pytest.mark.full
 def test_invalid_unicode_is_refused(namespace):
     """YAML allows a lone surrogate, which UTF-8 cannot encode."""
-    namespace.make_primary(1)
+    namespace.make_rc(1)
 
     with pytest.raises(RolloutError) as error:
         namespace.roll(template={"metadata": {"annotations": {"note": "\ud83d"}}})
@@ -245,7 +245,7 @@ def test_template_with_special_characters_is_unchanged(namespace, kind):
     body["spec"]["template"]["metadata"]["annotations"] = {"who": "Jürgen & Söhne <shop>"}
     get = {"ReplicationController": namespace.rc, "ReplicaSet": namespace.replica_set,
            "Deployment": namespace.deployment}[kind]
-    namespace.create_any(kind, body)
+    namespace.create_controller(kind, body)
     eventually(lambda: len(namespace.pods()) == 2, "two pods")
 
     with pytest.raises(Killed):

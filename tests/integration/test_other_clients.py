@@ -276,7 +276,7 @@ def size_after(title, moment):
                           for moment in moments])
 def test_task_completes_after_an_action_of_another_client(namespace, title, moment):
     action, moments = ACTIONS[title]
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
 
     result = update_during(
         namespace, moment, lambda: action(namespace), allow_orphan=is_orphaned_by(title)
@@ -290,14 +290,14 @@ def test_task_completes_after_an_action_of_another_client(namespace, title, mome
 
 @pytest.mark.full
 def test_deletion_of_foo_with_all_pods_is_an_error(namespace):
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
 
     result = update_during(namespace, DELETED, lambda: delete_controller("foo")(namespace))
 
     assert (isinstance(result, RolloutError) and "no such ReplicationController" in result.what
             and namespace.rc_names() == [])
     namespace.wait_for_deletion("foo")
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
     assert_complete(namespace, namespace.roll(image="myimage:v2"))
 
 
@@ -305,7 +305,7 @@ def test_deletion_of_foo_with_all_pods_is_an_error(namespace):
 @pytest.mark.parametrize("moment", [MIDDLE, *LATE_MOMENTS])
 def test_recreated_foo_is_refused_until_the_successor_is_deleted(namespace, moment):
     """If the watch reports the deletion before the creation, the task fails."""
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
 
     result = update_during(namespace, moment, lambda: recreate_foo(namespace), task_waits=True)
 
@@ -326,7 +326,7 @@ def test_recreated_foo_is_refused_until_the_successor_is_deleted(namespace, mome
 
 
 def test_task_completes_or_names_the_successor_if_both_lose_their_annotations(namespace):
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
 
     result = update_during(namespace, MIDDLE, lambda: remove_annotations("foo", None)(namespace))
 
@@ -341,7 +341,7 @@ def test_task_completes_or_names_the_successor_if_both_lose_their_annotations(na
 
 @pytest.mark.full
 def test_removed_takeover_annotation_is_restored_from_the_successor(namespace):
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
 
     result = update_during(namespace, RENAMED, lambda: remove_annotations("foo")(namespace))
 
@@ -350,7 +350,7 @@ def test_removed_takeover_annotation_is_restored_from_the_successor(namespace):
 
 @pytest.mark.full
 def test_removed_takeover_annotation_without_a_successor_is_an_error(namespace):
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
 
     result = update_during(namespace, DELETED, lambda: remove_annotations("foo")(namespace))
 
@@ -368,7 +368,7 @@ def test_removed_takeover_annotation_without_a_successor_is_an_error(namespace):
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_repeated_scaling_of_the_successor_is_an_error(namespace):
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
 
     def on_line(line):
         if line.startswith("scale foo-"):
@@ -387,7 +387,7 @@ def test_repeated_scaling_of_the_successor_is_an_error(namespace):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("moment", [MIDDLE, CLOSED, HANDING_OVER])
 def test_pod_of_another_controller_with_the_labels_of_the_successor_is_unchanged(namespace, moment):
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
     config_map = namespace.create("configmaps", {"metadata": {"name": "owner"}})
     created_pods = []
 

@@ -19,7 +19,7 @@ def update_to_pause(namespace, pause_at):
 
 
 def test_update_pauses_at_20_and_60_percent_and_completes(namespace):
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
     with namespace.observer() as observer:
         results = [update_to_pause(namespace, "20%")]
         assert pod_counts(namespace) == (4, 1)
@@ -42,7 +42,7 @@ def test_update_pauses_at_20_and_60_percent_and_completes(namespace):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("pause_at", ["20%", "60%", "100%"])
 def test_rollback_from_a_pause(namespace, pause_at):
-    primary = namespace.make_primary(REPLICAS)
+    primary = namespace.make_rc(REPLICAS)
     update_to_pause(namespace, pause_at)
 
     result = namespace.roll(state="rolled_back", max_surge="2")
@@ -55,7 +55,7 @@ def test_rollback_from_a_pause(namespace, pause_at):
 @pytest.mark.parametrize("stage", [{"pause_at": "2"}, {"pause_at": "100%"}, {}],
                          ids=["second stage", "third stage", "last stage"])
 def test_later_stage_resumes_after_a_kill_at_any_write(namespace, stage):
-    namespace.make_primary(3)
+    namespace.make_rc(3)
     for number in range(1, MAX_WRITES):
         namespace.roll(image="myimage:v2", pause_at="1")
         try:
@@ -75,7 +75,7 @@ def test_later_stage_resumes_after_a_kill_at_any_write(namespace, stage):
 
 
 def test_check_mode_plans_up_to_the_pause(namespace):
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
 
     plan = namespace.check(image="myimage:v2", pause_at="40%")
     result = namespace.roll(image="myimage:v2", pause_at="40%")

@@ -60,7 +60,8 @@ def make(namespace, kind: str, name: str = "foo", nodes: int = 2, **changes: t.A
             "tolerations": [{"key": "test", "operator": "Exists"}]}
         if name == "foo" and not changes:
             namespace.add_nodes(nodes)
-    namespace.create_any(kind, body, **({"serviceName": name} if kind == "StatefulSet" else {}))
+    namespace.create_controller(
+        kind, body, **({"serviceName": name} if kind == "StatefulSet" else {}))
 
     def are_ready() -> bool:
         pods = [pod for pod in namespace.pods() if pod["metadata"]["labels"]["app"] == name]

@@ -44,7 +44,7 @@ def granted_verbs(rules, resource: str) -> set:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("verb", ["get", "list", "create", "patch", "delete"])
 def test_missing_permission_on_controllers_is_named(namespace, verb):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     change_role(namespace, rules_without(verb, CONTROLLERS), verb, CONTROLLERS)
 
     with pytest.raises(RolloutError) as error:
@@ -61,7 +61,7 @@ def test_missing_permission_on_controllers_is_named(namespace, verb):
 @pytest.mark.parametrize("verb", ["list", "patch"])
 def test_missing_handover_permission_is_named_and_not_needed_for_next_name(
         namespace, verb):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     change_role(namespace, rules_without(verb, "pods"), verb, "pods")
 
     with pytest.raises(RolloutError) as error:
@@ -75,7 +75,7 @@ def test_missing_handover_permission_is_named_and_not_needed_for_next_name(
 
 
 def test_error_without_permission_on_pods_contains_fewer_details(namespace):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     change_role(namespace, rules_without("list", "pods"), "list", "pods")
 
     with pytest.raises(RolloutError) as error:
@@ -87,7 +87,7 @@ def test_error_without_permission_on_pods_contains_fewer_details(namespace):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("verb", ["list", "patch"])
 def test_permission_revoked_during_the_handover_is_named(namespace, verb):
-    namespace.make_primary(4)
+    namespace.make_rc(4)
     with namespace.observer() as observer:
         with pytest.raises(Killed):
             namespace.roll(fault=kill_at_write(2, True, is_reparenting), image="myimage:v2")

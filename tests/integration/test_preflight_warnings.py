@@ -28,7 +28,7 @@ def warnings_with(result, *texts):
 
 
 def test_missing_readiness_probe_is_reported_once_and_in_check_mode(namespace):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     create_service(namespace, app="foo")
 
     plan = namespace.check(image="myimage:v2", pause_at="1")
@@ -42,7 +42,7 @@ def test_missing_readiness_probe_is_reported_once_and_in_check_mode(namespace):
 
 
 def test_service_that_selects_only_new_pods_is_reported(namespace):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     create_service(namespace, app="foo", tier="front")
 
     result = namespace.check(template={"metadata": {"labels": {"tier": "front"}}})
@@ -52,7 +52,7 @@ def test_service_that_selects_only_new_pods_is_reported(namespace):
 
 @pytest.mark.full
 def test_too_small_quota_is_a_warning_and_the_cause_of_the_failure(namespace):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     namespace.create("resourcequotas",
                      {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "2"}}})
 
@@ -69,7 +69,7 @@ def test_too_small_quota_is_a_warning_and_the_cause_of_the_failure(namespace):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("spec", [{"minAvailable": 3}, {"maxUnavailable": "25%"}])
 def test_budget_overrides_max_unavailable(namespace, spec):
-    namespace.make_primary(4)
+    namespace.make_rc(4)
     create_budget(namespace, **spec)
 
     with namespace.observer() as observer:
@@ -80,7 +80,7 @@ def test_budget_overrides_max_unavailable(namespace, spec):
 
 @pytest.mark.full
 def test_max_unavailable_is_used_without_a_budget(namespace):
-    namespace.make_primary(4)
+    namespace.make_rc(4)
     with namespace.observer() as observer:
         namespace.roll(image="myimage:v2", max_surge="0", max_unavailable="4")
 
@@ -88,7 +88,7 @@ def test_max_unavailable_is_used_without_a_budget(namespace):
 
 
 def test_budget_without_disruptions_is_a_warning_or_an_error(namespace):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     create_budget(namespace, minAvailable="100%")
 
     result = namespace.roll(image="myimage:v2")
@@ -100,7 +100,7 @@ def test_budget_without_disruptions_is_a_warning_or_an_error(namespace):
 
 
 def test_events_show_the_update(namespace):
-    primary = namespace.make_primary(1)
+    primary = namespace.make_rc(1)
 
     result = namespace.roll(image="myimage:v2")
 

@@ -25,7 +25,7 @@ def make_controller(namespace):
     def make_controller_of_kind(kind):
         if kind == "DaemonSet":
             namespace.add_nodes(SIZE)
-        create = {"ReplicationController": namespace.make_primary,
+        create = {"ReplicationController": namespace.make_rc,
                   "ReplicaSet": namespace.make_replica_set,
                   "Deployment": namespace.make_deployment,
                   "StatefulSet": namespace.make_stateful_set,

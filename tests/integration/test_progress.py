@@ -94,7 +94,7 @@ def line_start(step):
 
 @pytest.mark.sample(1)
 def test_progress_lines_appear_while_the_module_runs(namespace, play, variables, tmp_path):
-    namespace.make_primary(3)
+    namespace.make_rc(3)
     process = play({"h1": variables}, min_ready_seconds=2)
 
     received_lines = [(time.time(), match["line"])
@@ -125,7 +125,7 @@ def remaining_files(tmp_path):
 def test_progress_lines_name_the_host(namespace, play, ssh, strategy):
     hosts = ["h1", "h2", "h3"]
     for host in hosts:
-        namespace.make_primary(1, name=host)
+        namespace.make_rc(1, name=host)
 
     _stdout, stderr = wait_for_success(play(dict.fromkeys(hosts, ssh), play_keywords=strategy,
                                             name="{{ inventory_hostname }}"))
@@ -138,7 +138,7 @@ def test_progress_lines_name_the_host(namespace, play, ssh, strategy):
 @pytest.mark.full
 def test_progress_lines_of_a_delegated_loop_name_the_host(namespace, play, ssh):
     for name in ("one", "two"):
-        namespace.make_primary(1, name=name)
+        namespace.make_rc(1, name=name)
     hosts = {"h1": {"ansible_connection": "local"}, "delegate": ssh}
     _stdout, stderr = wait_for_success(
         play(
@@ -165,7 +165,7 @@ def test_progress_lines_of_a_delegated_loop_name_the_host(namespace, play, ssh):
     ids=str,
 )
 def test_progress_lines_are_suppressed(namespace, play, ssh, options):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
 
     stdout, stderr = wait_for_success(play({"h1": ssh}, **options))
 
@@ -173,7 +173,7 @@ def test_progress_lines_are_suppressed(namespace, play, ssh, options):
 
 
 def test_output_of_a_json_callback_is_valid_json(namespace, play, ssh, tmp_path):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     (tmp_path / "json.py").write_text(JSON_CALLBACK)
     environment = {"ANSIBLE_CALLBACK_PLUGINS": str(tmp_path), "ANSIBLE_STDOUT_CALLBACK": "json"}
 
@@ -207,7 +207,7 @@ def test_progress_lines_of_a_module_that_runs_as_another_user_are_shown(
     namespace, play, variables, other_user, cluster
 ):
     python, become_keywords = other_user
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     connection_options = {"kubeconfig": None, "host": cluster.server, "api_key": namespace.token,
                           "validate_certs": False}
 
@@ -239,7 +239,7 @@ def module_process(namespace):
                           pytest.param("SIGTERM", marks=pytest.mark.long)])
 def test_remote_module_ends_when_ansible_is_killed(namespace, play, ssh, tmp_path, signal_name):
     """AWX cancels a job by SIGKILL of the process group; a closed terminal sends SIGHUP."""
-    namespace.make_primary(3)
+    namespace.make_rc(3)
     process = wait_for_first_scaling(play({"h1": ssh}, min_ready_seconds=30))
     local_pids, (_pid, file) = descendants(process.pid), module_process(namespace)
     assert file.exists()
@@ -271,7 +271,7 @@ def wait_for_first_scaling(process):
 @pytest.mark.long
 def test_remote_module_ends_when_the_connection_is_lost(namespace, play, ssh):
     """The ssh session is suspended (SIGSTOP): no data arrives, and no connection is closed."""
-    namespace.make_primary(4)
+    namespace.make_rc(4)
     process = wait_for_first_scaling(play({"h1": ssh}, min_ready_seconds=30))
     pid, file = module_process(namespace)
     session = next(ancestor

@@ -110,8 +110,8 @@ def labels_and_images(namespace, playbooks):
     namespace.add_nodes(2)
     try:
         for kind in KINDS[:-1]:
-            namespace.create_any(kind, manifest(2, name=kind.lower()),
-                                 **({"serviceName": "foo"} if kind == "StatefulSet" else {}))
+            namespace.create_controller(kind, manifest(2, name=kind.lower()),
+                                        **({"serviceName": "foo"} if kind == "StatefulSet" else {}))
         namespace.make_daemon_set(2, name="daemonset")
         hosts = {kind: {"kubeconfig": namespace.kubeconfig, "controller": kind.lower(),
                         "kind": kind} for kind in KINDS}

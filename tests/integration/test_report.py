@@ -68,7 +68,7 @@ def table(page, caption):
 
 
 def test_report_of_an_update_has_steps_figures_and_charts(namespace, report):
-    namespace.make_primary(4)
+    namespace.make_rc(4)
 
     page = report("myimage:v2")
 
@@ -85,7 +85,7 @@ def test_report_of_an_update_has_steps_figures_and_charts(namespace, report):
 
 
 def test_report_of_a_failure_shows_the_cause_and_escapes_text(namespace, report):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     # The option `image` would refuse this text.
     image = "evil<script>alert(1)</script>:v2-absent"
 
@@ -101,7 +101,7 @@ def test_report_of_a_failure_shows_the_cause_and_escapes_text(namespace, report)
 @pytest.mark.full
 def test_report_of_the_role_shows_the_stage_and_the_failed_check(
         namespace, ansible_environment, tmp_path):
-    namespace.make_primary(4)
+    namespace.make_rc(4)
     page = tmp_path / "page.html"
     with CheckServer(namespace) as check_server:
         check_server.failing_stages.add("50%")
@@ -125,7 +125,7 @@ def check_server(namespace):
 @pytest.mark.full
 def test_rerun_without_changes_does_not_replace_the_report(
         namespace, ansible_environment, tmp_path, check_server):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     page = tmp_path / "page.html"
     playbooks = Playbooks(ansible_environment, tmp_path, check_server)
     playbooks.image_bump(stages="", verify_tasks="", report="page.html")
@@ -143,7 +143,7 @@ def test_report_is_readable_only_by_its_owner_and_replaces_a_link(
     namespace, ansible_environment, tmp_path, check_server
 ):
     """The report contains logs, and another user may have created a link at its path."""
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     other_file, page = tmp_path / "other_file", tmp_path / "page.html"
     readable = tmp_path / "readable.html"
     other_file.write_text("mine")
@@ -168,7 +168,7 @@ def test_report_is_readable_only_by_its_owner_and_replaces_a_link(
 def test_unwritable_report_does_not_fail_the_update(
     namespace, ansible_environment, tmp_path, check_server, image, outcome
 ):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     playbooks = Playbooks(ansible_environment, tmp_path, check_server)
 
     output = playbooks.image_bump(
@@ -188,7 +188,7 @@ def test_unwritable_report_does_not_fail_the_update(
 @pytest.mark.full
 def test_folder_in_place_of_the_report_does_not_fail_the_update(
         namespace, ansible_environment, tmp_path, check_server):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     (tmp_path / "page.html").mkdir()
 
     output = Playbooks(ansible_environment, tmp_path,

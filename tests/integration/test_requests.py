@@ -82,7 +82,7 @@ def traffic_of(cluster, replicas, **params):
     """Scale all pods up in one step and down in one step."""
     namespace = Namespace(cluster.kubeconfig, f"{replicas} replicas")
     try:
-        namespace.make_primary(replicas)
+        namespace.make_rc(replicas)
         traffic = Traffic()
         result = namespace.roll(fault=count_traffic(traffic), image="myimage:v2", max_surge="100%",
                                 max_unavailable="100%", **params)
@@ -143,7 +143,7 @@ def test_many_pods_are_listed_in_full_only_after_a_failure(namespace):
 
         gateway.http.send_once = record_list
 
-    namespace.make_primary(LARGE_CONTROLLER + 1)
+    namespace.make_rc(LARGE_CONTROLLER + 1)
     namespace.roll(fault=arm, image="myimage:v2-slow", max_surge="100%", image_drift="ignore")
     assert set(lists) == {"table"}
 
@@ -160,7 +160,7 @@ def test_causes_are_the_same_for_many_pods_and_few_pods(namespace, image):
     """The module first reads a table of many pods, which only delays the diagnosis."""
     causes = []
     for replicas in (3, LARGE_CONTROLLER + 1):
-        namespace.make_primary(replicas, name=f"foo-{replicas}")
+        namespace.make_rc(replicas, name=f"foo-{replicas}")
         with pytest.raises(RolloutFailed) as failed:
             namespace.roll(name=f"foo-{replicas}", image=f"myimage:v2-{image}", max_surge="100%",
                            progress_deadline=16)

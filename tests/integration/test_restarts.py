@@ -44,7 +44,7 @@ pytestmark = pytest.mark.skipif(bool(os.environ.get("KUBECONFIG")),
 @pytest.fixture(scope="module")
 def expected_state(cluster):
     namespace = Namespace(cluster.kubeconfig, "without-outage")
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
     namespace.roll(image="myimage:v2")
     yield namespace.end_state()
     namespace.delete()
@@ -91,7 +91,7 @@ class Outage:
 def test_update_completes_after_a_short_outage(
     cluster, namespace, expected_state, component, moment
 ):
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
     outage = Outage(cluster, component, moment)
 
     with namespace.observer() as observer:
@@ -119,7 +119,7 @@ def test_long_outage_is_reported_in_the_error_and_a_rerun_completes(
         cluster, namespace, expected_state, monkeypatch, component, moment, error_text):
     monkeypatch.setattr(http, "BACKOFF", (0.1, 0.3))
     monkeypatch.setattr(http, "READ_TIMEOUT", 2.0)
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
     outage = Outage(cluster, component, moment, is_short=False)
 
     with namespace.observer() as observer:

@@ -19,7 +19,7 @@ REPLICAS = 3
 
 @pytest.mark.full
 def test_update_completes_after_a_killed_update_and_a_killed_rollback(namespace):
-    namespace.make_primary(4)
+    namespace.make_rc(4)
 
     with namespace.observer() as observer:
         with pytest.raises(Killed):
@@ -49,7 +49,7 @@ def confirm_size(namespace, size, **params):
 
 
 def test_foo_deleted_during_the_update_is_created_again(namespace):
-    namespace.make_primary(4)
+    namespace.make_rc(4)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
     namespace.remove("foo")
@@ -63,7 +63,7 @@ def test_foo_deleted_during_the_update_is_created_again(namespace):
 
 
 def test_size_is_restored_after_the_deletion_of_the_successor(namespace):
-    namespace.make_primary(4)
+    namespace.make_rc(4)
     for params in (dict(image="myimage:v2"), dict(state="rolled_back")):
         with pytest.raises(Killed):
             namespace.roll(fault=kill_at_write(9, after=True), image="myimage:v3")
@@ -82,7 +82,7 @@ def test_size_is_restored_after_the_deletion_of_the_successor(namespace):
 
 @pytest.mark.full
 def test_rerun_of_a_killed_restart_replaces_each_pod_once(namespace):
-    namespace.make_primary(3)
+    namespace.make_rc(3)
 
     with namespace.observer() as observer:
         with pytest.raises(Killed):
@@ -94,7 +94,7 @@ def test_rerun_of_a_killed_restart_replaces_each_pod_once(namespace):
 
 @pytest.mark.full
 def test_rollback_of_a_completed_update_without_a_revision_is_refused(namespace):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     namespace.roll(image="myimage:v2")
 
     with pytest.raises(RolloutError) as error:
@@ -104,7 +104,7 @@ def test_rollback_of_a_completed_update_without_a_revision_is_refused(namespace)
 
 
 def test_update_completes_after_another_client_changed_the_sizes(namespace):
-    namespace.make_primary(4)
+    namespace.make_rc(4)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(7, after=True), image="myimage:v2")
     (successor,) = set(namespace.rc_names()) - {"foo"}
@@ -118,7 +118,7 @@ def test_update_completes_after_another_client_changed_the_sizes(namespace):
 
 @pytest.mark.full
 def test_update_without_annotations_on_one_controller_is_rolled_back(namespace):
-    namespace.make_primary(4)
+    namespace.make_rc(4)
     for controller in ("foo", "successor"):
         with pytest.raises(Killed):
             namespace.roll(fault=kill_at_write(7, after=True), image="myimage:v2")
@@ -129,7 +129,7 @@ def test_update_without_annotations_on_one_controller_is_rolled_back(namespace):
 
 
 def test_pod_of_another_controller_with_the_labels_of_foo_is_unchanged(namespace):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     namespace.create("replicationcontrollers", {
         **manifest(1, name="other"),
         "spec": {"replicas": 1, "selector": {"app": "foo", "of": "other"}, "template": {
@@ -146,7 +146,7 @@ def test_pod_of_another_controller_with_the_labels_of_foo_is_unchanged(namespace
 
 
 def test_another_image_after_deletion_of_foo_is_refused(namespace):
-    namespace.make_primary(3)
+    namespace.make_rc(3)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
     namespace.remove("foo")

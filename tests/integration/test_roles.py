@@ -45,7 +45,7 @@ def error_of(output):
 
 @pytest.mark.full
 def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, check_server):
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
 
     output = playbooks.image_bump()
 
@@ -69,7 +69,7 @@ def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, check_se
 
 
 def test_stages_run_in_order_without_checks(namespace, playbooks):
-    namespace.make_primary(4)
+    namespace.make_rc(4)
     # With this seed, a set of these stages has another order.
     playbooks.environment["PYTHONHASHSEED"] = "2"
 
@@ -90,7 +90,7 @@ def test_stages_run_in_order_without_checks(namespace, playbooks):
 def test_failed_check_is_named_and_the_update_is_rolled_back(
     namespace, playbooks, check_server, stage, expected_counts
 ):
-    before = namespace.make_primary(REPLICAS)
+    before = namespace.make_rc(REPLICAS)
     check_server.failing_stages = {stage}
 
     output = playbooks.image_bump(succeeds=False)
@@ -112,7 +112,7 @@ def test_failed_check_is_named_and_the_update_is_rolled_back(
 
 @pytest.mark.full
 def test_commands_of_a_failed_check_resume_and_roll_back(namespace, playbooks, check_server):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     playbooks.write("write_commands.yml", [{"ansible.builtin.copy": {
         "content": "{{ image_bump_commands | to_json }}", "mode": "0600",
         "dest": str(playbooks.folder / "commands.json")}}])
@@ -135,7 +135,7 @@ def test_commands_of_a_failed_check_resume_and_roll_back(namespace, playbooks, c
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_rerun_resumes_after_a_kill_at_each_stage(namespace, playbooks, check_server):
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
     new_uids = set()
     for stage, counts in (("10%", (9, 1)), ("50%", (5, 5)), ("100%", (0, 10))):
         check_server.requests.clear()
@@ -162,7 +162,7 @@ def test_rerun_resumes_after_a_kill_at_each_stage(namespace, playbooks, check_se
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 @pytest.mark.long
 def test_rerun_resumes_after_a_kill_between_two_stages(namespace, playbooks, check_server):
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
     process = playbooks.start("image_bump", image="myimage:v2-slow", stages=["10%", "100%"],
                               verify_tasks="smoke.yml")
     eventually(lambda: 2 < pod_counts(namespace)[1] < REPLICAS, "new pods of the second stage",
@@ -182,7 +182,7 @@ def new_pods(namespace):
 
 @pytest.mark.long
 def test_update_pauses_if_the_last_stage_is_less_than_all_pods(namespace, playbooks, check_server):
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
 
     playbooks.image_bump(stages="1, 3")
     assert pod_counts(namespace) == (7, 3) and playbooks.report_data["outcome"] == "paused"
@@ -194,7 +194,7 @@ def test_update_pauses_if_the_last_stage_is_less_than_all_pods(namespace, playbo
 
 @pytest.mark.full
 def test_update_with_empty_survey_answers_has_one_stage(namespace, playbooks):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     (task,) = yaml.safe_load((ROOT / "playbooks" / "tasks" / "image_bump.yml").read_text())
     empty = {name.removeprefix("image_bump_"): ""
              for name in task["vars"] if name.startswith("image_bump_")}
@@ -211,7 +211,7 @@ def test_update_with_empty_survey_answers_has_one_stage(namespace, playbooks):
 @pytest.mark.full
 def test_former_variable_names_are_accepted(namespace, playbooks):
     """Ansible warns about name, namespace and timeout, which are reserved."""
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     former_names = {"controller": "", "controller_namespace": "", "name": "foo",
                     "namespace": namespace.name}
 
@@ -230,7 +230,7 @@ def test_former_variable_names_are_accepted(namespace, playbooks):
 
 @pytest.mark.full
 def test_failed_hook_before_the_update_changes_nothing(namespace, playbooks):
-    before = namespace.make_primary(2)
+    before = namespace.make_rc(2)
 
     output_of_refusal = playbooks.image_bump(before_tasks=["fail.yml"], succeeds=False)
     output_without_file = playbooks.image_bump(verify_tasks=["missing.yml"], succeeds=False)
@@ -247,7 +247,7 @@ def test_failed_hook_before_the_update_changes_nothing(namespace, playbooks):
 
 @pytest.mark.full
 def test_failed_hook_after_the_update_does_not_roll_back(namespace, playbooks):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
 
     output = playbooks.image_bump(
         after_tasks=["fail.yml"],
@@ -265,7 +265,7 @@ def test_failed_hook_after_the_update_does_not_roll_back(namespace, playbooks):
 @pytest.mark.full
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
 def test_crashing_pods_are_rolled_back(namespace, playbooks, check_server):
-    before = namespace.make_primary(2)
+    before = namespace.make_rc(2)
 
     playbooks.image_bump(image="myimage:v2-crash", failure_grace=1, succeeds=False)
 
@@ -279,7 +279,7 @@ def test_crashing_pods_are_rolled_back(namespace, playbooks, check_server):
 @pytest.mark.full
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
 def test_message_of_the_module_appears_once(namespace, playbooks):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
 
     output = playbooks.image_bump(
         image="myimage:v2-crash", failure_grace=1, stages="", verify_tasks="", succeeds=False
@@ -296,7 +296,7 @@ def test_message_of_the_module_appears_once(namespace, playbooks):
 
 @pytest.mark.full
 def test_update_of_another_client_in_progress_is_refused(namespace, playbooks, check_server):
-    namespace.make_primary(4)
+    namespace.make_rc(4)
     namespace.roll(image="myimage:v3", pause_at="1")
 
     playbooks.image_bump(succeeds=False)
@@ -307,7 +307,7 @@ def test_update_of_another_client_in_progress_is_refused(namespace, playbooks, c
 
 
 def test_check_mode_plans_the_whole_update(namespace, playbooks, check_server):
-    before = namespace.make_primary(2)
+    before = namespace.make_rc(2)
 
     output = playbooks.image_bump("--check", "-v", after_tasks=[])
 
@@ -318,7 +318,7 @@ def test_check_mode_plans_the_whole_update(namespace, playbooks, check_server):
 
 @pytest.mark.full
 def test_rollback_of_a_paused_update_and_of_a_completed_update(namespace, playbooks):
-    before = namespace.make_primary(2)
+    before = namespace.make_rc(2)
     namespace.roll(image="myimage:v2", pause_at="1")
 
     output = playbooks.run("rollback", before_tasks=["fail.yml"], succeeds=False)
@@ -340,7 +340,7 @@ def test_rollback_of_a_paused_update_and_of_a_completed_update(namespace, playbo
 @pytest.mark.full
 def test_several_controllers_are_rolled_back_by_labels_or_names(namespace, playbooks):
     for name, image in (("foo", "myimage"), ("shop", "myimage"), ("other", "other")):
-        namespace.make_primary(2, f"{image}:v1", name, labels={"tier": "web"})
+        namespace.make_rc(2, f"{image}:v1", name, labels={"tier": "web"})
         namespace.roll(name=name, image=f"{image}:v2",
                        **({} if name == "shop" else {"pause_at": 1}))
 
@@ -373,7 +373,7 @@ def images(namespace):
 
 
 def test_rollback_to_an_image_resumes_after_a_kill(namespace, playbooks):
-    namespace.make_primary(4, image="myimage:v1")
+    namespace.make_rc(4, image="myimage:v1")
     namespace.roll(image="myimage:v2")
     namespace.roll(image="myimage:v1", pause_at="50%")
     restored_pods = {pod["metadata"]["uid"]
@@ -389,7 +389,7 @@ def test_rollback_to_an_image_resumes_after_a_kill(namespace, playbooks):
 @pytest.mark.full
 @pytest.mark.parametrize("role, image", [("image_bump", "myimage:v2"), ("rollback", "myimage:v1")])
 def test_example_of_the_readme_succeeds(namespace, playbooks, check_server, tmp_path, role, image):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     if role == "rollback":
         namespace.roll(image="myimage:v2")
     readme = (ROOT / "roles" / role / "README.md").read_text()
@@ -407,7 +407,7 @@ def test_example_of_the_readme_succeeds(namespace, playbooks, check_server, tmp_
 @pytest.mark.full
 def test_task_file_outside_the_project_is_refused(namespace, playbooks, tmp_path):
     """Answers of a survey set the variables without prefix, which must not select other code."""
-    before = namespace.make_primary(2)
+    before = namespace.make_rc(2)
 
     for path in (str(tmp_path / "smoke.yml"), f"../{tmp_path.name}/smoke.yml"):
         for option in ("verify_tasks", "before_tasks", "after_tasks", "failure_tasks"):
@@ -428,7 +428,7 @@ def test_task_file_outside_the_project_is_refused(namespace, playbooks, tmp_path
 ], ids=["record of the current image", "record of the requested image"])
 def test_artifacts_contain_observed_images_and_no_annotations(
         namespace, playbooks, last_rollout):
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     annotations = {"baton.kubernetes/last-rollout": json.dumps(last_rollout)}
     namespace.patch("foo", {"metadata": {"annotations": annotations}})
 
@@ -460,7 +460,7 @@ def open_folder():
                     reason="only root can change the user")
 def test_role_works_for_a_user_without_a_name(namespace, ansible_environment, open_folder,
                                               check_server):
-    namespace.make_primary(4)
+    namespace.make_rc(4)
     environment_without_user = {key: value
                                 for key, value in ansible_environment.items()
                                 if key not in ("USER", "LOGNAME", "LNAME", "USERNAME")}
@@ -488,7 +488,7 @@ def test_role_works_for_a_user_without_a_name(namespace, ansible_environment, op
 def test_several_controllers_run_through_the_stages_together(namespace, playbooks, check_server):
     names = ["foo", "fum"]
     for name in names:
-        namespace.make_primary(4, name=name)
+        namespace.make_rc(4, name=name)
     check_server.failing_stages = {"100%"}
     variables = {"controller": "", "names": names, "stages": ["50%", "100%"]}
 
@@ -511,7 +511,7 @@ def test_failure_rolls_back_the_existing_controllers_and_names_the_deleted_one(
         namespace, playbooks, check_server):
     names = ["foo", "fox", "fum"]
     for name in names:
-        namespace.make_primary(2, name=name)
+        namespace.make_rc(2, name=name)
 
     def delete():
         for name in namespace.rc_names():
@@ -540,7 +540,7 @@ def test_failure_rolls_back_the_existing_controllers_and_names_the_deleted_one(
 @pytest.mark.full
 def test_rollback_with_the_artifacts_of_a_job_undoes_the_job(namespace, playbooks):
     for name, image in (("foo", "myimage:v1"), ("fox", "myimage:v2"), ("fum", "myimage:v1")):
-        namespace.make_primary(1, image, name)
+        namespace.make_rc(1, image, name)
 
     output = playbooks.image_bump(
         controller="", names=["foo", "fox", "fum"], stages="", verify_tasks="", after_tasks=""

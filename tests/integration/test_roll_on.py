@@ -48,7 +48,7 @@ def make_controller(namespace, kind, name="foo"):
                         f"sets-{name}")
     if kind == "DaemonSet":
         del body["spec"]["replicas"]
-    namespace.create_any(kind, body, **extra_spec)
+    namespace.create_controller(kind, body, **extra_spec)
     eventually(lambda: are_ready(namespace), "ready pods")
 
 
@@ -175,7 +175,7 @@ def test_missing_object_is_named_before_the_first_write(namespace):
 @pytest.mark.full
 def test_error_for_a_missing_permission_contains_the_rule(namespace):
     namespace.create("secrets", {"metadata": {"name": "shop-db"}, "data": {}})
-    namespace.make_primary(1)
+    namespace.make_rc(1)
 
     with pytest.raises(RolloutError) as error:
         namespace.roll(roll_on=["secret/shop-db"])
@@ -205,7 +205,7 @@ def test_no_output_of_ansible_has_the_secret(namespace, ansible_environment):
 def test_fleet_updates_only_controllers_whose_pods_read_the_changed_object(
         namespace, ansible_environment):
     configure(namespace, "ReplicationController", "foo-1")
-    namespace.make_primary(1, name="foo-2")
+    namespace.make_rc(1, name="foo-2")
     options = {"names": ["foo-1", "foo-2"], "roll_on": ["auto"]}
     first, _stderr = run_ad_hoc(namespace, ansible_environment, **options)
     change_password(namespace)

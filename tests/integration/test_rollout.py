@@ -20,7 +20,7 @@ MANY_PODS = pytest.mark.fake_nodes("100 pods or more")
     (1, "1"), (4, "1"), pytest.param(100, "25%", marks=MANY_PODS),
     pytest.param(500, "25%", marks=[MANY_PODS, pytest.mark.long])])
 def test_update_creates_each_pod_once_and_the_rerun_writes_nothing(namespace, replicas, surge):
-    before = namespace.make_primary(replicas)
+    before = namespace.make_rc(replicas)
 
     with namespace.observer() as observer:
         result = namespace.roll(image="myimage:v2", max_surge=surge)
@@ -50,7 +50,7 @@ def test_update_creates_each_pod_once_and_the_rerun_writes_nothing(namespace, re
                          ids=["handover", "next_name"])
 def test_update_needs_at_most_two_requests_per_pod(namespace, params, max_requests):
     """kubectl 1.17 rolling-update needed 11.5 requests per pod."""
-    namespace.make_primary(100)
+    namespace.make_rc(100)
 
     result = namespace.roll(image="myimage:v2", max_surge="25%", **params)
 
@@ -59,7 +59,7 @@ def test_update_needs_at_most_two_requests_per_pod(namespace, params, max_reques
 
 @pytest.mark.full
 def test_repeated_updates_between_two_versions_leave_only_foo(namespace):
-    namespace.make_primary(3)
+    namespace.make_rc(3)
     for image in ("myimage:v2", "myimage:v1", "myimage:v2"):
         assert namespace.roll(image=image)["changed"]
         assert namespace.rc_names() == ["foo"]
@@ -70,7 +70,7 @@ def test_repeated_updates_between_two_versions_leave_only_foo(namespace):
 
 @pytest.mark.full
 def test_custom_deployment_label_key_is_used(namespace):
-    namespace.make_primary(3)
+    namespace.make_rc(3)
 
     namespace.roll(image="myimage:v2", deployment_label_key="example.com/set")
     namespace.roll(image="myimage:v3", deployment_label_key="example.com/set")
@@ -83,7 +83,7 @@ def test_custom_deployment_label_key_is_used(namespace):
 @pytest.mark.full
 def test_update_to_a_template_whose_hash_is_the_label_of_foo_succeeds(namespace):
     """If the successor had the label of foo, foo would adopt its pods and delete them."""
-    namespace.make_primary(3)
+    namespace.make_rc(3)
     namespace.roll(image="myimage:v2")
     label = namespace.rc()["spec"]["selector"][object_meta.DEPLOYMENT_LABEL]
     template = namespace.rc()["spec"]["template"]
@@ -99,7 +99,7 @@ def test_update_to_a_template_whose_hash_is_the_label_of_foo_succeeds(namespace)
 
 
 def test_next_name_makes_the_successor_permanent(namespace):
-    namespace.make_primary(3)
+    namespace.make_rc(3)
 
     with namespace.observer() as observer:
         result = namespace.roll(image="myimage:v2", next_name="bar")
@@ -112,7 +112,7 @@ def test_next_name_makes_the_successor_permanent(namespace):
 
 
 def test_definition_in_a_file_replaces_the_controller(namespace, tmp_path):
-    namespace.make_primary(3, name="foo")
+    namespace.make_rc(3, name="foo")
     definition = manifest(name="foo-v2", image="myimage:v2")
     definition["spec"]["template"]["metadata"]["labels"] = {"app": "foo", "version": "2"}
     del definition["spec"]["selector"]
@@ -130,7 +130,7 @@ def test_definition_in_a_file_replaces_the_controller(namespace, tmp_path):
 
 @pytest.mark.full
 def test_definition_without_a_name_gets_a_generated_name(namespace):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     definition = manifest(image="myimage:v2")
     del definition["metadata"]["name"], definition["spec"]["selector"]
 
@@ -141,7 +141,7 @@ def test_definition_without_a_name_gets_a_generated_name(namespace):
 
 
 def test_partial_template_is_merged_by_the_server(namespace):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     change = {"spec": {"containers": [{"name": "web", "env": [{"name": "A", "value": "b"}]}]}}
 
     result = namespace.roll(template=change)
@@ -154,7 +154,7 @@ def test_partial_template_is_merged_by_the_server(namespace):
 
 @pytest.mark.full
 def test_restart_replaces_all_pods_once(namespace):
-    namespace.make_primary(3)
+    namespace.make_rc(3)
     before = uids(namespace.pods())
 
     assert namespace.roll(state="restarted")["changed"]
@@ -166,7 +166,7 @@ def test_restart_replaces_all_pods_once(namespace):
 
 @pytest.mark.full
 def test_controller_with_zero_replicas_is_updated(namespace):
-    namespace.make_primary(0)
+    namespace.make_rc(0)
 
     namespace.roll(image="myimage:v2")
 
@@ -190,7 +190,7 @@ def test_priority_class_of_the_template_survives_the_handover(namespace):
 
 
 def test_check_mode_plans_the_steps_of_the_update(namespace):
-    namespace.make_primary(4)
+    namespace.make_rc(4)
     before = namespace.end_state()
 
     plan = namespace.check(image="myimage:v2")
@@ -208,7 +208,7 @@ def test_check_mode_plans_the_steps_of_the_update(namespace):
 @pytest.mark.parametrize("surge, unavailable",
                          [("0", "1"), ("50%", "50%"), ("100%", "0"), ("2", "1")])
 def test_floor_and_ceiling_hold(namespace, surge, unavailable):
-    namespace.make_primary(6)
+    namespace.make_rc(6)
 
     with namespace.observer() as observer:
         namespace.roll(image="myimage:v2", max_surge=surge, max_unavailable=unavailable)
@@ -221,7 +221,7 @@ def test_floor_and_ceiling_hold(namespace, surge, unavailable):
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_floor_holds_with_slow_pods(namespace):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
 
     with namespace.observer() as observer:
         result = namespace.roll(image="myimage:slow", min_ready_seconds=1)

@@ -35,7 +35,7 @@ def make(namespace, flow, *names):
         namespace.allow(role_rules("baton-migration"), "baton-migration")
     for name in names:
         {"ReplicaSet": namespace.make_replica_set,
-         "Deployment": namespace.make_deployment}.get(flow, namespace.make_primary)(
+         "Deployment": namespace.make_deployment}.get(flow, namespace.make_rc)(
             1, name=name)
 
 

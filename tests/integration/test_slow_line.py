@@ -22,7 +22,7 @@ MAX_READS = 2
 @pytest.mark.fake_nodes("20 pods that are all ready at once")
 @pytest.mark.parametrize("surge", ["1", "25%"])
 def test_update_waits_only_for_requests_of_its_steps(namespace, surge):
-    namespace.make_primary(20)
+    namespace.make_rc(20)
     connection = SlowConnection()
 
     result = namespace.roll(fault=connection.arm, image="myimage:v2", max_surge=surge)

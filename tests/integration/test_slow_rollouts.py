@@ -66,7 +66,7 @@ def lines_about_pods(lines):
 
 @pytest.mark.full
 def test_pods_that_are_ready_after_ten_seconds_are_not_reported(namespace):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
 
     with namespace.observer() as observer:
         lines = update_to_slow_pods(namespace, 10, max_surge="2", progress_deadline=30)
@@ -85,7 +85,7 @@ def test_progress_deadline_counts_from_the_last_ready_pod(namespace, kind):
         namespace.add_nodes(4)
         namespace.make_daemon_set(4)
     else:
-        {"ReplicationController": namespace.make_primary, "Deployment": namespace.make_deployment,
+        {"ReplicationController": namespace.make_rc, "Deployment": namespace.make_deployment,
          "StatefulSet": namespace.make_stateful_set}[kind](4)
     started_at = time.monotonic()
     try:
@@ -119,7 +119,7 @@ def test_slow_update_completes_after_scaling_down(namespace, kind):
 @pytest.mark.long
 def test_pods_that_are_ready_after_ninety_seconds_are_not_reported(namespace):
     """The pods become ready one after another, in total later than progress_deadline."""
-    namespace.make_primary(2)
+    namespace.make_rc(2)
 
     with namespace.observer() as observer:
         lines = update_to_slow_pods(namespace, 90, progress_deadline=120)

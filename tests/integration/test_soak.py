@@ -43,7 +43,7 @@ def make(namespace, nodes):
     def make_controller(kind):
         if kind == "DaemonSet":
             nodes()
-        maker = {"ReplicationController": namespace.make_primary,
+        maker = {"ReplicationController": namespace.make_rc,
                  "Deployment": namespace.make_deployment,
                  "StatefulSet": namespace.make_stateful_set,
                  "DaemonSet": namespace.make_daemon_set}[kind]
@@ -322,7 +322,7 @@ def test_pods_of_a_daemon_set_are_listed_once_in_a_soak(namespace, make, monkeyp
 
 
 def test_soak_without_permission_on_pods_is_refused(namespace):
-    before = namespace.make_primary(SIZE)
+    before = namespace.make_rc(SIZE)
     change_role(namespace, rules_without("list", "pods"), "list", "pods")
 
     for task in (namespace.roll, namespace.check):

@@ -186,8 +186,8 @@ def test_failed_update_is_rolled_back_automatically(namespace, policy):
 
 def make_broken(namespace, policy="OrderedReady"):
     namespace.allow(role_rules("baton-stateful-sets"), "stateful-sets-foo")
-    namespace.create_any("StatefulSet", manifest(3, "myimage:v1-absent"), serviceName="foo",
-                         podManagementPolicy=policy)
+    namespace.create_controller("StatefulSet", manifest(3, "myimage:v1-absent"), serviceName="foo",
+                                podManagementPolicy=policy)
     count = 1 if policy == "OrderedReady" else 3
     eventually(lambda: versions(namespace) == ["v1-absent!"] * count,
                "unready pods")
@@ -547,7 +547,7 @@ def test_kind_is_optional_for_a_unique_name(namespace):
     assert (caught.value.why
             == "there is a Deployment foo (kind=Deployment) and a StatefulSet foo "
                "(kind=StatefulSet)")
-    namespace.make_primary(1)
+    namespace.make_rc(1)
     assert (task.update({**params, "image": "myimage:v1"})["rollout"]["controller"]["uid"]
             == namespace.rc()["metadata"]["uid"])
 

@@ -67,7 +67,7 @@ def create(namespace, kind="Deployment", replicas=2):
     namespace.allow(role_rules("baton-traffic-service"), "traffic-service")
     {"Deployment": namespace.make_deployment, "StatefulSet": namespace.make_stateful_set,
      "ReplicaSet": namespace.make_replica_set,
-     "ReplicationController": namespace.make_primary}[kind](replicas)
+     "ReplicationController": namespace.make_rc}[kind](replicas)
     create_service(namespace)
     return SwitchedService(namespace, kind)
 
@@ -181,7 +181,7 @@ def test_forged_record_is_never_written_to_the_selector(namespace, next_task, re
 def test_forged_annotation_changes_no_service_of_other_pods(namespace):
     service = create_switched_service(namespace)
     before = service.get()
-    namespace.make_primary(1, name="bar")
+    namespace.make_rc(1, name="bar")
     path = namespace.path("replicationcontrollers", "bar")
     namespace.call("PATCH", path, {"metadata": {"annotations": {
         object_meta.TRAFFIC_ROUTES: "Service/foo"}}}, "application/merge-patch+json")
@@ -193,7 +193,7 @@ def test_forged_annotation_changes_no_service_of_other_pods(namespace):
 def test_service_that_cannot_be_switched_is_unchanged(namespace):
     """If no new pod is ready, the Service continues to select the old pods."""
     service = create(namespace)
-    namespace.make_primary(1, name="bar")
+    namespace.make_rc(1, name="bar")
     selectors = {"selects one version only": {"app": "foo", "pod-template-hash": "0"},
                  "does not select the old and new pods of foo": {"app": "bar"},
                  "there is no such Service": {}}

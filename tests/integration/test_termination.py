@@ -22,7 +22,7 @@ def make(namespace, kind):
     """Create foo with four pods, whose finalizer delays their deletion."""
     body = manifest(4)
     body["spec"]["template"]["metadata"]["finalizers"] = [FINALIZER]
-    namespace.create_any(kind, body)
+    namespace.create_controller(kind, body)
     get_controller = {"ReplicationController": namespace.rc, "ReplicaSet": namespace.replica_set}[
         kind
     ]

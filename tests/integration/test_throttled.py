@@ -36,7 +36,7 @@ def test_handover_succeeds_with_a_throttled_controller_manager(throttled_cluster
     """The controller manager observes new owners late, but creates, deletes and orphans no pod."""
     namespace = Namespace(throttled_cluster.kubeconfig, "throttled")
     started_at = time.monotonic()
-    namespace.make_primary(replicas)
+    namespace.make_rc(replicas)
     # A controller manager that is not throttled is faster.
     assert time.monotonic() - started_at > (replicas - BURST) / QPS
     busy_processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"])

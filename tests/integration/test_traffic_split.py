@@ -136,7 +136,7 @@ def create(namespace, kind="Deployment", replicas=3):
     {"Deployment": namespace.make_deployment, "StatefulSet": namespace.make_stateful_set,
      "DaemonSet": namespace.make_daemon_set,
      "ReplicaSet": namespace.make_replica_set,
-     "ReplicationController": namespace.make_primary}[kind](replicas)
+     "ReplicationController": namespace.make_rc}[kind](replicas)
     create_service(namespace)
     edge = Route(namespace, kind)
     edge.create()

@@ -37,7 +37,7 @@ class Shop:
     def create(self, kind, replicas=10):
         make = {"Deployment": self.namespace.make_deployment,
                 "StatefulSet": self.namespace.make_stateful_set,
-                "ReplicationController": self.namespace.make_primary}[kind]
+                "ReplicationController": self.namespace.make_rc}[kind]
         make(replicas)
         self.edge = Route(self.namespace, kind)
         self.edge.create()

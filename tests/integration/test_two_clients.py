@@ -44,7 +44,7 @@ LEASE_NAME = lease_name("ReplicationController", "foo")
 ], ids=["same image", "two images"])
 def test_two_clients_without_a_lease_respect_floor_and_ceiling(namespace, first, second):
     """Each task succeeds or fails with a reason."""
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
     for _attempt in range(6):
         with namespace.observer() as observer:
             errors = run_in_parallel(namespace, first, second)
@@ -113,7 +113,7 @@ def leases(namespace):
 @pytest.mark.full
 @pytest.mark.parametrize("attempts", [3, pytest.param(20, marks=pytest.mark.long)])
 def test_second_client_fails_and_names_the_lease_holder(namespace, attempts):
-    namespace.make_primary(REPLICAS)
+    namespace.make_rc(REPLICAS)
     tasks = [(dict(image="myimage:v2"),) * 2, (dict(image="myimage:v2"), dict(image="myimage:v3")),
              (dict(image="myimage:v2"), dict(state="rolled_back"))]
     for attempt in range(attempts):
@@ -142,7 +142,7 @@ def test_second_client_fails_and_names_the_lease_holder(namespace, attempts):
 
 
 def test_second_client_waits_for_the_lease(namespace):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     with client_process(namespace, image="myimage:v2") as first:
         start(first)
         eventually(lambda: lease(namespace), "the Lease of the first task")
@@ -154,7 +154,7 @@ def test_second_client_waits_for_the_lease(namespace):
 
 
 def test_lease_of_a_dead_process_is_acquired_immediately(namespace):
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     with client_process(namespace, image="myimage:v2", min_ready_seconds=30) as first:
         start(first)
         eventually(lambda: lease(namespace), "the Lease of the first task")
@@ -166,7 +166,7 @@ def test_lease_of_a_dead_process_is_acquired_immediately(namespace):
 
 def test_lost_lease_stops_the_task_before_its_next_write(namespace):
     """Another client overwrites the Lease while SIGSTOP suspends the task."""
-    namespace.make_primary(3)
+    namespace.make_rc(3)
     with client_process(namespace, image="myimage:v2", min_ready_seconds=3) as first:
         start(first)
         eventually(lambda: namespace.rc()["spec"]["replicas"] == 2, "the first step")
@@ -222,7 +222,7 @@ def complete_and_restore(namespace):
 @pytest.mark.parametrize("name", [LEASE_NAME, lease_name_without_kind("foo")])
 def test_forged_lease_does_not_block_a_task(namespace, name):
     """The forged Lease lasts 68 years, and its holder is process 1 of this machine."""
-    namespace.make_primary(2)
+    namespace.make_rc(2)
     process = Process.of_new_task()._replace(pid="1", start=start_time("1"), task="x")
     metadata = {"name": name, "annotations": {object_meta.HOLDER: str(process)},
                 "finalizers": ["example.com/never"]}

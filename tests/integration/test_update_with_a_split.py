@@ -117,7 +117,7 @@ def test_forged_annotation_changes_no_split_of_another_controller(namespace, tex
     edge = begin_update(namespace)
     edge.split()
     before = edge.get(), edge.services()
-    namespace.make_primary(1, name="bar")
+    namespace.make_rc(1, name="bar")
     path = namespace.path("replicationcontrollers", "bar")
     namespace.call("PATCH", path, {"metadata": {"annotations": {
         object_meta.TRAFFIC_ROUTES: text}}}, "application/merge-patch+json")

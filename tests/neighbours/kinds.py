@@ -28,7 +28,8 @@ def make(namespace: Namespace, kind: str, replicas: int = 3, **spec: object) -> 
         body["spec"]["template"]["spec"] |= {
             "nodeSelector": {"test": namespace.name},
             "tolerations": [{"key": "test", "operator": "Exists"}]}
-    namespace.create_any(kind, body, **({"serviceName": "foo"} if kind == "StatefulSet" else {}))
+    namespace.create_controller(
+        kind, body, **({"serviceName": "foo"} if kind == "StatefulSet" else {}))
     eventually(lambda: len(ready(namespace)) == replicas, f"{replicas} pods of the {kind}")
 
 

@@ -26,7 +26,7 @@ SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 NODES = "/apis/metrics.k8s.io/v1beta1/nodes"
 
 RESOLUTION = 10
-"""Seconds between two measurements of metrics-server: its minimum."""
+"""Seconds between two measurements; the smallest value that metrics-server accepts."""
 
 MINIMUM, MAXIMUM = 4, 10
 """Size limits of the autoscaler."""
@@ -38,8 +38,8 @@ RATE, MILLISECONDS = 65, 2
 """Requests per second, and milliseconds of processor time of each answer."""
 
 NEEDED = 6
-"""The smallest size that the autoscaler may select under load: RATE * MILLISECONDS / (REQUEST *
-UTILIZATION / 100) = 6.5 pods, with the autoscaler's tolerance of 10%.
+"""The load needs RATE * MILLISECONDS / (REQUEST * UTILIZATION / 100) = 6.5 pods. The autoscaler may
+stop at 6, within its tolerance of 10%.
 """
 
 CONTAINER: Json = {**WELL_BEHAVED, "resources": {"requests": {"cpu": f"{REQUEST}m"}}}
@@ -120,8 +120,8 @@ class AutoscaledShop(Shop):
 
     def wait_for_scale_out(self) -> int:
         """Wait until the size is sufficient for the load, and return the number of pods."""
-        eventually(lambda: self.size() >= NEEDED, "the size for the load")
-        eventually(lambda: sum(self.ready().values()) == self.size(), "the pods of this size")
+        eventually(lambda: self.size() >= NEEDED, "a scale-out")
+        eventually(lambda: sum(self.ready().values()) == self.size(), "the ready pods")
         return self.size()
 
     def wait_for_canary(self) -> None:

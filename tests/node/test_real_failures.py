@@ -187,7 +187,7 @@ def fail_rollout(row: Row, kubeconfig: str) -> Outcome:
     namespace = Namespace(kubeconfig, row.title)
     lines: list[str] = []
     try:
-        namespace.make_primary(1, "localhost/web:v1")
+        namespace.make_rc(1, "localhost/web:v1")
         with pytest.raises(RolloutFailed) as raised:
             namespace.roll(
                 template=row.template(),
@@ -235,7 +235,7 @@ def test_error_names_the_cause(row, outcomes):
 
 
 def test_readiness_probe_may_fail_longer_than_failure_grace(namespace):
-    namespace.make_primary(1, "localhost/web:v1")
+    namespace.make_rc(1, "localhost/web:v1")
     container = {
         "name": "web",
         "image": "localhost/web:v2",

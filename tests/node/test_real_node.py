@@ -78,7 +78,7 @@ def test_real_node_changes_no_settings_of_the_machine_and_is_removed_completely(
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection((f"10.123.{number}.1", port - 2), timeout=5)
         namespace = Namespace(cluster.kubeconfig, "node-crash")
-        namespace.make_primary(2, "localhost/web:v1")
+        namespace.make_rc(2, "localhost/web:v1")
         assert machine_state() == before
 
         cluster.stop("node", kill=True)

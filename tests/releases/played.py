@@ -190,7 +190,7 @@ class Release:
             self.namespace.make_daemon_set(self.replicas, name=name)
             return
         fields = {"serviceName": name} if self.kind == "StatefulSet" else {}
-        self.namespace.create_any(self.kind, manifest(self.replicas, V1, name), **fields)
+        self.namespace.create_controller(self.kind, manifest(self.replicas, V1, name), **fields)
         eventually(lambda: len(self.images(name)) == self.replicas,
                    f"{self.replicas} pods of {name}", seconds=60)
 

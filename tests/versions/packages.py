@@ -96,7 +96,7 @@ def run_too_old_python(row: Row, _cluster: AnyCluster) -> None:
 def update_by_module(row: Row, namespace: Namespace, folder: Path) -> None:
     with (row.part("module"),
           ansible_environment(K8S_AUTH_KUBECONFIG=namespace.kubeconfig) as variables):
-        namespace.make_primary(1, name="module")
+        namespace.make_rc(1, name="module")
         arguments = f"name=module namespace={namespace.name} image=myimage:v2"
         result = run_module("rolling_update", arguments, str(folder / "bin" / "python"), variables)
         assert result["changed"] and result["rollout"]["phase"] == "complete", result["msg"]

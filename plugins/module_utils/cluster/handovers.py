@@ -43,6 +43,7 @@ class Handovers(Namespaced):
     def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
         patches, versions = collections.deque(write.patches()), list[t.Optional[str]]()
         stop = threading.Event()
+        self._complete_handovers.pop(write.source_uid, None)
 
         def work() -> None:
             with contextlib.suppress(IndexError):  # the deque is empty
@@ -63,8 +64,9 @@ class Handovers(Namespaced):
                 stop.set()
         for future in futures:
             future.result()
-        is_complete = not patches and None not in versions
-        self._pods_version = (is_complete and versions and versions[-1]) or ""
+        if versions and not patches and all(version and version.isdigit() for version in versions):
+            self._complete_handovers[write.source_uid] = write.pods[0].labels, max(
+                map(str, versions), key=int)
         return len(versions) - versions.count(None)
 
     def _reparent(self, patch: Patch) -> str | None:

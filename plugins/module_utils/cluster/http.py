@@ -141,7 +141,9 @@ class Http:
                     has_renewed_token = True
                     self.connection.renew(generation)
                     continue
-                if is_last or not self._is_temporary(status):
+                # This server's cache lacks a version; the caller sends another query.
+                is_outdated = status == 504 and "resourceVersionMatch=" in path
+                if is_last or is_outdated or not self._is_temporary(status):
                     raise Refused(self.connection.server, method, path, status, data)
                 if status == 504 and is_write:
                     raise OutcomeUnknown
@@ -258,8 +260,9 @@ class Namespaced:
         self.http, self._namespace = http, namespace
         self._where = f"namespace {namespace}"
         self._pods_path = f"/api/v1/namespaces/{namespace}/pods"
-        #: The resourceVersion of a pod in the last patch of a complete handover, or "".
-        self._pods_version = ""
+        #: (labels of its pods, highest resourceVersion of its patches) of each complete handover
+        #: until the next list of the pods, by the uid of the source.
+        self._complete_handovers: dict[str, tuple[t.Mapping[str, str], str]] = {}
 
 
 def _drop_field_sets(item: Json) -> Json:

@@ -57,8 +57,22 @@ class Pods(Namespaced):
 
         Raises RolloutError.
         """
-        return tuple(Pod.from_api(metadata) for metadata in self._active_pods(selector)
+        version = self._take_version(selector)
+        return tuple(Pod.from_api(metadata) for metadata in self._active_pods(selector, version)
                      if "deletionTimestamp" not in metadata)
+
+    def _take_version(self, selector: Json) -> str:
+        """Return a resourceVersion of the state after a handover of the selected pods, or "".
+
+        This state is sufficient for the next list, since closed controllers create no pods. A list
+        of the present state would wait until the API server's cache of pods has caught up with the
+        last write to any resource.
+        """
+        for uid, (labels, version) in list(self._complete_handovers.items()):
+            if selector.items() <= labels.items():
+                self._complete_handovers.pop(uid, None)
+                return version
+        return ""
 
     def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
         """Return the terminating pods, by the rules of FilterTerminatingPods (Kubernetes).
@@ -68,21 +82,17 @@ class Pods(Namespaced):
         return tuple(TerminatingPod.from_api(metadata) for metadata in self._active_pods(selector)
                      if "deletionTimestamp" in metadata)
 
-    def _active_pods(self, selector: Json) -> t.Iterator[Json]:
-        """Return the metadata of the pods that have not ended. Raises RolloutError.
-
-        After a handover, the state after its patches is sufficient, since closed controllers create
-        no pods. A list of the present state would wait until the API server's cache of pods has
-        caught up with the last write to any resource.
-        """
+    def _active_pods(self, selector: Json, min_version: str = "") -> t.Iterator[Json]:
+        """Return the metadata of the pods that have not ended. Raises RolloutError."""
         query = {"labelSelector": label_selector(selector),
                  "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
-        version, self._pods_version = self._pods_version, ""
-        if version:
-            query |= {"resourceVersion": version, "resourceVersionMatch": "NotOlderThan"}
+        version = {"resourceVersion": min_version, "resourceVersionMatch": "NotOlderThan"}
         try:
-            items = self.http.pages(self._pods_path, query, accept=METADATA)[0]
+            items = self.http.pages(self._pods_path, query | version if min_version else query,
+                                    accept=METADATA)[0]
         except Refused as refused:
+            if min_version:
+                return self._active_pods(selector)
             raise refused.as_error(self._where) from refused
         return (item["metadata"] for item in items)
 

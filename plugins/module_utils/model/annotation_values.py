@@ -13,7 +13,7 @@ import typing as t
 from .fields import Json
 from .identity import is_name
 
-#: Limits of a text in an annotation, and of a mapping.
+#: Maximum length of a string in an annotation, and maximum number of entries of a mapping.
 MAX_TEXT_LENGTH, MAX_ENTRIES = 4096, 100
 
 LABEL_KEY = re.compile(
@@ -35,7 +35,7 @@ def go_json(value: t.Any) -> str:
     return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
 
 
-def is_template(value: Json) -> bool:
+def is_pod_template(value: Json) -> bool:
     """Return whether the fields that the collection reads from a pod template have valid types."""
     spec = value.get("spec")
     if not isinstance(spec, dict):
@@ -53,18 +53,18 @@ def _is_container(value: t.Any) -> bool:
             and isinstance(value.get("image", ""), str))
 
 
-def is_text(value: t.Any) -> bool:
+def is_short_string(value: t.Any) -> bool:
     return isinstance(value, str) and len(value) <= MAX_TEXT_LENGTH
 
 
-def is_mapping_to_texts(value: t.Any) -> bool:
+def is_string_mapping(value: t.Any) -> bool:
     return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
-def are_images(value: t.Any) -> bool:
+def is_image_by_container(value: t.Any) -> bool:
     """Return whether the value maps container names to images."""
     return (isinstance(value, dict) and len(value) <= MAX_ENTRIES
-            and all(is_name(name) and is_text(image) for name, image in value.items()))
+            and all(is_name(name) and is_short_string(image) for name, image in value.items()))
 
 
 def parse_replicas(text: str | None) -> int | None:

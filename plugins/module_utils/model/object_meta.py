@@ -240,7 +240,8 @@ def takeover(annotations: Annotations) -> Takeover | None:
     priority_class = stored["priorityClassName"]
     is_valid = (all(isinstance(stored.get(field), str) for field in texts)
                 and is_name(stored["next"]) and bool(values.LABEL_KEY.fullmatch(stored["label"]))
-                and values.are_images(stored.get("from")) and fields.is_size(stored.get("replicas"))
+                and values.is_image_by_container(stored.get("from"))
+                and fields.is_size(stored.get("replicas"))
                 and (priority_class is None
                      or (isinstance(priority_class, str) and is_name(priority_class))))
     return t.cast(Takeover, stored) if is_valid else None
@@ -259,8 +260,8 @@ def rollout(annotations: Annotations) -> Rollout | None:
     record = values.json_object(annotations.get(LAST_ROLLOUT)) or {}
     original, overrides = fields.mapping(record, "original"), fields.mapping(record, "paced")
     is_valid = (record.get("outcome") in (Rollout.UPDATING, Rollout.ROLLING_BACK)
-                and all(values.are_images(record.get(field)) for field in ("from", "to"))
-                and all(values.is_text(record.get(field, ""))
+                and all(values.is_image_by_container(record.get(field)) for field in ("from", "to"))
+                and all(values.is_short_string(record.get(field, ""))
                         for field in ("time", "set", "request", "template"))
                 and all(record.get(field) is None or fields.is_size(record[field])
                         for field in ("to_revision", "paused"))
@@ -342,14 +343,14 @@ def checksums(template: Json) -> dict[str, str]:
     """Return the checksums in a pod template."""
     annotations = fields.mapping(template, "metadata", "annotations")
     stored = values.json_object(fields.text(annotations, CHECKSUMS)) or {}
-    return stored if values.is_mapping_to_texts(stored) else {}
+    return stored if values.is_string_mapping(stored) else {}
 
 
 def stored_revision(item: Json) -> Revision | None:
     """Return the revision in a ControllerRevision created by a task."""
     template = values.json_object(fields.text(item.get("data"), "template"))
     number = item.get("revision")
-    if not template or not values.is_template(template) or not fields.is_size(number):
+    if not template or not values.is_pod_template(template) or not fields.is_size(number):
         return None
     record = last_rollout(fields.mapping(item, "metadata", "annotations"))
     return Revision(number, template, fields.text(record, "time"),
@@ -361,7 +362,7 @@ def server_revision(item: Json) -> Revision | None:
     template = dict(fields.mapping(item, "data", "spec", "template"))
     template.pop("$patch", None)
     metadata, number = item["metadata"], item.get("revision")
-    if not values.is_template(template) or not fields.is_size(number):
+    if not values.is_pod_template(template) or not fields.is_size(number):
         return None
     name, creation_time = metadata["name"], fields.text(metadata, "creationTimestamp")
     # Only the number of a ControllerRevision can change.
@@ -409,20 +410,21 @@ def stored_controller(item: Json) -> StoredController | None:
     template = fields.mapping(spec, "template")
     containers = fields.values(fields.mapping(template, "spec"), "containers")
     is_valid = (data.keys() == {"hash", "uid", "manifest"}
-                and bool(data["uid"]) and values.is_text(data["uid"])
+                and bool(data["uid"]) and values.is_short_string(data["uid"])
                 and isinstance(data["hash"], str) and is_label_value(data["hash"])
                 and is_name(fields.text(metadata, "name"))
-                and values.is_mapping_to_texts(metadata.get("labels"))
-                and values.is_mapping_to_texts(metadata.get("annotations"))
-                and bool(spec.get("selector")) and values.is_mapping_to_texts(spec["selector"])
+                and values.is_string_mapping(metadata.get("labels"))
+                and values.is_string_mapping(metadata.get("annotations"))
+                and bool(spec.get("selector")) and values.is_string_mapping(spec["selector"])
                 and fields.is_size(spec.get("replicas"))
                 and fields.is_size(spec.get("minReadySeconds"))
-                and values.is_mapping_to_texts(fields.mapping(template, "metadata", "labels"))
+                and values.is_string_mapping(fields.mapping(template, "metadata", "labels"))
                 and bool(containers) and all(fields.text(entry, "name") for entry in containers))
     return t.cast(StoredController, data) if is_valid else None
 
 
 #: The fields common to the records of all flows.
 _RECORD_CHECKS: dict[str, t.Callable[[t.Any], bool]] = {
-    "outcome": values.is_text, "from": values.are_images, "to": values.are_images,
-    "time": values.is_text, "who": values.is_text, "request": values.is_text}
+    "outcome": values.is_short_string, "from": values.is_image_by_container,
+    "to": values.is_image_by_container, "time": values.is_short_string,
+    "who": values.is_short_string, "request": values.is_short_string}

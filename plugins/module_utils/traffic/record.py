@@ -80,7 +80,7 @@ def parse_selector(text: t.Any) -> Json | None:
     """Parse the annotation TRAFFIC_SELECTOR; return None if it is missing or invalid."""
     stored_selector = values.json_object(text if isinstance(text, str) else None)
     is_valid = (stored_selector and len(stored_selector) <= values.MAX_ENTRIES
-                and values.is_mapping_to_texts(stored_selector))
+                and values.is_string_mapping(stored_selector))
     return stored_selector if is_valid else None
 
 
@@ -132,4 +132,4 @@ def _is_match(value: t.Any) -> bool:
 
 def _is_condition(value: t.Any) -> bool:
     return (isinstance(value, dict) and value.keys() == {"name", "type", "value"}
-            and all(map(values.is_text, value.values())))
+            and all(map(values.is_short_string, value.values())))

@@ -520,16 +520,16 @@ def query_of(request):
 
 
 def test_the_list_after_a_handover_waits_only_for_its_patches(gateway, api):
-    api.answers += [patched_pod("7"), patched_pod("8"),
+    api.answers += [patched_pod("9"), patched_pod("10"),
                     pods(pod("a", uid="1"), **{"continue": "x"}), pods(), pods()]
 
     gateway.hand_over(reparent_to_bar("a", "b"), always_continue)
-    gateway.live_pods({"app": "foo"})
-    gateway.live_pods({"app": "foo"})
+    gateway.live_pods({})
+    gateway.live_pods({})
 
     first_page, second_page, next_list = map(query_of, api.requests[2:])
     assert (first_page["resourceVersion"], first_page["resourceVersionMatch"]) == (
-        "8", "NotOlderThan")
+        "10", "NotOlderThan")
     assert second_page["continue"] == "x" and "resourceVersion" not in second_page
     assert not any(key.startswith("resourceVersion") for key in (*second_page, *next_list))
 
@@ -540,9 +540,33 @@ def test_the_list_after_an_incomplete_handover_shows_the_present_state(gateway, 
     api.answers += [patched_pod("7"), response, pods()]
 
     gateway.hand_over(reparent_to_bar("a", "b"), always_continue)
-    gateway.live_pods({"app": "foo"})
+    gateway.live_pods({})
 
     assert "resourceVersion" not in query_of(api.requests[-1])
+
+
+def test_a_handover_affects_no_list_of_other_pods(gateway, api):
+    api.answers += [patched_pod("7"), pods(), pods(), pods()]
+
+    gateway.hand_over(reparent_to_bar("a"), always_continue)
+    gateway.live_pods({"app": "other"})
+    gateway.terminating_pods({})
+    gateway.live_pods({})
+
+    assert [query_of(request).get("resourceVersion") for request in api.requests[1:]] == [
+        None, None, "7"]
+
+
+@pytest.mark.parametrize("responses", [[status(504, "Too large resource version")],
+                                       [status(410)] * 2], ids=["too large", "expired"])
+def test_a_server_without_the_version_lists_the_present_state(gateway, api, responses):
+    api.answers += [patched_pod("7"), *responses, pods(pod("a", uid="1"))]
+
+    gateway.hand_over(reparent_to_bar("a"), always_continue)
+
+    assert [pod.name for pod in gateway.live_pods({})] == ["a"]
+    assert [query_of(request).get("resourceVersion") for request in api.requests[1:]] == [
+        *["7"] * len(responses), None]
 
 
 def test_refusal_ends_all_connections_of_a_handover(gateway, api):

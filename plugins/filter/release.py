@@ -4,7 +4,7 @@
 
 """Filters of the roles and playbooks, which wrap functions of module_utils and plugin_utils.
 
-The YAML file with the name of a filter documents it.
+Each filter is documented in the YAML file with its name.
 """
 
 from __future__ import annotations
@@ -90,15 +90,14 @@ def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: l
 def host_page(path: str, host: str, other: t.Any = None, is_alone: bool = True) -> str:
     """Wrap pages.host_page().
 
-    other: the path of the report of another host, or None. A different path shows that each host
-    has a path of its own.
+    other: the report path of another host, or None. If it differs, each host has its own path.
     """
     return pages.host_page(path, host, other is not None and entries(other)[:1] != [path], is_alone)
 
 
 def report_overview(hosts: list[str], data: list[Json], path: str, own: str,
                     regions: t.Any = None) -> dict[str, Json]:
-    """Wrap pages.overview(). path, own: the pages for all clusters and for this host."""
+    """Wrap pages.overview(). path: the page for all clusters. own: the page for this host."""
     return pages.overview(hosts, data, report_path(path), report_path(own), regions or {})
 
 

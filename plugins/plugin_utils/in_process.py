@@ -26,7 +26,7 @@ from ansible.utils.display import Display
 from ..module_utils import task
 from ..module_utils.model.fields import Json
 
-# Ansible forks its workers after this import. A broken package is an error of the task.
+# Import once, before Ansible forks its workers. The task reports a broken package.
 with contextlib.suppress(Exception):
     importlib.import_module("kubernetes.config")
 
@@ -34,7 +34,7 @@ with contextlib.suppress(Exception):
 def parameters(function: str, args: t.Any, folder: str) -> Json | None:
     """Return the validated parameters of a module, or None if the module must report an error.
 
-    function: in task.py. folder: for relative paths.
+    function: its name in task.py. folder: the base of relative paths.
     """
     try:
         with _in_folder(folder):
@@ -78,7 +78,7 @@ class Process:
         if self._pid:
             os.close(write_end)
             return
-        try:  # os._exit() keeps the child from the worker's code
+        try:  # os._exit() keeps the child from running the worker's code
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
             null = os.open(os.devnull, os.O_RDWR)
@@ -89,7 +89,7 @@ class Process:
             os.chdir(folder)
             os.environ.update(environment)
             with open(1, "w", encoding="utf-8") as output:
-                result = (_result_without_change(function, params, flags)
+                result = (_read_only_result(function, params, flags)
                           or _result_or_error(function, params, flags))
                 json.dump(result, output)
         finally:
@@ -98,7 +98,7 @@ class Process:
     def result(self) -> Json:
         """Wait for the end of the process, and return its result.
 
-        After an interrupted wait, the process ends at its next output.
+        If the wait is interrupted, the process ends at its next output.
         """
         with open(self._output, encoding="utf-8") as output:
             text = output.read()
@@ -132,7 +132,7 @@ def _call(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
     return task.info(params) if function == "info" else task.analysis(params)
 
 
-def _result_without_change(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
+def _read_only_result(function: str, params: Json, flags: dict[str, bool]) -> Json | None:
     if function in ("analysis", "traffic"):
         return None
     with contextlib.suppress(Exception):
@@ -163,7 +163,7 @@ def _silence() -> t.Iterator[None]:
 
 @contextlib.contextmanager
 def _in_folder(path: str) -> t.Iterator[None]:
-    """Replace contextlib.chdir, which needs Python 3.11."""
+    """Change the working directory in the block. (contextlib.chdir needs Python 3.11.)"""
     previous_folder = os.getcwd()
     os.chdir(path)
     try:

@@ -35,8 +35,8 @@ class ModuleAction(ActionBase):
     def prepare(self, tmp: t.Any, task_vars: dict[str, t.Any] | None) -> None:
         """Complete and check the arguments of the task."""
         super().run(tmp, task_vars)
-        # The roles pass all options as one template. Ansible would warn that facts can inject
-        # options if `args` were a template, but this template returns only documented options.
+        # The roles pass all options as one template, in `_arguments`. If it were `args`, Ansible
+        # would warn that facts can inject options, although it returns only documented options.
         if isinstance(self._task.args.get("_arguments"), dict):
             self._task.args |= self._task.args.pop("_arguments")
         try:

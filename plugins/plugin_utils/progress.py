@@ -31,7 +31,7 @@ from ansible.utils.display import Display
 
 MAX_LINE_LENGTH = 500
 MAX_READ_BYTES = 2**20
-#: In seconds.
+#: Seconds between two checks whether Ansible runs, and after a failed read.
 CHECK_PERIOD = 0.5
 #: In seconds, after the end of the module.
 LAST_LINES_TIMEOUT = 10.0
@@ -76,8 +76,8 @@ class RemoteFile:
     """A progress file on another machine."""
 
     pause = 0.3
-    #: Checks by a command, every 0.2 s. The first commands check less often, because a module may
-    #: end without a line.
+    #: A command checks for new lines up to max_polls times, every 0.2 s. The first_reads commands
+    #: check only max_first_polls times, because a module may end without a line.
     max_polls, max_first_polls, first_reads = 10, 2, 20
 
     def __init__(self, action: ActionBase, path: str, become_user: str = "") -> None:
@@ -89,7 +89,7 @@ class RemoteFile:
         self._read_count = 0
 
     def read(self, offset: int, is_last: bool) -> bytes:
-        """Return the content from an offset on, or b"" without a new line. Raises AnsibleError."""
+        """Return the content from an offset on, or b"" if nothing is new. Raises AnsibleError."""
         self._read_count += 1
         is_first = not offset and self._read_count <= self.first_reads
         poll_count = 0 if is_last else self.max_first_polls if is_first else self.max_polls
@@ -170,7 +170,7 @@ def end_with_ansible() -> t.Iterator[None]:
     """
     parent = multiprocessing.parent_process()
     if isinstance(multiprocessing.current_process(), multiprocessing.context.ForkServerProcess):
-        # A fork server is not Ansible. (No release of Ansible uses one.)
+        # The parent is then the fork server. (No release of Ansible uses one.)
         parent = None
     task_ended = threading.Event()
 
@@ -189,7 +189,7 @@ def end_with_ansible() -> t.Iterator[None]:
 def _start_thread(target: t.Callable[[], None]) -> threading.Thread:
     """Start a thread with the context variables of Display, and with blocked signals.
 
-    Otherwise, the kernel delivered one Ctrl-C in five to this thread on a busy machine.
+    With unblocked signals, this thread received one Ctrl-C in five on a busy machine.
     """
     thread = threading.Thread(target=contextvars.copy_context().run, args=(target,), daemon=True)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))

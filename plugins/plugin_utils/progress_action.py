@@ -26,7 +26,7 @@ SHARED_FOLDER = "/tmp"
 MACHINE_READABLE_CALLBACKS = ("json", "jsonl")
 
 
-#: By the name of the function in task.py.
+#: The keys are names of functions in task.py.
 MODULE_BY_FUNCTION = {"update": Module.ROLLING_UPDATE, "migrate": Module.MIGRATION}
 
 

@@ -55,7 +55,7 @@ def manifest(replicas: int = 4, image: str = "myimage:v1", name: str = "foo",
 
 
 def as_kind(kind: str, body: Json, **spec: t.Any) -> Json:
-    """Convert the manifest of a ReplicationController, and change fields of its spec."""
+    """Convert the manifest of a ReplicationController. spec: fields to set in the new spec."""
     if kind == "ReplicationController":
         return body
     selector = {"matchLabels": body["spec"]["selector"]}

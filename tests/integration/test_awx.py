@@ -70,8 +70,8 @@ class ContainerJob:
     The user id has no name, the home directory is read-only, and the group is root.
     """
 
-    #: Prefix that runs a command as the user, who may read all files (the interpreter may belong to
-    #: root), but may write only its own.
+    #: Prefix that runs a command as the user, who may read all files (such as root's interpreter),
+    #: but may write only their own.
     USER_PREFIX = ("setpriv", "--reuid", "12345", "--regid", "0", "--clear-groups", "--inh-caps",
                    "+dac_read_search", "--ambient-caps", "+dac_read_search")
 
@@ -183,7 +183,7 @@ def test_workflow_rolls_back_a_deployment_to_a_revision(namespace, jobs):
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"),
                     reason="SKIPPED: only root can change the user")
-def test_job_runs_in_a_container_without_a_user_name_and_home(namespace, jobs, open_folder):
+def test_job_runs_in_a_container_without_a_user_name_or_writable_home(namespace, jobs, open_folder):
     jobs.folder = open_folder
     namespace.make_rc(4)
     variables = {"controller": "foo", "image": "myimage:v2-slow", "report": "rollout.html"}
@@ -260,12 +260,12 @@ def test_failed_job_shows_the_failure_in_its_artifacts(namespace, jobs):
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("a container that ends before its pod is ready")
-def test_next_commands_of_a_failed_job_launch_jobs(namespace, jobs):
+def test_failed_job_suggests_launching_jobs(namespace, jobs):
     namespace.make_rc(2)
-    in_awx = {"awx_job_id": 7, "awx_job_template_name": "Update shop", "controller": "foo",
-              "image": "myimage:v2-crash", "failure_grace": 1}
+    variables = {"awx_job_id": 7, "awx_job_template_name": "Update shop", "controller": "foo",
+                 "image": "myimage:v2-crash", "failure_grace": 1}
 
-    job = jobs.launch("image_bump.yml", on_failure="stop", **in_awx)
+    job = jobs.launch("image_bump.yml", on_failure="stop", **variables)
 
     relaunch = "relaunch the job, or launch the job template *Update shop* again"
     assert job.status == "failed" and artifacts(job)["commands"] == [
@@ -285,7 +285,7 @@ def test_next_commands_of_a_failed_job_launch_jobs(namespace, jobs):
                  "other": "{{ other.failure.commands }}",
                  "rollback": "{{ info.rollouts[0].rollback_command }}"}}}]
     play = {"hosts": "localhost", "gather_facts": False, "tasks": tasks}
-    plain = artifacts(jobs.launch("plain.yml", files={"plain.yml": [play]}, **in_awx))
+    plain = artifacts(jobs.launch("plain.yml", files={"plain.yml": [play]}, **variables))
 
     rollback = (f"launch a job that runs baton.kubernetes.rolling_update with name=foo "
                 f"namespace={namespace.name} state=rolled_back")
@@ -340,7 +340,7 @@ def uids_of_new_pods(namespace):
 
 
 def stable_generations(namespace):
-    """Return generations(), or None if it changes within 4 s, in which a slow pod becomes ready."""
+    """Return generations(), or None if it changes within 4 s (a slow pod needs less time)."""
     before = generations(namespace)
     threading.Event().wait(4)
     return before if before == generations(namespace) else None

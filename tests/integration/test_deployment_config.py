@@ -88,7 +88,7 @@ def is_migrated(namespace, simulator):
 
 
 def is_restored(namespace, simulator, before, pod_uids):
-    """Return whether the DeploymentConfig has its old spec and pods, and no traces."""
+    """Return whether the DeploymentConfig has its old spec and pods, and all traces are gone."""
     config = simulator.config()
     revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
     spec = {**config["spec"], "paused": config["spec"].get("paused", False)}
@@ -363,7 +363,7 @@ def test_migration_waits_for_a_rollout_that_began_before_the_pause(project, simu
     assert {pod["spec"]["containers"][0]["image"] for pod in project.pods()} == {"myimage:v2"}
 
 
-#: Actions of another client that orphan or delete no pod.
+#: Actions of another client that neither orphan nor delete a pod.
 ACTIONS = {
     "unpause": lambda simulator: simulator.patch({"spec": {"paused": False}}),
     "scale": lambda simulator: simulator.patch({"spec": {"replicas": 5}}, subresource="/scale"),
@@ -396,10 +396,10 @@ def test_migration_resumes_after_changes_of_other_clients(
     )
 
 
-def test_pods_survive_the_deletion_of_the_config_during_the_migration(
+def test_handed_over_pods_survive_the_deletion_of_the_config(
     project, simulator
 ):
-    """The garbage collector deletes the pods that are not yet handed over."""
+    """The garbage collector deletes the other pods."""
     simulator.make(2)
     before = uids(project.pods())
     with project.observer():
@@ -462,7 +462,7 @@ def test_fields_without_counterpart_are_reported_before_the_first_write(
 
 
 @pytest.mark.full
-def test_config_without_a_rollout_is_refused_and_a_test_config_is_migrated(
+def test_config_without_a_rollout_is_refused_and_a_config_with_test_true_is_migrated(
     project, simulator
 ):
     simulator.create(1, triggers=[])

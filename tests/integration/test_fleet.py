@@ -164,7 +164,7 @@ def test_two_kinds_with_one_name_have_separate_leases(namespace):
         for kind, flow in flows.items()}
     started_at = time.monotonic()
 
-    def begin_earlier_version(gateway):
+    def acquire_lease_of_earlier_version(gateway):
         """Try to acquire a Lease whose name does not contain the kind, as in earlier versions."""
         request = Request("shop", namespace.name)
         process_on_another_machine = Process.of_new_task()._replace(machine="another-machine")
@@ -178,7 +178,7 @@ def test_two_kinds_with_one_name_have_separate_leases(namespace):
             refusals.append(error.what)
 
     second_gateway = namespace.gateway()
-    thread = threading.Thread(target=begin_earlier_version, args=(second_gateway,))
+    thread = threading.Thread(target=acquire_lease_of_earlier_version, args=(second_gateway,))
     thread.start()
     result = fleet.run(
         fleet_of_controllers,
@@ -219,7 +219,7 @@ def test_failure_among_several_kinds_names_the_kind(namespace, ansible_environme
 
 
 @pytest.mark.full
-def test_image_of_an_init_container_is_updated_by_labels(
+def test_init_container_of_a_controller_selected_by_labels_is_updated(
         namespace, ansible_environment):
     body = manifest(1, "other:v1", "foo", labels={"tier": "backend"})
     body["spec"]["template"]["spec"]["initContainers"] = [{"name": "migrate",

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.fake_nodes("the test writes the imageIDs; a kubelet wri
 KINDS = ["ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet"]
 #: Digests before and after a tag moves.
 FIRST_DIGEST, MOVED_DIGEST = (f"sha256:{letter * 64}" for letter in "ab")
-#: Status fields by the fields of a pod's spec that list containers.
+#: Fields of a pod's status, by the corresponding fields of its spec.
 STATUS_FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 
 
@@ -40,7 +40,7 @@ class Registry:
     list_count: int = 0
     published_count: int = 0
 
-    def arm(self, gateway):
+    def publish_before_each_list(self, gateway):
         all_pods = gateway.all_pods
 
         def publish_and_list(*arguments):
@@ -85,12 +85,13 @@ def make_controller(namespace, kind, replicas=4):
         body = manifest(0)
         del body["spec"]["replicas"]
         namespace.create_controller(kind, body)
-        eventually(lambda: len(namespace.pods()) >= 2 and are_ready(namespace), "ready pods")
+        eventually(lambda: len(namespace.pods()) >= 2 and all_pods_are_ready(namespace),
+                   "ready pods")
     else:
         makers[kind](replicas)
 
 
-def are_ready(namespace):
+def all_pods_are_ready(namespace):
     return all("'type': 'Ready'" in str(pod["status"]) for pod in namespace.pods())
 
 
@@ -108,14 +109,16 @@ def test_moved_tag_is_a_warning_with_the_pods_of_each_digest(namespace, kind):
     make_controller(namespace, kind)
     registry, lines = Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST)), []
 
-    result = namespace.roll(fault=registry.arm, kind=kind, image="myimage:v2", on_line=lines.append)
+    result = namespace.roll(fault=registry.publish_before_each_list, kind=kind, image="myimage:v2",
+                            on_line=lines.append)
 
     assert result["rollout"]["phase"] == "complete" and images(namespace) == {"myimage:v2"}
     (warning,) = drift_warnings(result["warnings"])
     assert f"{FIRST_DIGEST} in " in warning and f"{MOVED_DIGEST} in " in warning
     assert any(pod["metadata"]["name"] in warning for pod in namespace.pods())
     assert len(drift_warnings(lines)) == 1
-    assert registry.list_count <= (8 if kind == "DaemonSet" else 3)  # a DaemonSet's flow also lists
+    # The flow of a DaemonSet also lists pods.
+    assert registry.list_count <= (8 if kind == "DaemonSet" else 3)
 
 
 @pytest.mark.sample(1)
@@ -125,8 +128,8 @@ def test_update_with_image_drift_fail_is_rolled_back(namespace, kind):
     registry = Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST))
 
     with pytest.raises(RolloutFailed) as error:
-        namespace.roll(fault=registry.arm, kind=kind, image="myimage:v2", image_drift="fail",
-                       on_failure="rollback")
+        namespace.roll(fault=registry.publish_before_each_list, kind=kind, image="myimage:v2",
+                       image_drift="fail", on_failure="rollback")
 
     assert error.value.what.startswith("a tag has moved: the new pods run different versions of an "
                                        "image; foo is rolled back to myimage:v1")
@@ -142,7 +145,8 @@ def test_update_with_image_drift_fail_stops_without_a_rollback(namespace):
     registry = Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST))
 
     with pytest.raises(RolloutFailed) as error:
-        namespace.roll(fault=registry.arm, image="myimage:v2", image_drift="fail")
+        namespace.roll(fault=registry.publish_before_each_list, image="myimage:v2",
+                       image_drift="fail")
 
     # The update fails at the second new pod.
     assert images(namespace) == {"myimage:v1", "myimage:v2"}
@@ -160,7 +164,8 @@ def test_tag_that_moves_after_the_canary_fails_the_update(namespace, kind):
     Registry(namespace, (FIRST_DIGEST,)).publish()
 
     with pytest.raises(RolloutFailed) as error:
-        namespace.roll(fault=Registry(namespace, (MOVED_DIGEST,)).arm, **options)
+        namespace.roll(fault=Registry(namespace, (MOVED_DIGEST,)).publish_before_each_list,
+                       **options)
 
     canary = error.value.why.partition(f"{FIRST_DIGEST} in 1 pod (")[2].partition(")")[0]
     assert canary in {pod["metadata"]["name"] for pod in namespace.pods()}
@@ -177,7 +182,8 @@ def test_init_containers_and_added_containers_are_compared(namespace, container)
     namespace.until_available("foo", 3)
 
     result = namespace.roll(
-        fault=Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST), (container,)).arm,
+        fault=Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST),
+                       (container,)).publish_before_each_list,
         images={"web": "myimage:v2"})
 
     (warning,) = (text for text in result["warnings"] if "a tag has moved" in text)
@@ -190,7 +196,7 @@ def test_tag_that_does_not_move_causes_no_warning(namespace, options):
     namespace.make_rc(4)
     registry = Registry(namespace, (FIRST_DIGEST,))
 
-    result = namespace.roll(fault=registry.arm, image="myimage:v2", **options)
+    result = namespace.roll(fault=registry.publish_before_each_list, image="myimage:v2", **options)
 
     assert not drift_warnings(result["warnings"]) and 2 <= registry.list_count <= 3
     assert result["rollout"]["phase"] == "complete"
@@ -201,7 +207,8 @@ def test_image_drift_ignore_lists_no_pods(namespace):
     namespace.make_rc(2)
     registry = Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST))
 
-    result = namespace.roll(fault=registry.arm, image="myimage:v2", image_drift="ignore")
+    result = namespace.roll(fault=registry.publish_before_each_list, image="myimage:v2",
+                            image_drift="ignore")
 
     assert registry.list_count == 0 and not drift_warnings(result["warnings"])
 
@@ -211,8 +218,8 @@ def test_digests_are_compared_at_the_end_of_a_soak(namespace):
     namespace.make_deployment(4)
     registry = Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST))
 
-    result = namespace.roll(fault=registry.arm, kind="Deployment", image="myimage:v2", pause_at=2,
-                            soak=1)
+    result = namespace.roll(fault=registry.publish_before_each_list, kind="Deployment",
+                            image="myimage:v2", pause_at=2, soak=1)
 
     assert len(drift_warnings(result["warnings"])) == 1 and result["rollout"]["phase"] == "paused"
 
@@ -244,7 +251,7 @@ def test_hostile_status_is_escaped(namespace):
     registry = Registry(namespace, ("\x1b[31m" + "x" * 5000, MOVED_DIGEST))
 
     try:
-        result = namespace.roll(fault=registry.arm, image="myimage:v2")
+        result = namespace.roll(fault=registry.publish_before_each_list, image="myimage:v2")
     except ApiException:
         pytest.fail("the API server refuses the status, so the test proves nothing")
 

@@ -95,7 +95,7 @@ def test_failed_canary_is_repeated_as_a_canary_and_rolled_back(namespace, termin
 @pytest.mark.fake_nodes("an image that cannot be pulled")
 def test_shell_and_ansible_parse_a_command_like_the_tests(namespace, terminal, ansible_environment,
                                                           tmp_path):
-    """The first command fails like the task, with the same commands."""
+    """The first command fails like the task, and suggests the same commands."""
     namespace.make_rc(2)
     commands = terminal.failure_commands(
         **CANARY, soak="1s", max_unavailable="50%", on_failure="stop", autoscaler="ignore")[-2:]
@@ -176,7 +176,7 @@ def test_completed_update_is_rolled_back(namespace, terminal):
 
 @pytest.mark.full
 def test_command_names_the_controller_to_update(namespace, terminal):
-    """The failed task names the temporary successor, or the former primary."""
+    """The failed task has the name of the temporary successor, or of the former primary."""
     namespace.make_rc(2)
     terminal.run(image="myimage:v2", pause_at="1")
     (successor,) = set(namespace.rc_names()) - {"foo"}
@@ -341,10 +341,10 @@ def test_deletion_blocked_by_a_finalizer_completes(namespace, terminal):
     namespace.remove("foo")
     eventually(lambda: "deletionTimestamp" in namespace.rc()["metadata"], "the blocked deletion")
 
-    lines = terminal.failure_commands(image="myimage:v2")
+    commands = terminal.failure_commands(image="myimage:v2")
 
-    as_kubectl(namespace,
-               next(line for line in lines if line.startswith("kubectl ") and " patch " in line))
+    as_kubectl(namespace, next(command for command in commands
+                               if command.startswith("kubectl ") and " patch " in command))
     namespace.wait_for_deletion("foo")
 
 

@@ -87,7 +87,7 @@ def test_max_unavailable_is_used_without_a_budget(namespace):
     assert observer.min_ready < 3
 
 
-def test_budget_without_disruptions_is_a_warning_or_an_error(namespace):
+def test_budget_that_allows_no_disruption_is_a_warning_or_an_error(namespace):
     namespace.make_rc(2)
     create_budget(namespace, minAvailable="100%")
 

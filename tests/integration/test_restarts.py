@@ -20,8 +20,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 REPLICAS = 4
 
-# Moments of the update, each with a part of its progress line. No pod is created from a closed
-# template, which names a missing priority class.
+# Moments of the update, each with a part of its progress line. A *closed* template names a missing
+# priority class, so no pod is created from it.
 #: Half of the pods are new.
 MIDDLE = "scale foo: 3 -> 2"
 #: Foo has the new template, which is closed.

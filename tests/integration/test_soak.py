@@ -304,7 +304,7 @@ def test_relist_notices_incidents_without_watch_events(namespace, make, monkeypa
 
 
 @pytest.mark.full
-def test_pods_of_a_daemon_set_are_listed_once_in_a_soak(namespace, make, monkeypatch):
+def test_pods_of_a_daemon_set_are_rarely_listed_in_a_soak(namespace, make, monkeypatch):
     roll, list_calls = make("DaemonSet"), []
     all_pods = Pods.all_pods
     monkeypatch.setattr(Pods, "all_pods",

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test two parallel tasks for one controller, of which the Lease admits one.
+"""Test two parallel tasks for one controller: the Lease admits one of them.
 
 No test runs an update and a rollback in parallel without the Lease (`lock=False`): the API does not
 show when the controller manager has observed the pods that it has created.
@@ -49,7 +49,7 @@ def test_two_clients_without_a_lease_respect_floor_and_ceiling(namespace, first,
         with namespace.observer() as observer:
             errors = run_in_parallel(namespace, first, second)
             assert all(error.next_command or error.what for error in errors)
-            complete_and_restore(namespace)
+            return_to_v1(namespace)
         assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
         assert "foo" not in observer.controllers_deleted and observer.restarts == 0
         assert namespace.rc_names() == ["foo"] and len(uids(namespace.pods())) == REPLICAS
@@ -135,7 +135,7 @@ def test_second_client_fails_and_names_the_lease_holder(namespace, attempts):
             assert refusal["failure"]["what"].startswith("another task is already working on it: ")
             assert f", process {winners[0]}, since " in refusal["failure"]["what"]
             assert not refusal["changed"] and "lock_timeout" in refusal["failure"]["next_command"]
-            complete_and_restore(namespace)
+            return_to_v1(namespace)
         assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1
         assert "foo" not in observer.controllers_deleted and leases(namespace) == {}
         assert namespace.rc_names() == ["foo"] and len(uids(namespace.pods())) == REPLICAS
@@ -210,7 +210,7 @@ def run_in_parallel(namespace, *tasks):
     return errors
 
 
-def complete_and_restore(namespace):
+def return_to_v1(namespace):
     try:
         namespace.roll(state="rolled_back")
     except RolloutError as error:

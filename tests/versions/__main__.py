@@ -42,7 +42,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/versions", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sample", action="store_true",
-                        help="only the oldest versions, in a minute")
+                        help="only the oldest versions (takes a minute)")
     parser.add_argument("--workers", type=int, default=2, metavar="N",
                         help="number of rows that run in parallel (default: 2)")
     parser.add_argument("--record", action="store_true",
@@ -53,7 +53,7 @@ def main() -> int:
     prepare_program()
     rows = [row for source in SOURCES for row in source(options.sample)
             if not options.words or any(word in row.title for word in options.words)]
-    # So that two runs with different rows can overlap.
+    # With this key, two runs with different rows can overlap.
     key = hashlib.sha256(repr((options.sample, options.words)).encode()).hexdigest()[:6]
     with embedded.up(embedded.checkout_cluster_name(f"versions-{key}")) as cluster:
         if isinstance(cluster, embedded.Cluster):
@@ -66,9 +66,9 @@ def main() -> int:
     return 0 if rows and not any(row.failed for row in rows) else 1
 
 
-def run_row(is_recorded: bool, cluster: AnyCluster, row: Row) -> None:
+def run_row(records: bool, cluster: AnyCluster, row: Row) -> None:
     row.run(cluster)
-    if is_recorded:
+    if records:
         with DOCUMENT_LOCK:
             table.record([row], is_all=False)
 

@@ -55,7 +55,7 @@ def run(row: Row, _cluster: AnyCluster, kubernetes: str) -> None:
     cluster_name = embedded.checkout_cluster_name(f"versions-{kubernetes.replace('.', '-')}")
     with (embedded.up(cluster_name, kubernetes=kubernetes) as cluster,
           tempfile.TemporaryDirectory(prefix="baton-versions-") as folder):
-        # The tests ignore the original kubeconfig of an embedded cluster.
+        # A copy, because the tests ignore an embedded cluster's own kubeconfig.
         environment = {**os.environ, "KUBECONFIG": shutil.copy(cluster.kubeconfig, folder)}
         run_tests(row, Path(folder) / "results.xml", environment)
         with row.part(f"random histories {SEEDS}"):

@@ -119,7 +119,7 @@ def run_tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variab
               *options: str) -> None:
     """Run integration tests in this checkout's pytest, with the Ansible commands of the row."""
     with tempfile.TemporaryDirectory(prefix="baton-tests-") as folder:
-        # The tests ignore the original kubeconfig of an embedded cluster.
+        # A copy, because the tests ignore an embedded cluster's own kubeconfig.
         shutil.copy(cluster.kubeconfig, kubeconfig := Path(folder) / "kubeconfig")
         results = Path(folder) / "results.xml"
         paths = [f"tests/integration/{test}" for tests in parts.values() for test in tests]

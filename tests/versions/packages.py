@@ -30,7 +30,7 @@ KUBERNETES = {
     "31.0.0": "3.11", "32.0.1": "3.11", "33.1.0": "3.12", "34.1.0": "3.12", "35.0.0": "3.12",
     "36.0.3": "3.13", "37.0.2": "3.13",
 }
-#: Requirements of the package kubernetes, by Python version.
+#: What pip installs to get the package kubernetes, by Python version.
 REQUIREMENTS = {"3.9": "kubernetes", "3.10": "kubernetes", "3.11": "kubernetes",
                 "3.12": "kubernetes", "3.13": "kubernetes"}
 TOO_OLD_PYTHONS = ("3.6", "3.8")

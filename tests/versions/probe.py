@@ -3,9 +3,9 @@
 
 """Update a controller with each source of credentials, in the Python of a row.
 
-Reads a JSON object from stdin: `namespace`, `sources` (the options of a connection by source and
-name of the controller), and `pod` (the paths of the token and of the CA certificate in a pod).
-Prints a JSON object that maps each source to an error or "".
+Reads a JSON object from stdin: `namespace`, `sources` (the options of a connection, by source,
+which is also the controller's name), and `pod` (the paths of the token and of the CA certificate in
+a pod). Prints a JSON object that maps each source to an error or "".
 """
 
 from __future__ import annotations

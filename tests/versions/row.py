@@ -15,7 +15,7 @@ from embedded import Cluster
 from external import ExternalCluster
 from workspace import say
 
-#: The part of an error outside of all parts.
+#: The name under which an error outside of all parts is recorded.
 OUTSIDE_PARTS = "all"
 AnyCluster = Cluster | ExternalCluster
 

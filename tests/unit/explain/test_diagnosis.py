@@ -39,7 +39,7 @@ Json = dict[str, t.Any]
 
 
 def conditions(ready="False", **more):
-    """Return the conditions of a scheduled pod. They explain only an unready pod."""
+    """Return the conditions of a scheduled pod, with a reason if it is unready."""
     unready = ({} if ready == "True"
                else {"reason": "ContainersNotReady",
                      "message": "containers with unready status: [web]"})
@@ -62,7 +62,8 @@ def container(restarts=0, is_ready=False, last=None, **state):
 def pod(*containers, init=None, name="foo-1", container_spec=None, metadata=None, **status):
     """Return a pod of foo on the node real-1.
 
-    containers: statuses. init: the status of the init container setup. container_spec: of web.
+    containers: statuses. init: the status of the init container setup. container_spec: fields of
+    web in the spec.
     """
     init_statuses = {"initContainerStatuses": [{**init, "name": "setup"}]} if init else {}
     return {"metadata": {"name": name, "namespace": "shop", "uid": f"uid of {name}",
@@ -373,7 +374,7 @@ CASES = {
         [(unschedulable("0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 "
                         "Insufficient memory. preemption: 0/4 "
                         f"nodes are available: 4 {NO_VICTIMS}"), [])], "N"),
-    "insufficient extended resources or pods": Case(
+    "insufficient extended resources, or too many pods": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 4 Too many pods",
         f"add nodes, {REMOVE_OLD_PODS}",
         [(unschedulable(f"0/4 nodes are available: 4 {what}."), [])
@@ -390,7 +391,7 @@ CASES = {
                         "taint {node-role.kubernetes.io/control-plane: }."), []),
          (unschedulable("0/1 nodes are available: 1 node(s) didn't match Pod's node "
                         "affinity/selector."), [])], "NN"),
-    "affinity and topology spread without a node": Case(
+    "no node for the affinity or topology spread": Case(
         "unschedulable",
         "pod foo-1: Unschedulable: 0/4 nodes are available: 4 node(s) didn't match pod "
         "anti-affinity rules",
@@ -616,7 +617,7 @@ CASES = {
         [(pod(waiting_container("CreateContainerError", "context deadline exceeded")), [])], "N"),
 }
 
-#: More messages of these causes: (pod or message, kind of the cause, suggestion).
+#: More messages with kinds of causes as in CASES: (pod or message, kind of the cause, suggestion).
 OTHER_MESSAGES = {
     "image without the platform of the node": (
         pod(waiting_container("ErrImagePull", "no match for platform in manifest: not found")),
@@ -822,7 +823,7 @@ def test_event_does_not_override_the_status():
 def count_repetitions(parsed_pattern):
     """Return the number of consecutive repetitions without a limit.
 
-    A lookahead is counted separately, and may have one.
+    A lookahead is counted separately, and may have one repetition.
     """
     count = 0
     for operation, argument in parsed_pattern:
@@ -900,7 +901,7 @@ def test_is_linear_rejects_slow_patterns(pattern):
         "init container exits", "init container ready", "running", "one readiness failure",
         "one failure of each probe", "pulled after a failure",
         "mounted after a failure", "ready after failed probes",
-        "ready after restarts, or not yet for min_ready_seconds",
+        "ready after restarts",
         "terminating within the grace period", "events of other pods",
         "probe of another container"])
 def test_starting_and_healthy_pods_have_no_cause(pod, events):

@@ -37,7 +37,7 @@ HELM_LABEL = {gitops.MANAGED_BY: "Helm"}
 HELM_ANNOTATIONS = dict(zip(gitops.HELM_RELEASE, ("web", "shop"), strict=True))
 EXCLUDE = f"{gitops.FLUX_RECONCILE}=disabled"
 SUSPEND = """--type=merge -p '{"spec": {"suspend": true}}'"""
-#: Words of suggested commands that name no object.
+#: Words in suggested commands that are not names of objects.
 FIXED_WORDS = {"APPLICATION", "NAMESPACE", "NAME", "RELEASE", "-n", "--sync-policy", "--type=merge",
                "-p",
                '{"spec": {"suspend": true}}', EXCLUDE}

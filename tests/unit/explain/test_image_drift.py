@@ -52,7 +52,7 @@ def test_no_drift(pods):
     assert sentences(*pods) == []
 
 
-def test_versions_are_shown_with_their_pods_the_most_frequent_first():
+def test_most_frequent_version_comes_first():
     assert sentences(pod("a", f"r/shop@{B}"), pod("b", f"r/shop@{A}"), pod("c", f"r/shop@{A}")) == [
         f"container web: shop:v2 is {A} in 2 pods (b, c), {B} in 1 pod (a)"]
 

@@ -400,7 +400,7 @@ def test_no_surge_needs_no_quota():
     assert warnings_of(request, quotas=[quota({"pods": "3"}, {"pods": "3"})]) == []
 
 
-@pytest.mark.parametrize("surge, requests, used, hard, more, suggests_no_surge", [
+@pytest.mark.parametrize("surge, requests, used, hard, more, suggests_max_surge_0", [
     # At most three pods exist, but each new pod requests 50 % more.
     (0, "1500m", "3", "4.4", "1.5", False),
     # The peak is three new pods and an old pod, which need 4.5 + 1 - 3 more. Without a surge, the
@@ -411,7 +411,7 @@ def test_no_surge_needs_no_quota():
     (1, "900m", "3", "3.8", "0.9", True),
 ])
 def test_quota_with_changed_resource_requests(surge, requests, used, hard, more,
-                                              suggests_no_surge):
+                                              suggests_max_surge_0):
     request = dataclasses.replace(REQUEST, max_surge=Size(surge), max_unavailable=Size(1))
     item = rc()
     item["spec"]["template"] = template_with(container({"cpu": "1"}))
@@ -421,7 +421,7 @@ def test_quota_with_changed_resource_requests(surge, requests, used, hard, more,
                                   quotas=[quota({"cpu": hard}, {"cpu": used})]))
 
     assert f"cpu ({used} of {hard} used, {more} more needed)" in sentence
-    assert ("max_surge=0" in sentence) == suggests_no_surge
+    assert ("max_surge=0" in sentence) == suggests_max_surge_0
     large_enough = quota({"cpu": str(float(used) + float(more))}, {"cpu": used})
     assert warnings_of(request, item=item, desired=desired, quotas=[large_enough]) == []
 
@@ -544,7 +544,7 @@ def budget(selector: Json | None = None, expected: int | None = None, **spec: t.
     # The budget also covers two pods of another controller.
     ({"minAvailable": 6, "expected": 5}, "minAvailable: 6", 6),
 ])
-def test_budget_without_evictions(spec, field, count):
+def test_budget_that_allows_no_eviction(spec, field, count):
     assert single(warnings_of(budgets=[budget(**spec)])) == (
         f"PodDisruptionBudget web ({field}) allows no eviction, even while all {count} pods of "
         f"the update are healthy: the update keeps 3 available throughout, regardless of "
@@ -562,7 +562,7 @@ def test_budget_without_evictions(spec, field, count):
     {"minAvailable": "100%", "selector": {"matchLabels": {"app": "bar"}}},
     {},
 ])
-def test_budget_with_evictions_gives_no_warning(spec):
+def test_budget_that_allows_an_eviction_gives_no_warning(spec):
     assert warnings_of(budgets=[budget(**spec)]) == []
 
 

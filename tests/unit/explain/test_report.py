@@ -82,7 +82,7 @@ def items_in_handover():
 PRIMARY_ENTRY = controller_entry("foo", 2, 1, "myimage:v1")
 SUCCESSOR_ENTRY = controller_entry(SUCCESSOR, 1, 1, "myimage:v2")
 IN_PROGRESS = [old(2, available=1), new(1)]
-#: (controllers, values of the test's `keys` in the status).
+#: (controllers, expected values of the `keys` of the test).
 STATUSES = {
     "no controller":
         ([], ("complete", None, None, None, None, None, None)),

@@ -32,7 +32,8 @@ SKIPPED = {"name": "app-3", "skipped": True, "failed": False, "changed": False,
 ROLLED_BACK = {"changed": True, "failed": False,
                "msg": "shop is rolled back to myimage:v1: 4 of 4 replicas available"}
 NOT_ROLLED_BACK = failed() | {"msg": "all the words of the second failure"}
-UNDONE = failed() | {"rollout": rollout("shop", "complete", {"outcome": "rolled_back"})}
+ROLLED_BACK_BY_MODULE = failed() | {
+    "rollout": rollout("shop", "complete", {"outcome": "rolled_back"})}
 REFUSED = failed() | {"changed": False, "rollout": rollout("shop", "paused")}
 SUMMARY = "ReplicationController default/shop: the new pods cannot become available."
 SEE_ABOVE = "\nThe reason and the next command are shown above, at the failed task 'Roll shop'."
@@ -50,12 +51,12 @@ def with_results(result):
     return result if not result or "results" in result else single(result)
 
 
-def end_after(purpose, result=None, rollback=None, reason="all the words", short_reason="",
-              task="Roll shop",
-              answer="", is_fleet=False, layer="role", on_failure="stop"):
+def ending_of_failure(purpose, result=None, rollback=None, reason="all the words", short_reason="",
+                      task="Roll shop", answer="", is_fleet=False, layer="role",
+                      on_failure="stop"):
     """Return the Ending of a run that fails in a turn with this purpose.
 
-    result: of the last update. rollback: of the role's rollback, if any.
+    result, rollback: the results of the last update, and of the role's rollback, if any.
     """
     role, host = (("rollback", "") if purpose == "rollback"
                   else ("image_bump", "lyon" if layer == "playbook" else ""))
@@ -84,12 +85,12 @@ def event(turn, result, why):
 
 
 def end_by_module(purpose="update", result=None, rollback=None, **more):
-    return end_after(purpose, result or failed(), rollback, short_reason=SUMMARY, **more)
+    return ending_of_failure(purpose, result or failed(), rollback, short_reason=SUMMARY, **more)
 
 
 def end_by_check(purpose="check", rollback=None, **more):
-    return end_after(purpose, paused() if purpose == "check" else updated(), rollback,
-                     "503\nand a page of HTML", task="It answers", **more)
+    return ending_of_failure(purpose, paused() if purpose == "check" else updated(), rollback,
+                             "503\nand a page of HTML", task="It answers", **more)
 
 
 @pytest.mark.parametrize("result, outcome, is_paused, in_progress", [
@@ -107,7 +108,7 @@ def end_by_check(purpose="check", rollback=None, **more):
         "failed in a pause", "none",
         "one controller ended before the stage"])
 def test_status_of_the_controllers(result, outcome, is_paused, in_progress):
-    """The role rolls back the controllers that the module has not rolled back."""
+    """The role still has to roll back the controllers in_progress."""
     status = summary(result)
 
     assert ((status.outcome, status.is_paused, status.in_progress)
@@ -180,12 +181,12 @@ def test_previous_images_are_observed_by_the_run(results, images):
     (end_by_check(rollback=NOT_ROLLED_BACK), "failed"),
     (end_by_check(), "stopped"),
     (end_by_module(), "stopped"), (end_by_module(result=REFUSED), "failed"),
-    (end_by_module(result=UNDONE), "rolled_back"),
-    (end_by_module(result=UNDONE | {"changed": False}), "failed"),
-    (end_by_module(result=UNDONE, is_fleet=True), "stopped"),
+    (end_by_module(result=ROLLED_BACK_BY_MODULE), "rolled_back"),
+    (end_by_module(result=ROLLED_BACK_BY_MODULE | {"changed": False}), "failed"),
+    (end_by_module(result=ROLLED_BACK_BY_MODULE, is_fleet=True), "stopped"),
     (end_by_module(rollback=ROLLED_BACK), "rolled_back"),
     (end_by_module(rollback=NOT_ROLLED_BACK), "failed"),
-    (end_after("update"), "failed"), (end_by_module("rollback"), "failed"),
+    (ending_of_failure("update"), "failed"), (end_by_module("rollback"), "failed"),
 ], ids=["before", "after", "check, rolled back", "check, failed rollback", "check, stopped",
         "interrupted", "not started", "rolled back by the module",
         "rolled back by another task", "fleet partly rolled back", "others rolled back",
@@ -196,7 +197,8 @@ def test_outcome_of_a_failure(end, outcome):
 
 @pytest.mark.parametrize("end, message, error", [
     (end_by_module(), "Stage 50%: all the words", f"Stage 50%: {SUMMARY}{SEE_ABOVE}"),
-    (end_by_module(result=UNDONE), "Stage 50%: all the words", f"Stage 50%: {SUMMARY}{SEE_ABOVE}"),
+    (end_by_module(result=ROLLED_BACK_BY_MODULE), "Stage 50%: all the words",
+     f"Stage 50%: {SUMMARY}{SEE_ABOVE}"),
     (end_by_module("rollback", task="Roll shop"), "Roll shop: all the words",
      f"Roll shop: {SUMMARY}{SEE_ABOVE}"),
     (end_by_module(rollback=NOT_ROLLED_BACK),
@@ -377,14 +379,14 @@ def test_report_is_an_artifact_unless_too_long():
      "launch the job template *Rollback* with controller shop, controller_namespace shop"),
 ])
 def test_next_command_of_each_layer(layer, resume, back):
-    error = end_after("check", paused(), layer=layer).error
+    error = ending_of_failure("check", paused(), layer=layer).error
 
     assert f"Next: {resume} to resume, or {back} to roll back." in error
     assert ("--limit lyon" in error) is (layer == "playbook")
 
 
 def test_next_step_in_awx_names_the_job_template():
-    end = end_after("update", failed(), layer="awx", short_reason="no pods.")
+    end = ending_of_failure("update", failed(), layer="awx", short_reason="no pods.")
     end = Ending(dataclasses.replace(end.request, job_template="Update shop"), end.history)
 
     assert ("Next: relaunch the job, or launch the job template *Update shop* again to resume, or "
@@ -394,8 +396,8 @@ def test_next_step_in_awx_names_the_job_template():
 
 
 def test_failed_job_in_awx_is_launched_again():
-    error = end_after("update", {"changed": False, "failed": True}, layer="awx",
-                      short_reason="no.").error
+    error = ending_of_failure("update", {"changed": False, "failed": True}, layer="awx",
+                              short_reason="no.").error
 
     assert "Next: launch the same job template again." in error
 
@@ -411,13 +413,15 @@ def test_unsafe_selection_is_quoted_or_left_out():
     assert next_steps.roll_back(request) == "run the playbook baton.kubernetes.rollback"
 
 
-TYPED = {"name": "shop", "image": "myimage:v2", "stages": ["10%", "50%"]}
+USER_OPTIONS = {"name": "shop", "image": "myimage:v2", "stages": ["10%", "50%"]}
 
 
-@pytest.mark.parametrize("layer, typed, is_paused, again", [
-    ("playbook", TYPED, False, "ansible-playbook baton.kubernetes.image_bump -e context=lyon "
+@pytest.mark.parametrize("layer, user_options, is_paused, again", [
+    ("playbook", USER_OPTIONS, False,
+     "ansible-playbook baton.kubernetes.image_bump -e context=lyon "
      "-e controller=shop -e image=myimage:v2 -e stages=10%,50%"),
-    ("playbook", TYPED, True, "ansible-playbook baton.kubernetes.image_bump -e context=lyon "
+    ("playbook", USER_OPTIONS, True,
+     "ansible-playbook baton.kubernetes.image_bump -e context=lyon "
      "-e controller=shop -e image=myimage:v2 -e stages=100%"),
     ("playbook", {"stages": [{"pods": "10%", "traffic": "1%"}, "50%"]}, False,
      "ansible-playbook baton.kubernetes.image_bump -e context=lyon -e stages=10%/1%,50%"),
@@ -429,15 +433,15 @@ TYPED = {"name": "shop", "image": "myimage:v2", "stages": ["10%", "50%"]}
     ("playbook", {"image": "{{ evil }}"}, False, "run the same command again"),
     ("playbook", {}, False, "run the same command again"),
     ("playbook", {}, True, "run the same command again with stages=100%"),
-    ("role", TYPED, False, "run the role baton.kubernetes.image_bump again"),
-    ("role", TYPED, True, "run the role baton.kubernetes.image_bump again with "
+    ("role", USER_OPTIONS, False, "run the role baton.kubernetes.image_bump again"),
+    ("role", USER_OPTIONS, True, "run the role baton.kubernetes.image_bump again with "
      "image_bump_stages=100%"),
-    ("awx", TYPED, False, "relaunch the job, or launch the job template *Shop* again"),
-    ("awx", TYPED, True, "launch the job template *Shop* again with stages=100%"),
+    ("awx", USER_OPTIONS, False, "relaunch the job, or launch the job template *Shop* again"),
+    ("awx", USER_OPTIONS, True, "launch the job template *Shop* again with stages=100%"),
 ])
-def test_next_commands_of_each_layer(layer, typed, is_paused, again):
+def test_next_commands_of_each_layer(layer, user_options, is_paused, again):
     request = dataclasses.replace(
-        Request.of(variables(layer=layer, user_options=typed, cluster={"context": "lyon"})),
+        Request.of(variables(layer=layer, user_options=user_options, cluster={"context": "lyon"})),
         job_template="Shop")
     back = {"playbook": "ansible-playbook baton.kubernetes.rollback -e context=lyon "
                         "-e controller=a -e controller_namespace=shop",
@@ -450,17 +454,17 @@ def test_next_commands_of_each_layer(layer, typed, is_paused, again):
     assert next_steps.commands(request, is_resumable=False, is_paused=is_paused) == [again]
 
 
-def test_next_command_for_one_of_many_clusters_has_its_limit():
-    request = Request.of(variables(layer="playbook", user_options=TYPED, host="lyon"))
+def test_next_command_for_one_of_many_clusters_is_limited_to_it():
+    request = Request.of(variables(layer="playbook", user_options=USER_OPTIONS, host="lyon"))
 
     assert next_steps.commands(request, is_resumable=False, is_paused=False) == [
         "run the same command again with --limit lyon"]
 
 
 @pytest.mark.parametrize("end, count", [
-    (end_after("update", updated()), 1), (end_after("before"), 1),
+    (ending_of_failure("update", updated()), 1), (ending_of_failure("before"), 1),
     (end_by_module(), 2), (end_by_check(), 2), (end_by_check(rollback=ROLLED_BACK), 1),
-    (end_by_check(rollback=NOT_ROLLED_BACK), 2), (end_after("rollback", failed()), 1),
+    (end_by_check(rollback=NOT_ROLLED_BACK), 2), (ending_of_failure("rollback", failed()), 1),
 ], ids=["ended", "not started", "stopped", "paused", "rolled back", "not rolled back", "rollback"])
 def test_commands_of_a_failure(end, count):
     assert len(ending.next_commands(end)) == count, ending.next_commands(end)
@@ -480,7 +484,7 @@ PAUSED = (paused()
           | {"rollout": {"phase": "paused", "direction": "forward", "since": "1970-01-01T00:00:50Z",
                          "successor": {"images": {"web": "v2"}},
                          "images": {"before": {"web": "v1"}}}})
-ALONE = single(PAUSED)
+SINGLE_PAUSED = single(PAUSED)
 
 
 def rollout_now(phase, direction=None, image="v2", name="shop"):
@@ -502,7 +506,7 @@ def rollout_now(phase, direction=None, image="v2", name="shop"):
     ([rollout_now("complete", name="of its successor")], 100, "approved"),
 ])
 def test_answer_to_an_approval(rollouts, at, outcome):
-    assert Approval(ALONE, "shop", rollouts, deadline=150, now=at).outcome == outcome
+    assert Approval(SINGLE_PAUSED, "shop", rollouts, deadline=150, now=at).outcome == outcome
 
 
 def by_another_client(phase, name="shop"):
@@ -515,10 +519,11 @@ def by_another_client(phase, name="shop"):
                           by_another_client("taking_over"),
                           None])
 def test_update_of_another_client_is_not_rolled_back(rollout_):
-    approval = Approval(ALONE, "shop", [rollout_] if rollout_ else [], deadline=150, now=100)
+    approval = Approval(SINGLE_PAUSED, "shop", [rollout_] if rollout_ else [], deadline=150,
+                        now=100)
 
     assert approval.outcome == "denied" and summary(approval.current_result).in_progress == []
-    end = end_after("approval", approval.current_result)
+    end = ending_of_failure("approval", approval.current_result)
     assert end.outcome == "failed" and "left at that stage" not in end.message + end.error
 
 
@@ -534,9 +539,10 @@ def test_remaining_updates_are_rolled_back():
 def test_resumed_update_is_approved_unless_it_is_reversed():
     update = rollout_now("progressing", "forward", "v1") | {"successor": {"images": {"web": "v2"}}}
 
-    assert Approval(ALONE, "shop", [update], deadline=150, now=200).outcome == "approved"
+    assert Approval(SINGLE_PAUSED, "shop", [update], deadline=150, now=200).outcome == "approved"
     reversed_update = update | {"direction": "back"}
-    assert Approval(ALONE, "shop", [reversed_update], deadline=150, now=100).outcome == "waiting"
+    assert Approval(SINGLE_PAUSED, "shop", [reversed_update], deadline=150,
+                    now=100).outcome == "waiting"
 
 
 @pytest.mark.parametrize("answer, outcome",
@@ -556,7 +562,7 @@ def test_resume_after_the_deadline_is_reported(answer, outcome):
 def test_forged_time_does_not_extend_an_approval(since):
     result = single(PAUSED | {"rollout": PAUSED["rollout"] | {"since": since}})
 
-    assert (deadline(ALONE, seconds_to_approve=100, wait_start=60) == 150
+    assert (deadline(SINGLE_PAUSED, seconds_to_approve=100, wait_start=60) == 150
             and deadline(result, seconds_to_approve=100, wait_start=70) == 170)
 
 
@@ -582,20 +588,20 @@ def test_all_controllers_must_be_approved():
 
 
 def test_result_has_the_current_rollouts_after_an_approval():
-    alone = Approval(ALONE, "shop", [rollout_now("complete")], 150, 100).current_result
+    alone = Approval(SINGLE_PAUSED, "shop", [rollout_now("complete")], 150, 100).current_result
     assert (alone["rollout"]["phase"] == "complete"
             and alone["rollout"]["images"] == {"before": {"web": "v1"}})
     assert alone["steps"] == PAUSED["steps"] and alone["rollout"] == alone["results"][0]["rollout"]
     many = Approval(fleet(PAUSED | {"name": "a"}, updated("c")), "",
                     [rollout_now("complete", name="a")], 150, 100).current_result
     assert [result["rollout"]["phase"] for result in many["results"]] == ["complete", "complete"]
-    assert Approval(ALONE, "shop", None, 150, 100).current_result == ALONE
+    assert Approval(SINGLE_PAUSED, "shop", None, 150, 100).current_result == SINGLE_PAUSED
 
 
 def test_controller_rolled_back_by_another_client():
-    end = end_after("check",
-                    PAUSED
-                    | {"rollout": rollout_now("complete", image="v1")
-                       | {"last_rollout": {"outcome": "rolled_back"}}})
+    end = ending_of_failure("check",
+                            PAUSED
+                            | {"rollout": rollout_now("complete", image="v1")
+                               | {"last_rollout": {"outcome": "rolled_back"}}})
 
     assert end.outcome == "rolled_back" and "left at that stage" not in end.message + end.error

@@ -30,7 +30,7 @@ controllers = st.builds(Controller, image=st.sampled_from(["myimage:v1", "myimag
 def stages_of(draw, has_shares, keeps_old):
     """Draw stages in order, for example ["10%/1%", "10%/20%", "40%"].
 
-    The second number is the share of the requests. At 100%, it needs keep_old.
+    The second number is the share of the requests. A share at 100% needs keep_old.
     """
     stages = []
     for stage in sorted(draw(st.sets(st.sampled_from(STAGES), min_size=1)),
@@ -67,7 +67,7 @@ def requests(draw):
     return request, cluster
 
 
-#: Events in a file of the user: it fails, or another client makes a change.
+#: What happens while a file of the user runs: it fails, or another client makes a change.
 EVENTS = ("nothing", "fails", "delete", "lock", "unlock", "finish", "undo", "other update",
           "delete route")
 
@@ -104,12 +104,13 @@ def files(events):
     """Return (files, answer) for a Run. Each applies the next event."""
     remaining = iter(events)
 
-    def play(cluster):
+    def apply_next_event(cluster):
         event, name = next(remaining, ("nothing", "a"))
         return apply_event(event, cluster, name)
 
-    return {**{file: play for file in ("smoke.yml", "more.yml", "b.yml", "e.yml", "notify.yml")},
-            **{f"analysis of {name}": play for name in NAMES}}, play
+    return {**{file: apply_next_event
+               for file in ("smoke.yml", "more.yml", "b.yml", "e.yml", "notify.yml")},
+            **{f"analysis of {name}": apply_next_event for name in NAMES}}, apply_next_event
 
 
 def run_release(request, cluster, events, killed_at=-1, run_class=Run):
@@ -171,7 +172,7 @@ def test_share_is_set_before_the_checks_of_its_stage(history):
 @EXAMPLES
 @given(histories())
 def test_new_pods_get_no_requests_before_the_share_of_their_stage(history):
-    """Before, the new pods have the share of the stage before, or 0%."""
+    """The new pods have the share of the previous stage, or 0%, until then."""
     request, cluster, _events = history
     for controller in cluster.controllers.values():
         controller.image, controller.new_image, controller.share = "myimage:v1", "", ""
@@ -190,7 +191,7 @@ def test_new_pods_get_no_requests_before_the_share_of_their_stage(history):
     assert not shares or shares[0][0] == "0%"
 
 
-class KeepingRun(Run):
+class OldPodsRun(Run):
     """A run that records when a controller no longer has all old pods."""
 
     def __init__(self, *arguments):
@@ -214,8 +215,8 @@ def test_keep_old_keeps_all_old_pods_until_the_last_update(history, killed_at):
     """keep_old also applies during keep_old_for, and in a repeated run after a kill."""
     request, cluster, events = history
     assume(request["options"].get("keep_old"))
-    killed_run = run_release(request, cluster, events[:1], killed_at / 2, KeepingRun)
-    repeated_run = run_release(request, cluster, events[1:], run_class=KeepingRun)
+    killed_run = run_release(request, cluster, events[:1], killed_at / 2, OldPodsRun)
+    repeated_run = run_release(request, cluster, events[1:], run_class=OldPodsRun)
 
     assert not killed_run.violations + repeated_run.violations
     for run in (killed_run, repeated_run):
@@ -226,7 +227,7 @@ def test_keep_old_keeps_all_old_pods_until_the_last_update(history, killed_at):
             assert not request["keep_old_for"] or pauses[-1]["soak"] == request["keep_old_for"]
 
 
-def load(cluster):
+def highest_load(cluster):
     """Return the highest load of a controller's old pods, as a factor."""
     return max((100 - int(controller.share[:-1])) / controller.old_percent
                if controller.share else 1.0 for controller in cluster.controllers.values())
@@ -239,7 +240,7 @@ class LoadedRun(Run):
 
     def _run_action(self, turn):
         if turn.purpose == "check":
-            self.max_load = max(self.max_load, load(self.cluster))
+            self.max_load = max(self.max_load, highest_load(self.cluster))
         return super()._run_action(turn)
 
 
@@ -250,7 +251,7 @@ def test_repeated_run_does_not_increase_the_load_of_old_pods(history, killed_at)
     killed_cluster = copy.deepcopy(cluster)
     uninterrupted_run = run_release(request, cluster, [], run_class=LoadedRun)
     run_release(request, killed_cluster, [], killed_at / 2)
-    load_at_kill = load(killed_cluster)
+    load_at_kill = highest_load(killed_cluster)
     repeated_run = run_release(request, killed_cluster, [], run_class=LoadedRun)
 
     assert repeated_run.max_load <= max(uninterrupted_run.max_load, load_at_kill)

@@ -85,7 +85,7 @@ def test_rollback_of_a_controller(results, last_results, is_rolled_back, is_upda
 def ending(results, last_results, rollback=None, what="update", on_failure="rollback"):
     """Return the Ending of a run after a failure.
 
-    what: "update" for the last task, or the purpose of a file that ran after it.
+    what: what failed: "update" (the last task), or the purpose of a file that ran after it.
     """
     why = {"task": "Update", "reason": "2 of 4 failed"}
     events = [Event(Turn("update", "", "update"), NOW, NOW, {"results": results}),

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a release through each row of the tables."""
+"""Run a release through each row of the tables of docs/concepts/release.md."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def run_image_bump(files=None, answer=bool, controllers=None, **changes):
 
 def run_rollback(files=None, controllers=None, options=None, **changes):
     """Run the role rollback. Return (titles of its turns, run, cluster)."""
-    images = {"on_failure": None, "image": None, **(options or {})}
+    all_options = {"on_failure": None, "image": None, **(options or {})}
     cluster = Cluster(**controllers or {"a": Controller(new_image="myimage:v2", new_percent=10)})
-    run = Run(variables(role="rollback", options=images, **changes), cluster, files).run()
+    run = Run(variables(role="rollback", options=all_options, **changes), cluster, files).run()
     return run.turns, run, cluster
 
 
@@ -80,7 +80,7 @@ def test_failed_check_at_the_second_stage(on_failure, outcome, image):
                 "The check smoke.yml has failed at stage 50% of a: "))
 
 
-def test_rollback_omits_pause_and_soak():
+def test_rollback_omits_soak_nodes_and_timeout():
     limits = {"soak": "1m", "nodes": "a=b", "timeout": "5"}
     calls = []
 
@@ -309,7 +309,7 @@ def test_approval_at_a_share():
 
 
 def test_repeated_run_keeps_the_share_of_a_later_stage():
-    """The old pods (half of all) would, with a share of 1%, get 99% of the requests."""
+    """The old pods (half of all) would get 99% of the requests at a share of 1%."""
     controllers = {"a": Controller(new_image="myimage:v2", new_percent=50, share="50%")}
     turns, *_more = run_image_bump(controllers=controllers, stages=["10%/1%", "50%/50%"],
                                    traffic=TRAFFIC)
@@ -376,7 +376,7 @@ def test_check_mode_shows_the_time_for_which_old_pods_are_kept():
 
 @pytest.mark.parametrize("value", [True, "yes", "True", "false", "no", False, ""])
 def test_keep_old_of_a_survey_is_a_text(value):
-    """In Python, all of these but "" are true."""
+    """In Python, all texts but "" are true."""
     run = Run(variables(stages=["100%"], options={"keep_old": value}), Cluster(a=Controller()))
     is_true = str(value).lower() in ("true", "yes")
 
@@ -522,7 +522,7 @@ def test_invalid_request_is_refused_before_the_first_turn(changes, message):
 
 
 def test_error_in_the_variables_after_the_first_turn_is_ignored():
-    """The role reads its variables at each turn, but a file may be gone."""
+    """The role reads its variables at each turn, and a file may be gone by then."""
     cluster = Cluster(a=Controller())
     run = Run(variables(stages=["10%", "100%"], verify=["smoke.yml"]), cluster)
     run.files = {"smoke.yml": lambda _cluster: run.request.errors.append("smoke.yml is no file")

@@ -4,7 +4,7 @@
 """Explore every interleaving of the planner, a slow cluster, and a client that may die at any step.
 
 Clients may reverse the direction: in every state, each request (update, rollback) takes a step.
-Explorer.check() and Explorer.check_end() check the invariants 1 to 4.
+Explorer.check() and Explorer.check_end() check the invariants.
 """
 
 from __future__ import annotations
@@ -83,11 +83,13 @@ class Memory:
     """
 
     def __init__(self) -> None:
-        #: The numbers of metadata and specs, by text and by id.
+        #: Numbers of metadata and specs, by text.
         self.numbers: dict[str, int] = {}
+        #: (metadata or spec, its number), by id.
         self.parts: dict[int, tuple[Json, int]] = {}
-        #: The interned items, by content and by the ids of their parts.
+        #: The interned items, by content.
         self.items: dict[tuple, Json] = {}
+        #: (interned item, parts of the original), by the ids of the parts.
         self.interned: dict[tuple, tuple] = {}
         self.patched: dict[tuple[int, int], tuple[Json, Patch]] = {}
         self.synced: dict[tuple, t.Any] = {}
@@ -142,9 +144,10 @@ class Cluster(ClusterModel):
     def __init__(self, *items: Json, kind: Kind, deaths: int = 0, deletions: int = 0,
                  replacements: int = 0,
                  finalizers: tuple[str, ...] = (), terminates_slowly: bool = False) -> None:
-        """Start with these controllers, and allow these numbers of events.
+        """Start with these controllers.
 
-        finalizers: added by admission to each new controller.
+        deaths, deletions, replacements: how many are allowed. finalizers: added by admission to
+        each new controller.
         """
         super().__init__(items, kind)
         self.finalizers, self.terminates_slowly = list(finalizers), terminates_slowly
@@ -179,7 +182,7 @@ class Cluster(ClusterModel):
                 *undelivered_ids, *self.pods)
 
     def intern_items(self) -> None:
-        """Intern the items with the smallest generations in the same order.
+        """Intern the items, with their generations renumbered from 1 in the same order.
 
         With the real generations, the number of states would be infinite.
         """
@@ -296,7 +299,7 @@ class Explorer:
         self.origins: list[tuple[int, tuple[str, t.Any]]] = []
         self.numbers: dict[tuple, int] = {}
         self.decisions: dict[tuple, Decision | RolloutError] = {}
-        self.cached: dict[tuple, tuple[observed.Observed, bool]] = {}
+        self.observations: dict[tuple, tuple[observed.Observed, bool]] = {}
         #: By the id of a handover: (its part with only the first pod, the handover itself).
         self.first_pods: dict[int, tuple[Handover, Handover]] = {}
         #: Edges (from, to) between states.
@@ -398,12 +401,13 @@ class Explorer:
         controllers = cluster.controllers()
         base = controllers.get("foo") or next(iter(controllers.values()))
         ids = tuple(map(id, controllers.values()))
-        if (key_of(request), *ids) not in self.cached:
+        if (key_of(request), *ids) not in self.observations:
             desired = (None if request.state is State.ROLLED_BACK
                        else request.apply_to(base.template))
             observation = dataclasses.replace(find(controllers, request), desired=desired)
-            self.cached[(key_of(request), *ids)] = observation, handover.needs_pods(observation)
-        observation, needs_pods = self.cached[(key_of(request), *ids)]
+            self.observations[(key_of(request), *ids)] = (observation,
+                                                          handover.needs_pods(observation))
+        observation, needs_pods = self.observations[(key_of(request), *ids)]
         pods = cluster.surviving_pods if needs_pods else ()
         key = key_of(request), len(cluster.terminating), *ids, *pods
         if key not in self.decisions:
@@ -421,7 +425,7 @@ class Explorer:
         return self.decisions[key]
 
     def check(self, cluster: Cluster) -> None:
-        # 1. foo exists, or its successor with next_name
+        # foo exists, or its successor with next_name
         assert "foo" in cluster.items or self.requests[0].next_name in cluster.items
         dead_count = self.deaths - cluster.deaths
         ready_count = sum(pod.ready for pod in cluster.surviving_pods)
@@ -440,7 +444,7 @@ class Explorer:
                 f"{pods} pods with terminating ones, ceiling {self.ceiling}")
         assert all(pod.owner for pod in cluster.pods) or cluster.deletions < self.deletions, (
             cluster.pods)
-        # 3. with keep_old, all old pods stay ready
+        # with keep_old, all old pods stay ready
         if all(request.keeps_old for request in self.requests):
             old_count = sum(pod.ready and dict(pod.labels) == self.labels
                             for pod in cluster.surviving_pods)
@@ -492,7 +496,7 @@ class Explorer:
         assert successor.available == successor.replicas and primary.replicas <= old_pods
 
     def check_end(self, cluster: Cluster) -> None:
-        """Check invariant 4: one controller with all pods, and no annotations."""
+        """Check that one controller has all pods, and no annotations."""
         (item,) = cluster.items.values()
         assert not set(object_meta.UPDATE_ANNOTATIONS) & set(item["metadata"]["annotations"])
         assert item["spec"]["replicas"] == self.size
@@ -502,7 +506,7 @@ class Explorer:
         assert [pod.ready for pod in cluster.pods] == [True] * self.size
 
     def check_resumable(self, request: Request) -> None:
-        """Check invariant 4: from any state, resuming one request leads to its end."""
+        """Check that resuming one request from any state leads to its end."""
         predecessors: list[list[int]] = [[] for _cluster in self.clusters]
         for earlier, later in itertools.chain(self.moves, self.steps[key_of(request)]):
             predecessors[later].append(earlier)
@@ -521,7 +525,7 @@ class Explorer:
 @pytest.mark.parametrize("size, surge, unavailable", [
     pytest.param(size, surge, unavailable,
                  id=f"size {size} surge {surge} unavailable {unavailable}",
-                 # the largest: takes as long as all other points of the sample together
+                 # the largest case takes as long as the rest of the sample
                  marks=[pytest.mark.full] if size + surge + unavailable == 7 else [])
     for size, surge, unavailable in itertools.product(range(4), range(3), range(3))
     if surge or unavailable
@@ -545,7 +549,7 @@ def test_update_of_four_pods_with_a_crash_after_any_step(surge, unavailable):
     (2, 1, 0, "bar"), (2, 0, 1, "bar")])
 def test_update_with_pod_replacement_policy_termination_complete(size, surge, unavailable,
                                                                  next_name):
-    """Count terminating pods towards the ceiling of invariant 2 (policy TerminationComplete)."""
+    """Count terminating pods towards the ceiling (policy TerminationComplete)."""
     update = dataclasses.replace(UPDATE, next_name=next_name, waits_for_termination=True,
                                  **strategy(surge, unavailable))
 

@@ -27,12 +27,12 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
     Step,
 )
 
-UPDATE_WITH_TERMINATION = dataclasses.replace(UPDATE, waits_for_termination=True)
-ROLLBACK_WITH_TERMINATION = dataclasses.replace(ROLLBACK, waits_for_termination=True)
+WAITING_UPDATE = dataclasses.replace(UPDATE, waits_for_termination=True)
+WAITING_ROLLBACK = dataclasses.replace(ROLLBACK, waits_for_termination=True)
 
 
 class SlowCluster(Cluster):
-    """Cluster whose pods take `seconds` to terminate, with this grace period."""
+    """Cluster whose pods terminate in `seconds`, and have the grace period `grace`."""
 
     def __init__(self, *items, seconds=3.0, grace=3.0, finalizers=()):
         super().__init__(*items)
@@ -70,10 +70,10 @@ class SlowCluster(Cluster):
 
 
 @pytest.mark.parametrize("request_, items",
-                         [(UPDATE_WITH_TERMINATION, [rc(replicas=4)]),
-                          (ROLLBACK_WITH_TERMINATION, [old(2, 4, 4), new(2, 0, 4)])],
+                         [(WAITING_UPDATE, [rc(replicas=4)]),
+                          (WAITING_ROLLBACK, [old(2, 4, 4), new(2, 0, 4)])],
                          ids=["update", "rollback"])
-def test_new_pod_waits_for_a_terminated_pod(request_, items):
+def test_new_pod_waits_until_another_pod_has_terminated(request_, items):
     cluster = SlowCluster(*items)
 
     result = cluster.run(request_)
@@ -95,7 +95,7 @@ def test_terminating_pods_are_counted_at_most_twice_a_second():
     cluster = SlowCluster(rc(replicas=4))
     start = cluster.clock.now
 
-    cluster.run(UPDATE_WITH_TERMINATION)
+    cluster.run(WAITING_UPDATE)
 
     seconds, step_count = cluster.clock.now - start, len(cluster.writes)
     assert (seconds > 4 * 3  # four pods, each 3 s
@@ -103,23 +103,23 @@ def test_terminating_pods_are_counted_at_most_twice_a_second():
     assert set(map(str, cluster.called("terminating_pods"))) == {"{'app': 'foo'}"}
 
 
-def test_unchanged_task_counts_no_pods():
+def test_task_without_a_change_counts_no_pods():
     cluster = SlowCluster(rc(replicas=4, image="myimage:v2"))
 
-    assert not cluster.run(UPDATE_WITH_TERMINATION)["changed"]
+    assert not cluster.run(WAITING_UPDATE)["changed"]
     assert cluster.called("terminating_pods") == []
 
 
 def test_count_is_repeated_after_an_interval_or_a_step():
-    flow, memory = choose(UPDATE_WITH_TERMINATION), Memory()
+    flow, memory = choose(WAITING_UPDATE), Memory()
 
     def decide(seconds, replicas, terminating):
         """Return (summary of the decision, number of requests that counted pods)."""
         cluster = Cluster(old(replicas, 0, 4), new(1, 4, 4))
         cluster.cluster.terminating = [cluster.cluster.pods[0]] * terminating
         memory.seconds = seconds
-        decision = flow.plan(UPDATE_WITH_TERMINATION,
-                             flow.observe(UPDATE_WITH_TERMINATION, cluster, memory))
+        decision = flow.plan(WAITING_UPDATE,
+                             flow.observe(WAITING_UPDATE, cluster, memory))
         return summary(decision), len(cluster.called("terminating_pods"))
 
     scale_up = ("scale", SUCCESSOR, 1, 2)
@@ -146,23 +146,23 @@ def test_pods_of_other_controllers_are_not_counted(kind, uid, is_counted):
     cluster.stuck_pods = (TerminatingPod("other-1", kind, uid, "", ()),) * 2
 
     if is_counted:
-        error = cluster.error(dataclasses.replace(UPDATE_WITH_TERMINATION, progress_deadline=2))
+        error = cluster.error(dataclasses.replace(WAITING_UPDATE, progress_deadline=2))
         assert error.what.endswith("2 terminating pods are gone: other-1, other-1")
     else:
-        assert cluster.run(UPDATE_WITH_TERMINATION)["rollout"]["phase"] == "complete"
+        assert cluster.run(WAITING_UPDATE)["rollout"]["phase"] == "complete"
 
 
 def test_grace_period_extends_the_progress_deadline():
     cluster = SlowCluster(rc(replicas=2), seconds=20, grace=20)
 
-    assert cluster.run(dataclasses.replace(UPDATE_WITH_TERMINATION, progress_deadline=6,
+    assert cluster.run(dataclasses.replace(WAITING_UPDATE, progress_deadline=6,
                                            failure_grace=1))["rollout"]["phase"] == "complete"
 
 
 def test_pod_beyond_its_grace_period_fails_the_task():
     cluster = SlowCluster(rc(replicas=2), seconds=1000, grace=20, finalizers=("example.com/hold",))
 
-    error = cluster.error(dataclasses.replace(UPDATE_WITH_TERMINATION, progress_deadline=6,
+    error = cluster.error(dataclasses.replace(WAITING_UPDATE, progress_deadline=6,
                                               failure_grace=1))
 
     assert error.what == (f"no progress for 6 s while waiting for this: {SUCCESSOR} 1/2 available, "
@@ -178,13 +178,13 @@ def test_each_terminated_pod_is_progress():
                                                                     cached_owner="")] * 4
     cluster.deletion_times = [cluster.clock.now + 4 * number for number in range(4)]
 
-    assert cluster.run(dataclasses.replace(UPDATE_WITH_TERMINATION, progress_deadline=6,
+    assert cluster.run(dataclasses.replace(WAITING_UPDATE, progress_deadline=6,
                                            failure_grace=1))["rollout"]["phase"] == "complete"
 
 
 @pytest.mark.parametrize("request_, is_required", [
-    (dataclasses.replace(UPDATE_WITH_TERMINATION, next_name="bar"), True),
-    (ROLLBACK_WITH_TERMINATION, True),
+    (dataclasses.replace(WAITING_UPDATE, next_name="bar"), True),
+    (WAITING_ROLLBACK, True),
     (dataclasses.replace(UPDATE, next_name="bar"), False), (ROLLBACK, False)])
 def test_counting_requires_permission_to_list_pods(request_, is_required):
     assert (COUNT_NEEDS in choose(request_).needs(request_)) is is_required

@@ -33,7 +33,7 @@ class World(Cluster):
 
     def __init__(self, *items):
         super().__init__(*items)
-        #: The number of the last write, and whether the client dies after it.
+        #: The number of the write at which the client dies, and whether it dies after the write.
         self.dies_at_write, self.dies_after_write = None, False
         #: Whether the user may list revisions, and the user's rules (None: unknown).
         self.can_list, self.allowed_rules = True, None

@@ -120,7 +120,7 @@ PAUSED_AT = {number: {object_meta.PAUSED: number} for number in "123"}
 
 
 #: A successor that another client has created concurrently.
-DISPLACED = "foo-0123456789"
+CONCURRENT = "foo-0123456789"
 
 
 #: (request, observed controllers, summary of the decision).
@@ -268,9 +268,9 @@ UPDATES = {
         (WITH_NEXT_NAME, [primary_of_bar(0), new_bar(3)], ("delete", "foo", 0, None)),
     "foo 0, desired 0: handover at once":
         (UPDATE, [old(0, original=0), new(0, 0, original=0)], ("rename", "foo", V1, V2)),
-    "both: a displaced successor without pods is deleted":
-        (UPDATE, [old(), new(), new(name=DISPLACED, label="0123456789", image="myimage:v3")],
-         ("delete", DISPLACED, 0, None)),
+    "both: a concurrent successor without pods is deleted":
+        (UPDATE, [old(), new(), new(name=CONCURRENT, label="0123456789", image="myimage:v3")],
+         ("delete", CONCURRENT, 0, None)),
     "foo only: label value of an earlier update is replaced":
         (COLORED, [with_color("0123456789")], ("annotate", "foo", None, f"partner {SUCCESSOR}")),
     "state restarted: the same image in a template that differs":
@@ -1125,7 +1125,7 @@ def test_unreadable_annotations_are_reported_and_replaced():
     assert cluster.controllers()["foo"].images == V2 and cluster.controllers()["foo"].replicas == 3
 
 
-# Other clients that scale, and quotas
+# Autoscalers and PodDisruptionBudgets
 
 
 def scaler(stored_settings=None):
@@ -1202,7 +1202,7 @@ def test_budget_limits_unavailable_pods(spec, expected):
                           budgets=(budget(), budget(**spec)))) == expected
 
 
-def test_budget_without_disruptions_and_no_surge_is_refused():
+def test_update_without_a_surge_is_refused_if_a_budget_allows_no_disruption():
     request = dataclasses.replace(UPDATE, max_surge=Size(0), max_unavailable=Size(1))
 
     with pytest.raises(RolloutError,

@@ -386,7 +386,7 @@ SPEC = ("manifest", "spec")
     (("manifest", "metadata", "annotations"), None),
     ((*SPEC, "template"), rc(image="myimage:v9")["spec"]["template"]), (("more",), "x"),
 ])
-def test_an_invalid_stored_controller_is_refused_by_name(path, value):
+def test_an_invalid_stored_controller_is_named_in_the_refusal(path, value):
     world = world_after("delete ReplicationController")
     world.replace({"kind": REVISION, "metadata": {"name": "foo-migration"},
                    "data": with_change(world.stored_state, *path, value=value)})
@@ -397,14 +397,14 @@ def test_an_invalid_stored_controller_is_refused_by_name(path, value):
 
 
 @pytest.mark.parametrize("data", [None, {}, [], "x", {"hash": "a" * 5000}])
-def test_stored_data_of_any_type_is_refused_by_name(data):
+def test_invalid_stored_data_of_any_type_is_refused(data):
     with pytest.raises(RolloutError, match="is not a readable record of the migration of foo"):
         World(ControllerRevision={"kind": REVISION, "metadata": {"name": "foo-migration"},
                                   "data": data}).decide()
 
 
 def forged_objects(image="myimage:evil"):
-    """Return objects by kind that another client forges to get foo's pods."""
+    """Return, by kind, the objects that another client forges to get foo's pods."""
     other_world = World(rc(replicas=2, image=image))
     other_world.run_steps(2)
     return {REVISION: other_world.find(REVISION, "foo-migration"),
@@ -433,7 +433,7 @@ def template_of_foo():
 @pytest.mark.parametrize("kind, step",
                          [("ReplicaSet", "create ReplicaSet"),
                           ("Deployment", "delete ReplicationController")])
-def test_object_with_only_the_name_gets_no_pods(kind, step, field, value):
+def test_object_of_the_right_name_but_another_spec_gets_no_pods(kind, step, field, value):
     world = world_after(step)
     item = world.replica_set if kind == "ReplicaSet" else {
         "kind": kind, "metadata": {"name": "foo", "uid": "d"},

@@ -20,8 +20,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "internals" / "benchmarks.md"
-#: The heading of the section with selected rows, and the line below which the page is generated.
+#: The heading above rows that were measured later.
 LATER_HEADING = "## Rows of later measurements"
+#: The page is generated below this line.
 MARK = "<!-- Below: written by `.venv/bin/python tests/bench --record`. -->"
 sys.path[:0] = [str(ROOT / ".venv/collections"), str(ROOT / "tests/cluster"),
                 str(ROOT / "tests/integration"),
@@ -31,7 +32,7 @@ import embedded  # noqa: E402
 from ansible_runs import Ansible  # noqa: E402
 from measuring import Bench  # noqa: E402
 from rows import ROWS  # noqa: E402
-from table import format_rows, settings  # noqa: E402
+from table import describe_runs, format_rows  # noqa: E402
 from workers import prepare_program  # noqa: E402
 
 
@@ -55,7 +56,7 @@ def main() -> int:
           tempfile.TemporaryDirectory(prefix="baton-bench-") as home):
         bench = Bench(cluster.kubeconfig, Ansible(Path(home)), options.runs)
         measured = [row for name in options.rows or ROWS for row in ROWS[name](bench)]
-        text = [*format_rows(measured), "", *settings(cluster.kubeconfig, options.runs, load)]
+        text = [*format_rows(measured), "", *describe_runs(cluster.kubeconfig, options.runs, load)]
     print("\n".join(text))
     if options.record:
         head, _mark, below = PAGE.read_text("utf-8").partition(MARK)

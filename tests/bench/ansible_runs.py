@@ -67,7 +67,8 @@ class Ansible:
     def run_on(self, hosts: dict[str, dict[str, Any]], module: str, **arguments: Any) -> Timed:
         """Run the module for all hosts in parallel, and return the times.
 
-        hosts: the arguments that differ between hosts. Raises SystemExit unless each host changes.
+        hosts: the arguments that differ between hosts. Raises SystemExit unless the module changes
+        each host.
         """
         inventory = self._home / "hosts.json"
         _write_inventory(inventory, hosts)
@@ -109,7 +110,7 @@ class Ansible:
             folders = [Path(folder) / str(number) for number in range(len(slices))]
             for path, hosts in zip(folders, slices, strict=True):
                 _write_private_data(path, hosts, playbook, variables)
-            cpu, wall = cpu_of_children(), time.perf_counter()
+            cpu_before, began = cpu_of_children(), time.perf_counter()
             jobs = []
             for path in folders:
                 with (path / "output").open("wb") as output:
@@ -117,7 +118,7 @@ class Ansible:
                         ["ansible-runner", "run", str(path), "-p", PLAYBOOK],
                         env=self._environment, stdout=output, stderr=subprocess.STDOUT))
             failed = [path for path, job in zip(folders, jobs, strict=True) if job.wait()]
-            cost = Timed(time.perf_counter() - wall, cpu_of_children() - cpu)
+            cost = Timed(time.perf_counter() - began, cpu_of_children() - cpu_before)
             if failed:
                 progress((failed[0] / "output").read_text("utf-8"))
                 raise SystemExit(f"{len(failed)} of {len(slices)} slices have failed")
@@ -137,10 +138,10 @@ class Ansible:
         return cost
 
     def _timed(self, *command: str) -> tuple[subprocess.CompletedProcess[str], Timed]:
-        cpu, wall = cpu_of_children(), time.perf_counter()
+        cpu_before, began = cpu_of_children(), time.perf_counter()
         ended = subprocess.run(command, env=self._environment, capture_output=True, text=True,
                                check=False)
-        return ended, Timed(time.perf_counter() - wall, cpu_of_children() - cpu)
+        return ended, Timed(time.perf_counter() - began, cpu_of_children() - cpu_before)
 
 
 def _write_inventory(path: Path, hosts: dict[str, dict[str, Any]]) -> None:

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Count requests by metrics of the API server, and measure the CPU time of the cluster.
+"""Count requests with the API server's metrics, and measure the CPU time of the cluster.
 
 The API server counts requests per FlowSchema (API priority and fairness). A FlowSchema selects the
 requests of one ServiceAccount.
@@ -64,7 +64,7 @@ class AllClients:
     IDLE_SECONDS = 30
 
     MAX_IDLE_RATE, TIMEOUT = 5, 300
-    """Requests per second, and seconds to wait for an idle cluster."""
+    """Requests per second at which the cluster still counts as idle; seconds to wait for that."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client

@@ -11,7 +11,7 @@ from measuring import Bench, measure_alternately, new_versions
 from playground import Playground, playgrounds
 from table import Row
 
-#: Numbers of all ReplicationControllers or hosts, of updated ones, and of threads that create them.
+#: Controllers or hosts in total, those that a task updates, and threads that create controllers.
 COUNT, SELECTED, THREADS = 10_000, 10, 8
 
 

@@ -32,8 +32,11 @@ from measuring import Bench
 from playground import Playground
 from table import Row, progress
 
-#: Hours of the update on the fast clock, seconds of this clock per real second, and pods.
-HOURS, SPEED, PODS = 8, 160.0, 3
+#: Hours of the update, on the fast clock.
+HOURS = 8
+#: Seconds of the fast clock per real second.
+SPEED = 160.0
+PODS = 3
 
 #: Minute of each hour at which tokens are revoked, the API server restarts, and a token is issued.
 REVOKE_MINUTE, RESTART_MINUTE, ISSUE_MINUTE = 15, 40, 55
@@ -192,9 +195,9 @@ class _Update:
     def pass_hour(self, number: int) -> Hour:
         """Revoke tokens and restart the API server during an hour, and return its measurements.
 
-        number: of the hour, from 0.
+        number: the index of the hour, from 0.
         """
-        first_sample, requests = self._sample(), self._total_requests()
+        first_sample, requests_before = self._sample(), self._total_requests()
         self._samples.clear()
         end = number + 1
         self._pass_until(number, REVOKE_MINUTE)
@@ -208,7 +211,7 @@ class _Update:
         hour = Hour(median(sample.memory for sample in self._samples),
                     median(sample.threads for sample in self._samples),
                     median(sample.descriptors for sample in self._samples),
-                    self._total_requests() - requests,
+                    self._total_requests() - requests_before,
                     self._sample().processor - first_sample.processor)
         progress(f"long update: hour {end} of {HOURS}: {hour.memory:.1f} MiB, {hour.threads:g} "
                  f"threads, {hour.descriptors:g} descriptors, {hour.requests} requests, "

@@ -35,12 +35,12 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 TIMEOUT = 300
-"""Seconds."""
+"""Seconds to wait for a condition or a command."""
 
 STUCK_SECONDS = 5
 """Seconds for which a StatefulSet must have an unready pod to count as stuck."""
 
-NODES_OF = "baton.test/bench"
+NODE_KEY = "baton.test/bench"
 """Label and taint of the fake nodes."""
 
 CLOSED, OPENED = "no more pods are created for it", "updated"
@@ -59,12 +59,13 @@ class Rollout(NamedTuple):
     #: Seconds of the handover until foo owns all pods.
     until_reparented: float = 0
     steps: int = 0
-    #: Bytes in all answers (including the events of watches), and in the answers to patches.
+    #: Bytes in all answers, including the events of watches.
     bytes: int = 0
-    patched: int = 0
+    #: Bytes in the answers to patches.
+    patch_bytes: int = 0
     #: CPU seconds of the client, and seconds for which it has waited for answers.
     processor: float = 0
-    answers: float = 0
+    waiting_seconds: float = 0
     #: On a slow connection, the number of requests that did not overlap.
     sequential_requests: int = 0
     #: Seconds until the first write.
@@ -78,7 +79,7 @@ class HandoverTimes(NamedTuple):
 
     closed: float
     until_reparented: float
-    #: Seconds of equal patches, and of all equal requests, without a handover.
+    #: Seconds of the same patches, and of all the same requests, without a handover.
     bare_patches: float
     bare_requests: float
     #: Pods that had no controller at some time, and pods created in addition to the new pods.
@@ -106,7 +107,7 @@ class FleetRollout(NamedTuple):
     #: CPU seconds of the client and of the cluster.
     processor: float
     cluster_processor: float
-    #: CPU seconds of as many reads of a controller as the task sends requests.
+    #: CPU seconds of one read of a controller for each request of the task.
     reads_processor: float
 
 
@@ -139,7 +140,7 @@ class Playground:
         self._client_requests.end()
         self._peer_requests.end()
         self._core.delete_namespace(self.namespace)
-        self._core.delete_collection_node(label_selector=f"{NODES_OF}={self.namespace}")
+        self._core.delete_collection_node(label_selector=f"{NODE_KEY}={self.namespace}")
         self._folder.cleanup()
 
     def __exit__(self, *exception: object) -> None:
@@ -189,22 +190,22 @@ class Playground:
         size = {"cpu": "100", "memory": "1Ti", "pods": "100"}
         for number in range(count):
             node = f"{self.namespace}-{number}"
-            labels = {"kubernetes.io/hostname": node, NODES_OF: self.namespace}
+            labels = {"kubernetes.io/hostname": node, NODE_KEY: self.namespace}
             self._core.create_node({
                 "metadata": {"name": node, "annotations": {"kwok.x-k8s.io/node": "fake"},
                              "labels": labels},
-                "spec": {"taints": [{"key": NODES_OF, "effect": "NoSchedule"}]},
+                "spec": {"taints": [{"key": NODE_KEY, "effect": "NoSchedule"}]},
                 "status": {"capacity": size, "allocatable": size}})
 
     def cordon_nodes(self, is_cordoned: bool) -> None:
-        nodes = self._core.list_node(label_selector=f"{NODES_OF}={self.namespace}").items
+        nodes = self._core.list_node(label_selector=f"{NODE_KEY}={self.namespace}").items
         for node in nodes:
             self._core.patch_node(node.metadata.name, {"spec": {"unschedulable": is_cordoned}})
 
     def pinned_template(self, app: str, image: str) -> Json:
         template = _template(app, image)
-        template["spec"] |= {"nodeSelector": {NODES_OF: self.namespace},
-                             "tolerations": [{"key": NODES_OF, "operator": "Exists"}]}
+        template["spec"] |= {"nodeSelector": {NODE_KEY: self.namespace},
+                             "tolerations": [{"key": NODE_KEY, "operator": "Exists"}]}
         return template
 
     def create_daemon_set(self, nodes: int, image: str, name: str = "qux") -> None:
@@ -219,7 +220,7 @@ class Playground:
             "the pods of a DaemonSet are not available")
 
     def make_stuck(self, name: str = "baz") -> None:
-        """Block a StatefulSet by an unschedulable pod: change its template, and restore it."""
+        """Block a StatefulSet with an unschedulable pod, and restore the set's template."""
         before = self._apps.read_namespaced_stateful_set(name, self.namespace)
         for scheduler, updated in (("none", 1),
                                    (before.spec.template.spec.scheduler_name,
@@ -363,12 +364,12 @@ class Playground:
             raise SystemExit(f"{patched} of {pods} pods were patched")
         return patched_at - observed, ended - began
 
-    def all_clients(self, roll: Callable[[], Rollout]) -> tuple[Rollout, float]:
+    def count_all_requests(self, roll: Callable[[], Rollout]) -> tuple[Rollout, float]:
         """Run `roll`, and return its result and the number of requests of all clients."""
         return self._all_clients_counter.count_during(roll)
 
     def look(self, **task: Any) -> ConvergedTimes:
-        """Run a task that changes nothing in this process, and measure its parts.
+        """Run, in this process, a task that changes nothing, and measure its parts.
 
         Raises SystemExit if the task would change anything.
         """
@@ -386,12 +387,12 @@ class Playground:
             raise SystemExit("the controller was not converged")
         return ConvergedTimes(connected - began, listed - connected, decided - listed)
 
-    def roll_by_kubectl(self, path: Path, image: str) -> Rollout:
+    def rolling_update_by_kubectl(self, path: Path, image: str) -> Rollout:
         return self._by_kubectl(path,
                                 ["rolling-update", "foo", f"--image={image}", "--update-period=0s",
                                  "--poll-interval=100ms"])
 
-    def rollout_by_kubectl(self, path: Path, resource: str, image: str) -> Rollout:
+    def set_image_by_kubectl(self, path: Path, resource: str, image: str) -> Rollout:
         """Update a resource, such as "statefulset/baz", with `kubectl set image`, and wait."""
         return self._by_kubectl(path, ["set", "image", resource, f"web={image}"],
                                 ["rollout", "status", resource])
@@ -408,7 +409,7 @@ class Playground:
         seconds = time.perf_counter() - began
         return Rollout(seconds, self._client_requests.total() - before, seconds)
 
-    def version(self) -> str:
+    def resource_version(self) -> str:
         return self._core.list_namespaced_pod(self.namespace, limit=1).metadata.resource_version
 
     def created_since(self, version: str) -> int:

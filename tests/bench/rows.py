@@ -104,15 +104,18 @@ def rollout_of_100(bench: Bench) -> list[Row]:
             return bench.ansible.run("baton.kubernetes.rolling_update", changed=True,
                                      **arguments).wall
 
-        ours_of_all, with_ansible, pings, theirs_of_all = measure_alternately(
+        ours_with_requests, with_ansible, pings, theirs_with_requests = measure_alternately(
             bench,
             "rollout of 100",
-            lambda: playground.all_clients(lambda: playground.roll(**task, image=next(versions))),
+            lambda: playground.count_all_requests(
+                lambda: playground.roll(**task, image=next(versions))),
             by_ansible,
             lambda: bench.ansible.run("ping", changed=False).wall,
-            lambda: playground.all_clients(lambda: playground.roll_deployments(next(versions))),
+            lambda: playground.count_all_requests(
+                lambda: playground.roll_deployments(next(versions))),
         )
-    ours, theirs = [run for run, _all in ours_of_all], [run for run, _all in theirs_of_all]
+    ours = [run for run, _requests in ours_with_requests]
+    theirs = [run for run, _requests in theirs_with_requests]
     steps = [run.steps for run in ours]
     what, peer, their_seconds = f"{pods} pods, surge {surge}", "Deployment controller", [
         run.seconds for run in theirs]
@@ -128,11 +131,11 @@ def rollout_of_100(bench: Bench) -> list[Row]:
             max_value=0.3),
         Row(f"{what}: requests per replaced pod", [run.requests / pods for run in ours], peer,
             [run.requests / pods for run in theirs], unit="", max_value=1),
-        _all_requests(what, pods, ours_of_all, peer, theirs_of_all),
+        _all_requests(what, pods, ours_with_requests, peer, theirs_with_requests),
         Row(f"{what}: a step",
             [run.seconds / count for run, count in zip(ours, steps, strict=True)]),
         Row("of that, waiting for answers to requests",
-            [run.answers / count for run, count in zip(ours, steps, strict=True)]),
+            [run.waiting_seconds / count for run, count in zip(ours, steps, strict=True)]),
         Row("of that, processor time of the task",
             [run.processor / count for run, count in zip(ours, steps, strict=True)]),
     ]
@@ -166,8 +169,10 @@ def real_kubelet(bench: Bench) -> list[Row]:
         ours, theirs = measure_alternately(
             bench.with_fewer_runs(),
             what,
-            lambda: playground.all_clients(lambda: playground.roll(**task, image=next(images))),
-            lambda: playground.all_clients(lambda: playground.roll_deployments(next(images))),
+            lambda: playground.count_all_requests(
+                lambda: playground.roll(**task, image=next(images))),
+            lambda: playground.count_all_requests(
+                lambda: playground.roll_deployments(next(images))),
         )
     return [
         Row(f"{what}: requests per replaced pod", [run.requests / pods for run, _all in ours], peer,
@@ -231,7 +236,8 @@ def daemon_sets(bench: Bench) -> list[Row]:
 
 
 def _daemon_set(bench: Bench, nodes: int) -> list[Row]:
-    what, task, share = f"a DaemonSet on {nodes} nodes", {"kind": "DaemonSet", "name": "qux"}, 5
+    what, task = f"a DaemonSet on {nodes} nodes", {"kind": "DaemonSet", "name": "qux"}
+    pods_at_pause = 5
     with _three_playgrounds(bench) as (ours, peers, kubectl_playground):
         for playground in (ours, peers, kubectl_playground):
             playground.create_daemon_set(nodes, "myimage:v1")
@@ -239,7 +245,8 @@ def _daemon_set(bench: Bench, nodes: int) -> list[Row]:
 
         def roll_to_pause() -> Rollout:
             image = next(versions)
-            paused = ours.roll(**task, namespace=ours.namespace, image=image, pause_at=str(share))
+            paused = ours.roll(**task, namespace=ours.namespace, image=image,
+                               pause_at=str(pods_at_pause))
             ours.roll(**task, namespace=ours.namespace, image=image)
             return paused
 
@@ -248,9 +255,9 @@ def _daemon_set(bench: Bench, nodes: int) -> list[Row]:
             peers.roll_daemon_sets, roll_to_pause)
     return [
         *rows,
-        Row(f"{what}: to a pause with {share} new pods", [run.seconds for run in pauses]),
+        Row(f"{what}: to a pause with {pods_at_pause} new pods", [run.seconds for run in pauses]),
         Row(f"{what}: to that pause, the task's requests per replaced pod",
-            [run.requests / share for run in pauses], unit=""),
+            [run.requests / pods_at_pause for run in pauses], unit=""),
     ]
 
 
@@ -276,7 +283,7 @@ def _compare_with_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Pl
         what,
         lambda: ours.roll(**task, namespace=ours.namespace, image=next(versions)),
         lambda: patch(next(versions)),
-        lambda: kubectl_playground.rollout_by_kubectl(program, resource, next(versions)),
+        lambda: kubectl_playground.set_image_by_kubectl(program, resource, next(versions)),
         *more_actions,
     )
     seconds = [run.seconds for run in our_runs]
@@ -335,7 +342,7 @@ def throttled(bench: Bench) -> list[Row]:
 
 
 def slow_line(bench: Bench) -> list[Row]:
-    """Compare updates of 20 pods with a Deployment, with 300 ms per request."""
+    """Compare updates of 20 pods with those of a Deployment, at 300 ms per request."""
     return [row for surge, seconds, max_requests in ((1, 0, 50), ("25%", 0, 20), (1, 3, None))
             for row in _slow_line(bench.with_fewer_runs(), surge, seconds, max_requests)]
 
@@ -389,27 +396,31 @@ def kubectl(bench: Bench) -> list[Row]:
         for playground in (ours, theirs, deployments):
             playground.until_ready()
         versions = new_versions()
-        ours_of_all, theirs_of_all, deployments_of_all = measure_alternately(
+        ours_with_requests, theirs_with_requests, deployments_with_requests = measure_alternately(
             bench.with_fewer_runs(),
             f"{pods} pods by {KUBECTL}",
-            lambda: ours.all_clients(lambda: ours.roll(name="foo", namespace=ours.namespace,
-                                                       image=next(versions))),
-            lambda: theirs.all_clients(lambda: theirs.roll_by_kubectl(program, next(versions))),
-            lambda: deployments.all_clients(lambda: deployments.roll_deployments(next(versions))),
+            lambda: ours.count_all_requests(
+                lambda: ours.roll(name="foo", namespace=ours.namespace, image=next(versions))),
+            lambda: theirs.count_all_requests(
+                lambda: theirs.rolling_update_by_kubectl(program, next(versions))),
+            lambda: deployments.count_all_requests(
+                lambda: deployments.roll_deployments(next(versions))),
         )
-    our_runs, their_runs = [run for run, _all in ours_of_all], [run for run, _all in theirs_of_all]
+    our_runs = [run for run, _requests in ours_with_requests]
+    their_runs = [run for run, _requests in theirs_with_requests]
     what, peer = f"{pods} pods, surge 1", f"{KUBECTL} rolling-update --poll-interval=100ms"
     return [
         Row(what, [run.seconds for run in our_runs], peer, [run.seconds for run in their_runs]),
         Row(f"{what}: requests per replaced pod", [run.requests / pods for run in our_runs], peer,
             [run.requests / pods for run in their_runs], unit="", ratio_goal=0.05),
-        _all_requests(what, pods, ours_of_all, peer, theirs_of_all),
-        _all_requests(what, pods, ours_of_all, "Deployment controller", deployments_of_all),
+        _all_requests(what, pods, ours_with_requests, peer, theirs_with_requests),
+        _all_requests(what, pods, ours_with_requests, "Deployment controller",
+                      deployments_with_requests),
     ]
 
 
 def handover(bench: Bench, pods: int) -> list[Row]:
-    """Measure the handover of an update that has paused until every old pod is deleted."""
+    """Measure a handover that begins after every old pod has been deleted."""
     return _handover(bench.with_fewer_runs(), bench.kubeconfig, pods, f"handover of {pods} pods",
                      {1000: 4}.get(pods))
 
@@ -467,7 +478,7 @@ def sizes(bench: Bench) -> list[Row]:
                 [run.bytes / run.steps for run in measured[fewer]], unit="",
                 ratio_goal=5 if pods == 1000 else None),
             Row("of that, answers to the patches of the handover",
-                [run.patched / run.steps for run in runs], unit=""),
+                [run.patch_bytes / run.steps for run in runs], unit=""),
             Row(f"{what}: the handover, from closed to open", [run.closed for run in runs]),
             Row(f"{what}: surplus pods created", [count - pods for count in created],
                 unit="", max_value=0),
@@ -486,7 +497,7 @@ def _in_one_step(bench: Bench, pods: int) -> tuple[list[Rollout], list[int]]:
         playground.until_ready()
 
         def roll() -> tuple[Rollout, int]:
-            before = playground.version()
+            before = playground.resource_version()
             rolled = playground.roll(name="foo", namespace=playground.namespace,
                                      image=next(versions), max_surge="100%",
                                      max_unavailable="100%")
@@ -609,7 +620,7 @@ def _fleet(bench: Bench, kind: str, count: int, pods: int,
 def role(bench: Bench) -> list[Row]:
     """Compare the role image_bump with a playbook that contains the same updates and checks.
 
-    Compare the difference with as many tasks and included files that do nothing.
+    Compare the role's additional time with as many tasks and included files that do nothing.
     """
     stages = "10%", "50%", "100%"
     check = [{"name": "Check the new pods", "ansible.builtin.debug": {"msg": "ready"}}]
@@ -655,7 +666,7 @@ def role(bench: Bench) -> list[Row]:
 
 
 def _empty_turn(turns: int) -> list[Json]:
-    """Return a task file with the tasks of one turn of the role, which includes itself."""
+    """Return a task file that includes itself, with the tasks of one turn of the role."""
     return [
         {"block": [{"ansible.builtin.include_tasks": "check.yml"}],
          "rescue": [{"ansible.builtin.set_fact": {"failure": True}}]},
@@ -670,15 +681,15 @@ def region(bench: Bench, count: int) -> list[Row]:
 
     Here, a cluster is a namespace, since only the control node is measured.
     """
-    alone, seconds = 3, 3
-    with playgrounds(bench.kubeconfig, count) as clusters, Proxy(bench.kubeconfig) as line:
+    single_count, seconds = 3, 3
+    with playgrounds(bench.kubeconfig, count) as clusters, Proxy(bench.kubeconfig) as proxy:
         for cluster in clusters:
             cluster.create_controller(5, "myimage:v1", minReadySeconds=seconds)
         for cluster in clusters:
             cluster.until_ready()
-        line.script = lambda exchange: time.sleep(LATENCY)
+        proxy.script = lambda exchange: time.sleep(LATENCY)
         hosts = {cluster.namespace: {"namespace": cluster.namespace,
-                                     "kubeconfig": cluster.kubeconfig_for(line.url)}
+                                     "kubeconfig": cluster.kubeconfig_for(proxy.url)}
                  for cluster in clusters}
         versions = new_versions()
 
@@ -692,11 +703,11 @@ def region(bench: Bench, count: int) -> list[Row]:
             bench.with_fewer_runs(),
             f"a region of {count} clusters",
             lambda: roll(*hosts),
-            lambda: max(roll(name) for name in list(hosts)[:alone]),
+            lambda: max(roll(name) for name in list(hosts)[:single_count]),
             is_warm=True,
         )
     what = f"{count} clusters in one command, 5 pods each, {seconds} s until ready, lines of 100 ms"
-    return [Row(what, together, f"the slowest of {alone} alone", slowest, ratio_goal=1.2)]
+    return [Row(what, together, f"the slowest of {single_count} alone", slowest, ratio_goal=1.2)]
 
 
 ROWS: dict[str, Callable[[Bench], list[Row]]] = {

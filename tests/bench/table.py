@@ -66,7 +66,7 @@ def format_rows(rows: list[Row]) -> list[str]:
     return lines
 
 
-def settings(kubeconfig: str, runs: int, load: float) -> list[str]:
+def describe_runs(kubeconfig: str, runs: int, load: float) -> list[str]:
     """Return lines about the machine and the runs. load: the load average before the runs."""
     client = kubernetes.config.new_client_from_config(kubeconfig)
     server = kubernetes.client.VersionApi(client).get_code().git_version

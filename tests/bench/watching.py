@@ -56,7 +56,7 @@ class _Observations:
         self.created = 0
         self.without_controller: set[str] = set()
         #: Monotonic time of the last event.
-        self.at = time.monotonic()
+        self.last_event_at = time.monotonic()
 
     def follow(self) -> None:
         """Process the events of watches forever. Exit the process if events are lost."""
@@ -79,7 +79,7 @@ class _Observations:
         if not any(reference.get("controller")
                    for reference in metadata.get("ownerReferences", ())):
             self.without_controller.add(metadata["uid"])
-        self._version, self.at = metadata["resourceVersion"], time.monotonic()
+        self._version, self.last_event_at = metadata["resourceVersion"], time.monotonic()
 
 
 def main(kubeconfig: str, namespace: str) -> int:
@@ -98,7 +98,7 @@ def main(kubeconfig: str, namespace: str) -> int:
     print("open", flush=True)
     sys.stdin.read()
     requested_at = time.monotonic()
-    while (wait := max(observations.at, requested_at) + QUIET - time.monotonic()) > 0:
+    while (wait := max(observations.last_event_at, requested_at) + QUIET - time.monotonic()) > 0:
         time.sleep(wait)
     print(json.dumps([observations.created, len(observations.without_controller)]), flush=True)
     return 0 if watch_thread.is_alive() else 1

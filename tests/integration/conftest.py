@@ -24,7 +24,7 @@ from objects import cannot_run
 namespace = namespace_fixture.namespace
 
 ROOT = Path(__file__).parents[2]
-#: Folders of Ansible's commands and of the collections, which `make test-versions` changes.
+#: Folders of Ansible's commands and of the collections. `make test-versions` sets other folders.
 PROGRAMS = os.environ.get("BATON_PROGRAMS", str(ROOT / ".venv" / "bin"))
 COLLECTIONS = os.environ.get("BATON_COLLECTIONS", str(ROOT / ".venv" / "collections"))
 

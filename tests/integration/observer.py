@@ -29,10 +29,10 @@ class Observer:
     names_by_uid: dict[str, str] = dataclasses.field(default_factory=dict)
     #: Uids of terminating and deleted pods.
     deleted_pods: set[str] = dataclasses.field(default_factory=set)
-    #: Sum over all events. 0 means no restart.
+    #: Sum of the restart counts in all events, so only 0 has a meaning.
     restarts: int = 0
     min_ready: int = 10**9
-    #: Without terminating pods.
+    #: Maximum number of pods, without terminating pods.
     max_pods: int = 0
     max_pods_in_total: int = 0
     controllers_deleted: list[str] = dataclasses.field(default_factory=list)

@@ -117,7 +117,7 @@ def test_update_completes_although_admission_changes_the_template_at_creation(na
 # Policies that deny a step
 
 
-def patch_probe(path, value):
+def dry_run_patch(path, value):
     return lambda namespace: namespace.call("PATCH",
                                             namespace.path("replicationcontrollers", "foo")
                                             + "?dryRun=All",
@@ -125,12 +125,12 @@ def patch_probe(path, value):
                                             "application/json-patch+json")
 
 
-def create_probe(namespace):
+def dry_run_create(namespace):
     namespace.call("POST", namespace.path("replicationcontrollers") + "?dryRun=All",
                    manifest(0, name="probe"))
 
 
-def delete_probe(namespace):
+def dry_run_delete(namespace):
     namespace.call("DELETE", namespace.path("replicationcontrollers", "foo") + "?dryRun=All")
 
 
@@ -142,31 +142,31 @@ DENIED_STEPS = {
         ["UPDATE"],
         f"!has(object.metadata.annotations) || !('{object_meta.PARTNER}' in "
         f"object.metadata.annotations)",
-        patch_probe(*ANNOTATION_PATH_AND_VALUE),
+        dry_run_patch(*ANNOTATION_PATH_AND_VALUE),
         "the change of its annotations",
     ),
     "creation of the successor": (
         ["CREATE"],
         "object.spec.replicas > 0",
-        create_probe,
+        dry_run_create,
         "its creation",
     ),
     "change of the size": (
         ["UPDATE"],
         "object.spec.replicas == oldObject.spec.replicas",
-        patch_probe("/spec/replicas", 9),
+        dry_run_patch("/spec/replicas", 9),
         "the change of its size",
     ),
     "first step of the handover": (
         ["UPDATE"],
         "object.spec.template == oldObject.spec.template",
-        patch_probe(IMAGE_PATH, "x:1"),
+        dry_run_patch(IMAGE_PATH, "x:1"),
         "the change of its template",
     ),
     "deletion of the successor": (
         ["DELETE"],
         "oldObject.metadata.name == 'x'",
-        delete_probe,
+        dry_run_delete,
         "its deletion",
     ),
 }

@@ -36,8 +36,8 @@ Json = dict[str, t.Any]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "failures.md"
 HEADING = "## Measured"
 
-#: Seconds from the appearance of the cause to the progress line, and from the end of failure_grace
-#: or progress_deadline to the error.
+#: Maximum seconds from the cause to the progress line, and from the end of failure_grace or
+#: progress_deadline to the error.
 SHOW_LIMIT, FAIL_LIMIT = 2.0, 3.0
 GRACE, DEADLINE = 2.0, 5.0
 PARALLEL_ROLLOUTS = 4
@@ -46,12 +46,12 @@ PARALLEL_ROLLOUTS = 4
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
     cause: str
-    kind: str
+    cause_kind: str
     #: Patterns of Events (`REASON xCOUNT: MESSAGE`) or statuses that show the cause.
     visible_patterns: tuple[str, ...]
     #: The rollout fails after failure_grace instead of progress_deadline.
     is_fatal: bool
-    #: Of the progress line.
+    #: A pattern of the progress line.
     reported_pattern: str
     #: Its last word determines the behavior of the pod (tests/cluster/README.md).
     tag: str = "v2"
@@ -66,10 +66,10 @@ class Row:
     expects_refusal: bool = False
     place: str = ""
     deletes_new_pod: bool = False
-    #: Its objects change messages of the scheduler.
+    #: Its objects change the scheduler's messages in other rows.
     runs_last: bool = False
-    other_kinds: tuple[str, ...] = ()
-    #: Version of Kubernetes.
+    other_cause_kinds: tuple[str, ...] = ()
+    #: The first version of Kubernetes with this failure.
     since: str = "1.0"
 
     @property
@@ -77,7 +77,7 @@ class Row:
         return self.tag != "v2" or "fake" in json.dumps(
             [self.spec, self.old_template, self.objects])
 
-    def primary(self) -> Json:
+    def rc_manifest(self) -> Json:
         item = manifest(self.replicas)
         template = item["spec"]["template"]
         template["metadata"].update(self.old_template.get("metadata", {}))
@@ -107,7 +107,7 @@ def template_with_host_port(port: int) -> Json:
                      "containers": [container]}}
 
 
-#: Positional arguments: cause, kind, visible_patterns, is_fatal, reported_pattern, tag and
+#: Positional arguments: cause, cause_kind, visible_patterns, is_fatal, reported_pattern, tag and
 #: container.
 ROWS = [
     Row(
@@ -496,7 +496,7 @@ ROWS = [
         old_template={**template_with_host_port(8081), "metadata": {"finalizers": FINALIZERS}},
         replicas=1,
         options={"max_surge": "0", "max_unavailable": "1"},
-        other_kinds=("unschedulable",),
+        other_cause_kinds=("unschedulable",),
     ),
 ]
 
@@ -509,11 +509,11 @@ class Outcome:
     ended_at: float
     namespace: str
     names: set[str]
-    #: Maximum latency in seconds since the cause was visible.
+    #: Maximum latency after the cause became visible, in seconds.
     lag: float
 
     @property
-    def kinds(self) -> list[str]:
+    def cause_kinds(self) -> list[str]:
         return sorted(cause["kind"] for cause in self.error.causes)
 
     def cause(self, kind: str) -> Json:
@@ -544,7 +544,7 @@ class StatusRecorder:
         self._stopped.set()
 
     def recorded_at(self, patterns: t.Iterable[str]) -> float:
-        """Return the time at which each pattern had matched."""
+        """Return the time by which every pattern had matched."""
         times = {pattern: min((at for at, text in self._texts if re.search(pattern, text)),
                               default=None)
                  for pattern in patterns}
@@ -568,7 +568,7 @@ class StatusRecorder:
                         return
 
     def _status_text(self, item: Json) -> str:
-        """Return a text, or "" for Events of the module."""
+        """Return the object's status or Event as text, or "" for Events of the module."""
         if "involvedObject" in item:
             is_ours = item["reason"].startswith("RollingUpdate")
             return ("" if is_ours
@@ -615,7 +615,7 @@ def run_row(row: Row, kubeconfig: str, latency_meter: LatencyMeter) -> Outcome:
     namespace = Namespace(kubeconfig, row.cause)
     row = replace_namespace(row, namespace.name)
     try:
-        namespace.create("replicationcontrollers", row.primary())
+        namespace.create("replicationcontrollers", row.rc_manifest())
         namespace.until_available("foo", row.replicas)
         for path, item in row.objects.items():
             namespace.call("PATCH", f"{path}?fieldManager=test", {**item, "metadata": {
@@ -701,7 +701,7 @@ def outcomes(cluster, server_version, has_fake_nodes, request):
             {
                 row: futures[row].result()
                 for row in supported_rows
-                if row.kind in futures[row].result().kinds
+                if row.cause_kind in futures[row].result().cause_kinds
             },
             cluster.kubeconfig,
         )
@@ -721,7 +721,7 @@ def write_document(outcomes: dict[Row, Outcome], kubeconfig: str) -> None:
         "|---|---|---|---|---|",
     ]
     for row, outcome in outcomes.items():
-        cause = outcome.cause(row.kind)
+        cause = outcome.cause(row.cause_kind)
         shown_after, failed_after = (f"{max(0, at - outcome.visible_at):.1f} s"
                                      for at in (outcome.shown_at(row.reported_pattern),
                                                 outcome.ended_at))
@@ -760,8 +760,8 @@ def test_failed_rollout_reports_its_cause(row, outcomes):
 
     print(*(line for _at, line in outcome.lines), outcome.error.message, f"lag {outcome.lag:.2f} s",
           sep="\n")
-    assert outcome.kinds == sorted((row.kind, *row.other_kinds))
-    cause = outcome.cause(row.kind)
+    assert outcome.cause_kinds == sorted((row.cause_kind, *row.other_cause_kinds))
+    cause = outcome.cause(row.cause_kind)
     assert cause["is_fatal"] == row.is_fatal
     assert (any(name in cause["place"] for name in outcome.names - {"foo"})
             and cause["place"].endswith(row.place))
@@ -807,7 +807,7 @@ class RejectingKubelet(threading.Thread):
 @pytest.mark.fake_nodes("pods that run and never become ready")
 @pytest.mark.parametrize("kind", ["ReplicationController", "Deployment"])
 @pytest.mark.parametrize("on_failure", ["stop", "rollback"])
-def test_rejected_pods_are_not_created_endlessly(
+def test_rejected_pods_are_not_replaced_endlessly(
         cluster: t.Any, kind: str, on_failure: str) -> None:
     namespace = Namespace(cluster.kubeconfig, f"rejected-{kind}-{on_failure}")
     try:

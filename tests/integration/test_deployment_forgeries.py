@@ -42,7 +42,7 @@ def replica_set_name(namespace, image):
                 if replica_set["spec"]["template"]["spec"]["containers"][0]["image"] == image)
 
 
-def forged_record(namespace, image="myimage:v2", **changes):
+def forged_record(namespace, previous_image="myimage:v2", **changes):
     item = namespace.deployment()
     spec = item["spec"]
     request = parse_request({"name": "foo", "namespace": namespace.name, "kind": "Deployment",
@@ -50,10 +50,10 @@ def forged_record(namespace, image="myimage:v2", **changes):
     return json.dumps(
         {
             "outcome": "updating",
-            "from": {"web": image},
+            "from": {"web": previous_image},
             "to": {"web": "myimage:v3"},
             "time": "2026-01-01T00:00:00Z",
-            "set": replica_set_name(namespace, image),
+            "set": replica_set_name(namespace, previous_image),
             "revision": 2,
             "request": request.fingerprint,
             "template": identity.digest(without_label(spec["template"], HASH_LABEL)),
@@ -72,7 +72,7 @@ FORGERIES = {
     "strategy of the record": {}, "Recreate": {"original": {"strategy": RECREATE}},
     "paused": {"original": {"paused": True}, "paused": 1},
     "rollback in progress": {"outcome": "rolling back"}, "no original settings": {"original": None},
-    "another previous image": {"image": "myimage:v1"},
+    "another previous image": {"previous_image": "myimage:v1"},
 }
 
 

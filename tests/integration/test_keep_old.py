@@ -155,7 +155,7 @@ def test_new_size_of_a_deployment_at_the_pause_applies_to_both_versions(namespac
     for size in (5, 2):
         namespace.patch_deployment({"spec": {"replicas": size}})
         eventually(lambda size=size: pod_counts(namespace) == (size, size),
-                   f"{size} of each version")
+                   f"{size} pods of each version")
         result = namespace.roll(kind="Deployment", **PAUSE_AT_ALL)
         assert result["rollout"]["phase"] == "paused" and pod_counts(namespace) == (size, size)
     namespace.roll(kind="Deployment", **FINISH)

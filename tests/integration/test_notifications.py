@@ -127,7 +127,7 @@ def test_notification_of_a_failure_shows_the_cause_and_mentions_no_user(
 
 @pytest.mark.full
 @pytest.mark.parametrize("status", [None, 500], ids=["connection refused", "status 500"])
-def test_unreachable_receiver_does_not_fail_the_update(namespace, run_play, status):
+def test_failing_receiver_does_not_fail_the_update(namespace, run_play, status):
     namespace.make_rc(1)
     with Receiver(status or 200) as receiver:
         url = receiver.url if status else "http://127.0.0.1:9"

@@ -104,7 +104,7 @@ def test_only_the_update_in_progress_is_rolled_back(namespace, make_controller, 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
-def test_rollback_returns_to_the_last_template_of_another_client(
+def test_rollback_returns_to_the_previous_template_of_another_client(
         namespace, make_controller, kind):
     """The other client changes the image twice, like `kubectl set image`."""
     run_task = make_controller(kind)

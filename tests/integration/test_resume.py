@@ -93,7 +93,7 @@ def test_rerun_of_a_killed_restart_replaces_each_pod_once(namespace):
 
 
 @pytest.mark.full
-def test_rollback_of_a_completed_update_without_a_revision_is_refused(namespace):
+def test_rollback_without_a_revision_is_refused_after_a_completed_update(namespace):
     namespace.make_rc(2)
     namespace.roll(image="myimage:v2")
 

@@ -134,24 +134,25 @@ def test_replaced_pod_below_the_partition_keeps_the_old_template(namespace):
 # Stuck updates (kubernetes/kubernetes#67250)
 
 
-def make_stuck_update(namespace, is_undone=True, **spec):
+def make_stuck_update(namespace, restores_template=True, **spec):
     before = namespace.make_stateful_set(3, **spec)
     namespace.patch_stateful_set({"spec": {"template": UNSCHEDULABLE}})
     eventually(lambda: versions(namespace) == ["v1", "v1", "v2!"], "an unready pod")
-    if is_undone:
+    if restores_template:
         namespace.patch_stateful_set({"spec": {"template": {"$patch": "replace",
                                                             **before["spec"]["template"]}}})
         eventually(lambda: namespace.stateful_set()["status"]["observedGeneration"] == 3,
-                   "the observed previous template")
+                   "the observation of the previous template")
     return before
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("is_undone", [False, True], ids=["in progress", "template restored"])
-def test_rollback_of_a_stuck_update_deletes_the_unready_pod(namespace, is_undone):
-    before = make_stuck_update(namespace, is_undone)
+@pytest.mark.parametrize("restores_template", [False, True],
+                         ids=["in progress", "template restored"])
+def test_rollback_of_a_stuck_update_deletes_the_unready_pod(namespace, restores_template):
+    before = make_stuck_update(namespace, restores_template)
     old_uids = {pod["metadata"]["uid"] for pod in namespace.pods() if is_ready(pod)}
-    if is_undone:
+    if restores_template:
         time.sleep(3)
         assert versions(namespace) == ["v1", "v1", "v2!"], (
             "the controller manager has replaced the pod"
@@ -242,8 +243,8 @@ def test_old_pod_below_the_partition_is_named_with_a_working_command(namespace, 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("command", ["delete", "rolled_back"])
-def test_pod_of_a_third_template_allows_update_and_rollback(namespace, command):
-    make_stuck_update(namespace, is_undone=False)
+def test_stuck_pod_of_a_third_template_does_not_prevent_update_or_rollback(namespace, command):
+    make_stuck_update(namespace, restores_template=False)
     with pytest.raises(RolloutError, match="no progress for 2 s") as caught:
         update(namespace, image=None,
                template={"spec": {"containers": [{"name": "web", "image": "myimage:v3"}],
@@ -264,11 +265,11 @@ def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
     make_stuck_update(namespace)
     before = namespace.stateful_set()["metadata"]["resourceVersion"]
     result = namespace.check(kind="StatefulSet", state="rolled_back")
-    to_pause = namespace.check(kind="StatefulSet", image="myimage:v3", pause_at="2")
+    pause_plan = namespace.check(kind="StatefulSet", image="myimage:v3", pause_at="2")
 
     assert [step["action"] for step in result["steps"]] == ["update", "delete", "annotate"]
     assert result["msg"] == "foo would be rolled back to myimage:v1: 3 of 3 replicas available"
-    assert to_pause["steps"][0]["action"] == "update"
+    assert pause_plan["steps"][0]["action"] == "update"
     assert (namespace.stateful_set()["metadata"]["resourceVersion"] == before
             and versions(namespace) == ["v1", "v1", "v2!"])
 
@@ -276,7 +277,7 @@ def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
 @pytest.mark.full
 def test_rollback_of_a_stuck_update_after_scaling_up(namespace):
     """The controller manager creates no pod with a higher ordinal than the unready pod."""
-    make_stuck_update(namespace, is_undone=False)
+    make_stuck_update(namespace, restores_template=False)
     namespace.patch_stateful_set({"spec": {"replicas": 5}})
     roll_back(namespace)
     assert versions(namespace) == ["v1"] * 5
@@ -396,7 +397,7 @@ def test_task_completes_after_the_previous_manifest_was_applied_during_a_pause(
                 next_task
             ]
         ),
-        next_task,
+        f"the pods after the {next_task}",
     )
     if next_task != "pause":
         assert strategy(namespace) == before["spec"]["updateStrategy"]
@@ -410,7 +411,7 @@ def test_scaling_during_a_pause_keeps_new_pods_new(namespace, replicas, expected
     namespace.make_stateful_set(4)
     update(namespace, pause_at="50%")
     namespace.patch_stateful_set({"spec": {"replicas": replicas}})
-    eventually(lambda: len(namespace.pods()) == replicas, "pods of the new size")
+    eventually(lambda: len(namespace.pods()) == replicas, "as many pods as replicas")
     update(namespace, pause_at="50%")
     assert (versions(namespace) == expected_versions
             and "already paused" in update(namespace, pause_at="50%")["msg"])
@@ -476,7 +477,7 @@ def test_missing_permission_for_a_rollback_is_an_error_before_the_first_write(na
             roll_back(namespace)
         return "not allowed: delete on pods" in caught.value.why
 
-    eventually(is_refused, "the changed Role")
+    eventually(is_refused, "the effect of the changed Role")
     assert namespace.stateful_set()["metadata"]["generation"] == before
 
 

@@ -25,14 +25,14 @@ KINDS = ["ReplicationController", "Deployment", "StatefulSet"]
 
 
 def update(edge, check_mode=False, **options):
-    """Run rolling_update in this process, and return its result, also of a failure."""
+    """Run rolling_update in this process, and return its result, even if it fails."""
     arguments = {"name": "foo", "kind": [edge.kind], "namespace": edge.namespace.name,
                  "kubeconfig": edge.namespace.kubeconfig, **options}
-    valid = ArgumentSpecValidator(task.UPDATE_OPTIONS).validate(arguments)
-    assert not valid.error_messages, valid.error_messages
+    validation = ArgumentSpecValidator(task.UPDATE_OPTIONS).validate(arguments)
+    assert not validation.error_messages, validation.error_messages
     warnings = []
     result = task.result_or_error(lambda params: task.update(params, check_mode),
-                                  valid.validated_parameters, warnings.append)
+                                  validation.validated_parameters, warnings.append)
     return {"failed": False, **result, "warnings": warnings}
 
 
@@ -128,7 +128,7 @@ def test_forged_annotation_changes_no_split_of_another_controller(namespace, tex
 
 
 @pytest.mark.full
-def test_rollback_without_an_observing_gateway_warns_and_continues(namespace):
+def test_rollback_warns_and_continues_if_no_gateway_observes_the_route(namespace):
     edge = begin_update(namespace)
     edge.split()
     condition = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evict pods like a drain, a descheduler and a vertical autoscaler."""
+"""Evict pods as a drain, a descheduler or a vertical autoscaler does."""
 
 from __future__ import annotations
 

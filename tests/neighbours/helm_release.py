@@ -46,6 +46,7 @@ class Release(Controllers):
         return [str(self.program), verb, "web", *chart, *options, *set_options]
 
     def run(self, verb: str, *options: str, **values: str) -> str:
+        """Run Helm, and return its error message, or "" if it succeeds."""
         done = subprocess.run(self.command(verb, *options, **values), env=self.environment,
                               capture_output=True, text=True, check=False, timeout=120)
         return (done.stderr.strip() or done.stdout or "failed") if done.returncode else ""

@@ -49,7 +49,7 @@ def module_folder(module: str) -> Path:
 @contextlib.contextmanager
 def running(command: t.Sequence[str], log: Path, environment: t.Mapping[str, str],
             is_ready: t.Callable[[], bool]) -> t.Iterator[subprocess.Popen[bytes]]:
-    """Run a program during the block, which begins when the program is ready, and print its log."""
+    """Run a program during the block, and print its log. The block begins when it is ready."""
     with log.open("ab") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=dict(environment))
 

@@ -179,7 +179,8 @@ def measure_good_updates(bench):
 def measure_failure(bench, what, suffix):
     """Measure a failing update until all pods are old again.
 
-    suffix: of the new image's tag. Return the error of the task, and the message of the Rollout.
+    suffix: the end of the new image's tag. Return the error of the task, and the message of
+    the Rollout.
     """
     good = {app: bench.pods(app)[0]["spec"]["containers"][0]["image"] for app in ("foo", "web")}
     with bench.measure() as ours, pytest.raises(RolloutError) as error:

@@ -17,8 +17,9 @@ from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-#: Seconds for which a webhook for controllers, or a webhook for pods, fails.
+#: Seconds for which a webhook for controllers fails.
 SHORT_OUTAGE = 8
+#: Seconds for which a webhook for pods fails.
 OUTAGE, LONG_OUTAGE = 15, 60
 #: Kinds whose update creates a successor, and kinds whose update deletes a pod before it creates
 #: the replacement.

@@ -1,11 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play random releases with ansible-playbook on a real API server (`make test-releases`).
+"""Run random releases with ansible-playbook on a real API server (`make test-releases`).
 
-Each seed determines a release: its request, and the events during its checks, such as kills and
-changes by other clients. Every fourth release is over several clusters. A failed release is printed
-with its request, events and output.
+A release is generated from each seed: its request, and the events during its checks, such as kills
+and changes by other clients. Every fourth release is over several clusters. A failed release is
+printed with its request, events and output.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ NEXT_HEADING = "\n## Random histories"
 
 
 def play(seed: int) -> tuple[int, collections.Counter[str], str]:
-    """Play the release of a seed, and return the seed, the counts of events, and the failure or "".
-    """
+    """Run the release of a seed. Return the seed, the counts of events, and the failure or ""."""
     release = Release(seed, embedded.find(CLUSTER).kubeconfig)
     try:
         with release:
@@ -50,11 +49,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/releases", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="1-4", metavar="A-B",
-                        help="seeds to play (default: 1-4)")
+                        help="seeds of the releases to run (default: 1-4)")
     parser.add_argument("--workers", type=int, default=2, metavar="N",
-                        help="number of seeds that are played in parallel (default: 2)")
+                        help="number of releases to run in parallel (default: 2)")
     parser.add_argument("--splits", action="store_true",
-                        help="play only the releases with shares of the requests or keep_old")
+                        help="run only releases that split the requests or use keep_old")
     parser.add_argument("--record", action="store_true",
                         help=f"add a row to {DOCUMENT.relative_to(ROOT)}")
     options = parser.parse_args()
@@ -62,7 +61,7 @@ def main() -> int:
     first, _dash, last = options.seeds.partition("-")
     started_at = time.monotonic()
     seeds = [seed for seed in range(int(first), int(last or first) + 1)
-             if not options.splits or (release := Release(seed, "")).has_shares
+             if not options.splits or (release := Release(seed, "")).splits_requests
              or release.keeps_old]
     total: collections.Counter[str] = collections.Counter()
     failed: list[int] = []

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play a random release with events, and assert the guarantees of docs/concepts/release.md."""
+"""Run a random release with events, and assert the guarantees of docs/concepts/release.md."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EVENTS = ("passes", "passes", "passes", "fails", "kill", "delete", "scale", "hol
 KEEP_OLD_KINDS = ("ReplicationController", "ReplicaSet", "Deployment")
 SHARES = ("0%", "1%", "10%", "50%")
 V1, V2 = "myimage:v1", "myimage:v2"
-#: Its containers crash.
+#: An image whose containers crash.
 BROKEN = "myimage:v2-crash"
 UNREACHABLE = "https://127.0.0.1:1"
 MAX_RUNS = 6
@@ -44,7 +44,7 @@ Json = dict[str, t.Any]
 
 
 class EventServer(CheckServer):
-    """A server that the playbook calls in each check, which triggers the next event."""
+    """A server that triggers the next event when a check of the playbook calls it."""
 
     def __init__(self, release: Release) -> None:
         super().__init__()
@@ -98,20 +98,20 @@ class Release:
         self.unreachable_host = (draw.choice(self.hosts) if len(self.hosts) > 1
                                  and draw.random() < 0.4 else "")
         self.violations: list[str] = []
-        self.has_shares = (self.is_single and self.stages != ["100%"]) and draw.random() < 0.7
+        self.splits_requests = (self.is_single and self.stages != ["100%"]) and draw.random() < 0.7
         self.keeps_old = (self.is_single and self.kind in KEEP_OLD_KINDS) and draw.random() < 0.5
-        if self.has_shares or self.keeps_old:
+        if self.splits_requests or self.keeps_old:
             self._draw_shares()
 
     def _draw_shares(self) -> None:
         draw, self.replicas = self.random, 4
         self.request["kind"] = self.kind
-        self.request["route"] = "edge" if self.has_shares else ""
+        self.request["route"] = "edge" if self.splits_requests else ""
         if self.keeps_old:
             is_complete = self.stages[-1] == "100%"
             self.request |= {"keep_old": True, "keep_old_for": (
                 draw.choice(("", "1s")) if is_complete else "")}
-        if self.has_shares:
+        if self.splits_requests:
             self.request["stages"] = [
                 f"{stage}/{draw.choice(SHARES)}"
                 if draw.random() < 0.8 and (self.keeps_old or stage != "100%") else stage
@@ -139,7 +139,7 @@ class Release:
             self.stack.callback(self.namespace.remove_nodes)
         for name in [*(name for names in self.names.values() for name in names), "bystander"]:
             self._make(name)
-        if self.has_shares:
+        if self.splits_requests:
             self._make_route()
         self.check_server = self.stack.enter_context(EventServer(self))
         environment = {key: value
@@ -284,7 +284,7 @@ class Release:
             self.counts["an image that never works"] += 1
         if "max_surge" in self.request:
             self.counts["a DaemonSet with a surge"] += 1
-        self.counts["with shares"] += self.has_shares
+        self.counts["with a split of the requests"] += self.splits_requests
         self.counts["with keep_old"] += self.keeps_old
         template = self._template("bystander")
         stats = self._roll()
@@ -356,7 +356,8 @@ class Release:
             elif self.request["on_failure"] == "rollback" and images != {V1}:
                 assert name in message or outcome == "paused", (name, images, message)
 
-        if self.has_shares and outcome in ("updated", "rolled_back") and not self.changed_by_others:
+        if (self.splits_requests and outcome in ("updated", "rolled_back")
+                and not self.changed_by_others):
             self._assert_restored()
 
     def _assert_restored(self) -> None:
@@ -387,4 +388,4 @@ class Release:
         self.output += self.playbooks.run("rollback", **artifacts)
         for name in self.names["localhost"]:
             assert set(self.images(name)) == {V1}, name
-        self.counts["undone by its artifacts"] += 1
+        self.counts["rolled back with its artifacts"] += 1

@@ -40,8 +40,8 @@ from ..model.steps import (
     Step,
     Wait,
     annotate,
+    escape_key,
     patch,
-    pointer,
     put,
     scale,
     test,
@@ -94,7 +94,7 @@ def rename(request: Request, primary: Controller, successor: Controller, desired
     """Return the step that gives the primary a closed copy of the successor's template."""
     # | 0 pods | all pods | no `next_name` | rename: the successor's template, closed |
     label = deployment_label(request, successor)
-    label_operations = [put(f"/metadata/labels/{pointer(request.label_key)}", label)]
+    label_operations = [put(f"/metadata/labels/{escape_key(request.label_key)}", label)]
     if not primary.labels:
         label_operations = [test("/metadata/labels", None),
                             put("/metadata/labels", {request.label_key: label})]

@@ -13,7 +13,7 @@ import typing as t
 from .fields import Json
 from .identity import is_name
 
-#: Maximum length of a string in an annotation, and maximum number of entries of a mapping.
+#: Maximum length of a string, and maximum entries of a mapping, in an annotation.
 MAX_TEXT_LENGTH, MAX_ENTRIES = 4096, 100
 
 LABEL_KEY = re.compile(
@@ -67,8 +67,8 @@ def is_image_by_container(value: t.Any) -> bool:
             and all(is_name(name) and is_short_string(image) for name, image in value.items()))
 
 
-def parse_replicas(text: str | None) -> int | None:
-    """Return the number in the text if it is valid for spec.replicas (int32)."""
+def parse_int32(text: str | None) -> int | None:
+    """Return the number in the text if it is a non-negative int32."""
     if text is None or not (text.isascii() and text.isdigit() and len(text) <= 10):
         return None
     return int(text) if int(text) < 2**31 else None

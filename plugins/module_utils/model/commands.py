@@ -69,7 +69,7 @@ OPTIONS: dict[str, Option] = {
     "max_surge": Option(_REPLACING, _STRATEGY_REASON),
     "max_unavailable": Option(_REPLACING, _STRATEGY_REASON),
     "pod_replacement_policy": Option(_REPLACING,
-                                     "a quota is as tight for the pods of a rollback"),
+                                     "a quota limits the pods of a rollback, too"),
     "min_ready_seconds": Option(_FORWARD, "set when an update begins; a rollback restores the "
                                           "previous value"),
     "progress_deadline": Option(_ANY, "how slow progress may be depends on the cluster, not on the "
@@ -91,8 +91,8 @@ OPTIONS: dict[str, Option] = {
     "max_failures": Option(_ANY, _FLEET_REASON, is_for_fleets_only=True),
     "progress": Option(_ANY, "the user's choice applies to every task"),
 }
-NAMESPACES = ("namespaces", "namespace_selectors")
-_UNREPEATED_OPTIONS = {"api_version"}
+NAMESPACE_OPTIONS = ("namespaces", "namespace_selectors")
+_NEVER_REPEATED = {"api_version"}
 #: Options whose values have several lines, or name a file of this machine.
 NOT_PASTABLE = {"template", "definition", "src"}
 #: Changes that remove all template options from a command.
@@ -119,7 +119,7 @@ def repeated_options(options: t.Mapping[str, t.Any], state: State | None, is_fle
     state: the state that the command requests. None repeats the options of all states.
     """
     return {option: value for option, value in options.items()
-            if option not in _UNREPEATED_OPTIONS
+            if option not in _NEVER_REPEATED
             and (state is None or state in OPTIONS[option].states)
             and (is_fleet or not OPTIONS[option].is_for_fleets_only)}
 
@@ -146,10 +146,10 @@ def single_controller_changes(options: t.Mapping[str, t.Any], name: str, kind: s
 
     None removes an option. Returns {} if the task has no fleet.
     """
-    selectors = ("names", "label_selectors", "field_selectors", *NAMESPACES)
+    selectors = ("names", "label_selectors", "field_selectors", *NAMESPACE_OPTIONS)
     removed_options: Json = {option: None for option in selectors if option in options}
     identifying_options = {"kind": kind} if isinstance(options.get("kind"), list) else {}
-    if any(option in options for option in NAMESPACES):
+    if any(option in options for option in NAMESPACE_OPTIONS):
         identifying_options["namespace"] = namespace
     return {"name": name, **identifying_options, **removed_options} if removed_options else {}
 

@@ -63,9 +63,9 @@ def _parse_reference(option: str, value: t.Any) -> Reference | str:
 
 
 def references_of(template: Json) -> dict[Reference, bool]:
-    """Return the ConfigMaps and Secrets that containers read, each with whether it must exist.
+    """Return, for each ConfigMap and Secret that containers read, whether it must exist.
 
-    Credentials of the kubelet (imagePullSecrets, drivers of volumes) are not included.
+    Secrets that only the kubelet reads (for images and volume drivers) are not included.
     """
     references: dict[Reference, bool] = {}
     for reference, is_required in _references_of_spec(mapping(template, "spec")):

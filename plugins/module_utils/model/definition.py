@@ -55,7 +55,7 @@ def _read(path: str) -> str:
 
 
 def _single_document(source: str, content: t.Any, kind: Kind) -> Json:
-    """Return the manifest, the only document. Raises RolloutError.
+    """Return the manifest, which must be the only document. Raises RolloutError.
 
     content: YAML, a parsed document or a list of parsed documents.
     """
@@ -102,7 +102,7 @@ def _labels_and_selector(source: str, kind: Kind, metadata: Json, spec: Json,
 
 
 def refuse_non_json(option: str, value: t.Any) -> t.Any:
-    """Return the value. Raises RolloutError for values without JSON, such as dates and sets."""
+    """Return the value. Raises RolloutError for values that JSON lacks, such as dates and sets."""
     try:
         json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as error:

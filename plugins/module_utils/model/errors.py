@@ -12,7 +12,7 @@ import typing as t
 from . import error_pages, shell
 from .fields import escape_unprintable
 
-#: Limits of the stack and of the text in an internal error.
+#: Maximum stack frames, and characters of the text, in an internal error.
 MAX_FRAMES, MAX_TEXT_LENGTH = 30, 1000
 
 
@@ -32,7 +32,7 @@ class RolloutError(Exception):
         self.where = where
         #: The reasons, one per line.
         self.why = why
-        #: The commands and hints in words, one per line.
+        #: Commands, and hints in plain language, one per line.
         self.next_command = as_lines([next_command] if isinstance(next_command, str)
                                      else next_command)
         #: The task's result so far.

@@ -49,8 +49,8 @@ def number(item: t.Any, key: str, otherwise: int = 0) -> int:
     return value if isinstance(value, int) else otherwise
 
 
-def is_size(value: t.Any) -> t.TypeGuard[int]:
-    """Return whether the value is a number of replicas."""
+def is_count(value: t.Any) -> t.TypeGuard[int]:
+    """Return whether the value is a non-negative int32."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
 
 

@@ -67,9 +67,9 @@ def lease_name_without_kind(name: str) -> str:
     return _limit_length(f"baton-kubernetes-{name}", name)
 
 
-def _limit_length(name: str, content: str) -> str:
-    """Return the name of a Lease; a hash of the content replaces the end of a long name."""
-    return name if len(name) <= MAX_NAME_LENGTH else successor_name(name, digest(content))
+def _limit_length(name: str, hashed_text: str) -> str:
+    """Return the name of a Lease. A hash replaces the end of a long name."""
+    return name if len(name) <= MAX_NAME_LENGTH else successor_name(name, digest(hashed_text))
 
 
 def did_you_mean(name: str, names: t.Iterable[str]) -> str:

@@ -89,7 +89,7 @@ class Kind(StrEnum):
         return self is Kind.DAEMON_SET
 
     @property
-    def has_pods_by_node(self) -> bool:
+    def has_pod_per_node(self) -> bool:
         """Return whether each eligible node has one pod."""
         return self is Kind.DAEMON_SET
 
@@ -115,7 +115,7 @@ class Kind(StrEnum):
         """Return the label selector for the ControllerRevisions of the controllers with these uids.
 
         The controller manager does not label the ControllerRevisions of a StatefulSet or DaemonSet
-        with a uid, so the selector matches all of them.
+        with a uid, so the selector matches those of all such controllers.
         """
         label = self.history_label
         selects_uids = uids and label == object_meta.HISTORY
@@ -151,7 +151,7 @@ def kind_named(word: str) -> Kind | None:
 
 KINDS = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.DEPLOYMENT_CONFIG,
          Kind.STATEFUL_SET, Kind.DAEMON_SET)
-#: By the words that kubectl accepts, in lower case.
+#: Kinds by the words that kubectl accepts, in lower case.
 _KINDS_BY_WORD = {word: kind for kind in KINDS
                   for word in (kind.lower(), kind.resource, kind.abbreviation)}
 _KINDS_WITHOUT_MATCH_LABELS = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG)
@@ -162,7 +162,7 @@ class State(StrEnum):
 
     UPDATED = "updated"
     ROLLED_BACK = "rolled_back"
-    #: New pods have replaced all pods. The template has changed only in the restart annotation.
+    #: New pods have replaced all old pods. The template has changed only in the restart annotation.
     RESTARTED = "restarted"
     #: A Deployment controls the pods.
     MIGRATED = "migrated"
@@ -213,7 +213,7 @@ class Module(StrEnum):
         return self.states[0]
 
     def module_for(self, state: State) -> Module:
-        """Return the module for the state, this module if possible."""
+        """Return the module for the state, preferably this one."""
         return next(module for module in (self, *Module) if state in module.states)
 
 

@@ -17,7 +17,7 @@ from . import annotation_values as values
 from . import fields
 from .fields import Json
 from .identity import canonical, is_label_value, is_name
-from .settings import are_settings
+from .settings import has_only_settings
 from .soaks import Soak
 from .template import images_of
 
@@ -42,6 +42,7 @@ SOAK = "baton.kubernetes/soak"
 FROZEN = "baton.kubernetes/frozen"
 #: Keys of the annotations that the update has set for Flux.
 SUSPENDED_GITOPS = "baton.kubernetes/suspended-gitops"
+#: The data to finish a handover: see Takeover.
 TAKEOVER = "baton.kubernetes/takeover"
 #: The record of an update, such as
 #: {"outcome": "updated", "from": {"web": "shop:1"}, "to": {"web": "shop:2"}, ...}.
@@ -67,7 +68,7 @@ TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 #: Label on ControllerRevisions created by the controller manager.
 SERVER_HISTORY = "controller.kubernetes.io/hash"
 REVISION = "deployment.kubernetes.io/revision"
-#: The Deployment controller copies neither this annotation nor REVISION from the Deployment.
+#: Earlier revisions of a ReplicaSet. Neither this nor REVISION is copied from the Deployment.
 FORMER_REVISIONS = "deployment.kubernetes.io/revision-history"
 #: "true" on a DeploymentConfig that a rollback of the migration may resume.
 PAUSED_FOR_MIGRATION = "baton.kubernetes/paused-for-migration"
@@ -97,13 +98,13 @@ KUBECTL_NEXT = "kubectl.kubernetes.io/next-controller-id"
 KUBECTL_SOURCE = "kubectl.kubernetes.io/update-source-id"
 KUBECTL_ORIGINAL = "kubectl.kubernetes.io/original-replicas"
 
-#: The API's limit, in bytes of all keys and values.
+#: The API's limit for all keys and values together, in bytes.
 MAX_ANNOTATIONS_SIZE = 256 * 1024
 MAX_UID_LENGTH = 128
 
 Annotations: t.TypeAlias = "t.Mapping[str, str]"
 
-#: The data to finish a handover. `next` and `uid` identify the successor; `label` is a key;
+#: The data to finish a handover. `next` and `uid` identify the successor; `label` is a label key;
 #: `request` and `template` are hashes.
 Takeover = t.TypedDict("Takeover", {
     "next": str, "uid": str, "label": str, "replicas": int, "from": dict[str, str], "request": str,
@@ -205,15 +206,15 @@ def partner_uid(annotations: Annotations) -> str | None:
 
 
 def desired(annotations: Annotations) -> int | None:
-    return values.parse_replicas(annotations.get(DESIRED))
+    return values.parse_int32(annotations.get(DESIRED))
 
 
 def original(annotations: Annotations) -> int | None:
-    return values.parse_replicas(annotations.get(ORIGINAL))
+    return values.parse_int32(annotations.get(ORIGINAL))
 
 
 def paused(annotations: Annotations) -> int | None:
-    return values.parse_replicas(annotations.get(PAUSED))
+    return values.parse_int32(annotations.get(PAUSED))
 
 
 def soak(annotations: Annotations) -> Soak | None:
@@ -241,7 +242,7 @@ def takeover(annotations: Annotations) -> Takeover | None:
     is_valid = (all(isinstance(stored.get(field), str) for field in texts)
                 and is_name(stored["next"]) and bool(values.LABEL_KEY.fullmatch(stored["label"]))
                 and values.is_image_by_container(stored.get("from"))
-                and fields.is_size(stored.get("replicas"))
+                and fields.is_count(stored.get("replicas"))
                 and (priority_class is None
                      or (isinstance(priority_class, str) and is_name(priority_class))))
     return t.cast(Takeover, stored) if is_valid else None
@@ -263,10 +264,10 @@ def rollout(annotations: Annotations) -> Rollout | None:
                 and all(values.is_image_by_container(record.get(field)) for field in ("from", "to"))
                 and all(values.is_short_string(record.get(field, ""))
                         for field in ("time", "set", "request", "template"))
-                and all(record.get(field) is None or fields.is_size(record[field])
+                and all(record.get(field) is None or fields.is_count(record[field])
                         for field in ("to_revision", "paused"))
-                and fields.is_size(record.get("revision"))
-                and are_settings(original) and are_settings(overrides)
+                and fields.is_count(record.get("revision"))
+                and has_only_settings(original) and has_only_settings(overrides)
                 and original.keys() == overrides.keys() - {"paused"})
     if not is_valid or not (record.get("set", "") == "" or is_name(record["set"])):
         return None
@@ -279,12 +280,12 @@ def rollout(annotations: Annotations) -> Rollout | None:
 def former_revisions(annotations: Annotations) -> frozenset[int]:
     """Return the earlier revisions of a ReplicaSet."""
     texts = annotations.get(FORMER_REVISIONS, "")[:values.MAX_TEXT_LENGTH].split(",")
-    return frozenset(filter(None, (values.parse_replicas(text.strip()) for text in texts)))
+    return frozenset(filter(None, (values.parse_int32(text.strip()) for text in texts)))
 
 
 def revision(annotations: Annotations) -> int:
     """Return the revision of a ReplicaSet, or 0."""
-    return values.parse_replicas(annotations.get(REVISION)) or 0
+    return values.parse_int32(annotations.get(REVISION)) or 0
 
 
 def suspended_gitops(annotations: Annotations) -> frozenset[str]:
@@ -304,7 +305,7 @@ def frozen(annotations: Annotations) -> Frozen | None:
         return None
     behavior, min_replicas = stored["behavior"], stored["minReplicas"]
     is_valid = ((behavior is None or isinstance(behavior, dict))
-                and (min_replicas is None or fields.is_size(min_replicas)))
+                and (min_replicas is None or fields.is_count(min_replicas)))
     return {"behavior": behavior, "minReplicas": min_replicas} if is_valid else None
 
 
@@ -322,7 +323,7 @@ def kubectl_source(annotations: Annotations) -> tuple[str, str]:
 
 def kubectl_original(annotations: Annotations) -> int | None:
     """Return the original size of the old controller of `kubectl rolling-update`."""
-    return values.parse_replicas(annotations.get(KUBECTL_ORIGINAL))
+    return values.parse_int32(annotations.get(KUBECTL_ORIGINAL))
 
 
 def invalid_keys(annotations: Annotations) -> list[str]:
@@ -350,7 +351,7 @@ def stored_revision(item: Json) -> Revision | None:
     """Return the revision in a ControllerRevision created by a task."""
     template = values.json_object(fields.text(item.get("data"), "template"))
     number = item.get("revision")
-    if not template or not values.is_pod_template(template) or not fields.is_size(number):
+    if not template or not values.is_pod_template(template) or not fields.is_count(number):
         return None
     record = last_rollout(fields.mapping(item, "metadata", "annotations"))
     return Revision(number, template, fields.text(record, "time"),
@@ -362,7 +363,7 @@ def server_revision(item: Json) -> Revision | None:
     template = dict(fields.mapping(item, "data", "spec", "template"))
     template.pop("$patch", None)
     metadata, number = item["metadata"], item.get("revision")
-    if not values.is_pod_template(template) or not fields.is_size(number):
+    if not values.is_pod_template(template) or not fields.is_count(number):
         return None
     name, creation_time = metadata["name"], fields.text(metadata, "creationTimestamp")
     # Only the number of a ControllerRevision can change.
@@ -416,14 +417,14 @@ def stored_controller(item: Json) -> StoredController | None:
                 and values.is_string_mapping(metadata.get("labels"))
                 and values.is_string_mapping(metadata.get("annotations"))
                 and bool(spec.get("selector")) and values.is_string_mapping(spec["selector"])
-                and fields.is_size(spec.get("replicas"))
-                and fields.is_size(spec.get("minReadySeconds"))
+                and fields.is_count(spec.get("replicas"))
+                and fields.is_count(spec.get("minReadySeconds"))
                 and values.is_string_mapping(fields.mapping(template, "metadata", "labels"))
                 and bool(containers) and all(fields.text(entry, "name") for entry in containers))
     return t.cast(StoredController, data) if is_valid else None
 
 
-#: The fields common to the records of all flows.
+#: Checks of the fields that the records of all flows have.
 _RECORD_CHECKS: dict[str, t.Callable[[t.Any], bool]] = {
     "outcome": values.is_short_string, "from": values.is_image_by_container,
     "to": values.is_image_by_container, "time": values.is_short_string,

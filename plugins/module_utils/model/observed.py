@@ -297,7 +297,7 @@ class Observed:
 
     primary: Controller | None
     successor: Controller | None
-    #: As the API server would store the template, or None for a rollback.
+    #: The desired template as the API server would store it, or None for a rollback.
     desired: Json | None = None
     now: str = ""  # RFC 3339
     server_time: float = 0.0  # seconds since 1970
@@ -312,8 +312,8 @@ class Observed:
     budgets: tuple[Json, ...] = ()
     #: spec.replicas of the primary before the update, or None if this task has not observed it.
     size: int | None = None
-    #: Whether a dry run with the desired template yields the current template. The two may differ
-    #: if admission changes the desired template.
+    #: Whether a dry run with the desired template yields the current template, even if the two
+    #: differ before admission.
     is_confirmed: bool = False
     #: The newest revision is first.
     history: tuple[Revision, ...] = ()

@@ -21,7 +21,7 @@ from .request import PREVIOUS, Request
 from .template import is_image
 from .thresholds import Size
 
-#: Defaults.
+#: Defaults of the options concurrency and max_failures.
 CONCURRENCY, MAX_FAILURES = 5, "0"
 #: The options of the module rolling_update, documented in plugins/modules/rolling_update.py.
 ARGUMENT_SPEC: Json = dict(
@@ -87,7 +87,7 @@ _REMOVED_FROM_ALL = {
 }
 _HISTORY_HINT = "the last 10 templates are stored, as by default for a Deployment"
 _REMOVED_FROM_MODULES = {"kinds": "kind takes several kinds, as in kind=deploy,sts"}
-#: The replacement of each option that rolling_update does not have.
+#: The replacement of each option that rolling_update no longer has.
 REMOVED = {
     "to_kind": _MIGRATION_HINT, "release_owner": _MIGRATION_HINT,
     "return_sizes": "the roles collect the sizes for their report themselves",
@@ -126,7 +126,7 @@ def parse_request(params: Json) -> Request:
                value in params.items() if value is not None and value not in ("", {}, [])}
     module = Module(options.get("module", Request.module))
     state = State(options.get("state", module.default_state))
-    kind = kind_from("kind", options.get("kind", Request.kind), module)
+    kind = parse_kind("kind", options.get("kind", Request.kind), module)
     if state.undoes:  # The user may add state=rolled_back to the task of the update.
         options = {key: value for key, value in options.items()
                    if key not in ("template", "definition", "src", "roll_on")}
@@ -314,7 +314,7 @@ def size(option: str, value: t.Any) -> Size:
     return Size(int(number), percent=text != number)
 
 
-def kind_from(option: str, value: str, module: Module | None = Module.ROLLING_UPDATE) -> Kind:
+def parse_kind(option: str, value: str, module: Module | None = Module.ROLLING_UPDATE) -> Kind:
     """Return the kind with this name or short name. Raises RolloutError.
 
     module: None allows any kind.
@@ -339,7 +339,7 @@ def with_kinds(params: Json, module: Module | None = None) -> Json:
     """
     value = params.get("kind") or ()
     words = [value] if isinstance(value, str) else value
-    kinds = list(dict.fromkeys(kind_from("kind", word, module) for word in words if word.strip()))
+    kinds = list(dict.fromkeys(parse_kind("kind", word, module) for word in words if word.strip()))
     _refuse_api_version(params.get("api_version"), kinds or [None])
     if len(kinds) > 1:
         return {**params, "kind": None, "kinds": list(map(str, kinds))}
@@ -389,7 +389,7 @@ def refuse_invalid(option: str, name: str, value: t.Any) -> None:
 
     name: the name for the error, such as a variable of a role.
     """
-    parse = {**_PARSERS, "kind": kind_from}.get(option)
+    parse = {**_PARSERS, "kind": parse_kind}.get(option)
     is_previous = option == "to_revision" and str(value).strip() == PREVIOUS
     if parse and not is_previous:
         parse(name, value)
@@ -398,7 +398,7 @@ def refuse_invalid(option: str, name: str, value: t.Any) -> None:
 #: Options that become fields of the Request without a check.
 _COPIED_OPTIONS = ("nodes", "image_drift", "autoscaler", "return_sizes", "lock",
                    "connection", "default_namespace")
-#: Options that become fields of the Request. The arguments are the option and its value.
+#: Parsers of the other such options, called with the option's name and value.
 _PARSERS: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "namespace": _parse_namespace,
     "template": refuse_non_json,

@@ -41,7 +41,7 @@ class Request:
     #: The manifest of the successor.
     definition: Json | None = None
     roll_on: tuple[Reference | str, ...] = ()
-    #: By reference. None before the objects are read (flows/roll_on.py).
+    #: Checksum of each referenced object. None before they are read (flows/roll_on.py).
     checksums: t.Mapping[str, str] | None = None
     #: None rolls back the update in progress.
     to_revision: int | None = None
@@ -108,7 +108,7 @@ class Request:
 
     @property
     def undoes(self) -> bool:
-        """Whether the task rolls back to a template that is not known yet."""
+        """Whether the task rolls back, and `revision` is not set."""
         return self.state.undoes and self.revision is None
 
     @property
@@ -180,7 +180,7 @@ class Request:
     def command(self, state: State | None = None, *, otherwise: str = "", **changes: t.Any) -> str:
         """Return the ad-hoc command of this task with another state or other options.
 
-        changes: None removes an option. `images` is by container.
+        changes: None removes an option. `images` maps containers to images.
 
         A command with another state, name or template is for this controller alone. Any other
         command is for all controllers of the task. If no command is safe to paste, return
@@ -241,7 +241,8 @@ def _command_options(request: Request, repeated_state: State | None, is_fleet: b
     """Return the options of a command. repeated_state=None repeats all options."""
     kind = None if request.kind is Request.kind else str(request.kind)
     kinds = request.options.get("kind") if is_fleet else None
-    has_namespaces = is_fleet and any(option in request.options for option in commands.NAMESPACES)
+    has_namespaces = is_fleet and any(option in request.options
+                                      for option in commands.NAMESPACE_OPTIONS)
     is_default_key = request.label_key in (Request.label_key, request.kind.server_label)
     is_default_namespace = request.namespace == request.default_namespace == Request.namespace
     keeps_next_name = (repeated_state is None

@@ -66,7 +66,7 @@ class ServerDriven(Controller):
 
     @property
     def desired(self) -> int | None:
-        """The number of old pods at the end: 0, or all replicas for a rollback."""
+        """The final number of old pods: 0, or all replicas for a rollback."""
         return self.replicas if self.rollout and self.rollout.is_rolling_back else 0
 
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 import typing as t
 
-from .fields import Json, is_size, mapping
+from .fields import Json, is_count, mapping
 
 
-def are_settings(value: Json) -> bool:
+def has_only_settings(value: Json) -> bool:
     """Return whether the mapping contains only valid settings."""
     return all(field in _SETTING_CHECKS and _SETTING_CHECKS[field](content)
                for field, content in value.items())
@@ -39,7 +39,7 @@ def _is_deployment_strategy(value: t.Any) -> bool:
         return False
     numbers = value["rollingUpdate"]
     return (isinstance(numbers, dict) and numbers.keys() == {"maxSurge", "maxUnavailable"}
-            and all(is_size(number)
+            and all(is_count(number)
                     or (isinstance(number, str) and bool(_PERCENT.fullmatch(number)))
                     for number in numbers.values())
             and not (isinstance(numbers["maxUnavailable"], str)
@@ -58,8 +58,8 @@ def is_stateful_set_strategy(value: t.Any) -> bool:
     if not is_rolling or not numbers.keys() <= {"partition", "maxUnavailable"}:
         return False
     limit = numbers.get("maxUnavailable", 1)
-    return is_size(numbers.get("partition", 0)) and (
-        (is_size(limit) and limit > 0)
+    return is_count(numbers.get("partition", 0)) and (
+        (is_count(limit) and limit > 0)
         or (isinstance(limit, str) and bool(_PERCENT.fullmatch(limit))
             and 0 < int(limit[:-1]) <= 100))
 
@@ -93,8 +93,8 @@ def _is_zero(number: int | str) -> bool:
 
 
 def _is_int_or_percent(value: t.Any) -> bool:
-    return is_size(value) or (isinstance(value, str) and bool(_PERCENT.fullmatch(value))
-                              and int(value[:-1]) <= 100)
+    return is_count(value) or (isinstance(value, str) and bool(_PERCENT.fullmatch(value))
+                               and int(value[:-1]) <= 100)
 
 
 #: The API's defaults for a DaemonSet.
@@ -102,10 +102,10 @@ DAEMON_SET_DEFAULTS: Json = {"maxSurge": 0, "maxUnavailable": 1}
 _PERCENT = re.compile(r"[0-9]{1,9}%")
 _SETTING_CHECKS: dict[str, t.Callable[[t.Any], bool]] = {
     "paused": lambda value: value is None or isinstance(value, bool),
-    "minReadySeconds": lambda value: value is None or is_size(value),
-    "progressDeadlineSeconds": lambda value: value is None or (is_size(value) and value > 0),
+    "minReadySeconds": lambda value: value is None or is_count(value),
+    "progressDeadlineSeconds": lambda value: value is None or (is_count(value) and value > 0),
     "strategy": _is_deployment_strategy,
-    "revisionHistoryLimit": lambda value: value is None or is_size(value),
+    "revisionHistoryLimit": lambda value: value is None or is_count(value),
     "updateStrategy": lambda value: is_stateful_set_strategy(value)
     or is_daemon_set_strategy(value),
 }

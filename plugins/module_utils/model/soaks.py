@@ -31,11 +31,11 @@ class Soak:
     template: str
     #: Seconds since 1970 by the API server's clock.
     began: float
-    #: The number of pods that have passed the soak, or None until then.
+    #: The number of pods that have passed the soak, or None before its end.
     passed: int | None = None
     #: The length of the passed soak.
     seconds: float = 0
-    #: The reasons of Warning Events about old pods. New pods may have the same Events.
+    #: The reasons of Warning Events about old pods. Such Events about new pods are ignored.
     old_pod_reasons: tuple[str, ...] = ()
 
     @property
@@ -63,6 +63,6 @@ class Soak:
         has_start = (0 < len(template) <= MAX_HASH_LENGTH
                      and began is not None and 0 <= began <= MAX_TIME)
         if not has_start or not is_valid_length or not are_reasons or not (
-                passed is None or fields.is_size(passed)):
+                passed is None or fields.is_count(passed)):
             return None
         return cls(template, began or 0.0, passed, seconds, tuple(reasons))

@@ -4,7 +4,7 @@
 
 """The decisions of a planner: a step, a wait, a soak, or the end of the task.
 
-A patch tests only the fields from which the step was planned. resourceVersion changes too often.
+A patch tests only the fields on which the step is based. resourceVersion changes too often.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Action(StrEnum):
     ANNOTATE = "annotate"
     CREATE = "create"
     SCALE = "scale"
-    RENAME = "rename"  # the primary gets the successor's template
+    RENAME = "rename"  # instead of kubectl's rename, the primary gets the successor's template
     RESTORE = "restore"
     DELETE = "delete"
     FREEZE = "freeze"  # freezes an autoscaler
@@ -106,8 +106,8 @@ class Handover:
 
     def _patch(self, pod: Pod) -> Patch:
         reference = f"/metadata/ownerReferences/{pod.position}"
-        labels = (put(f"/metadata/labels/{pointer(key)}", value) if value is not None
-                  else {"op": "remove", "path": f"/metadata/labels/{pointer(key)}"}
+        labels = (put(f"/metadata/labels/{escape_key(key)}", value) if value is not None
+                  else {"op": "remove", "path": f"/metadata/labels/{escape_key(key)}"}
                   for key, value in self.labels.items() if value is not None or key in pod.labels)
         return Patch(pod.name,
                      (test("/metadata/uid", pod.uid), test(f"{reference}/uid", self.source_uid),
@@ -201,10 +201,10 @@ def put(path: str, value: t.Any) -> Json:
 
 def annotation(key: str) -> str:
     """Return the JSON pointer of an annotation."""
-    return f"/metadata/annotations/{pointer(key)}"
+    return f"/metadata/annotations/{escape_key(key)}"
 
 
-def pointer(key: str) -> str:
+def escape_key(key: str) -> str:
     """Escape a key for a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
 

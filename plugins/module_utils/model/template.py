@@ -47,14 +47,14 @@ def same_template(first: Json, second: Json, key: str) -> bool:
     return canonical(without_label(first, key)) == canonical(without_label(second, key))
 
 
-#: Merge keys that need not be unique, by the list in the pod template.
+#: Merge keys that need not be unique, by field of the list.
 _MERGE_KEYS = {"env": "name", "ports": "containerPort", "hostAliases": "ip",
                "imagePullSecrets": "name",
                "topologySpreadConstraints": "topologyKey"}
 
 
 def replace_ambiguous_lists(patch: t.Any) -> t.Any:
-    """Return the strategic merge patch, which replaces each list with duplicate merge keys.
+    """Return the patch, changed to replace (not merge) each list that has duplicate merge keys.
 
     A merge would silently drop one of two ports with the same number, such as 53/TCP and 53/UDP.
     """
@@ -73,7 +73,7 @@ def replace_ambiguous_lists(patch: t.Any) -> t.Any:
 
 
 def labels_of(template: Json) -> dict[str, str]:
-    """Return the labels of a template or an object, without values other than strings."""
+    """Return the labels of a template or an object that have string values."""
     return {key: value for key, value in mapping(template, "metadata", "labels").items()
             if isinstance(value, str)}
 

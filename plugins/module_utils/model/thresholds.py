@@ -91,8 +91,8 @@ def grow_to(*, desired: int, surge: int, shrinking_pods: int) -> int:
 def shrink_to(*, desired: int, unavailable: int, shrinking: int, growing_available: int) -> int:
     """Return the smallest number of replicas for the shrinking controller.
 
-    shrinking: spec.replicas of the shrinking controller. The controller manager deletes its unready
-    pods first. Source: reconcileOldReplicaSets.
+    shrinking: spec.replicas of the shrinking controller. Its unready pods are deleted first.
+    Source: reconcileOldReplicaSets.
 
     >>> shrink_to(desired=10, unavailable=2, shrinking=10, growing_available=0)
     8

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run each filter of the roles, and report invalid input in one sentence."""
+"""Test the filters of the roles, and that they report invalid input in one sentence."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_each_filter_is_documented_with_its_arguments():
 
 
 @pytest.mark.parametrize("regions", ["canary,europe", "canary\neurope", ["canary", "europe"]])
-def test_regions_as_text(regions):
+def test_regions_as_text_or_list(regions):
     groups = {"all": ["a", "b"], "canary": ["b"], "europe": ["a"]}
 
     assert release.region_batches(groups, regions, ["a", "b"]) == {"canary": ["b"], "europe": ["a"]}
@@ -121,12 +121,12 @@ def test_regions_as_text(regions):
         release.region_batches(groups, "spare", ["a"])
 
 
-@pytest.mark.parametrize("percentage, is_started",
+@pytest.mark.parametrize("percentage, starts_next_batch",
                          [(0, False), ("", False), ("50", True), ("50%", True), (50.0, True),
                           (49, False)])
-def test_max_failed_clusters_is_a_percentage(percentage, is_started):
+def test_max_failed_clusters_is_a_percentage(percentage, starts_next_batch):
     assert (release.batch_gate(["a", "b", "c"], ["c"], ["a", "a", ""], ["failed", "updated", ""],
-                               percentage) == "") is is_started
+                               percentage) == "") is starts_next_batch
 
 
 @pytest.mark.parametrize("percentage", ["half", -1, 101])

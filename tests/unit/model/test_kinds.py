@@ -17,7 +17,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
     ARGUMENT_SPEC,
-    kind_from,
+    parse_kind,
     with_kinds,
 )
 
@@ -37,7 +37,7 @@ def test_short_names_of_kubectl():
 @pytest.mark.parametrize("word", ["", "pod", "deployments.apps", "Deployment/foo", "rcs"])
 def test_error_for_an_unknown_kind_lists_all_kinds(word):
     with pytest.raises(RolloutError, match=r"give one of ReplicationController \(rc\), "):
-        kind_from("kind", word)
+        parse_kind("kind", word)
 
 
 def test_kinds_of_parameters_are_normalized():

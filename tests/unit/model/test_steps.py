@@ -19,9 +19,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
     Patch,
     annotate,
     annotation,
+    escape_key,
     expect_annotations,
     patch,
-    pointer,
     put,
     scale,
 )
@@ -60,14 +60,14 @@ def test_patch_tests_the_uid():
     ("note", "note"), ("example.com/note", "example.com~1note"), ("a~b", "a~0b"),
     ("a~1b/c", "a~01b~1c")])
 def test_pointer_escapes_slashes_and_tildes(key, expected):
-    assert pointer(key) == expected
+    assert escape_key(key) == expected
     assert annotation(key) == f"/metadata/annotations/{expected}"
 
 
 @given(st.text(st.sampled_from("ab/~01"), min_size=1))
 def test_escaped_key_round_trip(key):
-    assert "/" not in pointer(key)
-    assert pointer(key).replace("~1", "/").replace("~0", "~") == key
+    assert "/" not in escape_key(key)
+    assert escape_key(key).replace("~1", "/").replace("~0", "~") == key
 
 
 @pytest.mark.parametrize("controller, expected", [

@@ -49,7 +49,7 @@ class Caches(RevisionsCaches):
 
     #: The nodes whose pods are replaced first; None before the lookup.
     nodes: frozenset[str] | None = None
-    #: A resourceVersion, and the old pods that the status then counted as new.
+    #: A resourceVersion, and the old pods that the status of that version counts as new.
     miscounted: tuple[str, tuple[DaemonPod, ...]] = ("", ())
     #: A resourceVersion, and the time (see Memory.seconds) at which _with_stall() lists the pods if
     #: the resourceVersion is unchanged.
@@ -84,7 +84,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         primary = observed.primary
         if primary is None:
             return False
-        # The record that begins an update names the current ControllerRevision.
+        # To begin an update, the record has to name the current ControllerRevision.
         return (request.undoes or observed.in_progress or observed.record is not None
                 or recorded.pauses(request, primary)
                 or _are_all_counted_as_new(primary)
@@ -190,7 +190,7 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
     # The deletion of a miscounted pod may leave the status unchanged.
     if not is_unchanged or (miscounted_pods and memory.seconds >= memory.next_pod_list):
         memory.next_pod_list = memory.seconds + LIST_INTERVAL
-        # The ready pods are counted below, which needs the new pods, too.
+        # The count of ready pods below needs the new pods, too.
         items = cluster.all_pods(primary, "" if is_unchanged else new_revision) or ()
         pods = list(map(DaemonPod.from_api, own_pods(primary, items)))
         ready_count = sum(pod.is_ready and not pod.is_inactive for pod in pods)

@@ -15,8 +15,8 @@ the record needs evidence:
 | the previous template | a pod has it; or the record names it, and no third revision is newer |
 | the previous updateStrategy | the update has set the present one; maxUnavailable rises only to 1 |
 
-A forged record can still have two effects. The next task may finally set OnDelete, a maxSurge, or a
-revisionHistoryLimit of 0. And state=rolled_back may roll back an update that has ended.
+A forged record can still have two effects. At its end, the next task may set OnDelete, a maxSurge,
+or a revisionHistoryLimit of 0. And state=rolled_back may roll back an update that has ended.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class DaemonPod(t.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class DaemonSetObserved(RevisionsObserved):
-    """The observation of a DaemonSet. None: not listed yet."""
+    """The observation of a DaemonSet. A list is None before it is read."""
 
     primary: DaemonSet | None
     #: Sorted by node.
@@ -133,7 +133,7 @@ class DaemonSetObserved(RevisionsObserved):
     def before(self) -> Revision | None:
         """The revision before the update in progress, or None.
 
-        If the recorded revision is not the newest of the other revisions, revisions_in_use take
+        If the recorded revision is not the newest other one, one in revisions_in_use takes
         precedence.
         """
         other_revisions = self.other_revisions
@@ -214,7 +214,7 @@ def _with_credible_record(observed: DaemonSetObserved, primary: DaemonSet) -> Da
 
 
 def _node_of(spec: Json) -> str:
-    """Return the name of a pod's node, which only the affinity has before nodeName is set."""
+    """Return the name of a pod's node. Before nodeName is set, only the affinity names it."""
     required = mapping(spec, "affinity", "nodeAffinity",
                        "requiredDuringSchedulingIgnoredDuringExecution")
     names = [value for term in objects(required, "nodeSelectorTerms")

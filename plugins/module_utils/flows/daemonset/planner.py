@@ -192,7 +192,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         return live_new_count <= updated_count + primary.misscheduled and updated_count <= new_count
 
     def _replace_miscounted(self, record: Rollout) -> Decision | None:
-        """Return the deletion of an old pod that the status counts as new, a wait, or None.
+        """Return None, a wait, or the deletion of an old pod that the status counts as new.
 
         The DaemonSet controller never replaces a pod that it counts as new.
         """

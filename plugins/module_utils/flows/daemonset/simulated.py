@@ -153,13 +153,13 @@ def _with_surge(controller: DaemonSet, pods: tuple[Pod, ...], surge: int, create
                 ) -> tuple[Pod, ...]:
     old, new = _old_and_new(controller, pods, created_pod.revision)
     new_by_node = {pod.node: pod for pod in new}
-    surged_pods = [pod for pod in old if pod.node in new_by_node]
-    deleted_pod = next((pod for pod in surged_pods if not pod.ready), None) or next(
-        (pod for pod in surged_pods if new_by_node[pod.node].ready), None)
+    old_beside_new = [pod for pod in old if pod.node in new_by_node]
+    deleted_pod = next((pod for pod in old_beside_new if not pod.ready), None) or next(
+        (pod for pod in old_beside_new if new_by_node[pod.node].ready), None)
     if deleted_pod is not None:
         return without(pods, deleted_pod)
     next_pod = next((pod for pod in old if pod.node not in new_by_node
-                     and (len(surged_pods) < surge or not pod.ready)), None)
+                     and (len(old_beside_new) < surge or not pod.ready)), None)
     return pods if next_pod is None else (*pods, created_pod._replace(node=next_pod.node))
 
 

@@ -47,11 +47,12 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
             return RolloutStatus(None)
         old, new = _sides(observed, primary)
         grows = present if observed.sets else primary
-        with_pods = [replica_set for replica_set in observed.sets if replica_set.current]
-        holders = sorted(with_pods, key=lambda replica_set: replica_set is not present)
+        sets_with_pods = [replica_set for replica_set in observed.sets if replica_set.current]
+        holders = sorted(sets_with_pods, key=lambda replica_set: replica_set is not present)
         return RolloutStatus(
             primary, old=old, new=new, grows=grows,
-            shrinks=tuple(replica_set for replica_set in with_pods if replica_set is not grows),
+            shrinks=tuple(replica_set for replica_set in sets_with_pods
+                          if replica_set is not grows),
             holders=tuple(Holder(replica_set,
                                  {} if (replica_set is present) is (direction != "back") else None)
                           for replica_set in holders),

@@ -66,7 +66,7 @@ class DeploymentObserved(ServerDrivenObserved):
 
     @property
     def is_rolled_out(self) -> bool:
-        # Each annotation makes observedGeneration outdated, so it is not checked.
+        # Each change of an annotation makes observedGeneration outdated, so it is not checked.
         return bool(self.primary and self.successor
                     and self.successor.replicas == self.primary.replicas
                     and not any(replica_set.replicas for replica_set in self.other_sets))
@@ -77,7 +77,7 @@ class DeploymentObserved(ServerDrivenObserved):
                     and self.successor.available >= self.successor.replicas)
 
     @property
-    def is_restored(self) -> bool:
+    def is_former_template(self) -> bool:
         """Whether the current template was in use before the last update."""
         return bool(self.former_numbers
                     or (self.successor and revision_of(self.successor) < self.newest_number))
@@ -86,7 +86,7 @@ class DeploymentObserved(ServerDrivenObserved):
     def is_template_restored(self) -> bool:
         return bool(self.is_proven and self.record and self.successor
                     and self.successor.name == self.record.previous_name
-                    and self.is_restored)
+                    and self.is_former_template)
 
     @property
     def before(self) -> Revision | None:
@@ -148,7 +148,7 @@ def find(primary: Controller | None, sets: t.Mapping[str, Controller]) -> Deploy
     record = _credible_record(primary.rollout, own_sets)
     observed = DeploymentObserved(primary, present, sets=tuple(own_sets), history=tuple(history))
     observed = dataclasses.replace(observed, record=record)
-    if record and record.is_rolling_back and present and not observed.is_restored:
+    if record and record.is_rolling_back and present and not observed.is_former_template:
         return dataclasses.replace(observed,
                                    record=dataclasses.replace(record, outcome=Rollout.UPDATING))
     return observed

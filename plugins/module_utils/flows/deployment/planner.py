@@ -111,7 +111,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
     def _numbers_that_keep_old_pods(self, new_size: int, old_size: int) -> Json:
         """Return maxSurge and maxUnavailable that allow `new_size` new and `old_size` old pods.
 
-        Old pods that were deleted before count as unavailable.
+        Old pods that are already deleted count as unavailable.
         """
         size, pause = self.primary.replicas, self.request.pause_at
         deleted_count = max(0, size - old_size)
@@ -120,7 +120,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                 self.primary.settings, size) == (max(0, new_size - deleted_count), deleted_count):
             return mapping(present_numbers)
         if pause and not deleted_count and new_size == self.size_of_pause():
-            # A percentage is still right after the Deployment is scaled.
+            # A percentage stays correct when the Deployment is scaled.
             return {"maxSurge": pause.for_api if pause.percent else new_size, "maxUnavailable": 0}
         return {"maxSurge": max(0, new_size - deleted_count), "maxUnavailable": deleted_count}
 
@@ -225,7 +225,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
 
     @property
     def is_rolled_back(self) -> bool:
-        return super().is_rolled_back and self.observed.is_restored
+        return super().is_rolled_back and self.observed.is_former_template
 
     def has_recorded_template(self, record: Rollout) -> bool:
         # A paused Deployment gives a changed template no revision number, so the record of a pause
@@ -238,7 +238,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         return self._has_no_later_template(record) and super().has_task_template(record)
 
     def _has_no_later_template(self, record: Rollout) -> bool:
-        """Return whether no template has got a revision number after the recorded update.
+        """Return whether no template has received a revision number since the recorded update.
 
         The recorded update itself uses at most one new number.
         """

@@ -101,7 +101,7 @@ def _migrations(flow: Flow, request: Request,
                 gateway: KubernetesGateway) -> dict[str, MigrationInProgress]:
     """Return the migrations in progress, by the name of the migrated controller.
 
-    Their controllers of the requested kind are also keys.
+    The names of their controllers of the requested kind are also keys.
     """
     kind = request.kind
     if not flow.takes_part_in_migrations:

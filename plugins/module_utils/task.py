@@ -76,7 +76,7 @@ def result_or_error(entry_point: t.Callable[[Json], Json | None], params: Json,
         return None
     # remove_values() also replaces booleans.
     booleans = {key: value for key, value in result.items() if isinstance(value, bool)}
-    # Templates are not escaped yet. Ansible warns of a subclass of str, for example Kind.
+    # Pod templates are not escaped yet. Ansible warns of subclasses of str, such as Kind.
     visible_result: Json = map_texts(
         remove_values(result, _secrets(params)),
         lambda text: escape_unprintable(str(text), allowed="\n\t")) | booleans
@@ -139,7 +139,7 @@ def migrate(params: Json, check_mode: bool = False, diff: bool = False,
 
 
 def _with_namespace(params: Json) -> Json:
-    places.refuse_namespaces(params)
+    places.refuse_conflicting_options(params)
     default_namespace = connection.default_namespace(params, os.environ)
     return {**params, "namespace": params.get("namespace") or default_namespace,
             "default_namespace": default_namespace}
@@ -306,7 +306,7 @@ def traffic(params: Json, check_mode: bool = False, diff: bool = False) -> Json:
     """Run the module traffic_split. Raises RolloutError."""
     params = _with_namespace(options.with_kinds(params))
     if params["state"] == traffic_request.RESTORED:
-        params = _kind_to_restore(params)
+        params = _with_kind_to_restore(params)
     return _call_with_kind(
         lambda options_of_kind: _traffic(options_of_kind, check_mode, diff), params)
 
@@ -351,7 +351,7 @@ def _is_updated(params: Json) -> bool:
     return False
 
 
-def _kind_to_restore(params: Json) -> Json:
+def _with_kind_to_restore(params: Json) -> Json:
     """Return the parameters with the kind of the controller.
 
     The kind stays unset for a ReplicationController, and if there is no controller.

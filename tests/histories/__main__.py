@@ -4,8 +4,8 @@
 """Play random histories on a real API server (`make test-histories`).
 
 A history is a sequence of moves on one controller, or on several controllers (a fleet). A move is a
-task, which may be killed, or an action of another client. A seed determines a few histories. A
-failed history is printed with its moves and results.
+task, which may be killed, or an action of another client. A few histories are generated from
+each seed. A failed history is printed with its moves and results.
 
 With --acts, each task of a table (acts.py) is killed at each write.
 """
@@ -168,7 +168,7 @@ def main() -> int:
             with embedded.up(CLUSTER):
                 counts, failed = gather(
                     [pool.submit(play_acts, number, kind, row, options.acts)
-                     for number, (kind, row) in enumerate(acts.series(on_api_server=True))
+                     for number, (kind, row) in enumerate(acts.kinds_and_rows(on_api_server=True))
                      if kind in options.kinds and re.search(options.rows, row.title)]
                     if options.acts else
                     [pool.submit(play_on_cluster, seed, options.kinds) for seed in seeds])
@@ -200,7 +200,7 @@ def gather(futures: t.Iterable[
 
 
 def record(options: argparse.Namespace, counts: Counts, failed: list[str]) -> None:
-    # Tasks have keys such as "updated, killed".
+    # Only the keys of tasks contain a comma, such as "updated, killed".
     task_count, kill_count = (sum(count for action, count in counts.items() if part in action)
                               for part in (", ", ", killed"))
     cells = [datetime.datetime.now(datetime.UTC).date(),

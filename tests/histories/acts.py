@@ -84,14 +84,14 @@ ALL_ACTIONS = {
 }
 
 
-def series(on_api_server: bool) -> list[tuple[str, Row]]:
+def kinds_and_rows(on_api_server: bool) -> list[tuple[str, Row]]:
     return [(kind, row) for row in ROWS for kind in row.kinds
             if on_api_server or not row.needs_api_server]
 
 
 class HistoryWithKill(History):
     def play(self, kind: str, row: Row, moment: tuple[int, bool], action: str) -> bool:
-        """Play a row with a kill as in DEATHS. Return False if the task ends before."""
+        """Play a row with a kill (as in DEATHS). Return False if the task ends before the kill."""
         self.start(kind, REPLICAS)
         for task in row.before:
             assert self._run(task, None).outcome == "done", task

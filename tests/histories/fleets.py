@@ -45,9 +45,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import 
 #: FLEET_LABEL is on every controller of the fleet. MEMBER_LABEL is on a controller and its pods,
 #: with the value Member.label.
 FLEET_LABEL, MEMBER_LABEL = "tier", "member"
-#: Seconds. Even a short task renews its Lease.
+#: In seconds. So short that even a short task renews its Lease.
 RENEW_INTERVAL = 0.3
-#: Its pods become ready after 3 s.
+#: An image whose pods become ready after 3 s.
 SLOW = "myimage:v7-slow"
 #: Parts of messages about another task on the same controller. No history may cause them.
 OTHER_TASK_TEXTS = ("took over", "already working on it")
@@ -325,5 +325,5 @@ class Fleets(RuleBasedStateMachine):
             assert annotations <= {"baton.kubernetes/last-rollout"}, (
                 f"annotations of the update remain on {member}: {annotations}")
             assert "priorityClassName" not in item["spec"]["template"]["spec"], (
-                f"the template of {member} is closed")
+                f"the template of {member} still has a priorityClassName")
         assert not self.world.remaining_leases()

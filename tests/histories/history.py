@@ -29,7 +29,7 @@ KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "Da
 #: The controller manager replaces the pods of these kinds.
 SERVER_DRIVEN = ("Deployment", "StatefulSet", "DaemonSet")
 IMAGES = st.integers(1, 4).map("myimage:v{}".format)
-#: Its pods never become ready. The kubelet reports the cause immediately.
+#: An image whose pods never become ready. The kubelet reports the cause immediately.
 BROKEN = "myimage:v9-noconfig"
 IMPATIENT = {"failure_grace": 1, "progress_deadline": 10}
 #: Spec fields of the user, which an update restores at its end.
@@ -41,7 +41,7 @@ def _rolling(**numbers: t.Any) -> Json:
     return {"type": "RollingUpdate", "rollingUpdate": numbers}
 
 
-#: By kind. A random number selects an entry.
+#: Possible USER_FIELDS by kind. A random number selects an entry.
 USER_SPECS: dict[str, tuple[Json, ...]] = {
     "Deployment": (
         {}, {"revisionHistoryLimit": 0}, {"strategy": _rolling(maxSurge=1, maxUnavailable=0)},
@@ -87,7 +87,7 @@ class World(t.Protocol):
     has_all_actions: bool
     #: In seconds. Negative: the client's clock is behind.
     clock_ahead: float
-    ends_slowly: bool
+    pods_end_slowly: bool
 
     def close(self) -> None: ...
 
@@ -96,7 +96,7 @@ class World(t.Protocol):
 
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
              ceiling: int | None) -> TaskRun:
-        """Run a task, and assert the limits of ready pods and of pods at each moment.
+        """Run a task, and assert at each moment the limits of ready pods and of all pods.
 
         death: as in DEATHS.
         """
@@ -107,7 +107,7 @@ class World(t.Protocol):
     def wait_until_idle(self) -> None: ...
 
     def names(self, kind: str) -> list[str]:
-        """Return the names of the controllers of a kind without an owner."""
+        """Return the names of the controllers of a kind that have no owner."""
 
     def get(self, kind: str, name: str) -> Json | None: ...
 
@@ -171,19 +171,19 @@ class History(RuleBasedStateMachine):
     def begin(self, data: st.DataObject, replicas: int, choice: int, is_broken: bool,
               pastes: int | None, clock_ahead: float, ends_slowly: bool) -> None:
         specs = USER_SPECS.get(kind := data.draw(st.sampled_from(self.kinds)), ({},))
-        self.world.clock_ahead, self.world.ends_slowly = clock_ahead, ends_slowly
+        self.world.clock_ahead, self.world.pods_end_slowly = clock_ahead, ends_slowly
         self.start(kind, replicas, specs[choice % len(specs)],
                    is_broken and self._can_be_broken_of(kind), pastes)
 
     def start(self, kind: str, replicas: int, fields: Json | None = None, is_broken: bool = False,
-              pastes: int | None = 0) -> None:
+              alternative_index: int | None = 0) -> None:
         self.kind, self.name, self.first_kind = kind, "foo", kind
         #: Index of the alternative to execute in an error. None: no alternative is executed.
-        self.pastes = pastes
+        self.alternative_index = alternative_index
         self.has_finalizer = False
         self.is_recreated = False
         self.has_used_broken_image = False
-        #: Whether a killed task has changed them without a record.
+        #: Whether a killed task may have changed user_fields without a record.
         self.are_user_fields_lost = False
         self.budget: Json | None = None
         #: Acceptable numbers of replicas: several if another client has scaled during an update.
@@ -205,7 +205,7 @@ class History(RuleBasedStateMachine):
         self.world.create(kind, replicas, BROKEN if is_broken else "myimage:v1", fields or {})
         self.user_fields = self._current_user_fields()
         self.has_used_broken_image = is_broken
-        self.was_broken = is_broken
+        self.is_previous_broken = is_broken
         self.never_worked = is_broken
 
     # Tasks
@@ -270,9 +270,9 @@ class History(RuleBasedStateMachine):
     @rule(text=st.sampled_from(["a", "b & c", "ü"]))
     def edit(self, text: str) -> None:
         if self.world.get(self.kind, self.name):
-            self.was_broken = (self.was_broken
-                               or _image(t.cast(Json, self.world.get(self.kind, self.name)))
-                               == BROKEN)
+            self.is_previous_broken = (
+                self.is_previous_broken
+                or _image(t.cast(Json, self.world.get(self.kind, self.name))) == BROKEN)
             self.world.edit(self.kind, self.name, text)
             self.may_lack_ready_pods = self.may_lack_ready_pods or self.kind in SERVER_DRIVEN
             self.was_changed_in_migration = self.was_changed_in_migration or self.is_migrating
@@ -358,8 +358,8 @@ class History(RuleBasedStateMachine):
                        hurry: bool = False) -> None:
         """Run a task, and execute the commands in its error."""
         run = self._run(params, death, hurry)
-        if self.pastes is not None:
-            self._paste(params, run, self.pastes)
+        if self.alternative_index is not None:
+            self._paste(params, run, self.alternative_index)
 
     def _paste(self, params: Json, run: TaskRun, index: int) -> None:
         """Execute the alternative with this index in an error, and the last one of each further
@@ -379,18 +379,18 @@ class History(RuleBasedStateMachine):
                 params = self._run_alternative(alternative, params)
                 index = -1  # the last alternative is a rollback
             run = self._run(params, None)
-        # accepted, since no record contains the previous template
+        # a refusal is accepted, since no record contains the previous template
         if run.outcome == "refused" and self.has_lost_record:
             return
         # accepted once, since the previous version is also broken
-        if run.outcome == "refused" and self.was_broken:
+        if run.outcome == "refused" and self.is_previous_broken:
             run = self._run({"image": typed_commands.WORKING_IMAGE}, None)
             if self.kind in ("StatefulSet", "DaemonSet"):  # pods of the failed template may remain
                 return
         assert run.outcome != "refused", f"each suggested command is refused: {run.message}"
 
     def _run_alternative(self, alternative: list[list[str]], params: Json) -> Json:
-        """Execute an alternative except its last task, and return the options of this task or
+        """Execute an alternative except its last task. Return the options of this task, or else
         `params`.
         """
         note(f"  pasted: {alternative}")
@@ -402,7 +402,7 @@ class History(RuleBasedStateMachine):
 
     def _task_or_run(self, words: list[str], params: Json) -> Json | None:
         """Return the options of the command's task. Execute any other command, and return None."""
-        if words == [typed_commands.TASK_THAT_BEGAN]:
+        if words == [typed_commands.TASK_THAT_BEGAN_IT]:
             *_earlier, task = self.starting_tasks or [params]
             if len(self.starting_tasks) > 1:
                 self.starting_tasks.pop()
@@ -629,7 +629,7 @@ class History(RuleBasedStateMachine):
         return [pod for pod in pods if pod[0] not in ignored_controllers]
 
     def _assert_requested_state(self, image: str | None = None) -> None:
-        """Assert that only the controller, its template and its pods exist."""
+        """Assert that only the controller with its template and pods remains."""
         controllers = {kind: names for kind in KINDS if (names := self.world.names(kind))}
         if self.has_abandoned_migration and self.kind == "ReplicationController":
             controllers.pop("ReplicaSet", None)
@@ -648,7 +648,8 @@ class History(RuleBasedStateMachine):
             assert self._restorable_fields() == (self._restorable_fields(self.user_fields)), (
                 f"the user's settings are {self._current_user_fields()} instead of "
                 f"{self.user_fields}")
-        assert "priorityClassName" not in template["spec"], "the template is closed"
+        assert "priorityClassName" not in template["spec"], (
+            "the template still has a priorityClassName")
         annotations = {key for key in item["metadata"].get("annotations") or {} if "/" in key}
         assert annotations <= {"baton.kubernetes/last-rollout",
                                "deployment.kubernetes.io/revision"}, (

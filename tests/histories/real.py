@@ -50,7 +50,7 @@ AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 class RealWorld:
     has_all_actions = True
     clock_ahead: float = 0
-    ends_slowly = False
+    pods_end_slowly = False
 
     def __init__(self, cluster: str, title: str) -> None:
         self._cluster = embedded.find(cluster)
@@ -75,7 +75,7 @@ class RealWorld:
 
     def create(self, kind: str, replicas: int, image: str, fields: Json) -> None:
         self._kinds = KINDS_IN_HISTORY.get(kind, (kind,))
-        if self.ends_slowly:
+        if self.pods_end_slowly:
             self._start_remover()
         if kind == "DaemonSet":
             self._nodes = self.namespace.add_nodes(NODE_COUNT)
@@ -88,7 +88,7 @@ class RealWorld:
 
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
              ceiling: int | None) -> TaskRun:
-        # The DaemonSet controller deletes unavailable pods immediately.
+        # Wait until all pods are available: the DaemonSet controller deletes others immediately.
         if params.get("min_ready_seconds"):
             time.sleep(float(params["min_ready_seconds"]) + 0.2)
         with self.namespace.observer() as observer, clocks_ahead(self.clock_ahead):
@@ -291,7 +291,7 @@ class RealWorld:
                   fields: Json | None = None) -> Json:
         service = {"serviceName": "foo"} if kind == "StatefulSet" else {}
         body = as_kind(kind, manifest(replicas, image), **service, **(fields or {}))
-        if self.ends_slowly:
+        if self.pods_end_slowly:
             body["spec"]["template"]["metadata"]["finalizers"] = [FINALIZER]
         if kind == "DaemonSet":
             del body["spec"]["replicas"]
@@ -366,9 +366,9 @@ class FinalizerRemover:
                        for kind in self._world._kinds for item in self._world._items(kind))
         for path, item in itertools.chain(pods, controllers):
             metadata = item["metadata"]
-            is_deleted = (FINALIZER in metadata.get("finalizers", ())
-                          and (at_once or "deletionTimestamp" in metadata))
-            since = (self._since.setdefault(metadata["uid"], time.monotonic()) if is_deleted
+            loses_finalizer = (FINALIZER in metadata.get("finalizers", ())
+                               and (at_once or "deletionTimestamp" in metadata))
+            since = (self._since.setdefault(metadata["uid"], time.monotonic()) if loses_finalizer
                      else None)
             if since is not None and (at_once or time.monotonic() - since > HOLD_SECONDS):
                 finalizers = [finalizer for finalizer in metadata["finalizers"]

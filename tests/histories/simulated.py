@@ -30,7 +30,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 #: Kinds whose model stores the pods by the name of their controller.
-BY_NAME = (Kind.STATEFUL_SET, Kind.DAEMON_SET)
+KINDS_WITH_PODS_BY_NAME = (Kind.STATEFUL_SET, Kind.DAEMON_SET)
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}
 
 
@@ -69,7 +69,7 @@ class CheckedCluster(Cluster):
         self.settle()
         #: As in DEATHS (history.py).
         self.death: tuple[int, bool] | None = None
-        #: Since the task began.
+        #: Numbers of pods since the task began.
         self.min_ready, self.max_pods = 10**9, 0
 
     @property
@@ -83,17 +83,19 @@ class CheckedCluster(Cluster):
 
     @property
     def pods(self) -> list[t.Any]:
-        return list(self.cluster.pods("foo") if self.kind in BY_NAME
+        return list(self.cluster.pods("foo") if self.kind in KINDS_WITH_PODS_BY_NAME
                     else self.controllers_and_pods.pods)
 
     def check_pods(self) -> None:
         pods = self.pods
         self.min_ready = min(getattr(self, "min_ready", 0), sum(pod.ready for pod in pods))
         self.max_pods = max(getattr(self, "max_pods", 0), len(pods))
-        assert self.kind in BY_NAME or all(pod.owner for pod in pods), "a pod without a controller"
+        assert self.kind in KINDS_WITH_PODS_BY_NAME or all(pod.owner for pod in pods), (
+            "a pod without a controller")
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
-        return (self.cluster if self.kind in BY_NAME else super()).troubled_pods(controller)
+        return (self.cluster if self.kind in KINDS_WITH_PODS_BY_NAME
+                else super()).troubled_pods(controller)
 
     def all_pods(self, controller: Controller, excluded_revision: str = "") -> list[Json] | None:
         return self.cluster.all_pods(controller, excluded_revision)
@@ -132,7 +134,7 @@ class CheckedCluster(Cluster):
 class SimulatedWorld:
     """A World without the actions that need a real API server."""
 
-    has_all_actions, clock_ahead, ends_slowly = False, 0.0, False
+    has_all_actions, clock_ahead, pods_end_slowly = False, 0.0, False
 
     def close(self) -> None:
         return
@@ -172,7 +174,7 @@ class SimulatedWorld:
         return self._items(kind).get(name)
 
     def pods(self) -> list[tuple[str, str, bool]]:
-        if self.gateway.kind in BY_NAME:
+        if self.gateway.kind in KINDS_WITH_PODS_BY_NAME:
             uid = self._items(self.gateway.kind)["foo"]["metadata"]["uid"]
             revisions = map(object_meta.server_revision, self.gateway.revisions([uid]))
             templates = {revision.pod_revision: revision.template
@@ -202,7 +204,7 @@ class SimulatedWorld:
         if not pods:
             return
         del pods[index % len(pods)]
-        if self.gateway.kind in BY_NAME:
+        if self.gateway.kind in KINDS_WITH_PODS_BY_NAME:
             self.gateway.cluster._pods["foo"] = tuple(pods)
         else:
             self.gateway.controllers_and_pods.pods[:] = pods

@@ -19,13 +19,14 @@ Json = dict[str, t.Any]
 
 AD_HOC = ["ansible", "localhost", "-m"]
 #: A suggestion without a command.
-TASK_THAT_BEGAN = "run the task that began it"
+TASK_THAT_BEGAN_IT = "run the task that began it"
 #: Placeholders in commands, and the image that replaces them.
 PLACEHOLDERS, WORKING_IMAGE = re.compile(r"THE-EARLIER-IMAGE|ANOTHER-IMAGE"), "myimage:v1"
 #: Options that a suggested rerun of the task must contain.
 REPEATED_OPTIONS = ("next_name", "container", "images", "to_revision", "max_surge",
                     "max_unavailable", "min_ready_seconds", "pause_at", "soak", "nodes",
                     "on_failure", "failure_grace", "progress_deadline", "timeout", "autoscaler")
+#: REPEATED_OPTIONS that a rollback need not repeat.
 OPTIONS_OF_UPDATES = ("min_ready_seconds", "timeout", "on_failure", "pause_at", "soak", "nodes")
 #: Options that the test sets for its tasks.
 CONNECTION_OPTIONS = ("context", "kubeconfig", "host", "namespace")
@@ -43,8 +44,8 @@ def alternatives(message: str) -> list[list[list[str]]]:
             break
         if line == "or:":
             suggestions.append([])
-        elif line.startswith(TASK_THAT_BEGAN):
-            suggestions[-1].append([TASK_THAT_BEGAN])
+        elif line.startswith(TASK_THAT_BEGAN_IT):
+            suggestions[-1].append([TASK_THAT_BEGAN_IT])
         elif line.startswith(("ansible ", "kubectl ")):
             suggestions[-1].append(shlex.split(PLACEHOLDERS.sub(WORKING_IMAGE, line)))
     without_editor = [commands for commands in suggestions if "edit" not in map(_verb, commands)]
@@ -92,7 +93,7 @@ def lost_options(params: Json, message: str) -> list[str]:
     needed_options = [option for option in REPEATED_OPTIONS
                       if option in params and not (is_rollback and option in OPTIONS_OF_UPDATES)]
     commands = [words for alternative in alternatives(message) for words in alternative
-                if words != [TASK_THAT_BEGAN]]
+                if words != [TASK_THAT_BEGAN_IT]]
     tasks = [task for words in commands if (task := task_params(words)) is not None]
     return [f"{option} in {task}" for task in tasks if goal(task) == goal(params)
             for option in needed_options

@@ -44,7 +44,7 @@ def install(namespace: Namespace) -> None:
 
 
 def serve_other_kinds(namespace: Namespace) -> None:
-    """Serve the kinds of meshes and policies that a task reads, with any content."""
+    """Serve the kinds of meshes and policies that a task reads. Their schemas allow any content."""
     schema = {"openAPIV3Schema": {"type": "object",
                                   "x-kubernetes-preserve-unknown-fields": True}}
     for resource in related.RESOURCES:

@@ -97,8 +97,8 @@ class OpenShift:
 
     # Helpers for tests
 
-    def make(self, replicas: int = 2, name: str = "foo", metadata: Json | None = None,
-             **spec: t.Any) -> Json:
+    def create_and_wait(self, replicas: int = 2, name: str = "foo", metadata: Json | None = None,
+                        **spec: t.Any) -> Json:
         self.create(replicas, name, metadata, **spec)
         self.until_rolled_out(1, replicas, name)
         return t.cast(Json, self.config(name))

@@ -103,7 +103,8 @@ def test_good_version_passes_and_bad_versions_fail(namespace, export_pods, run_a
                 == ["failed" if metric == name else "passed"
                     for metric in (
                         "success_rate", "latency")])
-        assert len(failure["measurements"]) == 2, "the first measurement decides the outcome"
+        assert len(failure["measurements"]) == 2, (
+            "each of the two metrics must be measured only once")
     (value,) = (measurement["new"]
                 for measurement in failure["measurements"] if measurement["metric"] == "latency")
     assert 0.5 < value <= 1.0

@@ -56,7 +56,7 @@ def playbooks(clusters, namespace, plain_environment, tmp_path):
 
 
 def new_pod_counts(*namespaces):
-    """Return 0 after a rollback, 1 at the pause, and 2 after the update."""
+    """Return for each namespace 0 after a rollback, 1 at the pause, and 2 after the update."""
     return [pod_counts(namespace)[1] for namespace in namespaces]
 
 

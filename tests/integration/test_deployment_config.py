@@ -67,7 +67,7 @@ def test_each_permission_for_a_migration_is_needed(namespace):
     user = User(namespace)
     user.apply("migrate-deploymentconfig")
     with openshift.OpenShift(namespace) as simulator:
-        simulator.make()
+        simulator.create_and_wait()
         assert_each_permission_is_needed(
             user, "migrate-deploymentconfig",
             lambda user: summary(user.run("migrate", name="foo", kind="DeploymentConfig")))
@@ -111,7 +111,7 @@ def steps(result):
 @pytest.mark.full
 @pytest.mark.parametrize("replicas", [0, 3])
 def test_migration_retains_all_pods(project, simulator, replicas):
-    simulator.make(replicas, metadata={"annotations": {"note": "x"}}, strategy={
+    simulator.create_and_wait(replicas, metadata={"annotations": {"note": "x"}}, strategy={
         "type": "Rolling",
         "rollingParams": {"maxSurge": "10%", "maxUnavailable": 1, "timeoutSeconds": 300}})
     before = uids(project.pods())
@@ -154,7 +154,7 @@ def test_migration_retains_all_pods(project, simulator, replicas):
 def test_deployment_config_with_earlier_rollouts_is_migrated_and_updated(
     project, simulator
 ):
-    simulator.make(2, strategy={"type": "Recreate"})
+    simulator.create_and_wait(2, strategy={"type": "Recreate"})
     simulator.change_image("myimage:v2")
     simulator.until_rolled_out(2, 2)
     before = uids(project.pods())
@@ -170,7 +170,7 @@ def test_deployment_config_with_earlier_rollouts_is_migrated_and_updated(
 
 def kill_and_resume(namespace, simulator, number, after):
     """Kill a migration at a write, and rerun it. Return False if it has fewer writes."""
-    simulator.make(2)
+    simulator.create_and_wait(2)
     before = uids(namespace.pods())
     with namespace.observer() as observer:
         try:
@@ -213,7 +213,7 @@ def test_migration_resumes_with_the_same_pods_after_a_kill_at_a_write(
                           (1, True), (4, True)])
 def test_rollback_of_a_migration_restores_the_deployment_config(
         project, simulator, number, was_paused):
-    simulator.make(2)
+    simulator.create_and_wait(2)
     if was_paused:
         simulator.patch({"spec": {"paused": True}})
     before, pod_uids = simulator.config(), uids(project.pods())
@@ -236,7 +236,7 @@ def test_rollback_of_a_migration_restores_the_deployment_config(
 
 @pytest.mark.full
 def test_migration_completes_after_rollbacks(project, simulator):
-    simulator.make(2)
+    simulator.create_and_wait(2)
     pod_uids = uids(project.pods())
     with project.observer() as observer:
         for number in (5, 6):
@@ -261,7 +261,7 @@ def test_migration_completes_after_rollbacks(project, simulator):
 @pytest.mark.full
 @pytest.mark.parametrize("after", [False, True])
 def test_killed_rollback_of_a_migration_resumes(project, simulator, after):
-    before = simulator.make(2)
+    before = simulator.create_and_wait(2)
     pod_uids = uids(project.pods())
     for number in range(1, MAX_WRITES):
         with pytest.raises(Killed):
@@ -283,7 +283,7 @@ def test_killed_rollback_of_a_migration_resumes(project, simulator, after):
 @pytest.mark.parametrize("number", [1, 4])
 def test_kind_may_be_omitted_to_resume_a_migration(
         project, simulator, number):
-    simulator.make(2)
+    simulator.create_and_wait(2)
     before = uids(project.pods())
     with pytest.raises(Killed):
         migrate(project, fault=kill_at_write(number, True))
@@ -296,7 +296,7 @@ def test_kind_may_be_omitted_to_resume_a_migration(
 
 @pytest.mark.full
 def test_rollback_without_the_replication_controller_is_refused(project, simulator):
-    simulator.make(2)
+    simulator.create_and_wait(2)
     with pytest.raises(Killed):
         migrate(project, fault=kill_at_write(1, True, is_deletion))
     with pytest.raises(RolloutError,
@@ -313,13 +313,13 @@ def test_result_in_process_equals_the_result_of_the_module(
 ):
     monkeypatch.setenv("K8S_AUTH_KUBECONFIG", project.kubeconfig)
     for name in ("one", "two", "three"):
-        simulator.make(1, name)
+        simulator.create_and_wait(1, name)
     simulator.create(1, "odd", triggers=[])  # has no rollout
     assert_equal_answers(project, TaskRunner(monkeypatch, capsys), "DeploymentConfig", MIGRATE)
 
 
 def test_rollout_in_progress_is_refused_with_a_command_that_waits(project, simulator):
-    simulator.make(2)
+    simulator.create_and_wait(2)
     simulator.blocks_rollouts = True
     simulator.change_image("myimage:v2")
     simulator.until_phase("Running", 2)
@@ -334,7 +334,7 @@ def test_rollout_in_progress_is_refused_with_a_command_that_waits(project, simul
 
 
 def test_migration_waits_for_a_rollout_that_began_before_the_pause(project, simulator):
-    simulator.make(2)
+    simulator.create_and_wait(2)
 
     def start_rollout_before_the_first_write(gateway):
         def start_rollout(step, write):
@@ -380,7 +380,7 @@ ACTIONS = {
 def test_migration_resumes_after_changes_of_other_clients(
     project, simulator, title, number
 ):
-    simulator.make(2)
+    simulator.create_and_wait(2)
     before = uids(project.pods())
     with project.observer() as observer:
         migrate(project, fault=action_after_write(number, lambda: ACTIONS[title](simulator)))
@@ -399,8 +399,8 @@ def test_migration_resumes_after_changes_of_other_clients(
 def test_handed_over_pods_survive_the_deletion_of_the_config(
     project, simulator
 ):
-    """The garbage collector deletes the other pods."""
-    simulator.make(2)
+    """The garbage collector deletes the pods that are not yet handed over."""
+    simulator.create_and_wait(2)
     before = uids(project.pods())
     with project.observer():
         migrate(project, fault=action_after_write(1, simulator.remove, is_reparenting))
@@ -418,7 +418,7 @@ def test_fields_without_counterpart_are_reported_before_the_first_write(
 ):
     source = {"kind": "ImageStreamTag", "name": "web:latest", "namespace": "images"}
     hook = {"failurePolicy": "Abort", "execNewPod": {"command": ["true"], "containerName": "web"}}
-    simulator.make(
+    simulator.create_and_wait(
         1,
         triggers=[
             {"type": "ConfigChange"},
@@ -482,7 +482,7 @@ def test_config_without_a_rollout_is_refused_and_a_config_with_test_true_is_migr
 
 @pytest.mark.full
 def test_migration_of_a_config_with_pods_of_two_rollouts_is_refused(project, simulator):
-    simulator.make(1)
+    simulator.create_and_wait(1)
     simulator.change_image("myimage:v2")
     simulator.until_rolled_out(2, 1)
     simulator.patch({"spec": {"paused": True}})
@@ -498,7 +498,7 @@ def test_migration_of_a_config_with_pods_of_two_rollouts_is_refused(project, sim
 def test_migration_that_cannot_create_its_deployment_is_refused_before_the_pause(
     project, simulator
 ):
-    simulator.make(1)
+    simulator.create_and_wait(1)
     labels = {"app": "foo", "owner": "foo"}
     project.make_deployment(1, name="foo", selector={"matchLabels": labels}, template={
         "metadata": {"labels": labels},
@@ -537,7 +537,7 @@ def test_replication_controller_of_another_owner_gets_no_pods(project, simulator
 
 @pytest.mark.full
 def test_missing_kind_option_is_reported(project, simulator):
-    simulator.make(1)
+    simulator.create_and_wait(1)
     with project.as_administrator(), pytest.raises(RolloutError) as caught:
         project.roll(image="myimage:v2")
     assert "there is a DeploymentConfig foo (kind=DeploymentConfig)" in caught.value.message
@@ -553,7 +553,7 @@ def test_missing_permission_is_named(namespace):
                       "verbs": ["get", "list", "watch"]}
     namespace.allow([read_only_rule], "read-only")
     with openshift.OpenShift(namespace) as simulator:
-        simulator.make(1)
+        simulator.create_and_wait(1)
         with pytest.raises(RolloutError,
                            match="permissions are missing; nothing was changed") as caught:
             migrate(namespace)
@@ -577,7 +577,7 @@ def test_missing_api_of_openshift_is_reported(namespace):
 def test_commands_of_the_documentation_succeed(
     project, simulator, ansible_environment, command
 ):
-    simulator.make(2)
+    simulator.create_and_wait(2)
     if "rolled_back" in command:
         with pytest.raises(Killed):
             # A Lease would delay the command.

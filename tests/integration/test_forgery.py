@@ -371,6 +371,7 @@ def check_values(shared_namespace, phase, forged):
         if faults:
             target_role = "foo" if target == name else "successor"
             faults_found[f"{phase.title}, {title}, {target_role}, {key}: {value[:200]!r}"] = faults
+        # The last three values remain for the checks at the end of the test.
         if number < len(forged) - 3:
             values_before = (before[target]["metadata"].get("labels" if key in LABELS
                                                             else "annotations") or {})

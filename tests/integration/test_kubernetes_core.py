@@ -22,7 +22,7 @@ from plays import run_ad_hoc
 
 ROOT = Path(__file__).parents[2]
 PASSWORD = "swordfish-in-the-vault"
-#: A module with the options of kubernetes.core.
+#: A module that stands for kubernetes.core.k8s.
 MODULE = """#!/usr/bin/python
 from ansible.module_utils.basic import AnsibleModule
 module = AnsibleModule({"context": {}, "namespace": {}, "name": {}})

@@ -187,7 +187,7 @@ RARE_CONTAINER_FIELDS = {
 
 
 @pytest.mark.since("1.36", "older versions lack some of the fields")
-def test_unknown_fields_are_preserved(namespace):
+def test_rare_fields_are_preserved(namespace):
     """The second update is a strategic merge patch."""
     body = manifest(0)
     body["spec"]["template"]["spec"] |= RARE_FIELDS
@@ -236,7 +236,7 @@ SPECIAL_CHARACTERS = {"command": ["sh", "-c", "a && b > c < d || exit \"$?\""],
 @pytest.mark.sample(1)
 @pytest.mark.fake_nodes("an image name that a kubelet rejects")
 @pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet", "Deployment"])
-def test_template_with_special_characters_is_unchanged(namespace, kind):
+def test_special_characters_in_a_template_are_retained(namespace, kind):
     """The API server escapes `&` as `\\u0026`, but a `test` operation of a JSON patch compares
     values.
     """
@@ -265,7 +265,7 @@ def test_template_with_special_characters_is_unchanged(namespace, kind):
 @pytest.mark.parametrize("partner",
                          ["../secrets/db", "../../../../api/v1/namespaces/kube-system/configmaps/x",
                           "../services/http:x:80/proxy/y"])
-def test_partner_annotation_with_a_path_is_never_requested(namespace, partner):
+def test_path_in_a_partner_annotation_is_never_requested(namespace, partner):
     make(namespace,
          manifest(2, annotations={object_meta.PARTNER: partner, object_meta.PARTNER_UID: "x"}))
     paths = []

@@ -203,7 +203,7 @@ def other_user():
 
 
 @pytest.mark.full
-def test_progress_lines_of_a_module_that_runs_as_another_user_are_shown(
+def test_progress_lines_are_shown_if_the_module_runs_as_another_user(
     namespace, play, variables, other_user, cluster
 ):
     python, become_keywords = other_user

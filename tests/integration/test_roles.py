@@ -295,7 +295,7 @@ def test_message_of_the_module_appears_once(namespace, playbooks):
 
 
 @pytest.mark.full
-def test_update_of_another_client_in_progress_is_refused(namespace, playbooks, check_server):
+def test_update_is_refused_during_an_update_of_another_client(namespace, playbooks, check_server):
     namespace.make_rc(4)
     namespace.roll(image="myimage:v3", pause_at="1")
 
@@ -406,7 +406,7 @@ def test_example_of_the_readme_succeeds(namespace, playbooks, check_server, tmp_
 
 @pytest.mark.full
 def test_task_file_outside_the_project_is_refused(namespace, playbooks, tmp_path):
-    """Answers of a survey set the variables without prefix, which must not select other code."""
+    """A survey sets the variables without prefix, so these must not select other code."""
     before = namespace.make_rc(2)
 
     for path in (str(tmp_path / "smoke.yml"), f"../{tmp_path.name}/smoke.yml"):

@@ -80,7 +80,7 @@ def create_switched_service(namespace, kind="Deployment"):
     return service
 
 
-def check_endpoints(service):
+def endpoints_check(service):
     """Return a fault that asserts after each write that the Service has endpoints."""
     def check(_step, write):
         result = write()
@@ -110,7 +110,7 @@ def test_blue_green_of_each_kind(namespace, kind):
         result = service.split(weight=weight)
         assert [step["action"] for step in result["steps"]] == ["update"]
         assert service.images() == [image] * 2 and not service.split(weight=weight)["changed"]
-    result = namespace.roll(check_endpoints(service), kind=kind, **RESUME)
+    result = namespace.roll(endpoints_check(service), kind=kind, **RESUME)
     assert service.is_plain() and service.images() == ["myimage:v2"] * 2
     assert ("restore", "Service") in [(step["action"], step["kind"]) for step in result["steps"]]
     assert not service.restore()["changed"]
@@ -123,7 +123,7 @@ def test_rollback_selects_the_old_pods_first(namespace, kind):
     namespace.roll(kind=kind, **({**RESUME, "pause_at": "1"} if kind == "StatefulSet"
                                  else KEEP_OLD))
     service.split(weight="100%")
-    result = namespace.roll(check_endpoints(service), kind=kind, **ROLL_BACK)
+    result = namespace.roll(endpoints_check(service), kind=kind, **ROLL_BACK)
     first_step = result["steps"][0]
     assert (first_step["action"], first_step["kind"]) == ("update", "Service")
     assert service.is_plain() and service.images() == ["myimage:v1"] * 2
@@ -136,7 +136,7 @@ def test_killed_task_is_rolled_back(namespace, killed_task, number):
     service = create_switched_service(namespace)
     with pytest.raises(writes.Killed):
         namespace.roll(writes.kill_at_write(number, after=True), kind="Deployment", **killed_task)
-    namespace.roll(check_endpoints(service), kind="Deployment", **ROLL_BACK)
+    namespace.roll(endpoints_check(service), kind="Deployment", **ROLL_BACK)
     assert service.is_plain() and service.images() == ["myimage:v1"] * 2
 
 
@@ -167,13 +167,13 @@ def test_forged_record_is_never_written_to_the_selector(namespace, next_task, re
     before = service.selector()
     service.change({"metadata": {"annotations": {TRAFFIC_SELECTOR: record}}})
     if record == '{"app":"payments"}':
-        namespace.roll(check_endpoints(service), kind="Deployment", **next_task)
+        namespace.roll(endpoints_check(service), kind="Deployment", **next_task)
     else:
         with pytest.raises(RolloutError, match="selects one version only, and has no valid record"):
             namespace.roll(kind="Deployment", **next_task)
         assert service.selector() == before
         service.restore()
-        namespace.roll(check_endpoints(service), kind="Deployment", **next_task)
+        namespace.roll(endpoints_check(service), kind="Deployment", **next_task)
     assert service.is_plain()
 
 

@@ -36,7 +36,7 @@ def update(edge, check_mode=False, **options):
     return {"failed": False, **result, "warnings": warnings}
 
 
-def check_endpoints(edge):
+def endpoints_check(edge):
     """Return a fault that asserts after each write that the weighted Services have endpoints."""
     def check(_step, write):
         result = write()
@@ -60,7 +60,7 @@ def test_split_follows_an_update_and_its_rollback(namespace, kind, next_task, im
     edge = begin_update(namespace, kind)
     edge.split()
     assert edge.controller_annotations()[object_meta.TRAFFIC_ROUTES] == "HTTPRoute/edge"
-    result = namespace.roll(check_endpoints(edge), kind=kind, **next_task)
+    result = namespace.roll(endpoints_check(edge), kind=kind, **next_task)
     assert is_plain(edge) and images(edge) == {image}
     first_step = result["steps"][0]
     assert (first_step["action"], first_step["kind"]) == ("update", "HTTPRoute")
@@ -75,7 +75,7 @@ def test_killed_task_is_rolled_back(namespace, kind, killed_task, number):
     edge.split()
     with pytest.raises(writes.Killed):
         namespace.roll(writes.kill_at_write(number, after=True), kind=kind, **killed_task)
-    namespace.roll(check_endpoints(edge), kind=kind, **ROLL_BACK)
+    namespace.roll(endpoints_check(edge), kind=kind, **ROLL_BACK)
     assert is_plain(edge) and images(edge) == {"myimage:v1"}
 
 

@@ -50,7 +50,7 @@ def kill_at_write(number: int, after: bool,
                   matches: WriteFilter = is_write) -> t.Callable[[KubernetesGateway], None]:
     """Return a fault that kills the client before or after the nth matching write (n from 1)."""
 
-    def arm(gateway: KubernetesGateway) -> None:
+    def fault(gateway: KubernetesGateway) -> None:
         count = itertools.count(1)
 
         def kill(step: t.Any, write: t.Callable[[], bool]) -> bool:
@@ -64,14 +64,14 @@ def kill_at_write(number: int, after: bool,
 
         intercept_writes(gateway, kill)
 
-    return arm
+    return fault
 
 
 def action_after_write(number: int, act: t.Callable[[], None],
                        matches: WriteFilter = is_write) -> t.Callable[[KubernetesGateway], None]:
     """Return a fault that lets another client act after the nth matching write (n from 1)."""
 
-    def arm(gateway: KubernetesGateway) -> None:
+    def fault(gateway: KubernetesGateway) -> None:
         count = itertools.count(1)
 
         def write_and_act(step: t.Any, write: t.Callable[[], bool]) -> bool:
@@ -83,4 +83,4 @@ def action_after_write(number: int, act: t.Callable[[], None],
 
         intercept_writes(gateway, write_and_act)
 
-    return arm
+    return fault

@@ -5,7 +5,8 @@
 
 A mutant is the code with one operator, constant or condition replaced. If a mutant passes the unit
 tests, no test depends on this line: the mutant survives. The exit code is 1 if a mutant survives
-that equivalent.txt does not list. Of more mutants than the limit, a random sample is tested.
+and is not listed in equivalent.txt. If there are more mutants than the limit, a random sample is
+tested.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "analysis.md"
 
 PODS = 5
 SHARE = 1 / PODS
-"""Expected share of the requests on new connections."""
+"""Expected share of the canary in the requests (all on new connections)."""
 
 CANARY_RC = dataclasses.replace(RC, pods=PODS)
 
@@ -148,6 +148,7 @@ class Canary:
 
 
 def max_share(requests: int) -> float:
+    """Return SHARE plus five standard deviations of the measured share."""
     return SHARE + 5 * math.sqrt(SHARE * (1 - SHARE) / requests)
 
 

@@ -39,7 +39,7 @@ sends requests to terminating pods if no pod is ready.
 """
 
 DEADLINE = 180
-"""Seconds."""
+"""Maximum seconds of a wait."""
 
 
 @dataclasses.dataclass(frozen=True)

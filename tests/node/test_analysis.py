@@ -34,7 +34,7 @@ from traffic import Traffic, reasons
 
 GOOD = ("good-1", "good-2")
 BEFORE = 1.0
-"""Seconds."""
+"""Seconds of traffic before the first update."""
 
 
 @pytest.fixture(scope="session")

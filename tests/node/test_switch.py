@@ -21,6 +21,7 @@ CONTAINER = {
     "env": [{"name": "START_MS", "value": f"{START * 1000:.0f}"},
             {"name": "DRAIN_MS", "value": f"{DRAIN * 1000:.0f}"}],
     "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1}}
+#: Requests per second on new and on persistent connections.
 RATES = {"new": 60, "persistent": 60}
 #: Maximum seconds from the write of the selector to the last new connection to a previous pod.
 MAX_DELAY = 2.0

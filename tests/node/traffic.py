@@ -25,7 +25,7 @@ RATE = 200
 """Default requests per second, for each item of CONNECTIONS."""
 
 TIMEOUT = 3.0
-"""Request timeout in seconds. TCP retransmits a packet after one second."""
+"""Request timeout in seconds. It allows TCP to retransmit a packet after one second."""
 
 SETTLE = 1.5
 """Seconds after which kube-proxy has removed a terminated pod from its rules."""
@@ -48,7 +48,7 @@ class Answer(t.NamedTuple):
     version: str
     #: The reason; "" if the status is 200.
     failure: str
-    #: Of a failed request.
+    #: The unique user agent of a failed request.
     agent: str = ""
     #: Of a failed request: (phase, milliseconds).
     phases: tuple[tuple[str, float], ...] = ()

@@ -10,7 +10,7 @@ import functools
 
 import pytest
 from clusters import FakeClock
-from simulated import BY_NAME, CheckedCluster
+from simulated import KINDS_WITH_PODS_BY_NAME, CheckedCluster
 from traffic_objects import World, backend, rule
 from writes import Killed
 
@@ -136,7 +136,7 @@ class SplitCluster(CheckedCluster):
     # The pods
 
     def labeled_pods(self):
-        if self.kind in BY_NAME:
+        if self.kind in KINDS_WITH_PODS_BY_NAME:
             uid = self.cluster.items["foo"]["metadata"]["uid"]
             return [(Pod(pod.name, pod.uid,
                          {"app": "foo", object_meta.POD_REVISION: pod.revision}, uid), pod.ready)

@@ -17,13 +17,13 @@ from ..model.errors import RolloutError, RolloutFailed
 from ..model.observed import Observed
 from ..model.request import Request
 from ..model.steps import Step
-from .lease import Lease
+from .lease import TaskLeases
 from .preflight import read_autoscalers
 from .recorder import Recorder
 
 
 def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, gateway: Gateway,
-             memory: Memory, lease: Lease, recorder: Recorder, error: RolloutError) -> None:
+             memory: Memory, leases: TaskLeases, recorder: Recorder, error: RolloutError) -> None:
     """Apply the cleanup steps, and record the failure of the update in an Event.
 
     Adds to `error` whether the cluster keeps replacing failing pods. A failure of the cleanup is
@@ -31,18 +31,18 @@ def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, ga
     """
 
     def apply(step: Step) -> bool:
-        lease.renew()
+        leases.renew()
         if is_written := gateway.write(step.write):
             recorder.report_step(step)
         return is_written
 
     with contextlib.suppress(Exception):
-        if lease.is_lost:
+        if leases.is_lost:
             return
         try:
             observed = observe()
         except RolloutError:
-            raise  # Nothing can be planned.
+            raise  # skip the cleanup: no step can be planned
         except Exception:  # probably a bug
             observed = _last_observed(request, gateway, memory)
         if isinstance(error, RolloutFailed) and error.is_endless and observed.in_progress:

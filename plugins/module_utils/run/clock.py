@@ -55,15 +55,15 @@ class SimulatedClock(Clock):
 
 
 class Intervals(t.NamedTuple):
-    """Minimum seconds between two requests of a kind."""
+    """Intervals of a run, in seconds."""
 
-    #: Renewals of the Lease.
+    #: Minimum between two renewals of a Lease.
     renew: float = 2.0
     #: Seconds without progress before a run looks for failing pods.
     look_at_pods: float = 1.0
-    #: Events about a new number of replicas.
+    #: Minimum between two Events about a new number of replicas.
     events: float = 1.0
-    #: Whether `events` applies to all Events. One Event then reports several steps.
+    #: Whether `events` applies to all Events, so that one Event may report several steps.
     joins_events: bool = False
 
 

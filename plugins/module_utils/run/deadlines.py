@@ -4,8 +4,8 @@
 
 """Deadlines of waits, and limits of attempts.
 
-progress_deadline follows progressDeadlineSeconds of a Deployment. A *fatal* cause does not end by
-itself, so an update already fails after failure_grace.
+The option progress_deadline works like progressDeadlineSeconds of a Deployment. A *fatal* cause
+does not end by itself, so the update already fails after failure_grace.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ if t.TYPE_CHECKING:
 CAUSE_TIMEOUT = 2.0
 #: With more replicas, a list of all pods takes megabytes.
 LARGE_CONTROLLER = 200
-#: Seconds without progress after which the pods are listed in any case.
+#: Seconds without progress after which even the pods of a LARGE_CONTROLLER are listed.
 CHEAP_CHECK_SECONDS = 10.0
-#: For each unavailable replica. (A pod that the kubelet has rejected is replaced at once.)
+#: Rejected pods per unavailable replica that make a cause fatal. (They are replaced at once.)
 MAX_REJECTED_PODS = 3
 MAX_REPETITIONS = 5
 MAX_REJECTED_WRITES = 20
@@ -130,7 +130,7 @@ class Deadlines:
         self._fatal_cause_times |= {
             cause.kind: (self._fatal_cause_times.get(cause.kind, (now, now))[0], now)
             for cause in causes if cause.is_fatal}
-        # During failure_grace, rejected pods would fill the namespace.
+        # Fail at once: during failure_grace, rejected pods would fill the namespace.
         is_endless = any(cause.is_rejection and cause.is_fatal for cause in causes)
         if causes and (is_endless or any(now - first >= request.failure_grace
                                          for first, _last in self._fatal_cause_times.values())):
@@ -227,7 +227,7 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
                                                for cause in causes)
     error.skips_rollback = is_rollback_blocked or not can_roll_back
     if any(cause.kind == old_pods.HELD for cause in causes):
-        # With pause_at, the failing pods would keep the old template.
+        # Suggest the task without pause_at, which would keep the failing pods at the old template.
         options = {option: value for option,
                    value in request.options.items() if option != "pause_at"}
         request = dataclasses.replace(request, pause_at=None, options=options)
@@ -237,7 +237,7 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
 
 
 def explain_idle_failure(request: Request, error: RolloutFailed, status: RolloutStatus) -> None:
-    """Change the error of a task that waited for pods without an update."""
+    """Adapt the error of a task that waited for pods while no update was in progress."""
     error.what, error.skips_rollback = f"{error.what}; no update is in progress", True
     if status.way_out:
         alternative = status.way_out[0]
@@ -273,7 +273,7 @@ def next_commands(request: Request, error: RolloutFailed, *states: State,
     suggestions = dict.fromkeys(cause["suggestion"] for cause in error.causes
                                 if not (is_undone and cause["pod"]
                                         and cause["pod"] in cause["suggestion"]))
-    # The template before the update may never have worked.
+    # A rollback may restore a template that never worked, so also suggest to finish the update.
     rerun_commands = [f"{RERUN}, to finish the update instead"] if request.undoes else []
     return _join_suggestions(
         suggestions, request.command(), *map(request.command, states), *rerun_commands)

@@ -33,7 +33,7 @@ from .deadlines import (
     explain_idle_failure,
     next_commands,
 )
-from .lease import Lease, user_and_host
+from .lease import TaskLeases, user_and_host
 from .recorder import Recorder
 from .splits import NO_SPLITS, Splits, Tools, Turn
 
@@ -43,8 +43,8 @@ if t.TYPE_CHECKING:
 
 #: Seconds between two observations.
 POLL_INTERVAL = 0.2
-#: In seconds, if only the controller manager can end the wait. (Shorter intervals slow down a
-#: controller manager on the same machine.)
+#: Additional seconds of a wait that only the controller manager can end. (Without them, the
+#: observations slow down a controller manager on the same machine.)
 BATCH_SECONDS = 0.02
 
 
@@ -60,10 +60,10 @@ def run(
 ) -> Json:
     """Update the controller to the requested state, and return the task's result.
 
-    stop: returns a reason, or "". Raises RolloutError with the steps so far.
+    Raises RolloutError with the steps so far. stop: returns a reason, or "".
     """
     runner = _Run(flow, request, gateway, clock, print_line, stop, intervals, splits)
-    # Tests simulate a kill by a BaseException, after which no requests may be sent.
+    # Tests simulate a kill by a BaseException. It must not call end(), which sends requests.
     try:
         result = runner.run()
     except RolloutError:
@@ -80,10 +80,10 @@ def run(
     else:
         runner.end()
         if not runner.memory.has_begun:
-            runner.lease.delete_abandoned()
+            runner.leases.delete_abandoned()
         return result
     finally:
-        runner.lease.end_task()
+        runner.leases.end_task()
 
 
 def simulate(flow: Flow, request: Request, gateway: Gateway, splits: Splits = NO_SPLITS) -> Json:
@@ -120,13 +120,13 @@ class _State:
         self.deadlines = Deadlines(gateway, clock, intervals)
         self.attempts, self.memory = Attempts(), Memory(who=user_and_host())
         self.soaking = _soaking(request, gateway, clock, print_line, self.memory.warnings)
-        self.lease = Lease(gateway, request, clock.elapsed, clock.sleep, stop, print_line,
-                           intervals.renew)
+        self.leases = TaskLeases(gateway, request, clock.elapsed, clock.sleep, stop, print_line,
+                                 intervals.renew)
         self.image_drift = image_drift.ImageDrift(gateway, self.warn)
         self.first_observed: Observed | None = None
         self._last_status: tuple[Request, Observed, RolloutStatus] | None = None
-        self.is_watching = False
-        self.tools = Tools(gateway, clock, self.recorder, self.lease.renew, stop, self.warn)
+        self.is_soaking = False
+        self.tools = Tools(gateway, clock, self.recorder, self.leases.renew, stop, self.warn)
 
     def warn(self, warning: str) -> None:
         self.memory.warnings.append(warning)
@@ -144,7 +144,7 @@ class _State:
         if memory.has_begun:
             for step in self.flow.server_steps(memory.observed, observed):
                 self.recorder.report_step(step)
-            self.recorder.sample(self.status(observed), self.is_watching)
+            self.recorder.sample(self.status(observed), self.is_soaking)
         memory.observed, self.recorder.primary = observed, observed.primary
         return observed
 
@@ -168,7 +168,7 @@ class _State:
         first = self.first_observed or observed
         start_status = self.status(dataclasses.replace(first, budgets=observed.budgets))
         if self.memory.has_begun:
-            self.recorder.sample(end_status, self.is_watching, is_end=True)
+            self.recorder.sample(end_status, self.is_soaking, is_end=True)
         return {
             "namespace": self.request.namespace,
             "kind": str(self.request.kind),
@@ -223,7 +223,7 @@ class _Run(_State):
                     raise RolloutError(f"stopped ({reason})", where=self.request.where,
                                        next_command=self.request.command())
                 decision = self.decide(observed, is_read_only)
-                self.is_watching = isinstance(decision, WatchPods)
+                self.is_soaking = isinstance(decision, WatchPods)
                 if self.memory.has_begun and self.clock.is_real:
                     self.image_drift.check(self.flow, self.request, observed, decision,
                                            self.status(observed))
@@ -251,7 +251,7 @@ class _Run(_State):
             if self.memory.has_begun or not observed.in_progress:
                 raise
             # The error may be wrong while another task works on the update: acquire the Lease.
-            if is_read_only and not self.lease.is_held_by_other_task():
+            if is_read_only and not self.leases.is_held_by_other_task():
                 raise
             return None
 
@@ -282,7 +282,7 @@ class _Run(_State):
             self.splits.refuse_missing_permissions(turn)
         self.soaking.begin(self.request, self.status(observed))
         if self.request.lock:
-            self.lease.acquire()
+            self.leases.acquire()
             responses |= preflight.request_related(self.flow, self.request, self.gateway, observed)
             _read_controllers(self.flow, self.request, self.gateway, observed)
             # The previous holder of the Lease may have changed any object.
@@ -295,13 +295,13 @@ class _Run(_State):
         self.deadlines.reset()
 
     def end(self) -> None:
-        with contextlib.closing(self.lease):
+        with contextlib.closing(self.leases):
             self.recorder.record_pending_events()
 
     def apply(self, observed: Observed, step: Step) -> bool:
         """Return False if the step has to be planned again. Raises RolloutError."""
         self.attempts.refuse_repetition(self.request, step)
-        self.lease.renew()
+        self.leases.renew()
         try:
             is_applied, step = self.tools.write(step, self.memory)
         except RolloutError as error:
@@ -329,7 +329,7 @@ class _Run(_State):
         causes, remaining_seconds = self.deadlines.wait(
             self.request, self.status(observed), wait, self.attempts.distinct_step_count)
         self.recorder.report_wait(wait.line, causes)
-        self.lease.renew()
+        self.leases.renew()
         if wait.is_ended_by_server:
             self.clock.sleep(BATCH_SECONDS)
         self.gateway.wait(min(remaining_seconds, POLL_INTERVAL))
@@ -337,7 +337,7 @@ class _Run(_State):
     def watch(self, observed: Observed) -> None:
         self.deadlines.reset()
         self.deadlines.check_timeout(self.request, self.status(observed))
-        self.lease.renew()
+        self.leases.renew()
         self.gateway.wait(POLL_INTERVAL)
 
     def roll_back(self, error: RolloutFailed) -> None:
@@ -361,7 +361,7 @@ class _Run(_State):
     def clean_up(self, error: RolloutError) -> None:
         if self.memory.has_begun:
             cleanup.clean_up(self.flow, self.observe, self.request, self.gateway, self.memory,
-                             self.lease, self.recorder, error)
+                             self.leases, self.recorder, error)
 
 
 class _NoSoak:

@@ -4,8 +4,8 @@
 
 """The update of several controllers by one task: selection, order, concurrency, failures.
 
-All controllers are observed before the first update, so that a wrong name changes nothing. Each
-driver has its own thread.
+All controllers are observed before the first update, so that a wrong name changes nothing. The
+driver of each controller runs in a thread of its own.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ..model.template import containers_with, repository
 from ..model.thresholds import Size
 from . import driver
 from .clock import Clock, Intervals
-from .fleet_result import LISTED_LIMIT, entry, first_names, joint_result
+from .fleet_result import LISTED_LIMIT, entry, join_first, joint_result
 from .places import Place
 from .shared import SharedCluster
 from .splits import NO_SPLITS, Splits
 
-SINGLE_OPTIONS = ("next_name", "definition", "src", "to_revision")
+SINGLE_CONTROLLER_OPTIONS = ("next_name", "definition", "src", "to_revision")
 SELECTORS = ("label_selectors", "field_selectors")
-#: In seconds, in total for all watches.
+#: Seconds of a wait for changes, divided among all watches.
 CHANGES_INTERVAL = 0.1
 #: Long intervals limit the load on the API server.
 INTERVALS = Intervals(renew=7.0, look_at_pods=5.0, events=20.0, joins_events=True)
@@ -55,9 +55,9 @@ Groups: t.TypeAlias = t.Mapping[Place, Group]
 
 @dataclasses.dataclass(frozen=True)
 class Fleet:
-    #: Empty if selectors choose the controllers.
     """The controllers of a task."""
 
+    #: Empty if selectors choose the controllers.
     names: tuple[str, ...]
     #: A controller must match all selectors.
     label_selectors: tuple[str, ...]
@@ -83,7 +83,7 @@ class Fleet:
                                f"kind with {options[0]}")
         if options == ["name"]:
             return None
-        for option in SINGLE_OPTIONS:
+        for option in SINGLE_CONTROLLER_OPTIONS:
             if params.get(option):
                 raise RolloutError(f"{option} can only be used with a single controller: give name")
         if params.get("wait") is False:
@@ -120,7 +120,7 @@ class Fleet:
                                  or len(empty_namespaces) == len(namespaces)):
             raise RolloutError(f"no {' or '.join(self.kinds)} matches "
                                f"{','.join((*self.label_selectors, *self.field_selectors))}",
-                               where=f"namespace {first_names(empty_namespaces)}", page="fleet")
+                               where=f"namespace {join_first(empty_namespaces)}", page="fleet")
 
     def _selected_names(self, gateway: KubernetesGateway) -> list[str]:
         controllers = gateway.controllers()
@@ -169,7 +169,7 @@ def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
 
     def update(request: Request) -> Json:
         cluster = fleet_run.shared[Place.of(request)]
-        name = fleet_run.name_in_namespace(request)
+        name = fleet_run.name_with_kind(request)
         return driver.run(cluster.flow, request, cluster.gateway_for(request.name), clock,
                           lambda line: print_line(f"{request.namespace} | {name}: {line}"),
                           stop, INTERVALS, groups[Place.of(request)].splits(True))
@@ -279,7 +279,7 @@ class _FleetRun:
         for shared in self.shared.values():
             shared.end(error)
 
-    def name_in_namespace(self, request: Request) -> str:
+    def name_with_kind(self, request: Request) -> str:
         return self._with_kind(request, request.name)
 
     def display_name(self, request: Request) -> str:
@@ -314,7 +314,7 @@ class _FleetRun:
     def _next_commands(self) -> list[str]:
         """Return the next commands of the first failed controller.
 
-        Its rollback becomes one joint rollback per namespace, for all failed controllers of its
+        Its rollback command becomes one command per namespace, for all failed controllers of its
         kind.
         """
         failures = [(request, self._entries[_key(request)]["failure"]["next_command"].splitlines())
@@ -353,7 +353,7 @@ class _FleetRun:
         failed_names = self._failed_names
         self._skip(request,
                    f"not started, because {len(failed_names)} of the others failed "
-                   f"({first_names(failed_names)})")
+                   f"({join_first(failed_names)})")
 
 
 def _key(request: Request) -> tuple[Place, str]:

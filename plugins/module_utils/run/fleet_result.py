@@ -11,7 +11,7 @@ import typing as t
 from ..model.errors import RolloutError
 from ..model.fields import Json
 
-#: For names and reasons in a message.
+#: Maximum number of names or reasons in a message.
 LISTED_LIMIT = 5
 
 
@@ -39,7 +39,7 @@ def joint_result(results: dict[str, Json], next_command: t.Sequence[str] = (),
     count_clauses = [f"{len(succeeded_names)} of {len(results)} controllers "
                      f"{verb if changed_count else 'are'} as requested ({changed_count} changed)"]
     if skipped_names:
-        count_clauses.append(f"{len(skipped_names)} skipped ({first_names(skipped_names)})")
+        count_clauses.append(f"{len(skipped_names)} skipped ({join_first(skipped_names)})")
     if not failure_by_name:
         return joint_fields | {"msg": ", ".join(count_clauses), "diff": diffs}
     names, failures = list(failure_by_name), list(failure_by_name.values())
@@ -49,9 +49,9 @@ def joint_result(results: dict[str, Json], next_command: t.Sequence[str] = (),
     why_lines = failures[0]["why"].splitlines()
     reason = reasons[0] if len(why_lines) < 2 else "\n".join([failures[0]["what"], *why_lines])
     error = RolloutError(f"{len(failure_by_name)} of {len(results)} controllers failed "
-                         f"({first_names(names)})",
+                         f"({join_first(names)})",
                          why=reason if has_one_reason
-                         else first_names(_join_messages(zip(names, reasons)), "\n"),
+                         else join_first(_join_messages(zip(names, reasons)), "\n"),
                          next_command=next_command)
     error.status, error.progress = ", ".join(count_clauses), joint_fields
     raise error
@@ -65,10 +65,10 @@ def _join_messages(messages: t.Iterable[tuple[str, str]]) -> list[str]:
     names_by_text: dict[str, list[str]] = {}
     for name, text in messages:
         names_by_text.setdefault(text, []).append(name)
-    return [f"{first_names(names)}: {text}" for text, names in names_by_text.items()]
+    return [f"{join_first(names)}: {text}" for text, names in names_by_text.items()]
 
 
-def first_names(texts: list[str], between: str = ", ") -> str:
+def join_first(texts: list[str], between: str = ", ") -> str:
     """Join the first LISTED_LIMIT texts, and count the rest ("and 3 more")."""
     excess = len(texts) - LISTED_LIMIT
     return (between.join(texts[:LISTED_LIMIT])

@@ -42,9 +42,9 @@ class ImageDrift:
 
     def __init__(self, gateway: Gateway, warn: t.Callable[[str], None]) -> None:
         self._gateway, self._warn = gateway, warn
-        #: By uid, even of deleted pods.
+        #: By uid of the pod. Deleted pods are kept.
         self._versions: dict[str, PodVersions] = {}
-        #: At the last list.
+        #: Available new pods when they were last listed.
         self._listed_available_count = 0
         #: See _moment().
         self._compared_moments: set[str] = set()

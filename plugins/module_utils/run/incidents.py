@@ -53,7 +53,7 @@ class View(t.NamedTuple):
     def desired_replicas(self, previous: tuple[int, int]) -> tuple[int, int]:
         """Return the desired replicas of the whole update, and of the successor.
 
-        The second number stays without a successor.
+        Without a successor, the second number stays as in `previous`.
         """
         new = self.status.new
         has_successor = new and self.controller_of_new_pods is not self.observed.primary
@@ -67,10 +67,10 @@ class Incidents:
         self._gateway, self._clock, self._pods = gateway, clock, pods
         #: The first observation of each pod, by uid.
         self.initial_pods: dict[str, pod_health.Vitals] = {}
-        #: By uid, before the soak. Only a higher count is an incident.
+        #: Counts of Events by their uid, before the soak. Only a higher count is an incident.
         self._ignored_counts: dict[str, int] = {}
         self._scale_down = _ScaleDown()
-        #: By another client, according to find().
+        #: Names of pods that another client has evicted, as of the last find().
         self.evicted_names: list[str] = []
         #: Since when the only incidents are missing pods (Clock.monotonic), or None.
         self.missing_since: float | None = None
@@ -82,7 +82,7 @@ class Incidents:
     def add_pods(self, events: list[Json]) -> bool:
         """Watch the pods that were created or became ready; return whether there are any.
 
-        Earlier Events of these pods are about their start.
+        Earlier Events of these pods are about their start, and are ignored.
         """
         has_new_pods = False
         for uid, pod in self._pods.active_new.items():

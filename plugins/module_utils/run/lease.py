@@ -41,7 +41,7 @@ RETRY_PERIOD = 0.5
 ABANDONED_AFTER = 4 * LEASE_DURATION
 #: Less than LEASE_DURATION, because a task of an earlier version may wait for the shared Lease.
 SHARED_RENEW_INTERVAL = 5.0
-#: Tasks for other kinds write the shared Lease at the same time.
+#: A write may conflict with tasks for other kinds, which also write the shared Lease.
 MAX_WRITE_ATTEMPTS = 10
 #: In characters. Enough for one task of each kind.
 MAX_HOLDERS_LENGTH = 1500
@@ -101,7 +101,7 @@ class Task(t.NamedTuple):
     process: Process
 
 
-class Lease:
+class TaskLeases:
     """The Leases of a task for a single controller.
 
     An exclusive Lease for each kind that the task may change, and a shared Lease.
@@ -143,7 +143,7 @@ class Lease:
             lease.renew()
 
     def release(self) -> None:
-        """Release all Leases. After a failure, the Lease expires by itself."""
+        """Release all Leases. A Lease whose release fails expires by itself."""
         self._send_all([lease.release for lease in self._leases])
         self.end_task()
 

@@ -17,9 +17,9 @@ import signal
 import threading
 import time
 
-#: In seconds. (During a network partition, standard output stays open.)
+#: Maximum seconds between keep-alives. (In a network partition, standard output stays open.)
 KEEPALIVE_TIMEOUT = 60.0
-#: In seconds.
+#: Without a keep-alive in the first seconds, the file has no reader.
 FIRST_KEEPALIVE_TIMEOUT = 5.0
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -62,7 +62,7 @@ class ParentProcess:
 
 
 class _ProgressFile:
-    """The file of progress lines. Its base name is the last line.
+    """The file of progress lines. Its last line, as an end mark, is its base name.
 
     The reader changes the mtime of the file as a keep-alive.
     """
@@ -113,7 +113,7 @@ class _ProgressFile:
             return 0 if self._keepalive_time is None else now - self._keepalive_time
 
     def close(self, is_reader_alive: bool) -> None:
-        """Write the last line. Without a reader or a line, delete the file here."""
+        """Write the last line; or delete the file if it has no reader or no line."""
         had_no_reader = (self._keepalive_time is None
                          and time.monotonic() - self._start > FIRST_KEEPALIVE_TIMEOUT)
         if is_reader_alive and not had_no_reader and not self._is_empty:

@@ -32,7 +32,7 @@ class Place(t.NamedTuple):
         return cls(request.namespace, request.kind)
 
 
-def refuse_namespaces(params: Json) -> None:
+def refuse_conflicting_options(params: Json) -> None:
     """Raise RolloutError for an invalid combination of the options that choose namespaces."""
     given_options = [option for option in ("namespace", "namespaces", "namespace_selectors")
                      if params.get(option)]
@@ -66,7 +66,7 @@ def placeholder_requests(params: Json, kinds: t.Iterable[t.Any],
 
 
 def expand(params: Json, requests: list[Request]) -> tuple[Connection | None, list[Request]]:
-    """Return the connection of all namespaces, and a request for each namespace and kind.
+    """Return the connection that all namespaces share, and a request for each namespace and kind.
 
     The connection is None for a single namespace. Raises RolloutError.
     """

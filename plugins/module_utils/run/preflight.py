@@ -24,9 +24,9 @@ if t.TYPE_CHECKING:
 RESOURCES = {"services": "services", "budgets": "poddisruptionbudgets",
              "autoscalers": "horizontalpodautoscalers", "quotas": "resourcequotas",
              "nodes": "nodes"}
-#: Of Argo Rollouts. Also a key in Responses.
+#: The resource of Argo Rollouts, and its key in Responses.
 ROLLOUTS = "rollouts"
-#: The previous holder of the Lease may have written these objects.
+#: Read after the Lease is acquired, since its previous holder may have written them.
 REQUIRED_BY_STEPS = ("budgets", "autoscalers")
 #: Functions that wait for a response, by field of RelatedObjects or by another key.
 Responses: t.TypeAlias = "dict[str, t.Callable[[], t.Any]]"
@@ -73,7 +73,7 @@ def _may_find_rollouts(request: Request, observed: Observed,
 
 def request_related(
         flow: Flow, request: Request, gateway: Gateway, observed: Observed) -> Responses:
-    """Request the objects that the planner uses, after the Lease is acquired."""
+    """Request the objects for the planner. Only valid while the Lease is held."""
     responses = _send_requests(gateway, *REQUIRED_BY_STEPS)
     if flow.optional_permissions(request) and _creates_pods(flow, observed) and observed.primary:
         pending_revisions = gateway.start_in_background(

@@ -73,7 +73,7 @@ class Process(t.NamedTuple):
 
 
 def start_time(pid: str) -> str | None:
-    """Return the start time in clock ticks since boot, "" for a zombie, or None."""
+    """Return the start time in clock ticks since boot; "" for a zombie, None if not known."""
     try:
         stat_line = pathlib.Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:

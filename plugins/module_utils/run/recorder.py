@@ -43,7 +43,7 @@ class Recorder:
         #: Events to create: (state before the first step, number of steps, last step). The key is
         #: (controller, 0) for scale steps, and ("", number of the step) for others.
         self._pending_events: dict[tuple[str, int], tuple[t.Any, int, Step]] = {}
-        #: By Clock.monotonic.
+        #: Time of the last Event (Clock.monotonic).
         self._event_time = clock.monotonic() if intervals.joins_events else -intervals.events
 
     def print_line(self, line: str) -> None:
@@ -83,7 +83,7 @@ class Recorder:
     def record_event(self, step: Step, may_wait: bool) -> None:
         """Create an Event for a step, now or later. Scale steps within a short time share an Event.
 
-        may_wait: whether the Event of any other step may be created later, too.
+        may_wait: whether the Event of a step that does not scale may also be created later.
         """
         is_scale = step.action is Action.SCALE
         key = (step.name if is_scale else "", 0 if is_scale else len(self.steps))

@@ -78,7 +78,7 @@ class SharedCluster:
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         """Return the ControllerRevisions of these controllers from a cache.
 
-        A second call for a controller needs a newer list.
+        A second call for the same controller reads a newer list.
         """
         with self._lock:
             if self._revisions is None or self._reader_uids.issuperset(uids):
@@ -103,7 +103,7 @@ class SharedGateway:
         #: Ends wait() of the driver.
         self.woken = threading.Event()
 
-    # Methods that do more than call the gateway of all drivers
+    # Methods that adapt the shared gateway
 
     def rules(self) -> list[Json] | None:
         return self._cluster.rules()
@@ -135,7 +135,7 @@ class SharedGateway:
             if write.kind == AUTOSCALER:
                 self._cluster.forget("horizontalpodautoscalers")
 
-    # Methods that only call the gateway of all drivers
+    # Methods that only call the shared gateway
 
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
         return self._gateway.controllers(kind)

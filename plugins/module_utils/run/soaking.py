@@ -4,8 +4,8 @@
 
 """The soak: the new pods have to stay healthy for a time at a pause, and at the end of an update.
 
-The time continues after an interrupted task. It counts since the last incident, which the status of
-the pods shows, or else since the beginning (in an annotation).
+The time continues after an interrupted task. It counts from the beginning (in an annotation) or
+from the last incident (in the status of the pods), whichever is later.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ def _stored_soak(view: View, now: float) -> Soak | None:
 def _is_stored_as_passed(view: View, stored_soak: Soak, pods: WatchedPods, now: float) -> bool:
     if stored_soak.passed is None or stored_soak.passed != view.status.paused:
         return False
-    # Another client may have written the annotation, so the pods must be older than the soak.
+    # Another client may have written the annotation, so the pods must have existed for `soak`.
     creation_times = [seconds(pod_health.created(pod)) for pod in pods.active_new.values()]
     return stored_soak.seconds >= view.request.soak and all(
         time is not None and time + view.request.soak <= now + TIMESTAMP_RESOLUTION

@@ -53,7 +53,7 @@ class Tools(t.NamedTuple):
     warn: t.Callable[[str], None]
     is_after_failure: bool = False
 
-    def stop(self) -> str:
+    def reason_to_stop_after_renewal(self) -> str:
         """Renew the Lease, and return the reason to stop. Raises RolloutError."""
         self.renew()
         return self.reason_to_stop()
@@ -65,7 +65,8 @@ class Tools(t.NamedTuple):
         """
         if not isinstance(step.write, Handover):
             return self.gateway.write(step.write), step
-        reparented_count = self.gateway.hand_over(step.write, lambda: not self.stop())
+        reparented_count = self.gateway.hand_over(
+            step.write, lambda: not self.reason_to_stop_after_renewal())
         is_complete = reparented_count == len(step.write.pods)
         memory.note_handover(self.clock.monotonic(), is_complete=is_complete)
         return reparented_count > 0, dataclasses.replace(step, before=reparented_count)

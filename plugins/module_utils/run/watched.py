@@ -36,7 +36,7 @@ class WatchedPods:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        #: By uid. The watch may still report the deletion of the last pods of a controller.
+        #: By uid. Holders are kept: the watch may still report the deletion of their last pods.
         self._holders: dict[str, Holder] = {}
         self._states: dict[str, _PodState] = {}
         #: Since the last call of changes().
@@ -89,7 +89,7 @@ class WatchedPods:
             self.old[uid] = pod
 
     def changes(self) -> list[Json]:
-        """Return each state of the new pods that changed since the last call, in order."""
+        """Return the changed states of new pods since the last call, in order."""
         changes, self._changes = self._changes, []
         return changes
 

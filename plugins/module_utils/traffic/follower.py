@@ -84,7 +84,7 @@ class Follower:
                 is_required = (goal in (Goal.RESTORED, Goal.SWITCHED)
                                and not tools.is_after_failure)
                 # Without a route, the Service may select only new pods, which a rollback deletes.
-                if tools.stop() or is_required or route.kind == SERVICE:
+                if tools.reason_to_stop_after_renewal() or is_required or route.kind == SERVICE:
                     raise
                 has_failed = True
                 reason = "; ".join(filter(None, (error.what, error.why)))
@@ -125,7 +125,7 @@ class Follower:
         run = split_run.SplitRun(
             request,
             self._objects(turn, route, tools.gateway, versions), tools.clock,
-            tools.recorder.print_line, tools.stop,
+            tools.recorder.print_line, tools.reason_to_stop_after_renewal,
             ClusterReader(self._real, turn.request.namespace) if self._is_real else NoReader(),
             tools.recorder.steps,
             decide=(functools.partial(switch.follow, goal, request) if is_by_selector

@@ -54,7 +54,7 @@ class Curve:
 
     controller: str
     metric: str
-    #: By analysis. No line connects two analyses.
+    #: One for each analysis. No line connects two analyses.
     runs: list[list[Point]]
 
     @property

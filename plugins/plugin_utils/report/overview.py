@@ -13,7 +13,7 @@ import functools
 import typing as t
 
 SUCCESSFUL = ("updated", "restarted", "migrated", "complete", "unchanged")
-#: Initially visible rows, and all rows. In a larger table, rows in SUCCESSFUL are collapsed.
+#: With more than MAX_INITIAL_ROWS, rows in SUCCESSFUL are collapsed. The maximum is MAX_ROWS.
 MAX_INITIAL_ROWS, MAX_ROWS = 30, 1000
 #: Initially visible lines and characters of a text, and all characters.
 MAX_INITIAL_LINES, MAX_INITIAL_CHARACTERS, MAX_CHARACTERS = 12, 1200, 20_000
@@ -62,7 +62,7 @@ class Overview:
 
     @property
     def collapsed_rows(self) -> list[Row]:
-        """Return the other rows, up to MAX_ROWS in all."""
+        """Return the other rows, up to MAX_ROWS with the initial ones."""
         initial = set(map(id, self.initial_rows))
         return [row for row in self.rows if id(row) not in initial][:MAX_ROWS - len(initial)]
 

@@ -45,7 +45,7 @@ class Sample(t.NamedTuple):
     #: In the handover, both the controller and the successor count all pods.
     is_taking_over: bool
     is_watched: bool
-    #: Whether the pods of the controller are new, as from the handover on.
+    #: Whether the pods of the controller are new, which is so from the handover on.
     is_new: bool
     controller: Json | None
     successor: Json | None

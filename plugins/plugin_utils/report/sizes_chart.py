@@ -20,7 +20,7 @@ except ImportError:  # without drawsvg the page has no charts
 
 from .rollouts import Rollout, Sample, duration
 
-#: In pixels.
+#: Margins in pixels.
 LEFT, RIGHT, TOP, BOTTOM = 40, 16, 24, 40
 #: Possible seconds between two ticks.
 TIME_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800,

@@ -41,7 +41,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import (
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import (
     LEASE_DURATION,
-    Lease,
+    TaskLeases,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import (
     ACTIVE_TASKS,
@@ -128,8 +128,9 @@ class Client:
         request = Request("foo", "shop", kind=kind, images={"": "myimage:v2"},
                           lock_timeout=lock_timeout, **options)
         process = process or Process.of_new_task(str(kind))._replace(machine=machine)
-        self.lease = Lease(server, request, lambda: self.clock, self.sleep,
-                           lambda: self.reason_to_stop, self.lines.append, renew_interval, process)
+        self.lease = TaskLeases(server, request, lambda: self.clock, self.sleep,
+                                lambda: self.reason_to_stop, self.lines.append, renew_interval,
+                                process)
 
     def sleep(self, seconds):
         assert self.slept_seconds < 120, "this wait has no end"

@@ -52,7 +52,7 @@ def params(**changes):
 ])
 def test_an_invalid_combination_is_refused(changes, sentence):
     with pytest.raises(RolloutError) as error:
-        places.refuse_namespaces(changes)
+        places.refuse_conflicting_options(changes)
 
     assert error.value.what == sentence
 
@@ -147,7 +147,7 @@ def test_namespace_precedes_only_the_name_of_a_controller(name):
     fleet_run = fleet._FleetRun(two_namespaces.fleet_, [], groups, Clock())
 
     assert fleet_run.display_name(request) == f"ReplicaSet b/{name}"
-    assert fleet_run.name_in_namespace(request) == f"ReplicaSet {name}"
+    assert fleet_run.name_with_kind(request) == f"ReplicaSet {name}"
 
 
 def test_check_mode_reports_each_namespace_and_writes_nothing():

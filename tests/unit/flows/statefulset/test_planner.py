@@ -62,10 +62,11 @@ def cluster(replicas=3, strategy=None, **spec):
     return model
 
 
-def decide(request, model, **facts):
+def decide(request, model, **observed_fields):
     flow, memory = choose(request), Memory(now=NOW)
     request = flow.resolved(request, model, memory)
-    return flow.plan(request, dataclasses.replace(flow.observe(request, model, memory), **facts))
+    return flow.plan(request, dataclasses.replace(flow.observe(request, model, memory),
+                                                  **observed_fields))
 
 
 run_task = functools.partial(run_to_end, decide)
@@ -321,10 +322,10 @@ def test_update_deletes_no_stuck_pod():
 # Interrupted updates
 
 
-def run_slowly(request, model, **facts):
+def run_slowly(request, model, **observed_fields):
     """Run a client as run_task() does, but with one move of the server between observations."""
     for _turn in range(60):
-        decision = decide(request, model, **facts)
+        decision = decide(request, model, **observed_fields)
         if isinstance(decision, Done):
             return
         if isinstance(decision, Wait):
@@ -544,7 +545,7 @@ def change_by_other_client(path, value):
 
 
 def killed_task(request):
-    """Return a function that runs a task until its first patch, and then the server."""
+    """Return a function that kills a task after its first patch, and lets the server finish."""
     def begin(model):
         try:
             run_task(request, model, until="update")
@@ -576,7 +577,7 @@ def refusal_of(request, model):
 
 @pytest.mark.parametrize("strategy", ["RollingUpdate", "OnDelete"])
 @pytest.mark.parametrize("first_interruption", INTERRUPTIONS)
-def test_update_in_progress_without_pods(first_interruption, strategy):
+def test_refusals_agree_on_an_update_in_progress_without_pods(first_interruption, strategy):
     for interruptions in itertools.product([first_interruption], INTERRUPTIONS, INTERRUPTIONS):
         model = cluster(2, STRATEGIES[strategy])
         model.dry_run = lambda write, model=model: apply_patch(model.items[write.name], write)
@@ -649,7 +650,7 @@ TASKS = {
 
 @pytest.mark.parametrize("forgery", FORGED_FIELDS)
 @pytest.mark.parametrize("task", TASKS)
-def test_forged_record_of_an_ended_update_changes_nothing_else(forgery, task):
+def test_forged_record_of_an_ended_update_does_not_affect_tasks(forgery, task):
     model = cluster()
     run_task(UPDATE, model)
     run_task(V3, model)

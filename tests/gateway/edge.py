@@ -68,7 +68,7 @@ class EdgeGateway:
     def url(self) -> str:
         return f"http://{self.address}:{PORT}/"
 
-    def log(self) -> list[str]:
+    def error_entries(self) -> list[str]:
         """Return the lines of Envoy's log about answers with a status of 500 or above."""
         lines = (self._folder / "envoy.log").read_text("utf-8", "replace").splitlines()
         return [line for line in lines if '" 5' in line]
@@ -87,7 +87,7 @@ class EdgeGateway:
         stats = self._admin("/stats?format=json&filter=^workers.watchdog_miss$")["stats"]
         return sum(entry["value"] for entry in stats if "value" in entry)
 
-    def clusters_of(self, host: str) -> dict[str, int]:
+    def weights_of(self, host: str) -> dict[str, int]:
         """Return the weights in Envoy's routes of a host (except routes that match headers).
 
         The keys are the names of the backends.
@@ -216,7 +216,7 @@ class ConfigWatch:
 
     def __init__(self, gateway: EdgeGateway, host: str) -> None:
         self._gateway, self._host = gateway, host
-        #: In seconds since 1970.
+        #: The times of the changes, in seconds since 1970.
         self.changes: list[float] = []
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._poll, daemon=True)
@@ -234,9 +234,9 @@ class ConfigWatch:
                           "a change in Envoy", 10)
 
     def _poll(self) -> None:
-        before = self._gateway.clusters_of(self._host)
+        before = self._gateway.weights_of(self._host)
         while not self._stopped.wait(0.05):
-            current = self._gateway.clusters_of(self._host)
+            current = self._gateway.weights_of(self._host)
             if current != before:
                 self.changes.append(time.time())
                 before = current

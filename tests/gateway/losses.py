@@ -63,5 +63,5 @@ def summary(traffic: Traffic, gateway: EdgeGateway, stalls: Stalls) -> str:
     longest = max((delay for _end, delay in stalls.delays), default=0.0)
     return (f"{len(traffic.answers)} requests, {len(traffic.failures)} failed, "
             f"{traffic.unsent} not started by k6; {len(stalls.delays)} stalls, "
-            f"the longest {longest:.2f} s; the workers of Envoy missed "
-            f"{gateway.watchdog_misses} watchdogs")
+            f"the longest {longest:.2f} s; Envoy's workers were blocked "
+            f"{gateway.watchdog_misses} times")

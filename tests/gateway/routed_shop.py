@@ -23,7 +23,7 @@ from proxy import Exchange, Fault, Proxy
 from rollouts import V1, V2, Kind, Shop
 from traffic import Answer, Traffic
 
-#: Seconds, as in tests/node/rollouts.py.
+#: Seconds until a new pod listens, and for which a pod serves after SIGTERM.
 START, DRAIN = 1.0, 3.0
 
 
@@ -81,7 +81,7 @@ class WriteCounter:
 class RoutedShop(Shop):
     """The controller foo, its Service and its HTTPRoute.
 
-    During the block, a proxy forwards the requests of the tasks.
+    In its `with` block, a proxy forwards the requests of the tasks.
     """
 
     def __init__(self, gateway: EdgeGateway, cluster: Cluster, namespace: Namespace, kind: Kind,
@@ -112,7 +112,7 @@ class RoutedShop(Shop):
             "spec": {"parentRefs": [{"name": NAME, "namespace": NAME}],
                      "hostnames": [self.host],
                      "rules": [{"backendRefs": [{"name": "foo", "port": 80}]}]}})
-        eventually(lambda: self.gateway.clusters_of(self.host), "the route in Envoy")
+        eventually(lambda: self.gateway.weights_of(self.host), "the route in Envoy")
         time.sleep(1)  # until Envoy has the addresses of the pods
         return self.gateway.url
 
@@ -139,7 +139,7 @@ class RoutedShop(Shop):
     # Tasks
 
     def run(self, script: t.Any = None, kill: Kill | None = None, **options: t.Any) -> ProgramRun:
-        """Run a task in a separate process. script: of the proxy, if the task is not killed."""
+        """Run a task in a separate process. script: the proxy's script, ignored with `kill`."""
         program = Program()
         command, environment = module(
             {"name": "foo", "namespace": self.namespace.name, **self.kind.options, **options},

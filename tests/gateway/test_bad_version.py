@@ -20,10 +20,11 @@ from routed_shop import CONTAINER, RoutedShop, count_of
 from traffic import reasons
 
 KIND = dataclasses.replace(DEPLOYMENT, pods=5)
+#: Requests per second, on new and on persistent connections.
 RATES = {"new": 60, "persistent": 240}
 GOOD, BAD = "localhost/web:good-1", "localhost/web:errors"
 #: Options of the analysis. The new version gets 3 requests/s, which is 60 samples in the window.
-#: The metric fails from two errors on. Two errors in 60 samples have a probability of 80% for the
+#: The metric fails from two errors on. At least two in 60 samples have a probability of 80% for the
 #: bad version (5% errors), and of 0.0002 for the good version (0.03% errors).
 ANALYSIS = {"window": "20s", "initial_delay": "20s", "interval": "1", "count": 30,
             "inconclusive_limit": 29,
@@ -76,7 +77,8 @@ def test_bad_version_answers_the_requested_share(gateway, cluster, namespace, bi
         request.config.stash[measured.ROWS].append(measured.Row("bad version", (
             title, "1%", total, count, 100 * count / total, float(seconds))))
     lost = [answer for answer in traffic.failures if answer.version not in ("errors", "good-1")]
-    print(failed.last_output, reasons(traffic.answers), *lost[:10], *gateway.log()[-10:], sep="\n")
+    print(failed.last_output, reasons(traffic.answers), *lost[:10],
+          *gateway.error_entries()[-10:], sep="\n")
     assert not failed.has_succeeded and "success_rate" in failed.last_output
     assert lost == []
     assert split_began > ready_at and count_of("errors", traffic.between(0, split_began)) == 0

@@ -21,6 +21,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
     TRAFFIC_SPLIT,
 )
 
+#: Requests per second, on new and on persistent connections.
 RATES = {"new": 100, "persistent": 200}
 #: Seconds between two changes.
 PAUSE = 1.0
@@ -58,7 +59,8 @@ def test_no_request_is_lost_while_other_clients_write(gateway, cluster, namespac
             forge(shop)
             shop.split(state="restored")
         (rule,) = shop.route()["spec"]["rules"]
-        print(reasons(traffic.answers), *traffic.failures[:20], *gateway.log()[-20:], sep="\n")
+        print(reasons(traffic.answers), *traffic.failures[:20],
+              *gateway.error_entries()[-20:], sep="\n")
         assert [backend["name"] for backend in rule["backendRefs"]] == ["foo"]
         assert traffic.failures == [] and count_of("v2", traffic.answers)
         assert shop.route()["spec"]["parentRefs"][0]["name"] == NAME

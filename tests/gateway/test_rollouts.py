@@ -16,6 +16,7 @@ from rollouts import DAEMON_SET, DEPLOYMENT, RC, REPLICA_SET, STATEFUL_SET, V1, 
 from routed_shop import CONTAINER, Kill, RoutedShop, WriteCounter, container
 from traffic import Traffic, versions
 
+#: On new and on persistent connections.
 REQUESTS_PER_SECOND = {"new": 60, "persistent": 240}
 #: Seconds until the new pod of a DaemonSet is ready. The rollback must start before.
 SLOW_START = 8.0
@@ -37,7 +38,7 @@ def tasks(kind: Kind, image: str) -> list[Json]:
             {**SPLIT, "weight": "10%"}, update]
 
 
-#: Returns all requests to the old pods, and then deletes the new pods.
+#: Sends all requests to the old pods again, and then deletes the new pods.
 ROLLBACK: Json = {**UPDATE, "state": "rolled_back"}
 
 
@@ -173,7 +174,7 @@ def test_no_request_is_lost(kind, counts, requests, gateway, cluster, namespace,
             for title in dict.fromkeys(span.release.title for span in spans)]
     request.config.stash[measured.ROWS].extend(rows)
     print(*rows, writes, summary(traffic, gateway, stalls),
-          *causes(traffic.failures[:50], gateway, stalls), *gateway.log()[-20:], sep="\n")
+          *causes(traffic.failures[:50], gateway, stalls), *gateway.error_entries()[-20:], sep="\n")
     assert traffic.failures == []
     assert versions(traffic.answers) == ["v1", "v2"]
     assert len(traffic.answers) >= requests

@@ -65,13 +65,13 @@ def test_share_of_the_requests(kind, count, gateway, cluster, namespace, request
                 deviations(share, answers), sum(bool(answer.failure) for answer in answers))))
         print(*(row for row in rows if row.table == "shares"), reasons(traffic.answers),
               summary(traffic, gateway, stalls), *causes(traffic.failures[:50], gateway, stalls),
-              *gateway.log()[-20:], sep="\n")
+              *gateway.error_entries()[-20:], sep="\n")
         assert traffic.failures == testers.failures == []
         assert versions(testers.between(begins[1], restored - 8)) == ["v2"]
         # title, kind, requests, answers of v2, deviations, failures
-        by_pods, *shares = [row.cells for row in rows if row.cells[1] == kind.name][-3:]
+        without_split, *shares = [row.cells for row in rows if row.cells[1] == kind.name][-3:]
         # Envoy selects the pods in turn, not at random
-        assert by_pods[3] / by_pods[2] == pytest.approx(0.25, abs=0.03)
+        assert without_split[3] / without_split[2] == pytest.approx(0.25, abs=0.03)
         # on an overloaded machine, k6 sends fewer requests
         assert all(cells[2] > count / 4 and abs(cells[4]) < MAX_DEVIATIONS for cells in shares)
 
@@ -118,12 +118,14 @@ def measure_changes(shop, changes, request, title, options):
     last_v1_answer_at = [max((answer.sent for answer in traffic.between(begin, end + 1.4)
                               if answer.version == "v1"), default=begin)
                          for begin, end in zip(written_at, ended_at, strict=True)]
-    delays = [max(end - begin for begin, end in zip(begins, ends, strict=True))
-              for begins, ends in ((written_at, configured_at), (written_at, last_v1_answer_at),
-                                   (ended_at, last_v1_answer_at))]
-    print(title, reasons(traffic.answers), *traffic.failures[:20], *shop.gateway.log()[-20:],
-          sep="\n")
+    to_config, to_last_v1, after_task = (
+        max(end - begin for begin, end in zip(begins, ends, strict=True))
+        for begins, ends in ((written_at, configured_at), (written_at, last_v1_answer_at),
+                             (ended_at, last_v1_answer_at)))
+    print(title, reasons(traffic.answers), *traffic.failures[:20],
+          *shop.gateway.error_entries()[-20:], sep="\n")
     request.config.stash[measured.ROWS].append(measured.Row("delays", (
-        title, changes, len(traffic.answers), len(traffic.failures), *delays)))
+        title, changes, len(traffic.answers), len(traffic.failures), to_config, to_last_v1,
+        after_task)))
     assert traffic.failures == []
-    assert delays[2] <= 0, "a task ended before the requests followed the weights"
+    assert after_task <= 0, "a task ended before the requests followed the weights"

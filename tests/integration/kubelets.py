@@ -28,7 +28,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 
 Json = dict[str, t.Any]
 
-#: In each error line; no output may contain it.
+#: A secret in each error line. No output may contain it.
 SECRET = "password=s3cret"
 ERROR = f"\x1b[31mERROR\x1b[0m: no connection to the database, {SECRET}".encode()
 #: Log lines of each pod per second.
@@ -56,7 +56,7 @@ class Kubelet(http.server.ThreadingHTTPServer):
     def __init__(self, namespace: Namespace, folder: Path) -> None:
         super().__init__(("127.0.0.1", 0), _LogHandler)
         self.namespace = namespace
-        #: A test may replace the function. None: the container has not started.
+        #: Tests may replace this. It returns None for a container that has not started.
         self.lines: t.Callable[[Json, str], list[tuple[float, bytes]] | None] = lines_of_version
         self.requests: list[str] = []
         certificate, key = folder / "kubelet.crt", folder / "kubelet.key"

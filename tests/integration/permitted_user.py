@@ -86,8 +86,7 @@ def summary(result: Json) -> tuple[t.Any, ...]:
 
 
 def assert_each_permission_is_needed(user: User, name: str, use: t.Callable[[User], t.Any]) -> None:
-    """Assert that the result of `use` changes without any permission, except OPTIONAL_PERMISSIONS.
-    """
+    """Assert that each permission, except OPTIONAL_PERMISSIONS, changes the result of `use`."""
     results_without = {}
     for permission in sorted(permissions(user.roles[name]["rules"])):
         with user.without(name, permission):

@@ -102,7 +102,7 @@ def log_of_last_seconds(lines, duration=10.0):
             for number, line in enumerate(lines)]
 
 
-#: Lines, share of errors, and number of lines.
+#: By title: lines, share of errors, and number of counted (nonempty) lines.
 UNUSUAL_LOGS = {
     "bytes that are not UTF-8": ([b"\xff\xfe\x00\x01 ERROR \x80", b"\xff"], 0.5, 2),
     "escape sequences": ([b"\x1b[1;31mERROR\x1b[0m", b"\x1b[32mgood\x1b[0m"], 0.5, 2),

@@ -234,7 +234,7 @@ def test_invalid_token_is_an_error(namespace):
     )
 
 
-def test_impersonated_user_has_only_the_permissions_of_that_user(namespace):
+def test_impersonation_gives_only_the_permissions_of_the_impersonated_user(namespace):
     """The administrator may impersonate jane, who has no permissions; the ServiceAccount may not.
     """
     namespace.make_rc(1)

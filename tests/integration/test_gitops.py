@@ -35,7 +35,7 @@ def record_managers(managers):
 
     `managers` maps a resource to a list of sets.
     """
-    def arm(gateway):
+    def record_writes(gateway):
         original = gateway.http.send_once
 
         def send_once(method, path, *arguments, **options):
@@ -48,7 +48,7 @@ def record_managers(managers):
 
         gateway.http.send_once = send_once
 
-    return arm
+    return record_writes
 
 
 def managers_of(item):
@@ -99,13 +99,14 @@ def make(namespace, kind):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("kind, number", [(RC, 5), (RC, 11), (DEPLOYMENT, 1)],
+@pytest.mark.parametrize("kind, write_number", [(RC, 5), (RC, 11), (DEPLOYMENT, 1)],
                          ids=["sizes", "handover", "Deployment"])
-def test_update_begun_with_the_former_field_manager_completes(namespace, monkeypatch, kind, number):
+def test_update_begun_with_the_former_field_manager_completes(namespace, monkeypatch, kind,
+                                                              write_number):
     make(namespace, kind)
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(connection, "USER_AGENT", f"{FORMER_MANAGER}/2.8.0")
-        namespace.roll(kind=kind, image="myimage:v2", fault=kill_at_write(number, True))
+        namespace.roll(kind=kind, image="myimage:v2", fault=kill_at_write(write_number, True))
     item = namespace.rc() if kind == RC else namespace.deployment()
     assert FORMER_MANAGER in managers_of(item) and OUR_MANAGER not in managers_of(item)
 
@@ -122,7 +123,7 @@ def test_update_begun_with_the_former_field_manager_completes(namespace, monkeyp
 
 
 def apply(namespace, kind, image, has_selector=True, **query):
-    """Return the message of an error, or ""."""
+    """Apply a manifest of foo. Return the message of the error, or ""."""
     body, path = manifest(2, image, "foo"), namespace.path("replicationcontrollers", "foo")
     if kind == DEPLOYMENT:
         body |= {"apiVersion": "apps/v1", "kind": kind}
@@ -194,7 +195,8 @@ def test_gitops_controller_is_reported_once_before_the_first_write(namespace):
     for result in (plan, paused_result, completed_result):
         assert warnings_with(result, "Argo CD (application web) manages foo", ARGO_COMMAND)
     assert completed_result["changed"]
-    assert not namespace.roll(image="myimage:v2")["warnings"], "nothing to change"
+    assert not namespace.roll(image="myimage:v2")["warnings"], (
+        "a task with nothing to change must not warn")
 
 
 @pytest.mark.full
@@ -267,12 +269,13 @@ def test_foo_is_excluded_from_flux_during_the_update_and_at_a_pause(namespace, k
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("next_task", [{"image": "myimage:v2"}, {"state": "rolled_back"}])
-@pytest.mark.parametrize("kind, number", [(RC, 1), (RC, 4), (DEPLOYMENT, 1)])
-def test_next_task_ends_the_exclusion_from_flux_after_a_kill(namespace, kind, number, next_task):
+@pytest.mark.parametrize("kind, write_number", [(RC, 1), (RC, 4), (DEPLOYMENT, 1)])
+def test_next_task_ends_the_exclusion_from_flux_after_a_kill(namespace, kind, write_number,
+                                                             next_task):
     make_for_flux(namespace, kind)
     with pytest.raises(Killed):
         namespace.roll(kind=kind, image="myimage:v2", suspend_gitops=True,
-                       fault=kill_at_write(number, after=True))
+                       fault=kill_at_write(write_number, after=True))
     assert exclusion_annotations(namespace, kind) == EXCLUSION_ANNOTATIONS
 
     namespace.roll(kind=kind, **next_task)

@@ -56,7 +56,7 @@ def inventory(clusters, tmp_path):
 
 @pytest.fixture
 def playbooks(check_server, plain_environment, tmp_path):
-    """Provide playbooks whose check requests the name of the cluster instead of the stage."""
+    """Provide playbooks whose check requests a URL with the cluster's name instead of the stage."""
     playbooks = Playbooks(plain_environment, tmp_path, check_server)
     check = {"url": check_server.url + "{{ inventory_hostname }}"}
     playbooks.write(

@@ -30,11 +30,11 @@ MIDDLE = "scale foo: 3 -> 2"
 RENAMED = "rename foo: "
 #: The template of the successor is closed.
 CLOSED = "no more pods are created for it"
-DELETED = "it has no pods"
+SUCCESSOR_DELETED = "it has no pods"
 #: Half of the pods are handed over to foo. There is no progress line.
 HANDING_OVER = "half of the pods"
 #: The update can no longer be rolled back.
-LATE_MOMENTS = (RENAMED, CLOSED, HANDING_OVER, DELETED)
+LATE_MOMENTS = (RENAMED, CLOSED, HANDING_OVER, SUCCESSOR_DELETED)
 
 
 class Action:
@@ -124,14 +124,14 @@ def is_finished(namespace, replicas=REPLICAS):
 def assert_complete(namespace, result, replicas=REPLICAS):
     assert not isinstance(result, RolloutError), result.message
     assert result["rollout"]["phase"] == "complete", result["msg"]
-    # Deleted pods that the task has not seen are replaced later.
+    # Pods whose deletion the task has not noticed are replaced later.
     eventually(lambda: is_finished(namespace, replicas), "the completion of the update")
     assert not namespace.roll(image="myimage:v2")["changed"]
 
 
 def controller_name(namespace, name):
     name = name or successor_of(namespace)
-    assert name, "the moment has passed"
+    assert name, "there is no successor"
     return name
 
 
@@ -179,7 +179,7 @@ def delete_pods(number):
     return delete
 
 
-def relabel_pod_with(key, image):
+def change_label_of_pod(key, image):
     def relabel(namespace):
         for pod in namespace.pods():
             if pod["spec"]["containers"][0]["image"] == image:
@@ -187,7 +187,7 @@ def relabel_pod_with(key, image):
                     return namespace.patch(pod["metadata"]["name"],
                                            {"metadata": {"labels": {key: "another"}}},
                                            resource="pods")
-        raise AssertionError("the moment has passed")
+        raise AssertionError(f"there is no pod of {image}")
     return relabel
 
 
@@ -196,8 +196,8 @@ def add_bare_pod(namespace):
     namespace.create("pods", {"metadata": {"name": "bare", "labels": {"app": "foo"}}, "spec": spec})
 
 
-#: Actions after which the task completes. By moment: the maximum number of pods that foo does not
-#: own at the end.
+#: By title: an action after which the task completes, and by moment, the maximum number of pods
+#: that foo does not own at the end.
 ACTIONS = {
     "scale up foo": (scale_controller(6), dict.fromkeys((MIDDLE, *LATE_MOMENTS), 0)),
     "scale foo to 0": (scale_controller(0), dict.fromkeys((MIDDLE, *LATE_MOMENTS), 0)),
@@ -236,13 +236,13 @@ ACTIONS = {
     ),
     "delete a pod": (delete_pods(1), dict.fromkeys((MIDDLE, *LATE_MOMENTS), 0)),
     "delete all pods": (delete_pods(99), dict.fromkeys((MIDDLE, *LATE_MOMENTS), 0)),
-    "relabel an old pod": (relabel_pod_with("app", "myimage:v1"), {MIDDLE: 1}),
+    "relabel an old pod": (change_label_of_pod("app", "myimage:v1"), {MIDDLE: 1}),
     "relabel a new pod": (
-        relabel_pod_with("app", "myimage:v2"),
+        change_label_of_pod("app", "myimage:v2"),
         dict.fromkeys((MIDDLE, *LATE_MOMENTS), 1),
     ),
     "change the deployment label of a new pod": (
-        relabel_pod_with(object_meta.DEPLOYMENT_LABEL, "myimage:v2"),
+        change_label_of_pod(object_meta.DEPLOYMENT_LABEL, "myimage:v2"),
         {MIDDLE: 0, **dict.fromkeys(LATE_MOMENTS, 1)},
     ),
     "create a bare pod with the labels of foo": (
@@ -262,12 +262,12 @@ def is_orphaned_by(title):
 def size_after(title, moment):
     """Return the expected size of foo at the end.
 
-    The task retains a size set in the handover or later, except 0 before the successor is deleted:
-    foo would delete pods that the task can still save.
+    The task retains a size set in the handover or later, except 0 before the successor is deleted,
+    since foo would then delete pods that the task can still save.
     """
     if title == "scale up foo" and moment in LATE_MOMENTS:
         return 6
-    return 0 if (title, moment) == ("scale foo to 0", DELETED) else REPLICAS
+    return 0 if (title, moment) == ("scale foo to 0", SUCCESSOR_DELETED) else REPLICAS
 
 
 @pytest.mark.sample(3)
@@ -292,7 +292,8 @@ def test_task_completes_after_an_action_of_another_client(namespace, title, mome
 def test_deletion_of_foo_with_all_pods_is_an_error(namespace):
     namespace.make_rc(REPLICAS)
 
-    result = update_during(namespace, DELETED, lambda: delete_controller("foo")(namespace))
+    result = update_during(namespace, SUCCESSOR_DELETED,
+                           lambda: delete_controller("foo")(namespace))
 
     assert (isinstance(result, RolloutError) and "no such ReplicationController" in result.what
             and namespace.rc_names() == [])
@@ -309,10 +310,11 @@ def test_recreated_foo_is_refused_until_the_successor_is_deleted(namespace, mome
 
     result = update_during(namespace, moment, lambda: recreate_foo(namespace), task_waits=True)
 
-    if moment == DELETED and isinstance(result, NoSuchController):
+    if moment == SUCCESSOR_DELETED and isinstance(result, NoSuchController):
         result = namespace.roll(image="myimage:v2")
     successor = successor_of(namespace)
-    assert bool(successor) == isinstance(result, RolloutError) == (moment != DELETED), result
+    assert (bool(successor) == isinstance(result, RolloutError)
+            == (moment != SUCCESSOR_DELETED)), result
     if successor:
         assert "does not belong to this update" in result.what
         assert namespace.rc(successor)["spec"]["replicas"] >= 2
@@ -325,7 +327,7 @@ def test_recreated_foo_is_refused_until_the_successor_is_deleted(namespace, mome
     assert_complete(namespace, result)
 
 
-def test_task_completes_or_names_the_successor_if_both_lose_their_annotations(namespace):
+def test_task_completes_or_names_the_successor_if_all_annotations_are_removed(namespace):
     namespace.make_rc(REPLICAS)
 
     result = update_during(namespace, MIDDLE, lambda: remove_annotations("foo", None)(namespace))
@@ -352,7 +354,8 @@ def test_removed_takeover_annotation_is_restored_from_the_successor(namespace):
 def test_removed_takeover_annotation_without_a_successor_is_an_error(namespace):
     namespace.make_rc(REPLICAS)
 
-    result = update_during(namespace, DELETED, lambda: remove_annotations("foo")(namespace))
+    result = update_during(namespace, SUCCESSOR_DELETED,
+                           lambda: remove_annotations("foo")(namespace))
 
     assert isinstance(result, RolloutError) and successor_of(namespace) is None
     assert "another client removed the annotation baton.kubernetes/takeover" in result.what
@@ -386,7 +389,7 @@ def test_repeated_scaling_of_the_successor_is_an_error(namespace):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("moment", [MIDDLE, CLOSED, HANDING_OVER])
-def test_pod_of_another_controller_with_the_labels_of_the_successor_is_unchanged(namespace, moment):
+def test_task_leaves_a_pod_of_another_owner_with_the_labels_of_the_successor(namespace, moment):
     namespace.make_rc(REPLICAS)
     config_map = namespace.create("configmaps", {"metadata": {"name": "owner"}})
     created_pods = []

@@ -28,7 +28,7 @@ def encoded(text):
     return base64.b64encode(text.encode()).decode()
 
 
-def configure(namespace, kind, name="foo"):
+def make_objects_and_controller(namespace, kind, name="foo"):
     namespace.allow(role_rules("baton-roll-on"), "roll-on")
     namespace.create("configmaps", {"metadata": {"name": "shop"}, "data": {"color": "red"}})
     namespace.create("secrets", {"metadata": {"name": "shop-db"},
@@ -72,7 +72,7 @@ def change_password(namespace, password="another"):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_pods_are_replaced_when_a_secret_has_changed(namespace, kind):
-    configure(namespace, kind)
+    make_objects_and_controller(namespace, kind)
     options = {"kind": kind, "roll_on": ["auto"]}
     assert namespace.roll(**options)["changed"]
     pod_uids, before = uids(namespace.pods()), checksums(namespace, kind)
@@ -100,7 +100,7 @@ def template_with(value):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["ReplicationController", "Deployment"])
 def test_changed_secret_is_rolled_out_with_an_image_and_with_a_template(namespace, kind):
-    configure(namespace, kind)
+    make_objects_and_controller(namespace, kind)
     for change in ({"image": "myimage:v2"}, {"template": template_with("1")}):
         options = {"kind": kind, "roll_on": ["secret/shop-db"], **change}
         assert [namespace.roll(**options)["changed"] for _run in range(2)] == [True, False]
@@ -111,7 +111,7 @@ def test_changed_secret_is_rolled_out_with_an_image_and_with_a_template(namespac
 
 @pytest.mark.full
 def test_checksums_include_a_secret_that_only_the_new_template_names(namespace):
-    configure(namespace, "Deployment")
+    make_objects_and_controller(namespace, "Deployment")
     namespace.create("secrets", {"metadata": {"name": "next-db"}, "data": {}})
     container = {"name": "web", "envFrom": [{"secretRef": {"name": "next-db"}}]}
 
@@ -124,7 +124,7 @@ def test_checksums_include_a_secret_that_only_the_new_template_names(namespace):
 
 @pytest.mark.full
 def test_rollback_restores_the_checksum_and_the_same_task_updates_again(namespace):
-    configure(namespace, "Deployment")
+    make_objects_and_controller(namespace, "Deployment")
     options = {"kind": "Deployment", "roll_on": ["auto"]}
     namespace.roll(**options)
     before = checksums(namespace, "Deployment")
@@ -140,7 +140,7 @@ def test_rollback_restores_the_checksum_and_the_same_task_updates_again(namespac
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_data_changed_during_a_pause_is_rolled_out_by_the_next_task(namespace, kind):
-    configure(namespace, kind)
+    make_objects_and_controller(namespace, kind)
     options = {"kind": kind, "roll_on": ["auto"], "image": "myimage:v2"}
     namespace.roll(**options, pause_at=1)
     before = checksums(namespace, kind)
@@ -159,7 +159,7 @@ def test_data_changed_during_a_pause_is_rolled_out_by_the_next_task(namespace, k
 
 @pytest.mark.full
 def test_missing_object_is_named_before_the_first_write(namespace):
-    configure(namespace, "ReplicationController")
+    make_objects_and_controller(namespace, "ReplicationController")
     before = namespace.rc()
     namespace.remove("shop-db", "secrets")
 
@@ -189,7 +189,7 @@ def test_error_for_a_missing_permission_contains_the_rule(namespace):
 
 def test_no_output_of_ansible_has_the_secret(namespace, ansible_environment):
     """The diff shows checksums instead of the secret."""
-    configure(namespace, "ReplicationController")
+    make_objects_and_controller(namespace, "ReplicationController")
     command = ad_hoc_command(namespace, name="foo", roll_on="auto")
 
     outputs = [subprocess.run([*command, "-vvv", "--diff", *check], env=ansible_environment,
@@ -204,7 +204,7 @@ def test_no_output_of_ansible_has_the_secret(namespace, ansible_environment):
 
 def test_fleet_updates_only_controllers_whose_pods_read_the_changed_object(
         namespace, ansible_environment):
-    configure(namespace, "ReplicationController", "foo-1")
+    make_objects_and_controller(namespace, "ReplicationController", "foo-1")
     namespace.make_rc(1, name="foo-2")
     options = {"names": ["foo-1", "foo-2"], "roll_on": ["auto"]}
     first, _stderr = run_ad_hoc(namespace, ansible_environment, **options)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test pod_replacement_policy, by which terminating pods count towards the maximum or not."""
+"""Test pod_replacement_policy: whether terminating pods count towards the maximum."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from objects import eventually, manifest, uids
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
 
 FINALIZER = "example.com/hold"
-EACH_KIND = pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet"])
+CLIENT_DRIVEN_KINDS = pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet"])
 
 
 def make(namespace, kind):
@@ -58,7 +58,7 @@ def removing_finalizers(namespace, after):
 
 
 @pytest.mark.sample(1)
-@EACH_KIND
+@CLIENT_DRIVEN_KINDS
 def test_terminating_pods_count_with_termination_complete(namespace, kind):
     make(namespace, kind)
 

@@ -58,7 +58,7 @@ def context_faults(context: Path, packages: str) -> Iterator[str]:
         yield "the collections differ from collections/requirements.yml"
     bindep = context / "bindep.txt"
     if (bindep.read_text("utf-8").strip() if bindep.exists() else "") != packages:
-        yield f"the system packages differ from: {packages or 'none'}"
+        yield f"bindep.txt must contain: {packages or 'nothing'}"
 
 
 def collection_faults(builder: Path, archive: Path, folder: Path) -> Iterator[str]:

@@ -32,7 +32,7 @@ UnsafeTagLoader.add_constructor("!unsafe", UnsafeTagLoader.construct_scalar)
 
 
 def faults(bin_folder: Path, folder: Path) -> Iterator[str]:
-    """Install infra.aap_configuration into `folder`, and yield the differences from its roles.
+    """Install infra.aap_configuration into `folder`, and yield the faults of CONFIGURATION.
 
     If the installation fails, only print a message.
     """

@@ -227,7 +227,7 @@ def run_past_waits(world: t.Any, max_steps: int, **request: Request) -> list[str
 
 def assert_stale_status_changes_no_rollback(settled: t.Any, stale: t.Any, steps: int,
                                             request: Request) -> None:
-    """Roll back two equal migrations after `steps` steps. The status of `stale` is outdated."""
+    """Assert that a rollback after `steps` steps is the same if the status is outdated."""
     for world in (settled, stale):
         world.run_steps(steps)
     make_status_stale(stale.cluster._items)

@@ -54,7 +54,7 @@ class Cluster(IdleGateway):
         self.waiting_reason = "ContainerCreating"
         #: Controllers that the watch has not reported yet.
         self.unreported_names = set()
-        #: All writes, accepted writes as (time, write), and other requests as (verb, argument).
+        #: attempts: all writes. writes: (time, accepted write). calls: (verb, argument) of others.
         self.attempts, self.writes, self.calls = [], [], []
 
     def controllers(self, kind=None):

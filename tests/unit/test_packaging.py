@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the address of the repository in the archive of `make build`."""
+"""Test tests/packaging, and the collection with only the folders that it needs."""
 
 from __future__ import annotations
 

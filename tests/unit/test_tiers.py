@@ -123,7 +123,7 @@ def test_a_tier_runs_again_only_when_its_own_files_have_changed(two_tier_runner,
     ('TEXT = """\n\n# no comment\n"""\n', 'TEXT = """\n\n# no comment\n"""\n'),
     ('TEXTS = [\n    # one\n    "1",\n\n    "é #"]  # zwölf', 'TEXTS = [\n    "1",\n    "é #"]'),
 ])
-def test_the_source_of_a_module_has_no_prose(runner, content, rest):
+def test_source_returns_a_module_without_its_prose(runner, content, rest):
     assert runner.source(content.encode()).decode() == rest
 
 
@@ -282,7 +282,7 @@ def test_tiers_run_in_pairs_without_mixed_output(pair_runner, capfd):
 
 
 def test_ctrl_c_ends_the_tiers_that_run_in_pairs(tmp_path):
-    """Ctrl-C would end a worker of pytest-xdist."""
+    """Use a subprocess, since Ctrl-C would end a worker of pytest-xdist."""
     script = (f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r}); import run; "
               f"hang = run.Tier(['touch {tmp_path}/1', 'sleep 600', 'touch {tmp_path}/2'], "
               "takes_one_processor=True); "

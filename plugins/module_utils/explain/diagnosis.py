@@ -59,14 +59,14 @@ MAX_MESSAGE_LENGTH = 600
 #: These values are safe in a command.
 _SAFE_PLACEHOLDERS = ("kubectl", "cluster", "logs", "claims")
 _COMMAND_PREFIXES = ("{kubectl} ", "{cluster} ", "{logs}")
-#: Of the kubelet and the container runtime.
+#: Prefixes that the kubelet and the container runtime add to messages.
 _REDUNDANT_PREFIXES = re.compile(
     r'^(Back-off pulling image "[^"]*": (?=Err))?(ErrImagePull: )?'
     r'(failed to pull and unpack image "[^"]*": (?=failed to resolve))?'
     r"(failed to create (containerd|shim) task: )*(OCI runtime create failed: )?"
     r"(runc create failed: )?"
     r"(unable to start container process: )?")
-#: By field of the spec.
+#: The field of the status, by field of the spec.
 _STATUS_FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 
 
@@ -158,7 +158,7 @@ def restart_causes(request: Request, pod: Json, container_names: t.Collection[st
 
 
 def merge(causes: t.Iterable[Cause]) -> list[Cause]:
-    """Return one cause of each kind, the fatal and the most specific first."""
+    """Return one cause of each kind: first the fatal ones, each group most specific first."""
     causes_by_kind: dict[str, list[Cause]] = collections.defaultdict(list)
     for cause in causes:
         causes_by_kind[cause.kind].append(cause)
@@ -176,7 +176,7 @@ class _Subject:
     """An object with symptoms: the controller, a pod or a container."""
 
     place: str
-    #: By placeholder.
+    #: The texts for suggestions, by placeholder.
     values: dict[str, str]
     pod: str = ""
     container: str = ""
@@ -269,7 +269,7 @@ def _causes_in_pod(pod: Json, events: list[Json], commands: t.Mapping[str, str],
         return loss_causes
     if has_status(conditions, "PodScheduled", "False"):
         symptom = condition_symptom(conditions["PodScheduled"])
-        message = _without_preemption(symptom.message)
+        message = _without_boilerplate(symptom.message)
         return subject.causes(UNSCHEDULABLE, [symptom._replace(message=message)])
     return _causes_in_containers(subject, spec, status, events)
 
@@ -373,7 +373,7 @@ def _causes_in_container(subject: _Subject, spec: Json, status: Json,
     reason, message = waiting_reason(status)
     if reason not in (*NORMAL_START, "CrashLoopBackOff"):
         if reason in PULL_REASONS and re.fullmatch(r'(Back-off pulling image "[^"]*")?', message):
-            # Before Kubernetes 1.32, only the Event contains the reason.
+            # Before Kubernetes 1.32, only an Event says why the pull failed.
             message = next((symptom.message for symptom in event_symptoms(events)
                             if "Failed to pull image" in symptom.message), message)
         return subject.causes((*NOT_STARTED, OTHER), [Symptom(reason, message)])
@@ -397,7 +397,7 @@ def _causes_in_container(subject: _Subject, spec: Json, status: Json,
     return causes
 
 
-def _without_preemption(message: str) -> str:
+def _without_boilerplate(message: str) -> str:
     return re.sub(r"no new claims to deallocate,?|preemption: .*|(?<=\.) not found$", "", message)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 import typing as t
 
-#: The numbers on Linux. The control node may have others.
+#: Signals by number on Linux. On the control node, the numbers may differ.
 SIGNALS = {1: "SIGHUP", 2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
            9: "SIGKILL", 11: "SIGSEGV",
            13: "SIGPIPE", 15: "SIGTERM"}
@@ -24,7 +24,7 @@ class Fatal(enum.Enum):
 
     YES = "yes"
     NO = "no"
-    #: Many containers start before their database, and fail once.
+    #: Permanent if it repeats: many containers start before their database, and fail once.
     ON_REPEAT = "on-repeat"
 
 
@@ -32,7 +32,7 @@ class Row(t.NamedTuple):
     """A failure reason."""
 
     kind: str
-    #: For the text "reason: message". Named groups are placeholders of the suggestion. The text is
+    #: Searched in "reason: message". Named groups are placeholders of the suggestion. The text is
     #: untrusted, so the search must take linear time (a test checks it).
     pattern: str
     fatal: Fatal
@@ -183,8 +183,8 @@ NOT_STARTED = (
     Row("crash", r"^(PostStartHookError|PreStartHookError)", Fatal.ON_REPEAT,
         "look at lifecycle.postStart in the template",
         has_log=True),
-    # A volume is detached from a failed node after six minutes. The cache of a kubelet may lack a
-    # new pod at first.
+    # Multi-Attach: a failed node loses its volumes after six minutes. The second pattern skips
+    # errors of a kubelet whose cache does not have a new pod yet.
     Row("volume", r"^Failed\w{1,253}: .*Multi-Attach error", Fatal.NO,
         "remove the old pod first, because only one node at a time can use the volume: max_surge=0 "
         "max_unavailable=1"),
@@ -242,7 +242,7 @@ RUNNING = (
 
 #: The kubelet rejects a pod. The controller replaces the pod at once (see run/deadlines.py).
 REJECTED = "refused-by-node"
-#: The pod was evicted, or its node was lost or shut down.
+#: EVICTED: the pod was evicted. NODE: its node was lost or shut down.
 EVICTED, NODE = "evicted", "node"
 #: Reason of the condition DisruptionTarget.
 EVICTION_BY_API = "EvictionByEvictionAPI"

@@ -21,20 +21,20 @@ from ..model.object_meta import suspended_gitops
 from ..model.observed import Controller
 from ..model.request import Request
 
-#: "application:group/kind:namespace/name".
+#: Its value is "application:group/kind:namespace/name".
 ARGO_TRACKING = "argocd.argoproj.io/tracking-id"
 ARGO_LABEL = "argocd.argoproj.io/instance"
 #: Default label of Argo CD before 3.0. Most charts set it, too.
 INSTANCE = "app.kubernetes.io/instance"
 ARGO_MANAGERS = {"argocd-controller", "argocd-application-controller"}
-#: Labels with the name and the namespace.
+#: Labels with the name and the namespace of the Kustomization or HelmRelease.
 FLUX_KUSTOMIZATION = (suspension.KUSTOMIZATION.label, "kustomize.toolkit.fluxcd.io/namespace")
 FLUX_RELEASE = (suspension.RELEASE.label, "helm.toolkit.fluxcd.io/namespace")
-#: A label, and two annotations. Argo CD sets only the label.
+#: MANAGED_BY is a label, HELM_RELEASE a pair of annotations. Argo CD sets only the label.
 MANAGED_BY = "app.kubernetes.io/managed-by"
 HELM_RELEASE = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 
-#: Excludes an object from its Kustomization.
+#: The annotation that excludes an object from its Kustomization.
 FLUX_RECONCILE = suspension.KUSTOMIZATION.annotation
 _SUSPEND_PATCH = """--type=merge -p '{"spec": {"suspend": true}}'"""
 Connection: t.TypeAlias = "t.Mapping[str, str | None]"
@@ -166,7 +166,7 @@ def _flux_kustomization(connection: Connection, managed: Managed) -> Manager | N
                     suspension.KUSTOMIZATION, "at its next reconciliation, within minutes,")
     if not (manager and managed.resource):
         return manager
-    # A suspended Kustomization would not change its other objects.
+    # Suspending the Kustomization would also stop updates of its other objects.
     kubectl = shell.kubectl(connection, managed.namespace)
     return manager._replace(
         suspend=f"exclude {managed.name} from it",

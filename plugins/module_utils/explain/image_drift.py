@@ -17,9 +17,9 @@ from .diagnosis import Cause
 
 DRIFT = "image-drift"
 MAX_TEXT_LENGTH = 200
-#: Limits of a message: versions, and pods per version.
+#: Maximum numbers in a message: of versions, and of pod names per version.
 MAX_VERSIONS, MAX_NAMES = 5, 5
-#: By field of the spec.
+#: The field of the status, by field of the spec.
 _STATUS_FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 
 
@@ -29,7 +29,7 @@ class RunningImage(t.NamedTuple):
     container: str
     #: Such as "web:1.2".
     image: str
-    #: False for an image ID.
+    #: Whether `version` is a digest, not an image ID.
     is_digest: bool
     version: str
 

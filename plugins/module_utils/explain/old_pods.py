@@ -43,7 +43,7 @@ _SUGGESTIONS = {OLD: _DELETE_ADVICE, STUCK: _DELETE_ADVICE, HELD: _HELD_ADVICE}
 
 def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
-    """Return the causes of old pods that block an update, and of all other pods."""
+    """Return the causes for unready old pods, and for all other pods."""
     # In a rollback, the task itself deletes these pods.
     old_pods = {} if request.state.undoes else _unready_old_pods(controller, pods)
     old_pod_causes = [cause for pod in pods if _name(pod) in old_pods

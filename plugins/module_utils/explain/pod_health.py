@@ -27,7 +27,7 @@ from .failure_reasons import (
     WARNED,
 )
 
-#: Another client may write a larger number.
+#: Larger counts are reduced to this: another client may write any number.
 MAX_EVENT_COUNT = 10**6
 _DESCRIBE_POD = "{kubectl} describe pod {pod}"
 
@@ -39,7 +39,7 @@ class Vitals(t.NamedTuple):
     #: By container.
     restarts: dict[str, int]
     is_ready: bool
-    #: Of the condition Ready.
+    #: lastTransitionTime of the condition Ready.
     transition_time: str
 
     @classmethod
@@ -69,7 +69,7 @@ def is_active(pod: Json) -> bool:
 
 
 def healthy_since(pod: Json) -> float | None:
-    """Return the time since when a pod is healthy (seconds since 1970), or None if unknown."""
+    """Return when a pod became healthy (seconds since 1970); None if it is not, or if unknown."""
     start_times = [text(mapping(status, "state", "running"), "startedAt")
                    for status in _container_statuses(pod) if mapping(status, "state", "running")]
     transition_time = text(_ready_condition(pod), "lastTransitionTime")
@@ -79,7 +79,7 @@ def healthy_since(pod: Json) -> float | None:
 
 
 def last_warning_time(events: t.Iterable[Json], uids: t.Container[str]) -> float:
-    """Return the time of the last Event about the pods in seconds since 1970, or 0."""
+    """Return when the last of the Events about the pods occurred (seconds since 1970), or 0."""
     times = (text(event, "lastTimestamp") or text(event, "eventTime") for event in events
              if _involved_uid(event) in uids)
     return max(filter(None, map(seconds, times)), default=0.0)
@@ -190,7 +190,7 @@ def _loss_causes(request: Request, name: str, pod: Json | None) -> list[Cause]:
 
 def _node_causes(request: Request, pod: Json) -> list[Cause]:
     """Return the causes if a pod was evicted, rejected or lost with its node."""
-    # With a deletionTimestamp, pod_causes() skips the containers.
+    # For a pod with a deletionTimestamp, pod_causes() ignores the containers.
     deleted_pod = {**pod, "metadata": {"deletionTimestamp": "unknown",
                                        **mapping(pod, "metadata")}}
     return [cause for cause in diagnosis.pod_causes(request, deleted_pod, ())

@@ -29,7 +29,7 @@ PRE_STOP = "lifecycle: {preStop: {sleep: {seconds: 3}}}"
 PRE_STOP_BEFORE_1_30 = 'lifecycle: {preStop: {exec: {command: [sleep, "3"]}}}'
 #: Default of terminationGracePeriodSeconds (pkg/apis/core/v1/defaults.go).
 GRACE_PERIOD = 30
-#: No selector matches "?".
+#: Stands for the unknown deployment label of new pods. No selector matches it.
 _UNKNOWN_VALUE = "?"
 
 
@@ -323,7 +323,7 @@ class _Obstacle(t.NamedTuple):
     summary: str
     #: {} is the result of find(), and {kubectl} is kubectl without a namespace.
     advice: str
-    #: Return a detail if a node cannot run the pods of a template, such as a label, or else "".
+    #: Returns a detail, such as a label, if a node cannot run the pods of a template; else "".
     find: t.Callable[[Json, Json], str]
 
 

@@ -30,7 +30,7 @@ def needed_amounts(old_template: Json, new_template: Json, desired: int, surge: 
     200m + 3 * (200m - 100m).
     """
     old, new = _usage(old_template), _usage(new_template)
-    # A LimitRange may have set a request that the old template lacks.
+    # If the old template has no request, a LimitRange may have set it: assume no growth.
     growth = {resource: max(0, amount - (old[resource] or amount))
               for resource, amount in new.items()}
     return Amounts({resource: surge * amount + (desired - surge) * growth[resource]

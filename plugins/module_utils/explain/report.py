@@ -176,7 +176,7 @@ def _last_record(controller: Controller) -> Json | None:
 
 
 def progress(observed: Observed) -> str:
-    """Return the numbers of available and desired pods."""
+    """Describe how many pods of each controller are available."""
     return ", ".join(
         f"{controller.name} has {controller.available} of {controller.replicas} available"
         for controller in (observed.successor, observed.primary) if controller)

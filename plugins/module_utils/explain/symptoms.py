@@ -67,7 +67,7 @@ def has_status(conditions: dict[str, Json], kind: str, value: str) -> bool:
 
 
 def termination_symptom(waiting: str, termination: Json, restart_count: int) -> Symptom:
-    """Return a symptom of a container. waiting: such as CrashLoopBackOff, or ""."""
+    """Return the symptom of a terminated container. waiting: its waiting reason, or ""."""
     reason, exit_code = _text(termination, "reason"), _number(termination, "exitCode")
     signal = (f" ({SIGNALS.get(exit_code - 128, f'signal {exit_code - 128}')})"
               if 128 < exit_code < 160 else "")

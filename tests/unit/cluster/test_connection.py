@@ -316,7 +316,7 @@ def certificate():
 
 
 @pytest.mark.parametrize("has_memfd", [True, False], ids=["memory", "files"])
-def test_certificate_and_key_of_a_kubeconfig_stay_in_no_file(
+def test_certificate_and_key_of_a_kubeconfig_leave_no_file(
         certificate, monkeypatch, tmp_path, has_memfd):
     """The kubernetes package would leave files."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -356,7 +356,7 @@ def test_kubernetes_package_is_not_modified(certificate, write_file):
     assert kube_config._temp_files == {}
 
 
-def test_key_of_another_certificate_is_an_error_and_stays_in_no_file(
+def test_key_that_does_not_match_the_certificate_is_an_error_and_leaves_no_file(
         certificate, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     data = base64.b64encode(certificate[0]).decode()
@@ -522,7 +522,7 @@ printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",
 """
 
 
-def test_provide_cluster_info_for_a_credential_plugin(write_file):
+def test_credential_plugin_gets_cluster_info_only_on_request(write_file):
     user = credential_plugin(write_file, REPORTING_PLUGIN)
     content = config(user=user)
     content["clusters"][0]["cluster"] |= {
@@ -555,7 +555,7 @@ def test_credential_plugin_with_a_certificate(write_file, certificate):
 
 
 @pytest.mark.parametrize("name", ["BearerToken", "authorization"])
-def test_token_under_each_name_of_the_package(name):
+def test_token_is_read_from_each_key_of_the_kubernetes_package(name):
     client = connect(**HOST_AND_KEY)
     client._configuration.api_key = {name: f"Bearer {SECRET}"}
 
@@ -598,7 +598,7 @@ def test_service_account_inside_a_cluster(monkeypatch, write_file):
 
 
 def with_namespaces(**namespaces):
-    """Return a kubeconfig with the contexts of these namespaces, by context."""
+    """Return a kubeconfig whose contexts have these namespaces, given by name of the context."""
     content = config()
     for context in content["contexts"]:
         context["context"] |= {key: value for key, value in {
@@ -650,7 +650,7 @@ def config_without(key):
     return {field: value for field, value in config().items() if field != key}
 
 
-#: Per case: a function that returns the kubeconfig, `what`, a part of `why`.
+#: By case: (function that returns the kubeconfig, `what` of the error, part of its `why`).
 INVALID_KUBECONFIGS = {
     "missing file": (lambda _: "/not/there", "there is no kubeconfig at /not/there",
                      ""),

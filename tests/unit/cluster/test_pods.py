@@ -146,7 +146,7 @@ def test_pods_are_listed_again_after_an_expired_watch(gateway, api):
     eventually(lambda: names(gateway.troubled_pods(PRIMARY)) == ["b"])
 
 
-def test_watched_pods_are_all_pods_and_the_last_state_of_deleted_pods(gateway, api):
+def test_watched_pods_include_the_last_state_of_deleted_pods(gateway, api):
     """The gateway adds a deletionTimestamp: without a grace period, the API server sets none."""
     api.answers += [pods(pod_of_primary("a", is_ready=True), **{"continue": "more"}),
                     pods(pod_of_primary("b"), pod("stranger", "another", uid="u"))]
@@ -311,7 +311,7 @@ def test_warnings_after_a_failed_list(gateway, api):
     eventually(lambda: names(gateway.warnings()) == ["e"])
 
 
-def test_event_older_than_a_list_is_an_earlier_state(gateway, api):
+def test_event_older_than_a_list_is_returned_as_an_earlier_state(gateway, api):
     api.answers += [pods(pod_of_primary("a", is_ready=True)),
                     pods(with_version(pod_of_primary("a", is_ready=True), "15"))]
     gateway.watched_pods(PRIMARY)
@@ -344,7 +344,7 @@ def test_list_finds_a_deletion_without_an_event(gateway, api):
     assert "deletionTimestamp" in deleted["metadata"] and names([deleted, remaining]) == ["a", "b"]
 
 
-def test_forbidden_pods_warnings_and_logs_are_empty(gateway, api):
+def test_pods_warnings_and_logs_are_empty_without_permission(gateway, api):
     api.answers += [status(403)] * 4
 
     assert gateway.troubled_pods(PRIMARY) == gateway.troubled_pods(

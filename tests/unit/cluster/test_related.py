@@ -68,7 +68,7 @@ def test_change_times_since_version_1_25(gateway, api, version, expected):
     assert api.sent == [("GET", "/version")]
 
 
-def test_history_of_the_server_is_selected_by_owner(connection, api):
+def test_history_written_by_the_server_is_selected_by_owner(connection, api):
     """A ControllerRevision that the server creates has no label that names its owner."""
     items = [{"metadata": {"ownerReferences": [{"uid": uid, "controller": True}]}}
              for uid in ("u1", "u2")]

@@ -287,7 +287,7 @@ class SilentWatch:
 
 @pytest.fixture
 def listed_controllers(monkeypatch):
-    """Return (cache, server). The cache of controllers sends a new list at each update()."""
+    """Return (cache, server). The cache of controllers requests a new list at each update()."""
     monkeypatch.setattr(informer, "MAX_SILENCE", -1)
     monkeypatch.setattr(informer.Informer, "_open_watch", lambda _informer, version: SilentWatch())
     server = SlowListServer(item("5"))

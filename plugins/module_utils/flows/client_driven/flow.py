@@ -73,7 +73,7 @@ class Caches:
     size: int | None = None
     is_successor_looked_up: bool = False
     terminating: Terminating = NONE_TERMINATING
-    #: The earliest time, by the monotonic clock.
+    #: When terminating pods may be counted again, by the monotonic clock.
     next_terminating_count: float = 0.0
     #: The first list of pods for a handover.
     prefetched_pods: concurrent.futures.Future[tuple[Pod, ...]] | None = None

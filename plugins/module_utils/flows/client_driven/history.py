@@ -54,7 +54,7 @@ def revisions(controller: Controller, stored: t.Iterable[Json], label_key: str,
 
 
 def proven_revisions(stored: t.Iterable[Json], *controllers: Controller) -> list[Revision]:
-    """Return the revisions whose names prove that the collection has stored them, newest first."""
+    """Return the revisions whose names prove that baton.kubernetes stored them, newest first."""
     uids = {controller.uid for controller in controllers}
     return sorted((revision for revision in map(object_meta.stored_revision, stored)
                    if revision and revision.owner_uid in uids

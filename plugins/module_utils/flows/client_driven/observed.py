@@ -20,7 +20,7 @@ from ...model.request import Request
 class ClientDrivenObserved(Observed):
     """The observation of a client-driven update."""
 
-    #: Successors without pods, created while another update began.
+    #: Successors that never had pods, and that the primary does not name.
     displaced: tuple[Controller, ...] = ()
     #: The other controllers of an interrupted `kubectl rolling-update` of the primary.
     kubectl_controllers: tuple[Controller, ...] = ()

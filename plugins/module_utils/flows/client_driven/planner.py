@@ -367,7 +367,7 @@ def _restore_primary(request: Request, observed: ClientDrivenObserved, primary: 
 
 
 def _request_field(controller: Controller) -> dict[str, str]:
-    """Return the field `request` of the record of a rollback to `previous`."""
+    """Return {"request": PREVIOUS} if the controller's record has it, else {}."""
     return {"request": PREVIOUS} if controller.last_rollout.get("request") == PREVIOUS else {}
 
 

@@ -34,7 +34,7 @@ from .observed import ClientDrivenObserved, mismatch
 
 def refuse_deleting_or_closed(request: Request, primary: Controller,
                               successor: Controller | None) -> None:
-    """Refuse a primary that is being deleted, or closed without the takeover annotation."""
+    """Refuse a primary that is being deleted, or that cannot create pods outside a handover."""
     refusals.refuse_deleting(request, primary)
     if (handover.is_closed(primary) and not primary.has_takeover
             and not (successor and successor.takeover)):
@@ -73,7 +73,7 @@ def refuse_selector_mismatch(request: Request, primary: Controller, template: Js
 
 def refuse_another_request(request: Request, observed: ClientDrivenObserved,
                            successor: Controller) -> None:
-    """Refuse a request that did not begin the update in progress, after the primary's deletion."""
+    """Refuse a request other than the one whose update has already deleted the primary."""
     if (not evidence.match(request, observed).is_result
             or request.next_name not in (None, successor.name)):
         raise another_update(request, successor)

@@ -29,7 +29,7 @@ class RevisionsSettings(Settings[RevisionsT]):
     primary: RevisionDriven
 
     def strategy_of_update(self, *, has_desired_template: bool) -> Json:
-        """Return the updateStrategy for the time of the update.
+        """Return the updateStrategy to set during the update.
 
         Raises RolloutError if no pod may be replaced.
         """

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = [".venv/bin/python", "tests/cluster"]
 NAME = ["--name", os.environ.pop("BATON_DEMO_CLUSTER", "demo")]
-"""A test sets the name of an existing cluster."""
+"""A test sets BATON_DEMO_CLUSTER to the name of an existing cluster."""
 UPDATE_TO = "ansible-playbook baton.kubernetes.image_bump -e controller=foo -e image=myimage:"
 
 

@@ -24,7 +24,7 @@ from terminal import UnexpectedResult, command, output
 MARK = f"BATON_DEMO={os.getpid()}"
 """Environment variable of all processes of Ansible in this demo."""
 GRACE = 5
-"""Seconds."""
+"""Seconds to wait for the end of processes, and for the rest of their output."""
 
 # Matches steps, errors and the recap.
 STEPS = r"localhost \| |\[ERROR\]|localhost +: "

@@ -20,7 +20,7 @@ from terminal import UnexpectedResult, expect, note
 NAMESPACE = "default"
 REPLICAS = 6
 DEADLINE = 60
-"""Seconds."""
+"""Seconds until a wait fails."""
 
 
 class Pod(NamedTuple):

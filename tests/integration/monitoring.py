@@ -23,7 +23,7 @@ from pathlib import Path
 from objects import eventually
 from workspace import cache, locked
 
-#: Long enough for several scrapes.
+#: The window of queries, long enough for several scrapes.
 WINDOW = "1s"
 #: Requests per second of each pod.
 RATE = 100
@@ -113,7 +113,7 @@ class MetricsServer(http.server.ThreadingHTTPServer):
 
         def update() -> None:
             while not stop.wait(0.1):
-                with contextlib.suppress(Exception):  # the API server is busy
+                with contextlib.suppress(Exception):  # the API server may be busy
                     self.export(namespace.name, namespace.pods())
 
         thread = threading.Thread(target=update, daemon=True)

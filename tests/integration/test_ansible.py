@@ -35,8 +35,8 @@ def run(namespace, ansible_environment, tmp_path):
 
 @pytest.fixture
 def adhoc(namespace, run):
-    def adhoc(arguments, module="rolling_update", **options):
-        return run("ansible", "localhost", "-m", *f"baton.kubernetes.{module}".split(), "-a",
+    def adhoc(arguments, module="rolling_update", flags=(), **options):
+        return run("ansible", "localhost", "-m", f"baton.kubernetes.{module}", *flags, "-a",
                    f"namespace={namespace.name} {arguments}", **options)
 
     return adhoc
@@ -131,7 +131,7 @@ def test_migration_by_ad_hoc_commands_and_errors_for_removed_options(namespace, 
         assert result["msg"] == (f"{name} was removed: use the module "
                                  "baton.kubernetes.migrate_to_deployment.")
 
-    plan_process = adhoc("name=foo", module="migrate_to_deployment --check")
+    plan_process = adhoc("name=foo", module="migrate_to_deployment", flags=("--check",))
     first = adhoc("name=foo", module="migrate_to_deployment")
     second = adhoc("name=foo", module="migrate_to_deployment")
 
@@ -195,7 +195,7 @@ def test_failed_update_is_rolled_back_and_explained(namespace, adhoc):
     assert process.returncode == 2 and result["changed"]
     (cause,) = result["failure"]["causes"]
     assert cause["kind"] == "crash" and cause["message"] in result["msg"]
-    # The rollback has deleted the pod of the cause.
+    # The suggestion is omitted: the rollback has deleted the pod of the cause.
     assert not any(line in result["msg"] for line in cause["suggestion"].splitlines())
     assert (
         f"{cause['place']}: CrashLoopBackOff: exit code 3".replace("pod ", f"pod {namespace.name}/")

@@ -82,7 +82,7 @@ class Token:
 
 
 def update_with_expiring_token(namespace, name, token, kubeconfig):
-    """Update a controller whose token expires after the fifth write."""
+    """Update a controller with a token that expires after the fifth write."""
     def expire():
         token.expire()
         token.renew()

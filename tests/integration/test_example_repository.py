@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run the repository of examples/ with its permissions, inventory and checks."""
+"""Run the playbook shop.yml of examples/ with its permissions, inventory and checks."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class Controllers:
 
 
 @pytest.fixture(params=KINDS)
-def kind(namespace, request):
+def controllers(namespace, request):
     return Controllers(namespace, request.param)
 
 
@@ -130,23 +130,22 @@ def kind(namespace, request):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("updated, other_name", [("foo", "canary"), ("canary", "foo")])
 def test_controllers_with_a_shared_label_retain_their_pods(
-        namespace, kind, updated, other_name):
+        namespace, controllers, updated, other_name):
     """The selector of foo also matches the pods of the canary."""
-    kind.make(3)
-    kind.make(2, "canary", {"app": "foo", "track": "canary"})
+    controllers.make(3)
+    controllers.make(2, "canary", {"app": "foo", "track": "canary"})
     before = {pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"]
-              for pod in kind.pods(other_name)}
-    size = len(kind.pods(updated))
+              for pod in controllers.pods(other_name)}
+    size = len(controllers.pods(updated))
 
     with namespace.observer() as observer:
-        result = kind.roll(name=updated)
+        result = controllers.roll(name=updated)
 
-    assert (
-        result["changed"] and kind.names() == ["canary", "foo"] and len(observer.new_pods) == size
-    )
+    assert (result["changed"] and controllers.names() == ["canary", "foo"]
+            and len(observer.new_pods) == size)
     assert ({pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"]
-             for pod in kind.pods(other_name)} == before)
-    assert (uids(kind.pods(updated)) == observer.new_pods and observer.min_ready >= 5
+             for pod in controllers.pods(other_name)} == before)
+    assert (uids(controllers.pods(updated)) == observer.new_pods and observer.min_ready >= 5
             and observer.max_pods <= 6)
 
 
@@ -154,7 +153,7 @@ def test_controllers_with_a_shared_label_retain_their_pods(
 
 
 class HandoverWrites:
-    """Filter for the writes of the handover, which begin with the template of foo."""
+    """Filter for the writes of the handover. The first one changes the template of foo."""
 
     def __init__(self):
         self.has_begun = False
@@ -168,42 +167,42 @@ class HandoverWrites:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_handover_resumes_after_a_kill_at_each_write(namespace, kind, after):
-    kind.make()
+def test_handover_resumes_after_a_kill_at_each_write(namespace, controllers, after):
+    controllers.make()
     for number in range(1, MAX_WRITES):
         image = f"myimage:v{number + 1}"
         moment = f"killed {'after' if after else 'before'} write {number} of the handover"
         uids_at_kill = set()
         with namespace.observer() as observer:
             try:
-                kind.roll(fault=kill_at_write(number, after, HandoverWrites()), image=image)
+                controllers.roll(fault=kill_at_write(number, after, HandoverWrites()), image=image)
             except Killed:
                 uids_at_kill = uids(namespace.pods())
-                kind.roll(image=image)
+                controllers.roll(image=image)
             else:
                 break
-        assert uids(kind.pods()) == uids_at_kill == observer.new_pods, moment
+        assert uids(controllers.pods()) == uids_at_kill == observer.new_pods, moment
         assert (len(observer.new_pods) == REPLICAS and not observer.new_pods & observer.deleted_pods
                 and not observer.restarts), moment
         assert observer.min_ready >= REPLICAS and observer.max_pods <= REPLICAS + 1, moment
         assert "foo" not in observer.controllers_deleted, moment
-        kind.assert_updated(image=image)
+        controllers.assert_updated(image=image)
     # Rename, close, a patch for each pod, delete, open, and a task that is not killed.
     assert number == 4 + REPLICAS + 1
 
 
 @pytest.mark.sample(1)
-def test_handover_resumes_after_a_kill_at_each_pod(namespace, kind):
-    kind.make()
+def test_handover_resumes_after_a_kill_at_each_pod(namespace, controllers):
+    controllers.make()
     with namespace.observer() as observer:
         for count in range(1, REPLICAS + 1):
             with pytest.raises(Killed):
-                kind.roll(fault=kill_at_write(1, True, is_reparenting))
-            assert len(kind.pods()) == count and len(namespace.pods()) == REPLICAS
-        kind.roll()
+                controllers.roll(fault=kill_at_write(1, True, is_reparenting))
+            assert len(controllers.pods()) == count and len(namespace.pods()) == REPLICAS
+        controllers.roll()
 
-    kind.assert_updated()
-    assert uids(kind.pods()) == observer.new_pods and observer.min_ready >= REPLICAS
+    controllers.assert_updated()
+    assert uids(controllers.pods()) == observer.new_pods and observer.min_ready >= REPLICAS
 
 
 # Another client acts during the handover
@@ -214,61 +213,67 @@ def name_of(pod):
 
 
 def delete_pods_of(target):
-    def delete(kind):
-        owners = {"foo": ["foo"], "successor": [kind.successor()],
-                  "both": ["foo", kind.successor()]}[target]
-        for pod in [pod for name in owners for pod in kind.pods(name)]:
-            kind.namespace.remove(name_of(pod), "pods")
-        eventually(lambda: not any(kind.pods(name) for name in owners), "the deletion of the pods")
+    def delete(controllers):
+        owners = {"foo": ["foo"], "successor": [controllers.successor()],
+                  "both": ["foo", controllers.successor()]}[target]
+        for pod in [pod for name in owners for pod in controllers.pods(name)]:
+            controllers.namespace.remove(name_of(pod), "pods")
+        eventually(lambda: not any(controllers.pods(name) for name in owners),
+                   "the deletion of the pods")
     return delete
 
 
 def relabel_pod_of(target, key):
     """Return an action that changes a label, so that the controller releases the pod."""
-    def relabel(kind):
-        pod = kind.pods(kind.successor() if target == "successor" else target)[0]
-        kind.namespace.patch(name_of(pod), {"metadata": {"labels": {key: "another"}}}, "pods")
-        eventually(lambda: owner_uid(kind.namespace.get("pods", name_of(pod))) != owner_uid(pod),
-                   "the release of the pod")
+    def relabel(controllers):
+        pod = controllers.pods(controllers.successor() if target == "successor" else target)[0]
+        controllers.namespace.patch(name_of(pod), {"metadata": {"labels": {key: "another"}}},
+                                    "pods")
+        eventually(lambda: (owner_uid(controllers.namespace.get("pods", name_of(pod)))
+                            != owner_uid(pod)), "the release of the pod")
     return relabel
 
 
-def adopt_pod(kind):
+def adopt_pod(controllers):
     """Change the owner of a pod to another controller, which cannot create pods."""
-    kind.namespace.call("POST", kind.path(),
-                        kind.body(1, "other", {"app": "foo"},
-                                  priorityClassName="missing"))
-    controller = kind.get("other")
-    pod = kind.pods(kind.successor())[0]
-    reference = {"apiVersion": controller["apiVersion"], "kind": kind.kind, "name": "other",
+    controllers.namespace.call("POST", controllers.path(),
+                               controllers.body(1, "other", {"app": "foo"},
+                                                priorityClassName="missing"))
+    controller = controllers.get("other")
+    pod = controllers.pods(controllers.successor())[0]
+    reference = {"apiVersion": controller["apiVersion"], "kind": controllers.kind, "name": "other",
                  "uid": controller["metadata"]["uid"],
                  "controller": True, "blockOwnerDeletion": True}
-    kind.namespace.patch(name_of(pod), {"metadata": {"ownerReferences": [reference]}}, "pods")
-    eventually(lambda: kind.is_available("other", 1), "the pod of the other controller")
+    controllers.namespace.patch(name_of(pod), {"metadata": {"ownerReferences": [reference]}},
+                                "pods")
+    eventually(lambda: controllers.is_available("other", 1), "the pod of the other controller")
 
 
 def terminate_pod_of(target):
     """Return an action that deletes a pod, which a finalizer retains."""
-    def terminate(kind):
-        name = name_of(kind.pods(kind.successor() if target == "successor" else target)[0])
-        kind.namespace.patch(name, {"metadata": {"finalizers": ["example.com/wait"]}}, "pods")
-        kind.namespace.remove(name, "pods")
+    def terminate(controllers):
+        name = name_of(
+            controllers.pods(controllers.successor() if target == "successor" else target)[0])
+        controllers.namespace.patch(name, {"metadata": {"finalizers": ["example.com/wait"]}},
+                                    "pods")
+        controllers.namespace.remove(name, "pods")
     return terminate
 
 
 def scale_controller(name, size):
-    def scale(kind):
-        kind.patch(name or kind.successor(), {"spec": {"replicas": size}})
-        eventually(lambda: kind.is_observed(name or kind.successor()), "the observed size")
+    def scale(controllers):
+        controllers.patch(name or controllers.successor(), {"spec": {"replicas": size}})
+        eventually(lambda: controllers.is_observed(name or controllers.successor()),
+                   "the observed size")
     return scale
 
 
 def delete_controller(name, policy):
-    return lambda kind: kind.remove(name or kind.successor(), policy)
+    return lambda controllers: controllers.remove(name or controllers.successor(), policy)
 
 
 DEPLOYMENT_LABEL = object_meta.DEPLOYMENT_LABEL
-#: Actions of another client, with the number of available pods that they lose.
+#: Actions of another client, and how many available pods each of them removes.
 ACTIONS = {
     "delete the pod of foo": (delete_pods_of("foo"), 1),
     "delete the pods of the successor": (delete_pods_of("successor"), REPLICAS - 1),
@@ -300,51 +305,52 @@ def is_orphaned_by(title):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("title", ACTIONS)
-def test_handover_resumes_after_changes_of_other_clients(namespace, kind, title):
+def test_handover_resumes_after_changes_of_other_clients(namespace, controllers, title):
     action, lost_count = ACTIONS[title]
-    kind.make()
+    controllers.make()
     with namespace.observer(is_orphaned_by(title)) as observer:
-        kind.kill_in_handover()
-        action(kind)
+        controllers.kill_in_handover()
+        action(controllers)
         surviving_uids = uids(filter(is_ready, namespace.pods()))
-        kind.roll()
+        controllers.roll()
 
-    adopted_uids = uids(kind.pods("other")) if kind.get("other") else set()
+    adopted_uids = uids(controllers.pods("other")) if controllers.get("other") else set()
     other_uids = uids(pod for pod in namespace.pods() if not owner_uid(pod)) | adopted_uids
     if adopted_uids:
-        kind.remove("other")
+        controllers.remove("other")
     for item in namespace.call("GET", namespace.path("pods"))["items"]:
         if "finalizers" in item["metadata"]:
             namespace.patch(name_of(item), {"metadata": {"finalizers": None}}, "pods")
-    kind.assert_updated(5 if title == "scale up foo" else REPLICAS)
+    controllers.assert_updated(5 if title == "scale up foo" else REPLICAS)
     assert observer.min_ready >= REPLICAS - lost_count
-    assert surviving_uids - other_uids <= uids(kind.pods()), "the task has deleted a surviving pod"
+    assert surviving_uids - other_uids <= uids(controllers.pods()), (
+        "the task has deleted a surviving pod")
 
 
 @pytest.mark.full
-def test_lost_takeover_annotation_of_foo_is_restored(namespace, kind):
-    kind.make()
+def test_lost_takeover_annotation_of_foo_is_restored(namespace, controllers):
+    controllers.make()
     with namespace.observer() as observer:
-        kind.kill_in_handover()
-        kind.patch("foo", {"metadata": {"annotations": None}})
-        kind.roll()
+        controllers.kill_in_handover()
+        controllers.patch("foo", {"metadata": {"annotations": None}})
+        controllers.roll()
 
-    kind.assert_updated()
-    assert uids(kind.pods()) == observer.new_pods and observer.min_ready >= REPLICAS
+    controllers.assert_updated()
+    assert uids(controllers.pods()) == observer.new_pods and observer.min_ready >= REPLICAS
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
     "number", [1, 6], ids=["after the rename", "after the deletion of the successor"]
 )
-def test_lost_takeover_annotation_without_a_copy_is_an_error(namespace, kind, number):
-    kind.make()
+def test_lost_takeover_annotation_without_a_copy_is_an_error(namespace, controllers, number):
+    controllers.make()
     with namespace.observer() as observer:
         with pytest.raises(Killed):
-            kind.roll(fault=kill_at_write(number, True, HandoverWrites()))
-        kind.patch("foo", {"metadata": {"annotations": None}})
+            controllers.roll(fault=kill_at_write(number, True, HandoverWrites()))
+        controllers.patch("foo", {"metadata": {"annotations": None}})
         with pytest.raises(RolloutError, match="client removed the annotation") as error:
-            kind.roll()
+            controllers.roll()
 
     assert "remove priorityClassName from the template" in error.value.next_command
     assert (len(observer.new_pods) == REPLICAS == len(namespace.pods())
@@ -354,22 +360,22 @@ def test_lost_takeover_annotation_without_a_copy_is_an_error(namespace, kind, nu
 # Another client applies the old manifest of foo
 
 
-def apply_client_side(kind):
-    body = kind.body()
+def apply_client_side(controllers):
+    body = controllers.body()
     last_applied = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(body)}
     change = {"metadata": {"labels": body["metadata"]["labels"], "annotations": last_applied},
               "spec": body["spec"]}
-    kind.namespace.call("PATCH", kind.path("foo"), change,
-                        "application/strategic-merge-patch+json")
+    controllers.namespace.call("PATCH", controllers.path("foo"), change,
+                               "application/strategic-merge-patch+json")
 
 
-def apply_server_side(kind):
-    path = f"{kind.path('foo')}?fieldManager=kubectl&force=true"
-    kind.namespace.call("PATCH", path, kind.body(), "application/apply-patch+yaml")
+def apply_server_side(controllers):
+    path = f"{controllers.path('foo')}?fieldManager=kubectl&force=true"
+    controllers.namespace.call("PATCH", path, controllers.body(), "application/apply-patch+yaml")
 
 
-def replace(kind):
-    kind.namespace.call("PUT", kind.path("foo"), kind.body())
+def replace(controllers):
+    controllers.namespace.call("PUT", controllers.path("foo"), controllers.body())
 
 
 APPLY_FUNCTIONS = [apply_client_side, apply_server_side, replace]
@@ -386,35 +392,35 @@ SAMPLED_WRITES = (3, 6)
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("is_alive", [False, pytest.param(True, marks=pytest.mark.long)],
+@pytest.mark.parametrize("is_client_running", [False, pytest.param(True, marks=pytest.mark.long)],
                          ids=["client killed", "client running"])
 @pytest.mark.parametrize("number",
                          [pytest.param(number, id=f"after {title}",
                                        marks=() if number in SAMPLED_WRITES else pytest.mark.long)
                           for number, title in WRITES.items()])
 @pytest.mark.parametrize("apply", APPLY_FUNCTIONS)
-def test_old_manifest_applied_in_a_handover_loses_no_pod(namespace, kind, apply, number, is_alive):
-    kind.make()
+def test_old_manifest_applied_in_a_handover_loses_no_pod(
+        namespace, controllers, apply, number, is_client_running):
+    controllers.make()
     warnings = []
 
     def action():
-        apply(kind)
-        eventually(kind.is_observed, "the observed generation of foo")
+        apply(controllers)
+        eventually(controllers.is_observed, "the observed generation of foo")
 
     with namespace.observer() as observer:
-        if is_alive:
-            warnings += kind.roll(fault=action_after_write(number, action, HandoverWrites()))[
-                "warnings"
-            ]
+        if is_client_running:
+            warnings += controllers.roll(
+                fault=action_after_write(number, action, HandoverWrites()))["warnings"]
         else:
             with pytest.raises(Killed):
-                kind.roll(fault=kill_at_write(number, True, HandoverWrites()))
+                controllers.roll(fault=kill_at_write(number, True, HandoverWrites()))
             action()
-        warnings += kind.roll()["warnings"]
+        warnings += controllers.roll()["warnings"]
 
-    kind.assert_updated()
+    controllers.assert_updated()
     assert observer.min_ready >= REPLICAS
-    # Annotations reveal the other client, but a PUT after these writes removes them.
+    # Annotations reveal the other client, but a PUT after rename or delete removes them.
     if apply is not replace or WRITES[number] not in ("rename", "delete"):
         assert any(warning.startswith("another client ") and "foo" in warning
                    for warning in warnings), warnings
@@ -423,30 +429,31 @@ def test_old_manifest_applied_in_a_handover_loses_no_pod(namespace, kind, apply,
 @pytest.mark.full
 @pytest.mark.parametrize("apply", APPLY_FUNCTIONS)
 def test_old_manifest_applied_before_the_last_write_loses_no_pod(
-        namespace, kind, apply):
-    kind.make()
+        namespace, controllers, apply):
+    controllers.make()
     with namespace.observer() as observer:
-        kind.roll(fault=action_after_write(6, lambda: apply(kind), HandoverWrites()))
+        controllers.roll(fault=action_after_write(6, lambda: apply(controllers), HandoverWrites()))
 
-    kind.assert_updated()
+    controllers.assert_updated()
     assert observer.min_ready >= REPLICAS
 
 
 @pytest.mark.sample(1)
-def test_image_of_another_client_is_reported_in_a_warning_and_a_progress_line(namespace, kind):
-    kind.make()
+def test_image_of_another_client_is_reported_in_a_warning_and_a_progress_line(
+        namespace, controllers):
+    controllers.make()
     lines = []
-    kind.kill_in_handover()
+    controllers.kill_in_handover()
     change = [{"op": "replace", "path": "/spec/template/spec/containers/0/image",
                "value": "myimage:by-hand"}]
-    namespace.call("PATCH", kind.path("foo"), change, "application/json-patch+json")
+    namespace.call("PATCH", controllers.path("foo"), change, "application/json-patch+json")
 
-    (warning,) = kind.roll(on_line=lines.append)["warnings"]
+    (warning,) = controllers.roll(on_line=lines.append)["warnings"]
 
     assert ("another client applied another template to foo" in warning
             and "myimage:by-hand" in warning and "myimage:v2" in warning)
     assert "restore foo: myimage:v2; another client had set myimage:by-hand" in lines
-    kind.assert_updated()
+    controllers.assert_updated()
 
 
 # Unready pods
@@ -484,35 +491,35 @@ class Readiness:
 @pytest.mark.sample(1)
 @pytest.mark.fake_nodes("pods that run and never become ready")
 @pytest.mark.parametrize(
-    "matches",
+    "matches_write",
     [is_reparenting, is_deletion],
     ids=["during the handover", "after the deletion of the successor"],
 )
-def test_template_is_opened_while_a_pod_is_unready(namespace, kind, matches):
+def test_template_is_opened_while_a_pod_is_unready(namespace, controllers, matches_write):
     """If the successor is already deleted, the update may end before the pod becomes unready."""
-    kind.make()
+    controllers.make()
     was_opened = threading.Event()
 
     with Readiness(namespace) as readiness, namespace.observer() as observer:
         def make_unready():
-            readiness.unready.add(name_of(kind.pods()[0]))
-            readiness.set(name_of(kind.pods()[0]), False)
-            eventually(kind.lacks_available_pods, "an unavailable pod in the status of foo")
+            readiness.unready.add(name_of(controllers.pods()[0]))
+            readiness.set(name_of(controllers.pods()[0]), False)
+            eventually(controllers.lacks_available_pods, "an unavailable pod in the status of foo")
 
         def on_line(line):
             if line == "restore foo: template":
-                item = kind.get()
+                item = controllers.get()
                 assert item["spec"]["template"]["spec"].get("priorityClassName") != handover.CLOSED
                 was_opened.set()
                 readiness.unready.clear()
 
-        kind.roll(fault=action_after_write(1, make_unready, matches), on_line=on_line,
-                  image="myimage:v2-unready")
+        controllers.roll(fault=action_after_write(1, make_unready, matches_write), on_line=on_line,
+                         image="myimage:v2-unready")
 
-    assert was_opened.is_set() or matches is is_deletion
-    assert "priorityClassName" not in kind.get()["spec"]["template"]["spec"]
+    assert was_opened.is_set() or matches_write is is_deletion
+    assert "priorityClassName" not in controllers.get()["spec"]["template"]["spec"]
     assert len(observer.new_pods) == REPLICAS and observer.min_ready == REPLICAS - 1
-    assert uids(kind.pods()) == observer.new_pods
+    assert uids(controllers.pods()) == observer.new_pods
 
 
 # A cluster with the admission plugin OwnerReferencesPermissionEnforcement

@@ -73,7 +73,7 @@ def test_completed_migration_is_reverted_manually(migratable):
     for resource, name in (("deployments", "foo"),
                            ("replicasets", replica_set["metadata"]["name"])):
         migratable.call("DELETE", migratable.apps_path(resource, name), orphan)
-        eventually(lambda: migratable.get_app(resource, name) is None, "its deletion")  # noqa: B023
+        eventually(lambda: migratable.get_app(resource, name) is None, f"the deletion of {name}")  # noqa: B023
     controller = migratable.make_rc(3)
 
     assert uids(migratable.pods()) == before
@@ -171,7 +171,8 @@ SELECTORS = ["app=foo", "app in (foo, bar)", "app notin (bar),!absent", "app!=ba
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("matches_write", [is_reparenting, is_deletion],
                          ids=["during the handover", "after the deletion of the controller"])
-def test_killed_migration_is_shown_in_progress_and_completed_by_labels(migratable, matches_write):
+def test_killed_migration_is_shown_and_then_completed_by_a_label_selector(
+        migratable, matches_write):
     migratable.make_rc(2, labels={"app": "foo", "team": "a"})
     before = uids(migratable.pods())
     with pytest.raises(Killed):
@@ -350,7 +351,7 @@ def test_too_long_name_is_an_error_before_the_first_write(migratable):
 
 @pytest.mark.full
 def test_existing_replica_set_of_another_client_gets_no_pods(migratable):
-    """The other client may create ControllerRevisions and ReplicaSets."""
+    """The other client has permission to create ControllerRevisions and ReplicaSets."""
     migratable.make_rc(2, image="myimage:evil")
     with pytest.raises(Killed):
         migrate(migratable, fault=kill_at_write(2, True))

@@ -30,7 +30,7 @@ def names(namespace):
 
 
 def test_definition_without_a_selector_is_accepted(namespace):
-    """An error suggests omitting the selector, although the API requires one."""
+    """A message of the module suggests omitting the selector, which the API requires."""
     namespace.make_replica_set(1)
     definition = manifest(1, image="myimage:v2")
     definition |= {"apiVersion": "apps/v1", "kind": "ReplicaSet",

@@ -81,7 +81,7 @@ def test_custom_deployment_label_key_is_used(namespace):
 
 
 @pytest.mark.full
-def test_update_to_a_template_whose_hash_is_the_label_of_foo_succeeds(namespace):
+def test_update_succeeds_if_the_hash_of_the_template_is_the_label_of_foo(namespace):
     """If the successor had the label of foo, foo would adopt its pods and delete them."""
     namespace.make_rc(3)
     namespace.roll(image="myimage:v2")
@@ -129,7 +129,7 @@ def test_definition_in_a_file_replaces_the_controller(namespace, tmp_path):
 
 
 @pytest.mark.full
-def test_definition_without_a_name_gets_a_generated_name(namespace):
+def test_definition_without_a_name_retains_foo(namespace):
     namespace.make_rc(2)
     definition = manifest(image="myimage:v2")
     del definition["metadata"]["name"], definition["spec"]["selector"]
@@ -191,13 +191,13 @@ def test_priority_class_of_the_template_survives_the_handover(namespace):
 
 def test_check_mode_plans_the_steps_of_the_update(namespace):
     namespace.make_rc(4)
-    before = namespace.end_state()
+    state_before = namespace.end_state()
 
     plan = namespace.check(image="myimage:v2")
-    state_before = namespace.end_state()
+    state_after_check = namespace.end_state()
     result = namespace.roll(image="myimage:v2")
 
-    assert before == state_before
+    assert state_before == state_after_check
     assert set(plan["requests"]) == {"GET"}
     assert ([{**step, "at": ""} for step in plan["steps"]]
             == [{**step, "at": ""} for step in result["steps"]])

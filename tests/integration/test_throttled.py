@@ -15,7 +15,7 @@ import pytest
 from namespace import ADMISSION_PLUGINS, Namespace
 from objects import uids
 
-#: Of the controller manager's client.
+#: Limits of the controller manager's client: requests per second, and burst.
 QPS, BURST = 20, 30
 
 
@@ -59,7 +59,7 @@ def test_handover_succeeds_with_a_throttled_controller_manager(throttled_cluster
         print(
             f"\n{replicas} pods, {QPS} requests/s, {len(busy_processes)} busy cores: "
             f"{surplus_pod_count} surplus pods, "
-            f"closed to open {ended_at - step_times['rename foo']:.1f} s"
+            f"the template was closed for {ended_at - step_times['rename foo']:.1f} s"
         )
     assert surplus_pod_count == 0 and observer.new_pods == uids(namespace.pods())
     assert (observer.restarts == 0 and observer.min_ready >= replicas

@@ -3,7 +3,8 @@
 
 """Run a private Docker engine in new namespaces for one command.
 
-The kernel kills the engine when this program exits. After SIGKILL, empty control groups remain.
+The kernel kills the engine when this program exits. If SIGKILL ends this program, empty
+control groups remain.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ NEEDED = {
 """Debian packages by program."""
 
 MEMORY = 4
-"""GiB. The engine stores images and containers in a tmpfs."""
+"""Required free GiB: the engine stores images and containers in a tmpfs."""
 
 CAP_SYS_RESOURCE = 24
 

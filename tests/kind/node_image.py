@@ -44,7 +44,7 @@ WEB = [
         )
     ),
 ]
-"""Images of the tests and the molecule scenarios. All contain the web server of a real node."""
+"""Images of the tests and the molecule scenarios, all with the web server of real_node.py."""
 
 
 def provide(programs: dict[str, Path]) -> Path:
@@ -61,7 +61,7 @@ def provide(programs: dict[str, Path]) -> Path:
             folder = node.with_suffix(".new")
             shutil.rmtree(folder, ignore_errors=True)
             _build(folder, programs)
-            # no process must read an incomplete file
+            # other processes never see an incomplete file
             (folder / "node.tar").rename(node)
             shutil.rmtree(folder)
     return node

@@ -36,7 +36,7 @@ from trip import KINDS, Rejected, Rejection, Trip, prepare  # noqa: E402
 from workers import prepare_program, run_jobs  # noqa: E402
 from workspace import say  # noqa: E402
 
-#: Every SAMPLE-th handwritten manifest is in the sample.
+#: Every SAMPLE_STRIDE-th handwritten manifest is in the sample.
 SAMPLE_STRIDE = 6
 #: Number of generated manifests, in total and in the sample.
 GENERATED, GENERATED_IN_SAMPLE = 120, 1
@@ -51,7 +51,7 @@ def main() -> int:
     parser.add_argument("--generated", type=int, metavar="N",
                         help=f"number of generated manifests (default: {GENERATED})")
     parser.add_argument("--part", default="1/1", metavar="K/N",
-                        help="every N-th trip from the K-th on; 1/5 is one kind")
+                        help="every N-th trip from the K-th on; with N = 5, about one kind")
     parser.add_argument("--workers", type=int, default=6, metavar="N",
                         help="number of trips in parallel (default: 6)")
     parser.add_argument("--record", action="store_true",
@@ -84,7 +84,7 @@ def run(kubeconfig: str, options: argparse.Namespace, tally: Tally) -> None:
         except Rejected as error:
             violations = [f"rejected by the API server: {error}"]
         tally.add(manifest, kind, violations)
-        say(f"[{tally.trips}/{len(jobs)}] {kind}, {manifest.name}: "
+        say(f"[{tally.trip_count}/{len(jobs)}] {kind}, {manifest.name}: "
             f"{'; '.join(violations) or 'passed'}")
 
     run_jobs(jobs, options.workers,

@@ -25,7 +25,7 @@ from trip import ACCOUNT, PRIORITY_CLASSES, RUNTIME_CLASSES, TRIP_LABEL
 Json = dict[str, Any]
 
 MAX_REPAIRS = 60
-#: Per object.
+#: Maximum number of optional fields of an object.
 MAX_OPTIONAL_FIELDS = 5
 
 _TEXTS = (st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
@@ -72,7 +72,7 @@ _EXCLUDED_FIELDS = {
     "priority", "schedulerName", "finalizers", "ownerReferences", "managedFields",
     "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "uid", "generation",
     "selfLink", "resourceClaims", "workloadRef", "schedulingGroup", "restartPolicyRules"}
-#: Types whose objects have exactly one field.
+#: Types whose objects have exactly one optional field.
 _ONE_FIELD_TYPES = ("Volume", "VolumeProjection", "LifecycleHandler", "EnvVarSource",
                     "EnvFromSource")
 

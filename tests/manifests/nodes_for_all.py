@@ -3,7 +3,7 @@
 
 """Bind pods to the fake nodes, if the scheduler does not bind them.
 
-The fake nodes start no containers, so scheduling constraints may be violated.
+The fake nodes start no containers, so violated scheduling constraints do no harm.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ def bind_pods(kubeconfig: str) -> Iterator[None]:
 
 def _bind_all(kubeconfig: str, stop: threading.Event) -> None:
     core = kubernetes.client.CoreV1Api(kubernetes.config.new_client_from_config(kubeconfig))
-    previous: set[str] = set()
+    previous_uids: set[str] = set()
     while not stop.wait(0.2):
         with contextlib.suppress(ApiException, HTTPError):
             response = core.list_pod_for_all_namespaces(field_selector="spec.nodeName=",
                                                         _preload_content=False)
             pods = {pod["metadata"]["uid"]: pod for pod in json.loads(response.data)["items"]}
             # the scheduler has had 0.2 s to bind the pods of the previous list
-            for uid in previous & pods.keys():
+            for uid in previous_uids & pods.keys():
                 _bind(core, pods[uid])
-            previous = set(pods)
+            previous_uids = set(pods)
 
 
 def _bind(core: kubernetes.client.CoreV1Api, pod: dict[str, Any]) -> None:

@@ -35,12 +35,12 @@ class Tally:
     failures: list[str] = dataclasses.field(default_factory=list)
 
     @property
-    def trips(self) -> int:
+    def trip_count(self) -> int:
         return self.attempts.total()
 
     @property
     def has_passed(self) -> bool:
-        return not self.failures and self.trips > 0
+        return not self.failures and self.trip_count > 0
 
     def add(self, manifest: Manifest, kind: str, violations: list[str]) -> None:
         key = kind, generated.is_generated(manifest)
@@ -52,12 +52,13 @@ class Tally:
 def text(tally: Tally, kubeconfig: str, seconds: float) -> str:
     client = kubernetes.config.new_client_from_config(kubeconfig)
     server = kubernetes.client.VersionApi(client).get_code().git_version
-    lines = [f"**{tally.passed.total()} of {tally.trips} trips have passed**: Kubernetes {server}, "
-             f"{seconds / 60:.1f} minutes. "
+    lines = [f"**{tally.passed.total()} of {tally.trip_count} trips have passed**: "
+             f"Kubernetes {server}, {seconds / 60:.1f} minutes. "
              f"Seed {tally.seed}, part {tally.part}: {tally.template_count} templates were "
              f"generated, of which {tally.discarded_count} were "
              f"discarded because the API server rejects them.", "",
-             "| kind | written: passed | of | generated: passed | of |", "|---|---|---|---|---|"]
+             "| kind | handwritten: passed | of | generated: passed | of |",
+             "|---|---|---|---|---|"]
     for kind in KINDS:
         counts = [count[kind, is_generated] for is_generated in (False, True)
                   for count in (tally.passed, tally.attempts)]
@@ -71,7 +72,7 @@ def record(tally: Tally) -> None:
                                 if key[1] is is_generated))
                         for is_generated in (False, True))
            + (f" | {tally.discarded_count} of {tally.template_count} | "
-              f"{tally.passed.total()} of {tally.trips} |"))
+              f"{tally.passed.total()} of {tally.trip_count} |"))
     head, heading, rest = DOCUMENT.read_text("utf-8").partition(HEADING)
     section, following, rest = rest.partition("\n## ")
     DOCUMENT.write_text(f"{head}{heading}{section.rstrip()}\n{row}\n{following}{rest}", "utf-8")

@@ -215,7 +215,7 @@ class Trip:
     def _definition(self, template: Json, with_selector: bool = False) -> Json:
         """Return the manifest of the controller.
 
-        with_selector: also for a successor, although a task chooses its name and selector.
+        with_selector: add name and selector for all kinds, even if a task chooses the successor's.
         """
         labels = template["metadata"]["labels"]
         metadata = {"creationTimestamp": None, "labels": dict(labels)}

@@ -25,10 +25,10 @@ from .outcome import (
 from .report import Subject
 from .spec import Analysis, ErrorLines, Metric
 
-#: Maximum numbers of new and of old pods: in a query, and with logs to read.
+#: Limits for the new pods, and for the old pods: named in a query, and with logs to read.
 MAX_PODS, MAX_PODS_FOR_LOGS = 500, 20
 MAX_WARNINGS = 10
-#: Seconds.
+#: Seconds between two calls of stop() during a wait.
 POLL_INTERVAL = 0.2
 
 
@@ -105,7 +105,7 @@ def _measure(metric: Metric, placeholder_values: dict[str, dict[str, str]], subj
     def send(query: str, group: str) -> Reading:
         _raise_if_stopped(stop, subject)
         reading = sources.query(queries.render(query, placeholder_values[group]))
-        _raise_if_stopped(stop, subject)  # a stop ends the retries
+        _raise_if_stopped(stop, subject)  # a stop ends the retries, so there may be no value
         return reading
 
     measures_old = bool(subject.old) and metric.applies_to_old_pods
@@ -124,7 +124,7 @@ def _measure_logs(error_lines: ErrorLines, subject: Subject, sources: Sources,
         _raise_if_stopped(stop, subject)
         readings.append(sources.read_logs(error_lines, _sample(names, MAX_PODS_FOR_LOGS)) if names
                         else (None, None))
-        _raise_if_stopped(stop, subject)  # a stop ends the retries
+        _raise_if_stopped(stop, subject)  # a stop ends the retries, so there may be no value
     (new, new_lines), (old, old_lines) = readings
     return Readings(new, old, new_lines, old_lines)
 

@@ -23,7 +23,7 @@ MAX_LINE_LENGTH = 4096
 #: Minimum divisor of a rate. A truncated log may contain only a short burst of lines.
 MIN_SECONDS = 1.0
 _TIMESTAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6})\d*)?(Z|[+-]\d\d:\d\d) ")
-#: ANSI escape sequences. They end with a letter, so \b would not match after one.
+#: ANSI escape sequences. They are removed, since \b would not match after their last letter.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
@@ -74,15 +74,15 @@ def readable_logs(pod: Json, containers: t.Sequence[str], window: float, now: fl
 def _container_logs(pod: str, container: str, status: t.Any, window: float,
                     now: float) -> list[Log]:
     window_start = now - window
-    last_state = mapping(status, "state", "running") or mapping(status, "state", "terminated")
+    current_state = mapping(status, "state", "running") or mapping(status, "state", "terminated")
     previous_state = mapping(status, "lastState", "terminated")
     # In CrashLoopBackOff, the log comes from the terminated instance.
-    logged_state = last_state or previous_state
+    logged_state = current_state or previous_state
     if not logged_state:
         return []
     start = max(window_start, seconds(text(logged_state, "startedAt")) or window_start)
     logs = [Log(pod, container, False, max(0.0, now - start))]
-    if (last_state and previous_state and number(status, "restartCount")
+    if (current_state and previous_state and number(status, "restartCount")
             and (seconds(text(previous_state, "finishedAt")) or 0) > window_start):
         previous_start = max(window_start,
                              seconds(text(previous_state, "startedAt")) or window_start)
@@ -153,7 +153,7 @@ def log_readings(error_lines: ErrorLines,
     warnings = (f"the log of pod {truncated_log.pod} is too long to be read to its end: only its "
                 "first part is counted; use a shorter window",
                 ) if truncated_log else ()
-    # Per pod, the rates of the containers are added.
+    # The rate of a pod is the sum of the rates of its containers.
     per_minute = sum(60 * count / max(MIN_SECONDS, covered_seconds)
                      for count, covered_seconds in sums_by_container.values())
     return Reading(error_count / line_count if error_lines.per is Per.LINE else per_minute,

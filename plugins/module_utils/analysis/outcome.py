@@ -189,7 +189,7 @@ def overall_outcome(outcomes: t.Iterable[Outcome]) -> Outcome:
 
 
 def number(value: float) -> str:
-    """Return a number with six digits, and infinity in the notation of Prometheus.
+    """Return a number with six significant digits, or infinity or NaN as Prometheus writes it.
 
     >>> number(0.951234567), number(5.0), number(float("inf"))
     ('0.951235', '5', '+Inf')

@@ -23,11 +23,11 @@ from .log_lines import Log, LogLines, log_readings, parse_lines, readable_logs
 from .outcome import Reading
 from .spec import ErrorLines
 
-#: Bytes of one log, and of all logs of a reading.
+#: Maximum bytes of one log, and of all logs of a reading together.
 MAX_LOG_BYTES, MAX_TOTAL_BYTES = 2**18, 2**22
 #: Limits of a reading.
 MAX_LOGS, MAX_CONNECTIONS = 200, 8
-#: Seconds. BACKOFF: the pauses before retries.
+#: Seconds: of a request, of each pause before a retry, and of matching the lines.
 REQUEST_TIMEOUT, BACKOFF, MATCH_TIMEOUT = 10.0, (0.2, 1.0), 10.0
 #: Prints "1" or "0" for each line. This is a program because Python cannot interrupt a regular
 #: expression that backtracks exponentially. SIGALRM ends the process if the task was killed.
@@ -140,7 +140,7 @@ class Logs:
         # The alarm comes later than the timeout below.
         program = [sys.executable, "-I", "-S", "-c", _MATCH_PROGRAM, str(2 * MATCH_TIMEOUT)]
         try:
-            # In a new session, Ctrl-C reaches only the task.
+            # In a new session, the process does not receive Ctrl-C.
             process = subprocess.run(program, input=content, capture_output=True,
                                      timeout=MATCH_TIMEOUT, check=False, start_new_session=True)
         except subprocess.TimeoutExpired as error:

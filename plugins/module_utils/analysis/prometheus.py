@@ -97,7 +97,7 @@ class Prometheus:
         """Return (status, body, ""), or (0, b"", error) without a response."""
         import urllib3
 
-        # The query may be too long for a URL. Prometheus does not accept the timeout 2.5s.
+        # The query may be too long for a URL. The timeout is in ms because Prometheus rejects 2.5s.
         body = urlencode({"query": query,
                           "timeout": f"{max(1, math.ceil(self._timeout * 1000))}ms"},
                          errors="replace")

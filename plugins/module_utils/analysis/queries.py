@@ -85,15 +85,15 @@ def seconds(duration: str) -> float:
 class Matchers(t.NamedTuple):
     """Label matchers for the series of the pods."""
 
-    #: The labels with the name of a pod and with its namespace. namespace may be "".
-    pod: str
-    namespace: str
+    #: The labels with a pod's name and with its namespace; "" if no label has the namespace.
+    pod_label: str
+    namespace_label: str
     labels: t.Mapping[str, str]
 
     def selector(self, metric: str, *extra_matchers: str) -> str:
         """Return a selector, for example http_requests_total{namespace="shop",pod=~"$pods"}."""
-        matchers = [f'{self.namespace}="$namespace"'] if self.namespace else []
-        matchers += [f'{self.pod}=~"$pods"',
+        matchers = [f'{self.namespace_label}="$namespace"'] if self.namespace_label else []
+        matchers += [f'{self.pod_label}=~"$pods"',
                      *(f"{name}={_string_literal(value)}" for name, value in self.labels.items()),
                      *extra_matchers]
         return f"{metric}{{{','.join(matchers)}}}"

@@ -66,7 +66,7 @@ def result(name: str, analysis: Analysis, measurements: t.Sequence[Measurement],
 
 
 def message(name: str, analysis: Analysis, measurements: t.Sequence[Measurement]) -> str:
-    """Return the message of a task that succeeds, maybe with on_inconclusive=pass."""
+    """Return the message of a task that succeeds, maybe only due to on_inconclusive=pass."""
     outcomes = [metric_outcome(_outcomes(metric, measurements), analysis)
                 for metric in analysis.metrics]
     last_measurements = [next(measurement for measurement in reversed(measurements)
@@ -109,9 +109,10 @@ def error(analysis: Analysis, measurements: t.Sequence[Measurement],
 
 
 def _further_checks(analysis: Analysis) -> str:
-    checks = {False: ", that Prometheus scrapes them", True: ", that they write logs"}
+    checks_by_is_log_metric = {False: ", that Prometheus scrapes them",
+                               True: ", that they write logs"}
     log_flags = {bool(metric.lines) for metric in analysis.metrics}
-    return "".join(checks[is_log_metric] for is_log_metric in sorted(log_flags))
+    return "".join(checks_by_is_log_metric[is_log_metric] for is_log_metric in sorted(log_flags))
 
 
 def _explanatory_measurements(name: str, outcome: Outcome,

@@ -38,12 +38,12 @@ class _Update(t.NamedTuple):
     rollout: str
     #: The changed images, by container.
     images: t.Mapping[str, str]
-    #: The object with the Rollout's template: "rollouts.argoproj.io NAME" or "deployment NAME".
+    #: The object with the Rollout's template, for example "deployment NAME".
     template_object: str
 
     @property
     def kubectl_argo(self) -> str:
-        """The beginning of a command of the plugin."""
+        """The beginning of a command of the kubectl plugin."""
         return f"kubectl argo rollouts{self.request.kubectl.removeprefix('kubectl')}"
 
 

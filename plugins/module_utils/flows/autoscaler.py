@@ -40,18 +40,18 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
     if scaler is None:
         return plan()
     restore_step = restore(scaler)
-    last_restore_step = None
+    restore_as_last_step = None
     if restore_step and observed.primary is not None and not observed.in_progress:
-        last_restore_step = dataclasses.replace(restore_step, is_last=True)
+        restore_as_last_step = dataclasses.replace(restore_step, is_last=True)
     try:
         decision = plan()
     except RolloutError:
         # A task was killed right after the freeze, so there is no update to roll back.
-        if last_restore_step and request.undoes and request.to_revision is None:
-            return last_restore_step
+        if restore_as_last_step and request.undoes and request.to_revision is None:
+            return restore_as_last_step
         raise
     if not isinstance(decision, Step):
-        return (last_restore_step if last_restore_step and isinstance(decision, Done)
+        return (restore_as_last_step if restore_as_last_step and isinstance(decision, Done)
                 else decision)
     if is_frozen(scaler):
         return _restore_before_end(request, scaler, decision, restore_step)
@@ -112,11 +112,12 @@ def freeze(scaler: Json) -> Step:
     metadata, spec = scaler["metadata"], scaler["spec"]
     settings: object_meta.Frozen = {
         "behavior": spec.get("behavior"), "minReplicas": spec.get("minReplicas")}
-    creation_operations = () if metadata.get("annotations") else (put("/metadata/annotations", {}),)
+    annotations_operations = (() if metadata.get("annotations")
+                              else (put("/metadata/annotations", {}),))
     write = Patch(metadata["name"], (
         test("/metadata/uid", metadata["uid"]),
         *(test(f"/spec/{field}", value) for field, value in settings.items()),
-        *creation_operations,
+        *annotations_operations,
         put(annotation(object_meta.FROZEN), canonical(settings)),
         put("/spec/behavior", _FROZEN_BEHAVIOR),
         put("/spec/minReplicas", 1),
@@ -152,7 +153,7 @@ def _not_restored_warning(request: Request, scaler: Json) -> str:
 def _has_valid_settings(scaler: Json, settings: object_meta.Frozen) -> bool:
     """Return whether the API server would accept the settings in the annotation.
 
-    The task would repeat a rejected write endlessly.
+    A restoration with other settings would be rejected and repeated endlessly.
     """
     minimum, behavior = settings["minReplicas"], settings["behavior"]
     if minimum is not None and minimum > number(scaler.get("spec"), "maxReplicas"):

@@ -147,7 +147,7 @@ class Memory:
     server_time: float = 0.0
     #: Whether the preflight checks have passed and the Lease is acquired.
     has_begun: bool = False
-    #: None before the first read.
+    #: None before the first read, like budgets.
     autoscalers: t.Sequence[Json] | None = None
     budgets: t.Sequence[Json] | None = None
     observed: Observed = Observed(None, None)
@@ -159,7 +159,7 @@ class Memory:
     revisions: list[Json] | None = None
     #: Whether the task has the permissions for the history.
     keeps_history: bool = True
-    #: The earliest time, by the monotonic clock.
+    #: No earlier than this, by the monotonic clock.
     next_pod_list: float = 0.0
     warnings: list[str] = dataclasses.field(default_factory=list)
     _caches: object = None
@@ -204,7 +204,7 @@ class Holder(t.NamedTuple):
 
     controller: Controller
     #: For example {"controller-revision-hash": "foo-7d9c"}. {} if all pods are new, None if all are
-    #: old. The value is "" if the task may not read it.
+    #: old. A label's value is "" if the task may not read it.
     new_labels: Json | None
 
     def is_new(self, pod_labels: t.Mapping[str, t.Any]) -> bool:
@@ -338,7 +338,7 @@ class Flow(t.Protocol[ObservedT]):
         return None
 
     def lookup_names(self, observed: ObservedT) -> tuple[str, ...]:
-        """Return the names to read again, before the primary, after a rejected write."""
+        """Return the names to read again after a rejected write, before that of the primary."""
         return ()
 
     def note(self, step: Step, memory: Memory) -> None:

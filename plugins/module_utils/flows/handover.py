@@ -114,7 +114,7 @@ def rename(request: Request, primary: Controller, successor: Controller, desired
 
 
 def recreate(request: Request, successor: Controller, desired: int) -> Step:
-    """Return the step that creates a deleted primary in the state after rename()."""
+    """Return the step that recreates a deleted primary as rename() would leave it."""
     # | deleted | all pods | another client deleted the primary | create: as after the rename |
     label = deployment_label(request, successor) or ""
     annotations = {key: text
@@ -155,7 +155,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
             where=request.where,
             next_command=f"{request.kubectl} get {request.kind.short} {primary.name} -o yaml",
         )
-    # A handover closes the primary first, so another client has annotated it.
+    # A handover closes the primary first, so another client has annotated or opened it.
     # | open | open | the primary has the takeover annotation | annotate: remove the annotation |
     if successor and primary.has_takeover and not is_closed(primary) and not is_closed(successor):
         return Step(Action.ANNOTATE, primary.name,
@@ -175,7 +175,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
     if not primary.has_takeover or primary.images != successor.images:
         return _restore_template(primary, successor)
     # | closed | any | another client scaled the primary down | restore the size |
-    # A closed primary cannot create pods.
+    # A closed primary cannot create pods, so it needs no more than the pods of both.
     size = min(takeover["replicas"], primary.current + max(successor.replicas, successor.current))
     if primary.replicas < size and not (successor.is_deleting and successor.current == 0):
         return scale(primary, size, Action.RESTORE)
@@ -196,10 +196,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
 
 def reparent(pods: tuple[Pod, ...] | None, source: Controller, target: Controller,
              labels: t.Mapping[str, str | None] | None = None) -> Decision | None:
-    """Return the step that reparents the pods of the source, or None if it has no pods.
-
-    Returns a Wait while a status is outdated or `pods` is None.
-    """
+    """Return reparent_step(), or a Wait while a status is outdated or `pods` is None."""
     # | closed | closed | the successor has pods | hand over: reparent each pod by one patch |
     if not (source.is_observed and target.is_observed):
         return Wait(f"the controller manager observes {target.name} and {source.name}",
@@ -278,8 +275,8 @@ def _exceeds_surge(request: Request, observed: Observed, controller: Controller)
 
 def _restore_template(primary: Controller, successor: Controller) -> Step:
     """Return the step that restores a closed primary after a change by another client."""
-    takeover = successor.annotations.get(TAKEOVER) or primary.annotations[TAKEOVER]
-    operations = (*annotate(primary, {TAKEOVER: takeover, PARTNER: successor.name}),
+    takeover_text = successor.annotations.get(TAKEOVER) or primary.annotations[TAKEOVER]
+    operations = (*annotate(primary, {TAKEOVER: takeover_text, PARTNER: successor.name}),
                   test(PRIORITY, CLOSED),
                   put("/spec/template", closed_template(successor.template)))
     warning = ""
@@ -327,7 +324,7 @@ def _finish_without_successor(request: Request, observed: Observed, primary: Con
                               takeover: Takeover) -> Decision:
     """Return the next step after the deletion of the successor.
 
-    The annotations remain until all pods are available, so that a resumed task waits for them too.
+    Until all pods are available, the annotations remain, so that a resumed task waits as well.
     """
     is_open = not is_closed(primary)
     operations = () if is_open else opening_operations(takeover["priorityClassName"])
@@ -384,7 +381,7 @@ def takeover_annotation(request: Request, successor: Controller, desired: int,
             "replicas": desired, "from": old_images,
             "request": request.fingerprint,
             "template": provenance.digest(successor.template, request.label_key),
-            # A closed template no longer has its original class.
+            # In a closed template, CLOSED replaces the priority class.
             "priorityClassName": (successor.takeover
                                   or successor.template["spec"]).get("priorityClassName")}
 
@@ -408,8 +405,8 @@ def _refuse_unproven(request: Request, primary: Controller, successor: Controlle
                          and primary.selector.items() <= successor.selector.items()
                          and provenance.digest(primary.template, "")
                          == provenance.digest(successor.template, ""))
-    # A user may create a closed controller that names a primary outside of a handover. If both have
-    # the same deployment label, _return_pods() would take the pods of the primary.
+    # Outside of a handover, a user may create a closed controller that names a primary. If both
+    # have the same deployment label, _return_pods() would take the pods of the primary.
     takes_foreign_pods = (not is_closed(primary) and not primary.has_takeover
                           and (deployment_label(request, primary)
                                == deployment_label(request, successor)))

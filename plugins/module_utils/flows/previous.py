@@ -68,10 +68,10 @@ def requested_number(request: Request, controller: Controller, history: t.Sequen
         # Another client has updated the controller since the task was killed.
         record = None
     if record and record.request == PREVIOUS:
-        is_missing = record.to_revision not in (None, *former_numbers,
-                                                *(revision.number for revision in history))
+        is_target_missing = record.to_revision not in (None, *former_numbers,
+                                                       *(revision.number for revision in history))
         return (newest_other(request, controller, history).number if record.is_rolling_back
-                or is_missing else record.to_revision)
+                or is_target_missing else record.to_revision)
     if record or in_progress:
         return None
     revision = requested_revision(request, controller, history)

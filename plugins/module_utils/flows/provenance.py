@@ -101,7 +101,7 @@ def is_confirmed(request: Request, base: Controller, desired: Json, cluster: Clu
                  memory: Memory, *trials: t.Callable[[Json], Patch | Create]) -> bool:
     """Return whether a dry run turns the desired template into the present template.
 
-    Raises RolloutError. trials: functions that return the write of a template.
+    Raises RolloutError. trials: functions that return a write with a given template.
     """
     key = base.uid + identity.digest([base.template, desired])
     if memory.confirmed is None or memory.confirmed[0] != key:

@@ -21,7 +21,7 @@ from .commands import advise_rerun
 
 #: metav1.FinalizerDeleteDependents and metav1.FinalizerOrphanDependents, which a user must not
 #: remove.
-GARBAGE_COLLECTOR = {"foregroundDeletion", "orphan"}
+GARBAGE_COLLECTOR_FINALIZERS = {"foregroundDeletion", "orphan"}
 
 
 def refuse_owned(request: Request, primary: Controller, desired: Json | None) -> None:
@@ -75,7 +75,7 @@ def _unblock_commands(request: Request, controller: Controller) -> tuple[str, ..
     """Return the commands to continue a deletion that finalizers block."""
     if not controller.finalizers:
         return ()
-    if set(controller.finalizers) <= GARBAGE_COLLECTOR:
+    if set(controller.finalizers) <= GARBAGE_COLLECTOR_FINALIZERS:
         selector = shlex.quote(pairs(controller.selector))
         return ("the garbage collector waits for these pods:",
                 f"{request.kubectl} get pods -l {selector}")

@@ -243,7 +243,7 @@ def after_patch(write: Write, item: Json | None,
                 generation_fields: t.Callable[[Json], t.Any] = _spec) -> Json | None:
     """Return the object after a patch, or None if a precondition fails.
 
-    generation_fields: returns the fields that increment metadata.generation.
+    generation_fields: returns the fields whose changes increment metadata.generation.
     """
     if item is None or not isinstance(write, Patch):
         return None

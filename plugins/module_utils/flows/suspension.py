@@ -39,7 +39,7 @@ DISABLED = "disabled"
 class Tool(t.NamedTuple):
     """A controller of Flux."""
 
-    #: The tool ignores an object with this annotation.
+    #: The annotation that excludes an object.
     annotation: str
     #: The label of an applied object, with the name of the Kustomization or HelmRelease.
     label: str

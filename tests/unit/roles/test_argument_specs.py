@@ -57,7 +57,7 @@ def module_options(role: str, variables: dict, extra=()) -> dict:
 
 
 def non_default_values(role: str) -> dict:
-    """Return a value for each shared option of the role and the module."""
+    """Return a value other than the default for each option that role and module share."""
     specs = {name: option for name,
              option in options(role).items() if name not in ROLE_ONLY_OPTIONS[role]}
     examples = {"bool": "false", "dict": {"web": "7"}}
@@ -84,7 +84,7 @@ def test_defaults_equal_the_documentation(role):
                          ids=["name of the role's variable", "short name of a playbook"])
 def test_each_option_reaches_the_module(role, has_prefix):
     options = non_default_values(role)
-    # The playbook rollback uses the names of the role's variables.
+    # For IMAGES, the playbook rollback uses the names of the role's variables.
     by_long_name = options if has_prefix else IMAGES if role == "rollback" else ()
     variables = {f"{role}_{name}" if name in by_long_name else name: value
                  for name, value in options.items()}
@@ -135,16 +135,16 @@ def test_extra_variable_of_the_role_takes_precedence():
     assert module_options("rollback", variables, extra={"rollback_timeout"})["timeout"] == 6
 
 
-@pytest.mark.parametrize("layer, message",
+@pytest.mark.parametrize("more_variables, name",
                          [({}, "rollback_autoscaler"),
                           ({"__rollback_short_names": True}, "autoscaler")])
-def test_invalid_value_is_an_error_of_the_request(layer, message):
-    variables = {"rollback_name": "foo", "rollback_autoscaler": "never", **layer}
+def test_invalid_value_is_an_error_of_the_request(more_variables, name):
+    variables = {"rollback_name": "foo", "rollback_autoscaler": "never", **more_variables}
     request = release_request.Variables("rollback", variables,
                                         lambda value: value).request(load=lambda path: [])
 
     (error,) = request["errors"]
-    assert error.startswith(f"value of {message} must be one of")
+    assert error.startswith(f"value of {name} must be one of")
 
 
 def test_undefined_variable_is_an_error_of_the_request():
@@ -159,10 +159,10 @@ def test_undefined_variable_is_an_error_of_the_request():
     assert request["errors"] == ["rollback_name: 'nothing' is undefined"]
 
 
-@pytest.mark.parametrize("content, is_file",
+@pytest.mark.parametrize("content, is_valid",
                          [([{"debug": {}}], True), ({"hosts": "all"}, False),
                           (AnsibleError("vault"), False)])
-def test_task_file_must_be_a_list_of_tasks(tmp_path, content, is_file):
+def test_task_file_must_be_a_list_of_tasks(tmp_path, content, is_valid):
     def load(_path):
         if isinstance(content, Exception):
             raise content
@@ -175,7 +175,7 @@ def test_task_file_must_be_a_list_of_tasks(tmp_path, content, is_file):
     request = release_request.Variables("image_bump", variables, lambda value: value).request(load)
 
     assert request["files"]["verify"][0]["path"] == str(tmp_path / "tasks" / "smoke.yml")
-    assert (request["errors"] == []) is is_file
+    assert (request["errors"] == []) is is_valid
 
 
 def test_task_file_is_not_stored_in_the_cache_of_ansible(tmp_path):
@@ -262,8 +262,8 @@ def test_matches_of_a_survey_are_yaml():
     ({"shop_url": "x"}, None, False), ({}, "hosts.yml", False),
     ({"analysis": "[{prometheus_token: secret}]"}, None, False),
 ])
-def test_only_a_whole_command_is_repeated(monkeypatch, extra, inventory, is_repeatable):
-    """A command repeats the user's options only if there are no others."""
+def test_command_is_repeated_only_as_a_whole(monkeypatch, extra, inventory, is_repeatable):
+    """A command repeats the user's options only if it can repeat all of them."""
     monkeypatch.setattr(release_request.context, "CLIARGS",
                         {"inventory": inventory and (inventory,)})
     extra = {"controller": "foo", "stages": "10%,50%", "max_surge": "2", "image": "", **extra}

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the options of all layers with the differences in docs/reference/options.md."""
+"""Compare the layers' options. Differences must be listed in docs/reference/options.md."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Json = dict[str, t.Any]
 ROOT = Path(__file__).resolve().parents[3]
 ROLES = ("image_bump", "rollback")
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
-#: By their names in docs/reference/options.md.
+#: Layers, by their names in docs/reference/options.md.
 LAYERS = {"role `image_bump`": ["role image_bump"], "role `rollback`": ["role rollback"],
           "roles": ["role image_bump", "role rollback"],
           "module `migrate_to_deployment`": ["module migrate_to_deployment"],
@@ -57,7 +57,7 @@ LAYERS = {"role `image_bump`": ["role image_bump"], "role `rollback`": ["role ro
           "survey of *Image bump*": ["survey image_bump"],
           "survey of *Rollback*": ["survey rollback"],
           "surveys": ["survey image_bump", "survey rollback"]}
-#: Types of questions by type of an option without choices. All others are text.
+#: Question types of options without choices, by option type. Other types: text.
 QUESTION_TYPES = {"list": "textarea", "dict": "textarea", "raw": "textarea"}
 
 
@@ -151,8 +151,8 @@ def playbook_differences(role: str) -> t.Iterator[Difference]:
             yield Difference(f"playbook {role}", option, "name", option, first)
 
 
-def other_module_differences(spec: dict[str, Json], layer: str) -> t.Iterator[Difference]:
-    yield from differences(f"module {layer}", task.UPDATE_OPTIONS, spec)
+def other_module_differences(spec: dict[str, Json], module: str) -> t.Iterator[Difference]:
+    yield from differences(f"module {module}", task.UPDATE_OPTIONS, spec)
 
 
 def survey_differences(role: str) -> t.Iterator[Difference]:
@@ -190,8 +190,8 @@ def test_modules_differ_only_as_documented():
     documented = [row for row in documented_differences() if row.layer.startswith("module")]
 
     assert sorted(map(str, documented)) == sorted(
-        str(difference) for layer, spec in specs.items()
-        for difference in other_module_differences(spec, layer))
+        str(difference) for module, spec in specs.items()
+        for difference in other_module_differences(spec, module))
 
 
 @pytest.mark.parametrize("option", REMOVED_FROM_ROLES)
@@ -291,7 +291,7 @@ def test_each_layer_names_the_unit_of_an_option(role):
     assert all(text[0].isupper() for descriptions in texts.values() for text in descriptions)
 
 
-def requests_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json]:
+def params_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json]:
     """Yield the parameters of each task of a job with this survey."""
     variables = ({question["variable"]: question["default"]
                   for question in questions(role).values()} | answers)
@@ -316,18 +316,18 @@ def requests_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json
                          [{"controller": "foo"}, {"names": "foo\nbar"},
                           {"label_selectors": "app=shop,tier=web"}],
                          ids=["name", "names", "label_selectors"])
-@pytest.mark.parametrize("answers", [{}, {"kind": "KIND"}],
+@pytest.mark.parametrize("names_kind", [False, True],
                          ids=["without kind", "with kind"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("role", ROLES)
-def test_defaults_of_surveys_are_valid_for_each_kind(role, kind, selection, answers):
-    answers = selection | {"image": "myimage:v2"} | dict.fromkeys(answers, kind)
-    tasks = list(requests_of_a_survey(role, kind, answers))
+def test_defaults_of_surveys_are_valid_for_each_kind(role, kind, selection, names_kind):
+    answers = selection | {"image": "myimage:v2"} | ({"kind": kind} if names_kind else {})
+    params_of_tasks = list(params_of_a_survey(role, kind, answers))
 
-    for params in tasks:
+    for params in params_of_tasks:
         Fleet.from_params(params)
         parse_request({**params, "name": params.get("name") or "any"})
-    assert len(tasks) == (4 if role == "image_bump" else 2)
+    assert len(params_of_tasks) == (4 if role == "image_bump" else 2)
 
 
 def test_surveys_name_each_kind():

@@ -49,7 +49,7 @@ class UnreadyCluster(Cluster):
         self.waits = None if self.waits is None else self.waits - 1
 
     def stall(self):
-        """Make all changes, but no pod ready."""
+        """Make all moves except those that make a pod ready."""
         while moves := [move for move in self.cluster.moves() if move.verb != "ready"]:
             self.cluster.make(moves[0])
 
@@ -127,7 +127,7 @@ def test_no_wait_without_pods(kind):
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
-def test_task_waits_for_the_rollout_of_another_client_without_a_lease(kind):
+def test_task_waits_without_a_lease_for_the_rollout_of_another_client(kind):
     cluster = UnreadyCluster(kind)
     cluster.set_image("myimage:v2")
     error = cluster.error(update_request(kind, progress_deadline=5, on_failure="rollback"))

@@ -286,7 +286,7 @@ def test_blocking_requests_on_a_slow_connection(surge, scale_steps):
                                 *during_handover, *after_handover]
 
 
-def test_list_from_before_the_close_does_not_end_the_handover():
+def test_list_of_pods_sent_before_the_close_does_not_end_the_handover():
     """The successor may have created a pod after the list."""
     cluster = SlowCluster(rc(replicas=1))
     live_pods = cluster.live_pods
@@ -387,7 +387,7 @@ def test_rejected_pods_are_reparented_later():
     assert {pod.owner for pod in cluster.cluster.pods} == {"uid of foo"}
 
 
-def test_handover_without_a_pod_is_a_rejected_write():
+def test_handover_that_reparents_no_pod_is_a_rejected_write():
     cluster, attempts = PodByPodCluster(rc()), []
     cluster.rejects_pod = lambda: attempts.append(1) or len(attempts) <= 3
 
@@ -420,9 +420,10 @@ def test_warning_about_an_image_applied_during_a_handover():
 
     def edit_once(write):
         if isinstance(write, Handover) and not edits:
-            item = cluster.cluster.items["foo"]["spec"]["template"]
-            edits.append(cluster.patch("foo", "/spec/template", {**item, "spec": {
-                **item["spec"], "containers": [{"name": "web", "image": "myimage:v9"}]}}))
+            template_before = cluster.cluster.items["foo"]["spec"]["template"]
+            edits.append(cluster.patch("foo", "/spec/template", {**template_before, "spec": {
+                **template_before["spec"],
+                "containers": [{"name": "web", "image": "myimage:v9"}]}}))
         return not isinstance(write, Handover) or len(edits) > 1 or edits.append(1)
 
     cluster.allow_write = edit_once
@@ -625,7 +626,7 @@ def test_unknown_container_is_refused_before_the_first_write():
 
 
 def stop_after(turns):
-    """Return a function that reports SIGTERM after these calls."""
+    """Return a function that reports SIGTERM after `turns` calls."""
     calls = []
     return lambda: calls.append(1) or ("SIGTERM" if len(calls) > turns else "")
 
@@ -733,7 +734,7 @@ def test_first_failure_is_reported_if_the_restoration_fails():
 class BuggyCluster(ClusterWithAutoscaler):
     """Cluster with a bug: a KeyError after the autoscaler is frozen.
 
-    verb: the method that raises it, once unless `is_lasting`.
+    verb: the method that raises it once or, if `is_lasting`, each time.
     """
 
     def __init__(self, *items, verb, is_lasting=False):
@@ -787,15 +788,15 @@ def test_bug_restores_the_autoscaler_and_asks_for_a_report(verb, is_lasting):
 
 def test_lease_is_renewed_before_the_autoscaler_is_restored():
     """At a late error, another task may have acquired the Lease."""
-    cluster, holders = ClusterWithAutoscaler(rc()), []
-    cluster.put_lease = lambda lease: None if holders else {**lease, "metadata": {
+    cluster, denials = ClusterWithAutoscaler(rc()), []
+    cluster.put_lease = lambda lease: None if denials else {**lease, "metadata": {
         **lease["metadata"], "uid": "u", "resourceVersion": "1"}}
     cluster.lease = lambda name: {"metadata": {"name": name},
                                   "spec": {"holderIdentity": "jane"}}
 
     def deny_after_freeze(write):
         if write.kind != AUTOSCALER and cluster.scaler["spec"].get("behavior"):
-            holders.append(cluster.clock.sleep(60))
+            denials.append(cluster.clock.sleep(60))
             raise RolloutError("denied by a policy")
         return ClusterWithAutoscaler.write(cluster, write)
 

@@ -142,7 +142,7 @@ def test_missing_keepalive_is_a_reason_to_stop(path, clock):
         os.utime(path, (1, 1))
         assert ansible.reason_to_stop() == ""
         clock[0] += parent_process.KEEPALIVE_TIMEOUT - 1
-        ansible.print_line("two")  # its own writes are no sign of Ansible
+        ansible.print_line("two")  # the task's own writes are no sign of Ansible
         assert ansible.reason_to_stop() == ""
         clock[0] += 2
 
@@ -154,7 +154,7 @@ def test_missing_keepalive_is_a_reason_to_stop(path, clock):
     lambda path: None,
     lambda path: (os.utime(path, (1, 1)), path.unlink()),
 ], ids=["file not updated", "file deleted"])
-def test_reader_without_keepalive_is_no_reason_to_stop(path, clock, event):
+def test_keepalive_that_was_never_seen_is_no_reason_to_stop(path, clock, event):
     with ParentProcess() as ansible:
         ansible.print_line("one")
         event(path)

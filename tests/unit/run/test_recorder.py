@@ -141,7 +141,7 @@ def test_no_sizes_without_a_change():
     assert cluster.run(dataclasses.replace(WITH_SIZES, images={"": "myimage:v4"}))["sizes"] == []
 
 
-def test_handover_has_its_own_reason():
+def test_event_of_a_handover_has_its_own_reason():
     cluster, events = Cluster(rc(replicas=1)), []
     cluster.record = lambda event: events.append((event["reason"], event["message"])) or True
 

@@ -182,7 +182,7 @@ def test_passed_soak_is_not_repeated():
     (dataclasses.replace(SOAK_AT_PAUSE, soak=2 * SOAK), SOAK),
     (dataclasses.replace(SOAK_AT_PAUSE, pause_at=Size(2)), SOAK)],
     ids=["for longer", "with more pods"])
-def test_longer_or_later_pause_is_soaked(second_request, minimum):
+def test_longer_soak_or_later_pause_is_soaked(second_request, minimum):
     cluster = ObservedCluster(rc())
     cluster.run(SOAK_AT_PAUSE)
 
@@ -239,7 +239,7 @@ def test_eviction_by_a_client_restarts_the_soak(request_, is_observed_before_del
         "again"]
 
 
-def test_restart_before_an_eviction_is_an_incident():
+def test_restart_before_an_eviction_ends_the_soak():
     cluster = ObservedCluster(rc())
 
     def evict():
@@ -379,7 +379,7 @@ def test_warnings_about_new_pods_are_compared_with_old_pods():
         events = [{"metadata": {"uid": pod}, "involvedObject": {"uid": uids[pod]},
                    "reason": "Unhealthy", "count": 2}
                   for pod in about]
-        # With two old pods, the average needs warnings about both.
+        # The average of the two old pods is as high only with warnings about both.
         events += [{**events[-1], "metadata": {"uid": "b"},
                     "involvedObject": {"uid": "uid of foo-1"}}] if not fails else []
         cluster.schedule(30, functools.partial(cluster.events.extend, events))
@@ -395,12 +395,12 @@ def warning(about, count=1, uid="e"):
             "lastTimestamp": "1970-01-01T00:00:00Z"}
 
 
-OLD_POD = "0"
+UID_OF_OLD_POD = "0"
 
 
 def test_earlier_warnings_about_old_pods_are_baseline():
     cluster = ObservedCluster(rc())
-    cluster.events = [warning(OLD_POD, 5)]
+    cluster.events = [warning(UID_OF_OLD_POD, 5)]
     cluster.schedule(30, lambda: cluster.events.append(warning(f"uid of {SUCCESSOR}-0", 6, "f")))
 
     assert cluster.run()["rollout"]["phase"] == "complete"
@@ -408,7 +408,7 @@ def test_earlier_warnings_about_old_pods_are_baseline():
 
 def test_baseline_warnings_survive_a_rerun():
     cluster = ObservedCluster(rc())
-    cluster.events = [warning(OLD_POD, 5)]
+    cluster.events = [warning(UID_OF_OLD_POD, 5)]
     cluster.run_and_kill(20)
     cluster.events = []  # the API server has deleted the expired Event
     cluster.schedule(10, lambda: cluster.events.append(warning(f"uid of {SUCCESSOR}-0", 6, "f")))
@@ -500,7 +500,7 @@ def test_forged_passed_soak_is_checked_against_the_pods():
     assert SOAK - 25 <= duration <= SOAK - 15
 
 
-def test_forged_passed_soak_of_a_pause_is_checked():
+def test_forged_passed_soak_of_a_forged_pause_is_checked():
     cluster = ObservedCluster(rc())
     cluster.run_and_kill(20, SOAK_AT_PAUSE)
     write_annotation(cluster, json.dumps(best_forgery(cluster)))
@@ -564,7 +564,7 @@ def test_check_mode_lists_the_steps_of_a_soak(request_, size, has_begun):
     assert soaks(plan) == soaks(done) and len(soaks(done)) == (0 if has_begun or not size else 1)
 
 
-def test_soak_that_began_by_a_clock_slightly_ahead_counts():
+def test_start_of_a_soak_slightly_in_the_future_counts():
     cluster = ObservedCluster(rc())
     cluster.run_and_kill(1, SOAK_AT_PAUSE)
     ahead = rfc3339(cluster.clock.now + 4)

@@ -40,7 +40,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner i
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import TRAFFIC_SPLIT
 
-#: Two tasks with opposite requests may write forever. Each needs 5 writes.
+#: Enough for two tasks (5 writes each), which may write forever with opposite requests.
 MAX_WRITES = 15
 #: A field of another client, which a restoration must keep.
 EDIT = {"timeouts": {"request": "10s"}}
@@ -125,7 +125,7 @@ def begin_update(world):
 
 
 def check_ends(world, is_edited):
-    """Check that a split and a restoration end as they do from the start."""
+    """Check that a split and a restoration end as they do from the initial state."""
     edit = EDIT if is_edited else {}
     assert world.annotation or set(world.named_services()) <= {"foo", "bar"}
     assert all(rule_ == {**rule_, **edit} for rule_ in world.rules)
@@ -176,7 +176,7 @@ def test_requests_are_held_while_an_update_begins(requests, deaths, edits, max_w
 
 @pytest.mark.parametrize("request_", [SPLIT, MATCHING, MIRRORING, HOLD, RESTORE],
                          ids=["split", "match", "mirror", "hold", "restored"])
-def test_another_share_after_held_requests(request_):
+def test_another_share_after_held_requests_loses_no_request(request_):
     world = World(*RULES_BEFORE_SPLIT, versions=BEFORE_UPDATE)
     run(world, HOLD)
     begin_update(world)
@@ -188,7 +188,7 @@ def test_another_share_after_held_requests(request_):
                          ids=["split", "match", "mirror", "hold", "restored"])
 @pytest.mark.parametrize("first_request", [SPLIT, MATCHING, MIRRORING],
                          ids=["from split", "from match", "from mirror"])
-def test_restoration_and_another_share_after_a_split(first_request, request_):
+def test_restoration_and_another_share_after_a_split_lose_no_request(first_request, request_):
     world = World(*RULES_BEFORE_SPLIT)
     run(world, first_request)
     world.check()

@@ -80,7 +80,7 @@ def kinds_and_phases():
 
 
 def complete_task(cluster, name):
-    """Run a task to the end, and return its image."""
+    """Run a task to the end, and return the expected image ("" if the update goes on)."""
     task, image = TASKS[name]
     result = cluster.roll(**task) if task else cluster.split(restores=True)
     if not isinstance(result, dict):

@@ -152,7 +152,7 @@ def test_share_of_0_percent_does_not_wait_for_the_new_pods():
 
 
 @pytest.mark.parametrize("request_", [HOLD, RESTORE], ids=["hold", "restored"])
-def test_task_for_the_time_before_an_update_changes_nothing_during_an_update(request_):
+def test_task_with_is_before_update_changes_nothing_during_an_update(request_):
     world = World()
     run(world, SPLIT)
     before_update = dataclasses.replace(request_, is_before_update=True)
@@ -193,7 +193,7 @@ def test_mirror_is_added_changed_and_removed():
     assert world.rules == [plain] and len(names_of(world)) == 0
 
 
-def test_share_of_a_mirror_that_is_not_stored_is_refused_before_the_first_write():
+def test_mirror_is_refused_if_the_server_does_not_store_its_share():
     world = World()
     world.stores_mirror = False
     with pytest.raises(RolloutError, match="the cluster cannot mirror 10% of the requests, but on"):
@@ -382,7 +382,7 @@ def test_annotation_of_the_controller_is_the_first_step_and_the_last():
     assert world.annotation is None
 
 
-def test_another_split_is_restored_without_the_annotation():
+def test_restoration_of_another_split_keeps_the_annotation():
     world = World()
     run(world, SPLIT)
     world.versions = dataclasses.replace(VERSIONS, old="bbb", new="ccc", labels=(
@@ -426,17 +426,17 @@ def test_service_is_selected_by_name():
     assert len(world.rules[1]["backendRefs"]) == 3
 
 
-@pytest.mark.parametrize("kind", ["Accepted", "ResolvedRefs"])
-def test_refusal_of_a_gateway_is_reported(kind):
+@pytest.mark.parametrize("condition_type", ["Accepted", "ResolvedRefs"])
+def test_refusal_of_a_gateway_is_reported(condition_type):
     world = World()
-    refusal = {"parents": [parent(1, **{kind: "False"})]}
+    refusal = {"parents": [parent(1, **{condition_type: "False"})]}
     world.route["status"] = refusal
     with pytest.raises(RolloutError, match="a Gateway does not accept the route") as error:
         plan_for(world)
-    assert error.value.why == f"gateway: {kind} is False: no such backend"
+    assert error.value.why == f"gateway: {condition_type} is False: no such backend"
     world.observe_route()
     run(world, SPLIT)
-    world.route["status"] = {"parents": [parent(3, **{kind: "False"})]}
+    world.route["status"] = {"parents": [parent(3, **{condition_type: "False"})]}
     with pytest.raises(RolloutError, match="a Gateway does not accept the route") as error:
         plan_for(world)
     assert any("state=restored" in line for line in error.value.commands)

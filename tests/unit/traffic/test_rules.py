@@ -111,7 +111,7 @@ def test_mirror_copies_a_share_to_the_new_pods(mirror, fields):
             and restored_rules([for_all], record(plain)) == plain[:1])
 
 
-def test_share_of_a_mirror_that_the_server_does_not_store():
+def test_unstored_share_of_a_mirror_is_recognized():
     """An API server with an older Gateway API drops the unknown field percent."""
     mirror = Share(20, 100)
     (first, second) = rules.mirror_probe([rule(backend("foo")), rule(backend("bar"))], mirror)
@@ -120,7 +120,7 @@ def test_share_of_a_mirror_that_the_server_does_not_store():
     assert not rules.has_share([first], mirror)
 
 
-def test_mirror_of_another_client_to_a_service_of_the_split_is_removed():
+def test_foreign_filter_that_mirrors_to_a_service_of_the_split_is_removed():
     """A filter for a missing Service is an error of the route."""
     mirror = {**FOREIGN_MIRROR, "requestMirror": {"backendRef": backend("foo-new")}}
     plain = [rule(backend("bar"), filters=[FOREIGN_MIRROR])]

@@ -144,8 +144,8 @@ def test_warnings_come_before_the_first_change_and_causes_after_the_last():
     cluster.request = MATCHING
     assert cluster.run(reader=Reader())["warnings"] == [unprogrammed_gateway]
     cluster.request = MIRRORING
-    (first, share, _cause) = cluster.run(reader=Reader())["warnings"]
-    assert first == ingress_warning and "ignores the share 10%" in share
+    (first_warning, share_warning, _cause) = cluster.run(reader=Reader())["warnings"]
+    assert first_warning == ingress_warning and "ignores the share 10%" in share_warning
     cluster.request = dataclasses.replace(MIRRORING, mirror=Share(20, 100))
     assert cluster.run(reader=Reader())["warnings"] == [unprogrammed_gateway]
 
@@ -269,7 +269,7 @@ def test_check_mode_labels_each_old_pod_once():
         "foo-1", "foo-2"]
 
 
-def gateway(*pods):
+def cluster_gateway(*pods):
     return types.SimpleNamespace(live_pods=lambda selector: pods)
 
 
@@ -286,29 +286,30 @@ def test_versions_come_from_the_pods_of_the_controllers():
     holders = (Holder(primary, None), Holder(successor, {}))
 
     versions = split_run.versions(types.SimpleNamespace(creates_successor=True), UPDATE,
-                                  gateway(old, foreign, new), status(*holders))
+                                  cluster_gateway(old, foreign, new), status(*holders))
     assert versions.new == "bbb" and versions.unlabeled == (old,) and len(versions.old) == 10
     with pytest.raises(RolloutError, match="does not distinguish the old from the new pods"):
         split_run.versions(types.SimpleNamespace(creates_successor=False), UPDATE,
-                           gateway(old, new), status(*holders))
+                           cluster_gateway(old, new), status(*holders))
 
 
 def test_all_pods_are_old_before_an_update():
     primary = Controller.from_api(rc("foo"))
     owned_pod = pod("a", labels={"app": "foo"})._replace(owner=primary.uid)
     before = split_run.versions(types.SimpleNamespace(creates_successor=True), UPDATE,
-                                gateway(owned_pod), status(Holder(primary, {}), phase="complete"),
-                                needs_new=False)
+                                cluster_gateway(owned_pod),
+                                status(Holder(primary, {}), phase="complete"), needs_new=False)
     assert (before.new, before.unlabeled) == ("", (owned_pod,))
     later = split_run.versions(types.SimpleNamespace(creates_successor=True), UPDATE,
-                               gateway(owned_pod), status(Holder(primary, None)), needs_new=False)
+                               cluster_gateway(owned_pod), status(Holder(primary, None)),
+                               needs_new=False)
     assert later.old == before.old
 
 
 def test_update_and_readable_revisions_are_required():
     flow = types.SimpleNamespace(creates_successor=False)
     with pytest.raises(RolloutError, match="no update is in progress"):
-        split_run.versions(flow, UPDATE, gateway(), status(phase="complete"))
+        split_run.versions(flow, UPDATE, cluster_gateway(), status(phase="complete"))
     unknown = Holder(Controller.from_api(rc("foo")), {KEY: ""})
     with pytest.raises(RolloutError, match="the new pods are unknown without permission"):
-        split_run.versions(flow, UPDATE, gateway(), status(unknown))
+        split_run.versions(flow, UPDATE, cluster_gateway(), status(unknown))

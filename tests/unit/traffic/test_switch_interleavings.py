@@ -132,7 +132,7 @@ def explore(world, *requests, deaths=1):
         for number, task in enumerate(tasks):
             for world_, task_ in moves_of(world, *task):
                 stack.append((world_, (*tasks[:number], task_, *tasks[number + 1:])))
-        stack += [(task_, tasks) for task_ in world.moves()]
+        stack += [(world_, tasks) for world_ in world.moves()]
     assert end_count
     return len(states)
 

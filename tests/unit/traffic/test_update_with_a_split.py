@@ -74,8 +74,7 @@ def test_rollback_takes_the_requests_from_the_new_pods_first(kind):
     assert (first["action"], first["kind"]) == ("update", "HTTPRoute")
     assert sorted(entry.split()[1] for entry in first["to"].split(", ")) == ["0", "0", "100"]
     changed_kinds = [step["kind"] for step in steps]
-    assert changed_kinds.index("HTTPRoute") > changed_kinds.index(
-        "Deployment" if kind == "Deployment" else kind)
+    assert changed_kinds.index("HTTPRoute") > changed_kinds.index(kind)
     assert cluster.lines.count("no requests of edge go to the new pods of foo") == 1
 
 
@@ -140,7 +139,7 @@ def switched_cluster(kind):
     return cluster
 
 
-def refuse_requests_for_old_pods(cluster):
+def check_that_old_pods_get_no_requests(cluster):
     """Check after each change that no old pod gets requests."""
     old = cluster.world.services[cluster.world.rules[0]["backendRefs"][1]["name"]]["spec"]
     check = cluster.check_requests
@@ -166,7 +165,7 @@ def test_switch_and_back_are_one_write_each(kind):
 @pytest.mark.parametrize("kind", KEEP_OLD_KINDS)
 def test_old_pods_answer_no_request_after_the_switch(kind):
     cluster = switched_cluster(kind)
-    refuse_requests_for_old_pods(cluster)
+    check_that_old_pods_get_no_requests(cluster)
     result = cluster.roll(**RESUME)
     assert isinstance(result, dict), result
     cluster.assert_plain()
@@ -186,7 +185,7 @@ def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, ta
     for write_number in range(1, MAX_WRITES):
         cluster = switched_cluster(kind)
         if task is next_task is RESUME:
-            refuse_requests_for_old_pods(cluster)
+            check_that_old_pods_get_no_requests(cluster)
         if cluster.roll(death=(write_number, is_after_write), **task) is not None:
             break
         result = cluster.roll(**next_task)
@@ -204,7 +203,7 @@ def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, ta
 @pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "back"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_update_follows_a_split_that_was_killed_at_any_write(kind, next_task, is_after_write):
-    """A split writes this annotation first, and a restoration removes it last."""
+    """A split writes the controller's annotation first, and a restoration removes it last."""
     for restores in (False, True):
         for write_number in range(1, MAX_WRITES):
             cluster = paused_cluster(kind, splits=restores)
@@ -240,7 +239,7 @@ def test_update_without_the_annotation_reads_no_route():
     cluster.split()
     cluster.requests.clear()
     cluster.roll(**HIGHER_PAUSE)
-    assert len(cluster.requests) == 3, "one read of the share at the end"
+    assert len(cluster.requests) == 3, "reading the share at the end takes 3 requests"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -259,7 +258,7 @@ def test_rollback_continues_if_the_gateway_does_not_observe_the_route(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_without_a_pause_does_not_begin_without_the_route(kind):
+def test_update_without_a_pause_does_not_begin_before_the_route_is_observed(kind):
     cluster = paused_cluster(kind)
     cluster.is_observing = False
     before = len(cluster.pods), cluster.images

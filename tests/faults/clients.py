@@ -96,12 +96,12 @@ class Program:
         pid = self._pid()
         tree: list[int] = []
         # Stop all processes first, so that none starts another process.
-        while (children := descendants(pid)) != tree:
-            tree = children
-            for child in tree:
-                _signal(child, signal.SIGSTOP)
-        for child in tree:
-            _signal(child, signal.SIGKILL)
+        while (processes := process_tree(pid)) != tree:
+            tree = processes
+            for process in tree:
+                _signal(process, signal.SIGSTOP)
+        for process in tree:
+            _signal(process, signal.SIGKILL)
 
     def terminate(self) -> None:
         _signal(self._pid(), signal.SIGTERM)
@@ -111,12 +111,12 @@ class Program:
         return self._process.pid
 
 
-def descendants(pid: int) -> list[int]:
+def process_tree(pid: int) -> list[int]:
     pids = {pid}
     with contextlib.suppress(OSError):
         for children in Path(f"/proc/{pid}/task").glob("*/children"):
             for child in children.read_text("ascii").split():
-                pids |= set(descendants(int(child)))
+                pids |= set(process_tree(int(child)))
     return sorted(pids)
 
 

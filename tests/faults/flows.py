@@ -24,7 +24,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import iden
 Json = dict[str, Any]
 
 REPLICAS = 2
-"""Number of pods. A task sends few requests, but each kind of step occurs."""
+"""Number of pods: few, so that a task sends few requests, but with each kind of step."""
 
 UPDATE = {"image": "myimage:v2"}
 ROLLBACK = {"state": "rolled_back"}

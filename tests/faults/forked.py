@@ -40,7 +40,7 @@ class ForkedProcess:
 
     def __init__(self, name: str, argument: str, environment: Mapping[str, str],
                  output: IO[Any], errors: IO[Any]) -> None:
-        # The server cannot receive open files, but their paths in /proc.
+        # The server cannot receive open files, so it gets their paths in /proc.
         files = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (output, errors)]
         self._process = _SERVER.Process(target=_run,
                                         args=(name, argument, dict(environment), files))

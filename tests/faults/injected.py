@@ -31,7 +31,7 @@ FOREIGN_ANNOTATION = "example.com/touched"
 
 
 class Script:
-    """Trigger a fault at the nth request (from 1) that matches a filter, or at all from the nth on.
+    """Trigger a fault at the nth request (from 1) that matches a filter, or at each from there on.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class WatchScript:
         self.was_triggered = False
 
     def __call__(self, exchange: Exchange) -> Fault | None:
-        if self._has_seen_watch or not any_watch(exchange):
+        if self._has_seen_watch or not any_rc_watch(exchange):
             return None
         self._has_seen_watch = True
         return lambda exchange: exchange.stream(self._fault(exchange, self))
@@ -145,7 +145,7 @@ def fail_json_patch_test(exchange: Exchange) -> None:
 
 
 def change_object_before(exchange: Exchange) -> None:
-    exchange.proxy.change(exchange.path, {FOREIGN_ANNOTATION: str(time.time())})
+    exchange.proxy.annotate(exchange.path, {FOREIGN_ANNOTATION: str(time.time())})
     exchange.reply(exchange.forward())
 
 
@@ -222,7 +222,7 @@ def stall(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
 
 
 def duplicate(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
-    """Send each event from the nth on twice, followed by a bookmark."""
+    """Send the nth and each later event twice, followed by a bookmark."""
     for line, _is_nth in script.events(exchange):
         yield line
         if script.was_triggered:
@@ -258,11 +258,11 @@ def any_json_patch(exchange: Exchange) -> bool:
             and exchange.headers.get("Content-Type") == "application/json-patch+json")
 
 
-def any_change(exchange: Exchange) -> bool:
+def any_write_except_post(exchange: Exchange) -> bool:
     return exchange.is_write and exchange.command != "POST"
 
 
-def any_watch(exchange: Exchange) -> bool:
+def any_rc_watch(exchange: Exchange) -> bool:
     return exchange.is_watch and "/replicationcontrollers" in exchange.path
 
 
@@ -276,7 +276,7 @@ class FaultKind:
 FAULTS = [
     FaultKind("409", respond(CONFLICT), any_write),
     FaultKind("422, failed test", fail_json_patch_test, any_json_patch),
-    FaultKind("object changed before the write", change_object_before, any_change),
+    FaultKind("object changed before the write", change_object_before, any_write_except_post),
     FaultKind("429 with Retry-After", respond(BUSY)),
     FaultKind("500", respond(INTERNAL)),
     FaultKind("500 after the write took effect", respond_after_forwarding(INTERNAL), any_write),
@@ -289,8 +289,8 @@ FAULTS = [
     FaultKind("answer 5 s late", delay),
     FaultKind("answer truncated", truncate),
     FaultKind("watch refused with 410", respond(Response(410, [], json.dumps(GONE).encode())),
-              any_watch),
-    FaultKind("watch refused with 503", respond(UNAVAILABLE), any_watch),
+              any_rc_watch),
+    FaultKind("watch refused with 503", respond(UNAVAILABLE), any_rc_watch),
 ]
 
 PERMANENT_FAULTS = [

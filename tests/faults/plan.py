@@ -19,10 +19,10 @@ from injected import (
     PERMANENT_FAULTS,
     WATCH_FAULTS,
     FaultKind,
-    any_change,
     any_json_patch,
     any_step,
     any_write,
+    any_write_except_post,
 )
 from series import (
     ReferenceStates,
@@ -37,7 +37,7 @@ def limited_to_steps(kind: FaultKind) -> FaultKind | None:
     """Return the fault, limited to writes of objects other than Events, or None for faults of
     reads.
     """
-    if kind.applies not in (any_write, any_change, any_json_patch):
+    if kind.applies not in (any_write, any_write_except_post, any_json_patch):
         return None
     return dataclasses.replace(kind,
                                applies=lambda exchange: kind.applies(exchange)

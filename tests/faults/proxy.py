@@ -37,7 +37,7 @@ class Response(NamedTuple):
 class Exchange(BaseHTTPRequestHandler):
     """The handler of one connection of the client.
 
-    A fault is called with it, and handles the current request in place of the API server.
+    A fault gets this handler, and answers the current request in place of the API server.
     """
 
     protocol_version = "HTTP/1.1"
@@ -146,7 +146,7 @@ class Proxy:
     def __init__(self, kubeconfig: str) -> None:
         """Prepare a proxy to the API server of the kubeconfig.
 
-        For clients that send no token over HTTP, it adds the token of the administrator.
+        The proxy adds the token of the administrator to requests without a token.
         """
         config = json.loads(Path(kubeconfig).read_text("utf-8"))
         cluster = config["clusters"][0]["cluster"]
@@ -176,7 +176,7 @@ class Proxy:
         return http.client.HTTPSConnection(self._server.hostname or "", self._server.port,
                                            context=self._tls, timeout=120)
 
-    def change(self, path: str, annotations: dict[str, str]) -> None:
+    def annotate(self, path: str, annotations: dict[str, str]) -> None:
         headers = {"Authorization": f"Bearer {self.token}",
                    "Content-Type": "application/merge-patch+json"}
         with contextlib.closing(self.connect()) as connection:

@@ -102,7 +102,7 @@ def settings(kubeconfig: str, seconds: float) -> list[str]:
 
 
 def record(text: str, words: list[str]) -> None:
-    """Replace the text from HEADING on, or after a run of some series from LATER_HEADING on."""
+    """Replace the text from HEADING on (after a run of some series: from LATER_HEADING on)."""
     heading, command = (LATER_HEADING if words else HEADING,
                         " ".join(["tests/faults --record", *words]))
     head = DOCUMENT.read_text("utf-8").partition(heading)[0].rstrip()

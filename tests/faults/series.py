@@ -35,7 +35,7 @@ SAMPLE_PLACES = 16
 @dataclass
 class Outcome:
     violations: list[str] = field(default_factory=list)
-    #: Without a second run.
+    #: Whether the task succeeded without a second run.
     succeeded_directly: bool = False
 
 

@@ -32,8 +32,8 @@ OTHER_CONTROLLERS = {
     "other": {"app": "foo", "owner": "other"},
     "similar": {"app": "foo-2", object_meta.DEPLOYMENT_LABEL: "0123456789"},
 }
-"""Labels of another user's controllers, by name. Each has one pod. The labels are similar to those
-of foo, but no task may change the controller.
+"""Labels of another user's controllers, by name. Each controller has one pod. The labels are
+similar to those of foo, but no task may change the controllers.
 """
 
 

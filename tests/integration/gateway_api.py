@@ -53,10 +53,10 @@ def serve_other_kinds(namespace: Namespace) -> None:
         with contextlib.suppress(ApiException):  # already exists
             namespace.call("POST", DEFINITIONS, {
                 "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-                "metadata": {"name": f"{resource.resource}.{resource.group}", "annotations": {
+                "metadata": {"name": f"{resource.plural}.{resource.group}", "annotations": {
                     "api-approved.kubernetes.io": "unapproved, for a test"}},
                 "spec": {"group": resource.group, "scope": "Namespaced",
-                         "names": {"plural": resource.resource, "kind": resource.kind,
+                         "names": {"plural": resource.plural, "kind": resource.kind,
                                    "singular": resource.kind.lower()},
                          "versions": [{"name": "v1alpha3", "served": True, "storage": True,
                                        "schema": schema}]}})
@@ -64,7 +64,7 @@ def serve_other_kinds(namespace: Namespace) -> None:
 
 def served_version(resource: related.Resource) -> str:
     """Return the API version of a resource after serve_other_kinds()."""
-    is_real = resource.resource in RESOURCES or resource.group == "networking.k8s.io"
+    is_real = resource.plural in RESOURCES or resource.group == "networking.k8s.io"
     return "v1" if is_real else "v1alpha3"
 
 

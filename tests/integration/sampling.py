@@ -26,7 +26,7 @@ def sample(points: t.Sequence[t.AbstractSet[Value]], max_points: int | None,
            used: collections.Counter[Value]) -> set[int]:
     """Choose points, return their indices, and count their values in `used`.
 
-    max_points: by default, as many as contain each value.
+    max_points: None for as many as are needed to contain each value.
     """
     missing = set().union(*points)
     chosen: set[int] = set()

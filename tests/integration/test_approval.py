@@ -122,7 +122,7 @@ def test_missing_approval_fails_the_update_at_the_deadline(
                                     succeeds=False).split())
 
     assert pod_counts(namespace) == sizes and f'"outcome": "{outcome}"' in output
-    # A deadline follows, a time in the year 20..
+    # The text continues with the deadline, such as 2026-11-21T10:00:00Z.
     assert ("The check approval has failed at stage 50% of foo: Nobody approved the update by 20"
             in output)
 

@@ -3,7 +3,7 @@
 
 """Test updates of DaemonSets.
 
-At a pause, the task sets OnDelete and deletes the pods node by node.
+With pause_at, the task sets OnDelete and deletes the pods node by node.
 """
 
 from __future__ import annotations
@@ -304,7 +304,7 @@ def test_rollback_after_the_server_completed_the_update_of_a_killed_task(namespa
 
 
 @pytest.mark.full
-def test_image_changed_by_another_client_during_an_update_is_refused(namespace, nodes):
+def test_task_is_refused_after_another_client_changed_the_image(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     update(namespace, pause_at="1")
     set_image(namespace, "myimage:v3")
@@ -544,7 +544,7 @@ class OffsetClock(driver.Clock):
 
 @pytest.mark.full
 @pytest.mark.parametrize("offset", [-100, 100])
-def test_update_waits_for_terminating_pods_with_a_wrong_client_clock(
+def test_update_with_a_wrong_client_clock_waits_for_terminating_pods(
         namespace, nodes, monkeypatch, offset):
     namespace.make_daemon_set(SIZE)
     for pod in namespace.pods():

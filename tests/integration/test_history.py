@@ -47,7 +47,7 @@ def rollback_params(number, **params):
     {"definition": manifest(1, image="myimage:v9", name="bar")},
 ], ids=["template", "definition"])
 def test_rollback_ignores_pod_options(namespace, pod_options):
-    """The task is a former update to which the user has added `state`."""
+    """The user has added `state` to the task of an earlier update."""
     namespace.make_rc(REPLICAS)
     namespace.roll(image="myimage:v2")
 

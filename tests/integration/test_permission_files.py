@@ -3,7 +3,7 @@
 
 """Test each file of docs/reference/permissions with a ServiceAccount that has no other permission.
 
-Without one of its permissions, the result must differ.
+Without any one permission of the file, the result must differ.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 Use = t.Callable[[User], t.Any]
 
 
-def make(namespace, kind: str, name: str = "foo", nodes: int = 2, **changes: t.Any) -> None:
-    body = manifest(nodes, "myimage:v1", name)
+def make(namespace, kind: str, name: str = "foo", count: int = 2, **changes: t.Any) -> None:
+    body = manifest(count, "myimage:v1", name)
     body["metadata"]["labels"]["fleet"] = "all"
     body["spec"]["template"]["spec"] |= changes
     if kind == "DaemonSet":
@@ -59,13 +59,13 @@ def make(namespace, kind: str, name: str = "foo", nodes: int = 2, **changes: t.A
             "nodeSelector": {"test": namespace.name},
             "tolerations": [{"key": "test", "operator": "Exists"}]}
         if name == "foo" and not changes:
-            namespace.add_nodes(nodes)
+            namespace.add_nodes(count)
     namespace.create_controller(
         kind, body, **({"serviceName": name} if kind == "StatefulSet" else {}))
 
     def are_ready() -> bool:
         pods = [pod for pod in namespace.pods() if pod["metadata"]["labels"]["app"] == name]
-        return len(pods) == nodes and all(
+        return len(pods) == count and all(
             condition["status"] == "True" for pod in pods
             for condition in pod["status"].get("conditions") or [{"status": "none"}])
 
@@ -102,7 +102,7 @@ def canary_scenario(namespace) -> Use:
 
 
 def fleet_scenario(namespace) -> Use:
-    kinds = list(map(str, features.UPDATED))
+    kinds = list(map(str, features.UPDATED_KINDS))
     namespace.add_nodes(2)
     for kind in kinds:
         make(namespace, kind, kind.lower())
@@ -193,13 +193,13 @@ def events_scenario(namespace) -> Use:
     make(namespace, "Deployment")
 
     def use(user: User) -> t.Any:
-        before = own_events(namespace)
+        before = own_event_count(namespace)
         result = user.update("Deployment")
-        return summary(result), own_events(namespace) > before
+        return summary(result), own_event_count(namespace) > before
     return use
 
 
-def own_events(namespace) -> int:
+def own_event_count(namespace) -> int:
     items = namespace.call("GET", namespace.path("events"))["items"]
     return sum(item["source"].get("component") == "baton.kubernetes" for item in items)
 
@@ -240,7 +240,7 @@ def migrate(user: User) -> Json:
 
 
 def info_scenario(namespace) -> Use:
-    kinds = list(map(str, features.UPDATED))
+    kinds = list(map(str, features.UPDATED_KINDS))
     namespace.add_nodes(2)
     for kind in kinds:
         make(namespace, kind, kind.lower())
@@ -256,7 +256,7 @@ def info_scenario(namespace) -> Use:
 def analysis_scenario(namespace) -> Use:
     node = {"nodeSelector": {"test": namespace.name},
             "tolerations": [{"key": "test", "operator": "Exists"}]}
-    kinds = list(map(str, features.UPDATED))
+    kinds = list(map(str, features.UPDATED_KINDS))
     for kind in kinds:
         make(namespace, kind, kind.lower(), **node)
     with namespace.as_administrator():
@@ -269,7 +269,7 @@ def analysis_scenario(namespace) -> Use:
     return use
 
 
-def traffic_scenario(namespace, kinds_with_split: t.Iterable[Kind] = features.UPDATED) -> Use:
+def traffic_scenario(namespace, kinds_with_split: t.Iterable[Kind] = features.UPDATED_KINDS) -> Use:
     gateway_api.install(namespace)
     kinds = list(map(str, kinds_with_split))
     namespace.add_nodes(2)
@@ -297,7 +297,7 @@ def traffic_scenario(namespace, kinds_with_split: t.Iterable[Kind] = features.UP
 def traffic_service_scenario(namespace) -> Use:
     """Prepare splits without routes."""
     namespace.add_nodes(2)
-    for kind in map(str, features.UPDATED):
+    for kind in map(str, features.UPDATED_KINDS):
         make(namespace, kind, kind.lower())
         namespace.create("services", {"metadata": {"name": kind.lower()}, "spec": {
             "selector": {"app": kind.lower()}, "ports": [{"port": 80}]}})
@@ -305,7 +305,7 @@ def traffic_service_scenario(namespace) -> Use:
             namespace.roll(name=kind.lower(), kind=kind, image="myimage:v2", pause_at=1)
 
     def use(user: User) -> t.Any:
-        return [(summary(result), len(result.get("steps", ()))) for kind in features.UPDATED
+        return [(summary(result), len(result.get("steps", ()))) for kind in features.UPDATED_KINDS
                 for result in [user.run("traffic", name=kind.lower(), kind=str(kind),
                                         weight="0%", service=kind.lower())]]
     return use
@@ -344,7 +344,7 @@ def traffic_warnings_scenario(namespace) -> Use:
 def create_object_naming_a_service(namespace, resource: Resource) -> bool:
     version = f"{resource.group}/{gateway_api.served_version(resource)}"
     return create_if_served(
-        namespace, f"/apis/{version}/namespaces/{namespace.name}/{resource.resource}",
+        namespace, f"/apis/{version}/namespaces/{namespace.name}/{resource.plural}",
         {"apiVersion": version, "kind": resource.kind, "metadata": {"name": "other"},
          "spec": SPECS_NAMING_A_SERVICE[resource.kind]})
 
@@ -363,7 +363,7 @@ def create_if_served(namespace, path: str, body: Json) -> bool:
 #: Another file that the scenario needs, or "", and the scenario.
 SCENARIOS: dict[str, tuple[str, t.Callable[[t.Any], Use]]] = {
     **{f"update-{kind.lower()}": ("" if kind.is_server_driven else "history",
-                                  update_scenario(str(kind))) for kind in features.UPDATED},
+                                  update_scenario(str(kind))) for kind in features.UPDATED_KINDS},
     "rollback-statefulset": ("", rollback_scenario("StatefulSet")),
     "rollback-daemonset": ("", rollback_scenario("DaemonSet")),
     "canary-daemonset": ("", canary_scenario),

@@ -3,7 +3,7 @@
 
 """Test that the action plugin, the module, and the module in check mode return equal results.
 
-The action plugin returns the result itself only if the module would change nothing.
+The action plugin returns a result of its own only if the module would change nothing.
 """
 
 from __future__ import annotations
@@ -130,8 +130,7 @@ def assert_equal_answers(namespace, task_runner, flow, options):
 
 @pytest.mark.full
 def test_unknown_name_fails_before_the_first_write(namespace, ansible_environment):
-    """The module reports the error instead of the action plugin if the interpreter's path differs.
-    """
+    """If the interpreter's path differs, the module reports the error, not the action plugin."""
     make(namespace, "ReplicationController", "one", "two")
     before = generations(namespace)
 

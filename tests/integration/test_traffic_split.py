@@ -85,7 +85,7 @@ class Route:
         """Return pairs of version and weight for each rule.
 
         The version is the label value of the pods, or the name of a Service without this label. The
-        Service foo is left out.
+        Service foo is left out if its weight is 0.
         """
         services = self.services()
         key = LABEL_KEYS.get(self.kind, "kubernetes.io/deployment")
@@ -222,7 +222,7 @@ def test_split_and_restoration_of_each_kind(namespace, kind):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", EACH_KIND)
 @pytest.mark.usefixtures("_nodes_are_removed")
-def test_requests_are_held_before_an_update_of_each_kind(namespace, kind):
+def test_split_with_weight_0_before_an_update_of_each_kind(namespace, kind):
     """A task of rolling_update restores the route, even if there is nothing else to do."""
     edge = create(namespace, kind)
     plan = edge.run(check_mode=True, weight="0%")
@@ -256,7 +256,7 @@ FOREIGN_MIRROR = {"type": "RequestMirror", "requestMirror": {
     "backendRef": {"group": "", "kind": "Service", "name": "other", "port": 80}}}
 
 
-def create_mirrored(edge):
+def set_rules_with_a_mirror(edge):
     edge.patch({"spec": {"rules": [
         {"matches": [{"path": {"type": "PathPrefix", "value": f"/{number}"}}],
          "backendRefs": [{"name": "foo", "port": 80, "weight": 3}], **filters}
@@ -270,7 +270,7 @@ def create_mirrored(edge):
     pytest.param("100%", {}, marks=pytest.mark.full)])
 def test_mirror_is_written_and_restored_exactly(namespace, share, fields):
     edge = begin_update(namespace)
-    before = create_mirrored(edge)
+    before = set_rules_with_a_mirror(edge)
     plan = edge.run(check_mode=True, mirror=share)
     assert edge.rules() == before and plan["changed"]
 
@@ -292,9 +292,9 @@ def test_mirror_is_written_and_restored_exactly(namespace, share, fields):
 
 
 @pytest.mark.full
-def test_killed_mirror_is_completed_or_restored(namespace, monkeypatch):
+def test_mirror_is_completed_or_restored_after_a_kill(namespace, monkeypatch):
     edge = begin_update(namespace)
-    before = create_mirrored(edge)
+    before = set_rules_with_a_mirror(edge)
     for _number in killed_runs(edge, monkeypatch, mirror="10%"):
         edge.restore()
         assert edge.rules() == before and not edge.services()
@@ -303,7 +303,7 @@ def test_killed_mirror_is_completed_or_restored(namespace, monkeypatch):
     assert edge.rules() == before and not edge.services() and not edge.annotations()
 
 
-def test_share_of_a_mirror_that_the_api_server_does_not_store_is_refused(namespace):
+def test_share_of_a_mirror_is_refused_if_the_api_server_does_not_store_it(namespace):
     edge = begin_update(namespace)
     with gateway_api.without_shares_of_mirrors(namespace):
         eventually(lambda: edge.run(check_mode=True, mirror="10%")["failed"], "the older schema")
@@ -380,7 +380,7 @@ def test_rules_of_other_clients_are_kept(namespace):
     assert edge.annotations() == {"example.com/other": "argument"} and not edge.services()
 
 
-def test_change_of_the_rules_by_another_client_during_the_task_is_reported(namespace, monkeypatch):
+def test_task_reports_a_change_of_the_rules_by_another_client(namespace, monkeypatch):
     edge = begin_update(namespace)
     original = task._gateway
 
@@ -451,14 +451,14 @@ def forged_record(title):
     record = {"service": "payments", "id": "1", "restoring": True, "weights": [0], "match": []}
     return {"another Service": json.dumps(record),
             "another phase": json.dumps({**record, "service": "foo", "weights": [7]}),
-            "unreadable": "[" * 5000, "a weight": json.dumps({**record, "weights": [10**9]}),
+            "unreadable": "[" * 5000, "a huge weight": json.dumps({**record, "weights": [10**9]}),
             "removed": None}[title]
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("phase", ["before", "during"])
-@pytest.mark.parametrize("title", ["another Service", "another phase", "unreadable", "a weight",
-                                   "removed"])
+@pytest.mark.parametrize("title", ["another Service", "another phase", "unreadable",
+                                   "a huge weight", "removed"])
 def test_forged_record_changes_no_other_object(namespace, phase, title):
     edge = begin_update(namespace, replicas=2)
     create_service(namespace, "payments")
@@ -564,7 +564,7 @@ def test_split_warns_about_an_ingress_flux_and_gateways(namespace):
 
 @pytest.mark.full
 def test_tls_policy_that_lacks_the_services_of_the_split_is_refused(namespace):
-    """The patch of the error adds the Services."""
+    """The patch that the error suggests adds the Services."""
     edge = begin_update(namespace)
     gateway_api.serve_other_kinds(namespace)
     namespace.allow(role_rules("baton-traffic-warnings"), "traffic-warnings")
@@ -605,7 +605,7 @@ def test_gateway_that_refuses_the_route_is_reported_with_its_reason(namespace):
 
 
 @pytest.mark.full
-def test_error_names_the_missing_route_the_update_or_the_service(namespace):
+def test_missing_route_update_or_service_is_named_in_the_error(namespace):
     edge = begin_update(namespace)
     missing_route_result = edge.run(weight="1%", route="absent")
     assert missing_route_result["failure"]["where"] == f"HTTPRoute {namespace.name}/absent"

@@ -38,8 +38,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.request i
 )
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference" / "permissions"
-UPDATED = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.STATEFUL_SET,
-           Kind.DAEMON_SET)
+UPDATED_KINDS = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.STATEFUL_SET,
+                 Kind.DAEMON_SET)
 HEADER = """\
 # {title}
 # {sufficiency}
@@ -141,15 +141,15 @@ def list_rules(*kinds: Kind, verbs: tuple[str, ...] = ("list",)) -> tuple[Rule, 
 
 
 def split_rules(*route_kinds: str) -> tuple[Rule, ...]:
-    rules = (rule for kind in UPDATED for route_kind in route_kinds for rule in split_run.needs(
-        TrafficRequest("any", "any", "any", route_kind), kind))
+    rules = (rule for kind in UPDATED_KINDS for route_kind in route_kinds
+             for rule in split_run.needs(TrafficRequest("any", "any", "any", route_kind), kind))
     return (*rules, *optional_rules(Kind.STATEFUL_SET))
 
 
 def features() -> list[Feature]:
     """Return all features, in the order of docs/reference/permissions.md."""
     update_features = [Feature(f"update-{kind.lower()}", f"Update a {kind}, or restart its pods.",
-                               needed_rules(kind)) for kind in UPDATED]
+                               needed_rules(kind)) for kind in UPDATED_KINDS]
     revisions = optional_rules(Kind.STATEFUL_SET)
     return [
         *update_features,
@@ -196,9 +196,9 @@ def features() -> list[Feature]:
                 (("", "pods", ("delete",)), ("", "replicationcontrollers/finalizers", ("update",)),
                  ("apps", "replicasets/finalizers", ("update",))), is_sufficient=False),
         Feature("info", "Read the state of updates (rolling_update_info), with history and pods.",
-                (*list_rules(*UPDATED), *revisions, ("", "pods", ("list",)))),
+                (*list_rules(*UPDATED_KINDS), *revisions, ("", "pods", ("list",)))),
         Feature("analysis", "Measure new and old pods (rollout_analysis), with error_lines.",
-                (*list_rules(*UPDATED), *revisions, ("", "pods", ("list",)),
+                (*list_rules(*UPDATED_KINDS), *revisions, ("", "pods", ("list",)),
                  permissions.LOG_RULE)),
         Feature("traffic", "Split requests between old and new pods (traffic_split).",
                 split_rules(*ROUTE_KINDS)),

@@ -21,7 +21,7 @@ from .observed import Observed, Route
 from .related import Status
 from .request import TrafficRequest
 
-#: Of a Gateway or a listener.
+#: The conditions of a Gateway or a listener that must be true.
 CONDITIONS = ("Accepted", "Programmed", "ResolvedRefs")
 _DESCRIBE_GATEWAY = "{gateway_kubectl} describe gateway {gateway_name}"
 
@@ -35,7 +35,7 @@ class Cause(t.NamedTuple):
 
 
 class View(t.NamedTuple):
-    """The input of a row."""
+    """The input of Row.find()."""
 
     request: TrafficRequest
     observed: Observed
@@ -46,7 +46,7 @@ class View(t.NamedTuple):
         return self.observed.route
 
 
-#: The placeholders for each cause, such as {"gateway": "infra/shared"}.
+#: For each cause, the values of the placeholders, such as {"gateway": "infra/shared"}.
 Values: t.TypeAlias = "t.Iterable[dict[str, str]]"
 
 
@@ -54,7 +54,7 @@ class Row(t.NamedTuple):
     """A row of the table."""
 
     case: str
-    #: Templates.
+    #: Templates of Cause.sentence and Cause.next_command.
     sentence: str
     command: str
     find: t.Callable[[View], Values]
@@ -117,7 +117,7 @@ def _empty_services(view: View) -> Values:
 
 
 def _unready_pods(view: View) -> Values:
-    # With STATEFUL_SET, the advice is never to remove old pods first.
+    # With STATEFUL_SET, diagnosis never advises removing old pods first.
     request = Request(view.request.name, kind=Kind.STATEFUL_SET, namespace=view.request.namespace,
                       connection=dict(view.request.connection))
     for name, pods in view.status.pods.items():
@@ -151,7 +151,7 @@ def _problems(status: Json) -> list[str]:
 
 
 def _gateway(view: View, full_name: str) -> dict[str, str]:
-    """Return the placeholders for the Gateway "namespace/name"."""
+    """Return the values of the placeholders for the Gateway "namespace/name"."""
     namespace, _slash, name = full_name.partition("/")
     # An invalid name may be unsafe in a shell.
     names = [part if is_name(part) else placeholder

@@ -8,8 +8,8 @@ An "update to the end" deletes all old pods without a pause. Before it begins, t
 restored, unless all requests go to the new pods. Before a rollback, the route stops sending
 requests to the new pods, which may be defective.
 
-Any user with annotate permission can name any route in the annotation, so a split changes only if
-its Services select pods of the controller.
+Any user with annotate permission can name any route in the annotation of a controller, so a split
+changes only if its Services select pods of this controller.
 
 Comments `| update | goal |` and `| goal | condition | step |` are rows of the tables in
 docs/how-to/traffic-split.md (a test compares both).
@@ -121,7 +121,7 @@ def is_of_controller(observed: Observed) -> bool:
     labels = labels_of(observed.controller.template)
     record = observed.route.record
     original = observed.services.get(record.service) if record else None
-    # The template may lack the label of the version.
+    # The template may lack one label of a selector: that of the version.
     return (any(len(service.selector.items() - labels.items()) <= 1 < len(service.selector)
                 for service in observed.split_services.values())
             or (original is not None and original.selects(labels)))

@@ -28,11 +28,11 @@ from .reader import ClusterReader, NoReader
 from .record import GATEWAY_API, SERVICE, RouteName, routes_of
 from .request import TrafficRequest, command_options
 
-#: Besides the permissions for the route. Without a route, the first is not needed.
+#: Needed besides the permissions for the route. Without a route, the first is not needed.
 _COMMON_PERMISSIONS: tuple[Rule, ...] = (("", "services", ("list", "delete")),
                                          ("discovery.k8s.io", "endpointslices", ("list",)),
                                          ("", "pods", ("list",)))
-#: Per run. An update needs two.
+#: Maximum number of calls of follow() in a run. An update needs two.
 MAX_FOLLOW_CALLS = 5
 
 

@@ -90,7 +90,7 @@ class SimulatedObjects:
             return False
 
     def settle(self) -> None:
-        """Give each Service a ready endpoint, and the route a current status."""
+        """Give the Services ready endpoints, and any route a current status."""
         if self._initial_objects.route["kind"] == SERVICE:
             self._slices = [_slice_of(self._route, self._pods)]
             return

@@ -32,9 +32,9 @@ from .record import (
     routes_of,
 )
 
-#: Maximum length (RFC 1035).
-MAX_SERVICE_NAME = 63
-#: The fields to copy from the original Service.
+#: By RFC 1035.
+MAX_SERVICE_NAME_LENGTH = 63
+#: The fields of each port, and of spec, to copy from the original Service.
 _PORT_FIELDS = ("name", "protocol", "port", "targetPort", "appProtocol")
 _SERVICE_FIELDS = ("publishNotReadyAddresses", "ipFamilies", "ipFamilyPolicy",
                    "internalTrafficPolicy", "trafficDistribution", "sessionAffinity",
@@ -71,7 +71,7 @@ class Service:
                 for port in objects(self.spec, "ports")]
 
     @property
-    def original(self) -> str:
+    def claimed_original(self) -> str:
         """The annotation SPLIT_OF, which may be forged (see Route.original_of())."""
         name = text(self.annotations, SPLIT_OF)
         return name if is_name(name) else ""
@@ -85,10 +85,11 @@ class Parent:
     """The report of a Gateway in status.parents of a route."""
 
     name: str
+    #: As "namespace/name".
     gateway: str
     #: Whether the Gateway has observed the last change of the route.
     is_current: bool
-    #: "Accepted is False: ...".
+    #: Such as "Accepted is False: ...".
     problems: tuple[str, ...]
 
     @classmethod
@@ -158,7 +159,7 @@ class Route:
 
     @property
     def services(self) -> list[str]:
-        """The names of the backends of the rules."""
+        """The names of the Services among the backends of the rules."""
         return rules.services_of(self.rules, self.namespace)
 
     @property
@@ -208,7 +209,7 @@ class Observed:
     #: Whether the API server stores the share of a mirror (Gateway API v1.3).
     stores_mirror: bool = True
     controller: Controller | None = None
-    #: Always False for a restoration that a user runs.
+    #: Whether an update is in progress. Used only by a task that prepares an update.
     is_updating: bool = False
     #: Whether the update in the option `update` would change nothing.
     is_updated: bool = False
@@ -238,7 +239,7 @@ class Observed:
         """The names of the original Services, by the names of the created Services."""
         record = self.route.record
         names = (*self.route.services, *self.services, *([record.service] if record else ()))
-        originals = {name: self.route.original_of(service, (service.original, *names))
+        originals = {name: self.route.original_of(service, (service.claimed_original, *names))
                      for name, service in self.services.items()}
         return {name: original for name, original in originals.items() if original}
 
@@ -296,7 +297,7 @@ def is_split_name(name: str, original: str) -> bool:
 
 
 def _prefix(original: str) -> str:
-    return original[:MAX_SERVICE_NAME - HASH_LENGTH - 1].rstrip("-")
+    return original[:MAX_SERVICE_NAME_LENGTH - HASH_LENGTH - 1].rstrip("-")
 
 
 def manifest(route: Route, service: Service, key: str, value: str) -> Json:

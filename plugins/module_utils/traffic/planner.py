@@ -42,7 +42,7 @@ from .request import TrafficRequest
 #: The wait after a change of the rules.
 GATEWAYS = Wait("each Gateway has observed the route", is_condition=True, is_ended_by_server=True)
 #: The wait before the first requests to a Service.
-KNOWN = Wait("each Gateway knows the Services", is_condition=True)
+SERVICES_KNOWN = Wait("each Gateway knows the Services", is_condition=True)
 #: The wait after the last requests to a Service.
 DRAIN = Wait("requests in progress have ended", is_condition=True)
 
@@ -80,9 +80,9 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
     creations = creations_of(route, service, versions)
     record = route.record
     # | any | the record is restoring, or another split has Services | restore first |
-    earlier_split = ((record and record.is_restoring)
-                     or observed.split_names - {creation.name for creation in creations})
-    if earlier_split and (restoration := _remove_split(observed)):
+    has_earlier_split = ((record and record.is_restoring)
+                         or observed.split_names - {creation.name for creation in creations})
+    if has_earlier_split and (restoration := _remove_split(observed)):
         return restoration
     creations = needed_creations(request, route, creations)
     pair = rules.Pair(*(creation.name for creation in creations))
@@ -176,7 +176,7 @@ def _change_rules(request: TrafficRequest, observed: Observed, record: Record,
         _refuse_problems(request, route)
         # | splitting | the Gateways may not know a Service without requests yet | wait |
         if not observed.is_drained:
-            return KNOWN
+            return SERVICES_KNOWN
     # | splitting | the rules differ from the requested rules | write the rules and the record |
     if change.requested_rules != list(route.rules) or new_record != record:
         return update_rules(route, new_record, change.requested_rules, names)
@@ -400,7 +400,7 @@ def patch_with_record(route: Route, entry: tuple[str, str | None], path: str,
                       observed_value: t.Any, new_value: t.Any) -> Patch:
     """Return the patch that writes a record and a field, if neither has changed meanwhile.
 
-    entry: a key and a value. The value None removes the annotation.
+    entry: key and value of the annotation; the value None removes it.
     new_value: None keeps the field.
     """
     key, value = entry

@@ -20,7 +20,7 @@ from .related import RESOURCES, Related, Resource, Status
 
 #: Some warnings and causes need these permissions.
 OPTIONAL_PERMISSIONS: tuple[Rule, ...] = (
-    *((resource.group, resource.resource, ("list",)) for resource in RESOURCES),
+    *((resource.group, resource.plural, ("list",)) for resource in RESOURCES),
     (GATEWAY_API, "gateways", ("get",)))
 
 
@@ -60,7 +60,7 @@ class ClusterReader:
         granted_rules, versions = self._gateway.rules(), self._versions()
         items = []
         for resource in RESOURCES:
-            rule = (resource.group, resource.resource, ("list",))
+            rule = (resource.group, resource.plural, ("list",))
             if granted_rules is None or not permissions.missing(granted_rules, [rule]):
                 items += [(resource, item)
                           for item in self._list(resource, versions.get(resource.group, ()))]
@@ -107,7 +107,7 @@ class ClusterReader:
         """Return the first page in the first served version."""
         for version in versions:
             path = (f"/apis/{resource.group}/{quoted(version)}/namespaces/{self._namespace}/"
-                    f"{resource.resource}")
+                    f"{resource.plural}")
             try:
                 return objects(self._gateway.http.page(path, {}), "items")
             except Refused as refused:

@@ -25,7 +25,7 @@ TRAFFIC_SPLIT = "baton.kubernetes/traffic-split"
 SPLIT_OF = "baton.kubernetes/split-of"
 #: Annotation of a Service that is split without a route: the selector without the version.
 TRAFFIC_SELECTOR = "baton.kubernetes/traffic-selector"
-#: The routes with weights of backends.
+#: The kinds of routes whose backends have weights.
 ROUTE_KINDS = ("HTTPRoute", "GRPCRoute")
 #: The kind if there is no route.
 SERVICE = "Service"
@@ -34,7 +34,7 @@ MAX_ROUTES, MAX_ROUTE_LENGTH = 8, 270
 #: Limits of Gateway API. Conditions are headers or query parameters.
 MAX_WEIGHT = 1_000_000
 MAX_RULES, MAX_MATCHES, MAX_CONDITIONS = 16, 64, 16
-#: Such as pod-template-hash.
+#: Labels by which the cluster itself distinguishes versions, such as pod-template-hash.
 VERSION_LABELS = frozenset(filter(None, (kind.server_label for kind in Kind)))
 MATCH_PARTS = ("headers", "queryParams")
 
@@ -69,7 +69,7 @@ def parse_record(text: t.Any) -> Record | None:
               isinstance(stored_fields["restoring"], bool),
               isinstance(weights, list) and len(weights) <= MAX_RULES
               and all(map(_is_weight, weights)),
-              are_matches(match))
+              is_match_list(match))
     if not all(checks):
         return None
     return Record(stored_fields["service"], stored_fields["id"], stored_fields["restoring"],
@@ -112,7 +112,7 @@ def routes_of(annotations: t.Mapping[str, t.Any]) -> tuple[RouteName, ...]:
     return tuple(RouteName(kind, name) for kind, _slash, name in parts)
 
 
-def are_matches(value: t.Any) -> bool:
+def is_match_list(value: t.Any) -> bool:
     """Return whether the value is a list of matches.
 
     Example: [{"headers": [{"name": "x-tester", "type": "Exact", "value": "yes"}]}].

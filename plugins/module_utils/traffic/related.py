@@ -14,7 +14,7 @@ from . import rules
 from .record import GATEWAY_API
 
 #: The feature to mirror less than 100% of the requests.
-SHARE_OF_MIRROR = "HTTPRouteRequestPercentageMirror"
+MIRROR_SHARE_FEATURE = "HTTPRouteRequestPercentageMirror"
 ISTIO = "networking.istio.io"
 
 
@@ -33,14 +33,14 @@ class Resource(t.NamedTuple):
     """A kind of object that may name a Service, such as Ingress."""
 
     group: str
-    #: The plural in the URL.
-    resource: str
+    #: As in the URL.
+    plural: str
     kind: str
     role: Role
     #: Return the Services that an object names: "shop" or "shop.prod.svc".
     find: t.Callable[[Json, str], t.Iterable[str]]
 
-    def names(self, item: Json, service: str, namespace: str) -> bool:
+    def is_service_named(self, item: Json, service: str, namespace: str) -> bool:
         """Return whether an object names the Service."""
         host = f"{service}.{namespace}"
         return any(name in (service, host) or name.startswith(f"{host}.svc")
@@ -100,7 +100,7 @@ class Related(t.NamedTuple):
     def items_naming(self, service: str, namespace: str, role: Role) -> list[tuple[Resource, Json]]:
         """Return the items with this role that name the Service."""
         return [(resource, item) for resource, item in self.items
-                if resource.role is role and resource.names(item, service, namespace)]
+                if resource.role is role and resource.is_service_named(item, service, namespace)]
 
 
 class Status(t.NamedTuple):

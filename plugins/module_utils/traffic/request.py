@@ -16,7 +16,7 @@ from ..model.fields import Json
 from ..model.identity import is_name
 from ..model.options import ARGUMENT_SPEC as UPDATE_SPEC
 from ..model.options import duration
-from .record import ROUTE_KINDS, SERVICE, VERSION_LABELS, are_matches
+from .record import ROUTE_KINDS, SERVICE, VERSION_LABELS, is_match_list
 from .rules import Share
 
 #: The default, in seconds.
@@ -67,7 +67,7 @@ class TrafficRequest:
     share: Share = NO_REQUESTS
     #: The pod label that distinguishes the versions.
     label_key: str = object_meta.DEPLOYMENT_LABEL
-    #: In the fields of Gateway API.
+    #: The option `match`, with the field names of Gateway API.
     match: tuple[Json, ...] = ()
     #: The share of the requests to copy.
     mirror: Share | None = None
@@ -75,7 +75,7 @@ class TrafficRequest:
     is_before_update: bool = False
     #: In seconds, for each wait.
     timeout: float = TIMEOUT
-    #: For suggested commands. None stands for a value that no command can contain.
+    #: The options of suggested commands. None: a value that no command can contain.
     options: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     #: For kubectl.
     connection: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
@@ -182,7 +182,7 @@ def _parse_matches(params: Json) -> tuple[Json, ...]:
     if not all(matches):
         raise RolloutError("an entry of match has neither headers nor query_params, so that it "
                            "would send every request to the new pods")
-    if not are_matches(matches):
+    if not is_match_list(matches):
         raise RolloutError("match has too many entries or conditions, or a text is too long")
     is_grpc = params["route_kind"] == ROUTE_KINDS[1]
     if is_grpc and any("queryParams" in entry for entry in matches):

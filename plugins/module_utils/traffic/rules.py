@@ -81,7 +81,7 @@ def weights_of(rules: Rules, service: str, namespace: str) -> tuple[int, ...]:
 
 
 def refuse_rules(rules: Rules, service: str, namespace: str, where: str) -> None:
-    """Raise RolloutError if a rule names the Service with weight 0, or another backend."""
+    """Raise RolloutError if a rule of the Service has weight 0, or several backends."""
     for position, rule in enumerate(rules, 1):
         backends = objects(rule, "backendRefs")
         if service not in [service_of(backend, namespace) for backend in backends]:

@@ -26,17 +26,17 @@ from ..run.clock import Clock, SimulatedClock
 from . import rules, switch
 from .objects import SERVICE_NAME, Objects, SimulatedObjects
 from .observed import Observed, Route, Versions, find_versions
-from .planner import DRAIN, KNOWN, is_skipped, plan
+from .planner import DRAIN, SERVICES_KNOWN, is_skipped, plan
 from .reader import NoReader, Reader
 from .record import GATEWAY_API, TRAFFIC_SELECTOR, without_version
 from .related import Related
 from .request import TrafficRequest
 
-#: In seconds. DRAIN_SECONDS: of the waits KNOWN and DRAIN.
+#: Seconds between two observations, and seconds of the waits SERVICES_KNOWN and DRAIN.
 POLL_INTERVAL, DRAIN_SECONDS = 0.5, 5.0
-#: Of consecutive writes with a failed precondition.
+#: Maximum number of consecutive writes with a failed precondition.
 MAX_REJECTIONS = 10
-#: Of an action for an object. A split needs four.
+#: Maximum number of times a run applies an action to an object. A split needs four.
 MAX_REPETITIONS = 10
 _SERVICES_OF_ROUTE: Rule = ("", "services", ("list", "create", "delete"))
 _SERVICE_WITH_SELECTOR: Rule = ("", "services", ("get", "patch"))
@@ -109,7 +109,7 @@ class RealObjects:
         return
 
     def _can_store_mirror(self, route: Json) -> bool:
-        """Return whether the CustomResourceDefinitions have the share of a mirror."""
+        """Return whether the API server would store the share of the mirror."""
         mirror = self.request.mirror
         if mirror is None or mirror.new == mirror.total:
             return True
@@ -270,7 +270,7 @@ class SplitRun:
         return self.request.mirror is not None and observed.split_services.keys().isdisjoint(names)
 
     def _warn_of_related(self, observed: Observed) -> None:
-        """Print warnings of objects that name the Service. Raises RolloutError."""
+        """Print the warnings of warnings.py before the first step. Raises RolloutError."""
         from .warnings import added_services, refuse_missing_policies
 
         if self.request.is_by_selector:
@@ -310,7 +310,7 @@ class SplitRun:
             self.print_line(f"{observed.route.name}: {wait.line}")
         self.cluster.settle()
         waited_seconds = now - self._wait_start
-        ends_by_time = wait in (DRAIN, KNOWN)
+        ends_by_time = wait in (DRAIN, SERVICES_KNOWN)
         if ends_by_time and waited_seconds >= (DRAIN_SECONDS if observed.route.parents else 0):
             self.is_drained = True
             return

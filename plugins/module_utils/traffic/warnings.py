@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Warn of requests that a split does not reach, before its first change. Pure.
+"""Warn, before the first change of a split, of requests that it does not reach. Pure.
 
 ROWS is the table in docs/how-to/traffic-split.md (a test compares both).
 """
@@ -18,7 +18,7 @@ from ..model.identity import canonical
 from . import rules
 from .observed import Observed, Route, Service, creations_of
 from .planner import needed_creations, service_of_split
-from .related import SHARE_OF_MIRROR, Related, Role
+from .related import MIRROR_SHARE_FEATURE, Related, Role
 from .request import TrafficRequest
 
 #: Prefixes of annotations that configure the proxy of a Gateway.
@@ -33,7 +33,7 @@ class Split(t.NamedTuple):
     route: Route
     #: The original Service.
     service: Service
-    #: The names of the created Services.
+    #: The names of the Services to create.
     names: tuple[str, ...]
     related: Related
 
@@ -45,7 +45,7 @@ class Split(t.NamedTuple):
 
 
 TLS_POLICY = "BackendTLSPolicy"
-#: The placeholders for each warning, such as {"position": 2}.
+#: For each warning, the values of the placeholders, such as {"position": 2}.
 Values: t.TypeAlias = "t.Iterable[t.Mapping[str, t.Any]]"
 
 
@@ -85,7 +85,7 @@ def added_services(request: TrafficRequest, observed: Observed) -> tuple[str, ..
 
 
 def refuse_missing_policies(request: TrafficRequest, observed: Observed, related: Related) -> None:
-    """Raise RolloutError if a BackendTLSPolicy does not name each added Service."""
+    """Raise RolloutError if an added Service lacks the BackendTLSPolicy that the original has."""
     names, namespace = added_services(request, observed), observed.route.namespace
     if not names or observed.versions is None:
         return
@@ -144,7 +144,7 @@ def _related_values(split: Split, role: Role) -> t.Iterator[dict[str, str]]:
 
 def _share_of_mirror(split: Split) -> Values:
     mirror = split.request.mirror
-    if mirror and mirror.new < mirror.total and SHARE_OF_MIRROR not in split.related.features:
+    if mirror and mirror.new < mirror.total and MIRROR_SHARE_FEATURE not in split.related.features:
         yield {"mirror": mirror}
 
 
@@ -186,8 +186,8 @@ ROUTE_ROWS = (
         "the annotation {key} of {service} does not apply to the two Services of the split",
         _annotations),
     Row("`mirror` is below 100%, and the GatewayClass does not report the feature for it",
-        f"the GatewayClass does not report the feature {SHARE_OF_MIRROR}: a Gateway without it "
-        "ignores the share {mirror}, and copies all requests", _share_of_mirror),
+        f"the GatewayClass does not report the feature {MIRROR_SHARE_FEATURE}: a Gateway without "
+        "it ignores the share {mirror}, and copies all requests", _share_of_mirror),
     Row("a rule mirrors requests to the Service",
         "rule {position} mirrors requests to {service}: the copies are not split, and reach all "
         "pods", _mirrors),

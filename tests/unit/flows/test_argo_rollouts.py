@@ -81,7 +81,7 @@ def test_referenced_template_is_refused_before_the_first_change(kind, options, c
 
 
 @pytest.mark.parametrize("options, command", TASKS)
-def test_owner_is_named_with_the_command(options, command):
+def test_error_names_the_owner_and_the_command(options, command):
     cluster = ClusterWithRollouts("ReplicaSet")
     cluster.set_owner()
 
@@ -106,7 +106,7 @@ def test_no_command_for_a_rollout_of_another_group_or_an_invalid_name(group, nam
 
 @pytest.mark.parametrize("kind, template", [("Deployment", "deployment foo"),
                                             ("ReplicaSet", "rs foo")])
-def test_next_command_of_a_change_without_another_image_is_an_edit(kind, template):
+def test_next_command_without_a_new_image_is_kubectl_edit(kind, template):
     request = request_of(kind, roll_on=["configmap/shop"], image=None)
     cluster = ClusterWithRollouts(kind)
     cluster.config_object = lambda kind, name: {

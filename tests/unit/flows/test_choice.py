@@ -37,7 +37,7 @@ def revision(name):
     return {"kind": "ControllerRevision", "metadata": {"name": name}}
 
 
-class RealCluster:
+class StubCluster:
     """Cluster with foo of any kind and a ReplicaSet foo-1."""
 
     def __init__(self, revisions=()):
@@ -61,10 +61,10 @@ class RealCluster:
     (UPDATE, SimulatedCluster, None, 3),
     (Request("foo", kind=Kind.REPLICA_SET), SimulatedCluster, None, 3),
     (DEPLOYMENT, SimulatedDeployments, None, 0),
-    (MIGRATE, SimulatedMigration, RealCluster().find("Service", "foo"), 1),
+    (MIGRATE, SimulatedMigration, StubCluster().find("Service", "foo"), 1),
 ], ids=["ReplicationController", "ReplicaSet", "Deployment", "migration"])
 def test_model_of_a_request(request_, model, service, pods):
-    simulation = choose(request_).model(RealCluster())
+    simulation = choose(request_).model(StubCluster())
 
     assert isinstance(simulation, model)
     assert (simulation.controllers() == simulation.controllers(request_.kind)
@@ -76,11 +76,11 @@ def test_model_of_a_request(request_, model, service, pods):
 @pytest.mark.parametrize("request_, sets", [(UPDATE, []), (MIGRATE, []), (DEPLOYMENT, ["foo-1"])],
                          ids=["ReplicationController", "migration", "Deployment"])
 def test_only_deployments_have_replica_sets(request_, sets):
-    assert list(choose(request_).model(RealCluster()).controllers(Kind.REPLICA_SET)) == sets
+    assert list(choose(request_).model(StubCluster()).controllers(Kind.REPLICA_SET)) == sets
 
 
 def test_history_is_read_once_per_controller():
-    real = RealCluster([revision("one")])
+    real = StubCluster([revision("one")])
     simulation = choose(UPDATE).model(real)
     simulation.write(Create(revision("two")))
 
@@ -92,12 +92,12 @@ def test_history_is_read_once_per_controller():
 
 
 def test_forbidden_history_is_none():
-    assert choose(UPDATE).model(RealCluster(None)).revisions(["uid of foo"]) is None
+    assert choose(UPDATE).model(StubCluster(None)).revisions(["uid of foo"]) is None
 
 
 @pytest.mark.parametrize("request_", [DEPLOYMENT, MIGRATE], ids=["Deployment", "migration"])
 def test_models_without_revisions_request_no_history(request_):
-    real = RealCluster([revision("one")])
+    real = StubCluster([revision("one")])
 
     assert choose(request_).model(real).revisions(["uid of foo"]) is None
     assert real.requested_uids == []

@@ -81,7 +81,7 @@ def with_status(item, is_observed=True, replicas=3, available=None):
 def changed(item, *, without=(), annotations=None, image=None, **spec):
     """Return a changed copy of a controller.
 
-    without: annotations to remove. image: of a closed template.
+    without: annotations to remove. image: sets a closed template with this image.
     """
     remaining = {key: text
                  for key, text in {**item["metadata"]["annotations"], **(annotations or {})}.items()
@@ -149,7 +149,7 @@ class World:
         return {**item, "metadata": {**item["metadata"], **metadata}}
 
     def replaced(self, **changes):
-        """Return foo with its annotations, after another client has applied its old manifest."""
+        """Return foo with its annotations, after another client has applied foo's old manifest."""
         renamed_foo = self.renamed(replicas=3)
         return changed(renamed_foo,
                        **{"template": template("myimage:v1"),
@@ -719,7 +719,7 @@ def test_missing_annotation_is_restored_without_a_warning(world):
 
 
 def test_successor_without_annotations_is_known_by_template_and_selector():
-    """A ReplicaSet cannot take over the selector of its successor."""
+    """Leave out a ReplicaSet, which cannot take over the selector of its successor."""
     successor = changed(REPLICATION_CONTROLLERS.closed(),
                         without=[*object_meta.UPDATE_ANNOTATIONS, object_meta.LAST_ROLLOUT])
 

@@ -52,8 +52,8 @@ class World:
                             else DeploymentModel([item], []))
         self.cluster.settle()
         self.cluster.dry_run = lambda write: {"spec": {"template": write.operations[0]["value"]}}
-        #: After so many writes, an update is far from its end.
-        self.writes_in_progress = 1 if kind in SPECS else 4
+        #: After this number of writes, an update is still in progress.
+        self.writes_of_unfinished_update = 1 if kind in SPECS else 4
 
     def run(self, max_writes=100, **params):
         """Run a task that dies after max_writes writes. Return the number of writes."""
@@ -82,7 +82,7 @@ class World:
         raise AssertionError(decision)
 
     def restore_previous(self, max_writes=100):
-        """Return the number of writes."""
+        """Roll back to the previous revision. Return the number of writes."""
         return self.run(max_writes, state="rolled_back", to_revision="previous")
 
     @property
@@ -91,7 +91,7 @@ class World:
 
     @property
     def version(self):
-        """Return the tag of foo's image, if no update is in progress."""
+        """Return the tag of foo's image. No update may be in progress."""
         assert not self.primary.is_updating and len(self.cluster.controllers()) == 1
         return images_of(self.primary.template)["web"].removeprefix("myimage:")
 
@@ -149,7 +149,7 @@ def test_rollback_to_previous_resumes_after_a_kill(world):
 
 def test_previous_undoes_the_update_in_progress_only(world):
     world.update("v2")
-    world.update("v3", max_writes=world.writes_in_progress)
+    world.update("v3", max_writes=world.writes_of_unfinished_update)
 
     assert world.restore_previous() and world.version == "v2"
     assert world.restore_previous() == 0 and world.version == "v2"
@@ -157,7 +157,7 @@ def test_previous_undoes_the_update_in_progress_only(world):
 
 def test_rollback_to_previous_after_a_rollback(world):
     world.update("v2")
-    world.update("v3", max_writes=world.writes_in_progress)
+    world.update("v3", max_writes=world.writes_of_unfinished_update)
     world.run(state="rolled_back")
 
     assert world.restore_previous() == 0 and world.version == "v2"
@@ -166,7 +166,7 @@ def test_rollback_to_previous_after_a_rollback(world):
 def test_rollback_to_previous_may_be_repeated_after_its_own_rollback(world):
     """A failed task with on_failure=rollback has not restored the previous revision yet."""
     world.update("v2")
-    world.restore_previous(world.writes_in_progress)
+    world.restore_previous(world.writes_of_unfinished_update)
     world.run(state="rolled_back")
     assert world.version == "v2"
 
@@ -175,7 +175,7 @@ def test_rollback_to_previous_may_be_repeated_after_its_own_rollback(world):
 
 def test_rollback_to_previous_resumes_a_rollback(world):
     world.update("v2")
-    world.restore_previous(world.writes_in_progress)
+    world.restore_previous(world.writes_of_unfinished_update)
     world.run(1, state="rolled_back")
 
     assert world.restore_previous() and world.version == "v1" and world.restore_previous() == 0

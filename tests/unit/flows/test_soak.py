@@ -56,7 +56,7 @@ ONE_NEW = (old(2), new(1, annotate={}))
 ], ids=["before the start", "in progress", "unready pod", "end of the soak",
         "pause", "already paused",
         "before the deletion of foo", "no soak", "rollback", "no change", "foo deleted"])
-def test_soak_starts_with_the_new_pods_at_a_pause_and_at_the_end(request_, items, expected):
+def test_new_pods_are_watched_at_a_pause_and_at_the_end(request_, items, expected):
     assert isinstance(plan(request_, *items), expected)
 
 

@@ -81,7 +81,7 @@ def number_of_writes(kind, suspends, **params):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_foo_is_excluded_from_the_first_to_the_last_write_without_additional_writes(kind):
+def test_exclusion_during_the_update_needs_no_additional_writes(kind):
     assert number_of_writes(kind, True) == number_of_writes(kind, False)
 
 
@@ -111,7 +111,7 @@ def test_next_task_removes_the_annotations_after_a_kill_at_each_write(kind, next
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pause_and_kill_keep_the_annotations_and_the_end_removes_them(kind):
+def test_pauses_keep_the_annotations_and_the_end_removes_them(kind):
     cluster = FluxCluster(kind)
 
     cluster.update(suspend_gitops=True, pause_at="1")

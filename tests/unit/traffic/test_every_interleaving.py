@@ -35,7 +35,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import (
     DRAIN,
-    KNOWN,
+    SERVICES_KNOWN,
     plan,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import TRAFFIC_SPLIT
@@ -82,7 +82,8 @@ class Task:
             return dataclasses.replace(
                 self, pending=decision.write,
                 is_drained=self.is_drained and decision.action is not Action.UPDATE)
-        return dataclasses.replace(self, is_drained=self.is_drained or decision in (DRAIN, KNOWN))
+        return dataclasses.replace(
+            self, is_drained=self.is_drained or decision in (DRAIN, SERVICES_KNOWN))
 
     def key(self):
         return (id(self.request), self.deaths, repr(self.pending), self.is_drained, self.is_done)

@@ -47,7 +47,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.observed 
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import (
     DRAIN,
-    KNOWN,
+    SERVICES_KNOWN,
     plan,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import (
@@ -71,7 +71,7 @@ def actions(world, request):
     while not isinstance(decision := plan_for(world, request, is_drained=is_drained), Done):
         if isinstance(decision, Wait):
             steps.append(decision.until)
-            is_drained = is_drained or decision in (DRAIN, KNOWN)
+            is_drained = is_drained or decision in (DRAIN, SERVICES_KNOWN)
             world.settle()
         else:
             steps.append((str(decision.action), decision.write.kind))
@@ -93,7 +93,7 @@ def test_steps_of_a_split_and_of_its_restoration():
         ("annotate", "ReplicationController"), ("annotate", "HTTPRoute"),
         ("create", "Service"), ("create", "Service"),
         f"the Service {old} of the old pods has a ready endpoint",
-        ("update", "HTTPRoute"), "each Gateway has observed the route", KNOWN.until,
+        ("update", "HTTPRoute"), "each Gateway has observed the route", SERVICES_KNOWN.until,
         ("update", "HTTPRoute"), "each Gateway has observed the route"]
     assert world.services[new]["spec"] == {
         "type": "ClusterIP", "selector": {"app": "foo", KEY: "bbb"},
@@ -121,7 +121,7 @@ def test_steps_of_held_requests_and_of_the_next_share():
     assert steps == [
         ("annotate", "ReplicationController"), ("annotate", "HTTPRoute"), ("create", "Service"),
         f"the Service {old} of the old pods has a ready endpoint",
-        ("update", "HTTPRoute"), "each Gateway has observed the route", KNOWN.until,
+        ("update", "HTTPRoute"), "each Gateway has observed the route", SERVICES_KNOWN.until,
         ("update", "HTTPRoute"), "each Gateway has observed the route"]
     assert weights(world) == {"foo": 0, old: 100}
     assert plan_for(world, HOLD) == Done("0% of the requests for foo go to the new pods of foo")
@@ -130,11 +130,13 @@ def test_steps_of_held_requests_and_of_the_next_share():
     assert isinstance(plan_for(world, HOLD), Done), "the new pods must not need a Service"
     assert actions(world, SPLIT) == [
         ("create", "Service"), f"the Service {names_of(world)[1]} of the new pods has a ready "
-        "endpoint", ("update", "HTTPRoute"), "each Gateway has observed the route", KNOWN.until,
+        "endpoint",
+        ("update", "HTTPRoute"), "each Gateway has observed the route", SERVICES_KNOWN.until,
         ("update", "HTTPRoute"), "each Gateway has observed the route"]
     assert actions(world, HOLD) == [("update", "HTTPRoute"), "each Gateway has observed the route"]
     assert list(weights(world).values()) == [0, 100, 0]
-    assert actions(world, SPLIT)[0] == KNOWN.until, "the Gateways must know the Service first"
+    assert (actions(world, SPLIT)[0]
+            == SERVICES_KNOWN.until), "the Gateways must know the Service first"
     run(world, RESTORE)
     assert world.rules == [rule(backend("foo", 3))] and names_of(world) == []
 

@@ -30,8 +30,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain import gi
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import warnings
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related import (
+    MIRROR_SHARE_FEATURE,
     RESOURCES,
-    SHARE_OF_MIRROR,
     Related,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Share
@@ -149,12 +149,12 @@ def test_warning_about_a_rule(rules, request_, sentences):
 
 
 @pytest.mark.parametrize("features, share, is_warned", [
-    ((), Share(10, 100), True), ({SHARE_OF_MIRROR}, Share(10, 100), False),
+    ((), Share(10, 100), True), ({MIRROR_SHARE_FEATURE}, Share(10, 100), False),
     ((), Share(100, 100), False), ({"HTTPRouteRequestMirror"}, Share(1, 1000), True)])
 def test_warning_about_a_share_that_a_gateway_may_ignore(features, share, is_warned):
     mirroring = dataclasses.replace(MIRRORING, mirror=share)
     sentences = warnings_of(objects=Related(features=frozenset(features)), request=mirroring)
-    assert sentences == [f"the GatewayClass does not report the feature {SHARE_OF_MIRROR}: a "
+    assert sentences == [f"the GatewayClass does not report the feature {MIRROR_SHARE_FEATURE}: a "
                          f"Gateway without it ignores the share {share}, and copies all requests"
                          ] * is_warned
 

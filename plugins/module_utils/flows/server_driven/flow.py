@@ -48,7 +48,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
         return observed
 
     def own_warnings(self, request: Request, observed: ObservedT) -> list[str]:
-        """Return the warnings of only this kind before the first write of an update."""
+        """Return the kind's own warnings before the first write of an update."""
         return []
 
     # Common to all kinds

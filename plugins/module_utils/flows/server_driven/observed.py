@@ -61,7 +61,7 @@ class ServerDrivenObserved(Observed):
 
     @property
     def former_numbers(self) -> t.Collection[int]:
-        """The revision numbers of the current template before rollbacks to it."""
+        """The revision numbers that the current template had before rollbacks to it."""
         raise NotImplementedError
 
     @property

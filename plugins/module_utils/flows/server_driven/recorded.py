@@ -94,7 +94,7 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
         original = originals.get(field)
         restored_value = _restored_value(settings[field], override, original)
         if restored_value != settings[field]:
-            # The parts may not fit together: some numbers are valid only with OnDelete.
+            # The parts might not fit together: some numbers are valid only with OnDelete.
             settings[field] = (restored_value if has_only_settings({field: restored_value})
                                else original)
     if request.min_ready_seconds is not None:
@@ -105,8 +105,8 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
 def _restored_value(current: t.Any, override: t.Any, original: t.Any) -> t.Any:
     """Return the original value or, if another client has changed the field, the current value.
 
-    override: the value that the update has set. maxSurge and maxUnavailable depend on each other,
-    so they are restored together.
+    maxSurge and maxUnavailable depend on each other, so they are restored together.
+    override: the value that the update has set.
     """
     if are_equal(current, override):
         return original

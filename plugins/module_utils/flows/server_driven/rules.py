@@ -68,7 +68,7 @@ class Rules(t.Generic[ObservedT]):
         self.request, self.observed, self.primary = request, observed, primary
         self.settings = self.settings_type(request, observed, primary)
 
-    # Without a default
+    # Defined by each kind
 
     def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
         """Return the name of the ReplicaSet or ControllerRevision to replace."""
@@ -87,7 +87,7 @@ class Rules(t.Generic[ObservedT]):
         """The progress for an error message, such as "2 of 3 pods have it"."""
         raise NotImplementedError
 
-    # With a default
+    # With a default implementation
 
     @property
     def is_behind(self) -> bool:

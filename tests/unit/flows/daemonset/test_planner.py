@@ -87,7 +87,7 @@ def delete_pod_of(model, node):
 
 
 def make_unready(model, *nodes):
-    """Make these pods unready, and update the status."""
+    """Make the pods of these nodes unready, and update the status."""
     model._pods["foo"] = tuple(pod._replace(ready=pod.node not in nodes)
                                for pod in model.pods("foo"))
     model.make(next(move for move in model.moves() if move.verb == "sync"))
@@ -313,7 +313,7 @@ def test_lower_pause_changes_nothing():
     assert "already paused: 3 of its 4 pods are new" in decide(CANARY, model).message
 
 
-def test_pause_requires_no_surge():
+def test_pause_is_refused_with_a_surge():
     with pytest.raises(RolloutError,
                        match="pause_at cannot be used, because the DaemonSet's updateStrategy "
                              "allows no unavailable pod") as error:
@@ -694,7 +694,7 @@ def test_pod_deleted_during_the_update_counts_as_new():
     assert versions(model) == ["v2", "v1", "v1", "v2"]
 
 
-def test_pod_deleted_at_a_pause_counts_for_the_pause():
+def test_replacement_of_a_pod_deleted_at_a_pause_counts_as_new():
     model = cluster(4)
     pause_at_two = request_for(image="myimage:v2", pause_at="2")
     run_task(pause_at_two, model)
@@ -768,7 +768,7 @@ def test_pause_without_a_record():
                           {"maxUnavailable": 2, "maxSurge": 2},
                           {"maxUnavailable": "500%"}, {"maxUnavailable": 0}, {}])
 @pytest.mark.parametrize("request_", [UPDATE, CANARY])
-def test_rolling_update_that_only_on_delete_accepts_is_restored(rolling_update, request_):
+def test_rolling_update_valid_only_with_on_delete_is_restored(rolling_update, request_):
     strategy = {"type": "OnDelete", "rollingUpdate": rolling_update}
     model = cluster(strategy=strategy)
     run_task(request_, model)
@@ -824,7 +824,7 @@ def test_larger_max_unavailable_is_not_restored_from_the_record():
                           request_for(image="myimage:v2", max_surge="1"), ROLLBACK])
 @pytest.mark.parametrize("strategy", [PERCENT, {**PERCENT, "type": "OnDelete"}],
                          ids=["maxUnavailable 50%", "OnDelete with maxUnavailable 50%"])
-def test_strategy_at_the_start_of_a_run_is_restored(request_, strategy):
+def test_strategy_is_restored_by_a_run_that_resumes_a_pause(request_, strategy):
     model, flow, memory = cluster(6, strategy), choose(request_), Memory(now=NOW)
     run_task(request_for(image="myimage:v2", pause_at="1", max_unavailable="1"), model)
     for _turn in range(6):
@@ -840,7 +840,7 @@ def test_strategy_at_the_start_of_a_run_is_restored(request_, strategy):
 @pytest.mark.parametrize("request_",
                          [request_for(image="myimage:v2", max_unavailable="1"),
                           request_for(image="myimage:v2", max_surge="1")])
-def test_strategy_observed_by_the_run_is_restored(request_):
+def test_strategy_is_restored_by_an_uninterrupted_run(request_):
     model, flow, memory = cluster(6, PERCENT), choose(request_), Memory(now=NOW)
     for _turn in range(4):
         decision = flow.plan(request_, flow.observe(request_, model, memory))

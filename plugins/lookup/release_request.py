@@ -51,7 +51,7 @@ class LookupModule(LookupBase):
 
     def run(self, terms: list[str], variables: t.Any = None, **options: t.Any) -> list[Json]:
         extra = load_extra_vars(self._loader)
-        # An include would not evaluate templates in content from the cache.
+        # Do not fill the cache: an include would not evaluate templates in cached content.
         load = functools.partial(self._loader.load_from_file, cache="none")
         return [Variables(role, variables, self._templar.template, extra).request(load)
                 for role in terms]
@@ -107,7 +107,7 @@ class Variables:
             self.errors += [f"{self.role}_analysis: {error}"
                             for error in analyses.validate(entries_of_analysis)]
         stages, traffic = self._stages(), self._traffic()
-        self.errors += self._invalid_shares(stages, traffic)
+        self.errors += self._errors_of_shares(stages, traffic)
         page_path = report_path(str(self.role_variable("report")))
         return {"role": self.role, "layer": self.layer, "selection": selection, "options": options,
                 "previous": self._dictionary(f"{self.role}_previous_images"),
@@ -151,7 +151,7 @@ class Variables:
     def _errors_of_removed_variables(self) -> t.Iterator[str]:
         for option, replacement in REMOVED_FROM_ROLES.items():
             name = f"{self.role}_{option}"
-            # Another variable of the user may have the short name.
+            # Look for the short name only in -e: another variable of the user may have it.
             if name in self.variables or (self.has_short_names and option in self.extra):
                 yield f"{name} was removed: {replacement}"
 
@@ -213,7 +213,7 @@ class Variables:
         options["match"] = self._yaml(TRAFFIC_VARIABLES["match"])
         return {option: value for option, value in options.items() if not is_empty(value)}
 
-    def _invalid_shares(self, stages: list[t.Any], traffic: Json) -> t.Iterator[str]:
+    def _errors_of_shares(self, stages: list[t.Any], traffic: Json) -> t.Iterator[str]:
         weights = []
         for stage in stages:
             with contextlib.suppress(RolloutError):  # release/request.py reports invalid stages
@@ -246,7 +246,7 @@ class Variables:
 
 
 def specs(role: str) -> dict[str, Json]:
-    """Return the argument specs of the variables for options of rolling_update."""
+    """Return the argument specs of the role's variables that are options of rolling_update."""
     return {name: spec for name, spec in documented_options(role).items()
             if _option_of(name, role) in ARGUMENT_SPEC}
 

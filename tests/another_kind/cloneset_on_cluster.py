@@ -20,7 +20,7 @@ STRATEGY = {"type": "ReCreate", "partition": 0, "maxSurge": 1, "maxUnavailable":
 @pytest.fixture
 def namespace():
     new_namespace = Namespace(os.environ["CLONESET_KUBECONFIG"], "clone-set")
-    with contextlib.suppress(ApiException):  # an earlier test has created the definition
+    with contextlib.suppress(ApiException):  # if an earlier test has created the definition
         new_namespace.call("POST", DEFINITIONS, DEFINITION)
     eventually(lambda: _is_served(new_namespace), "the resource clonesets")
     new_namespace.allow([{"apiGroups": [GROUP], "resources": ["clonesets"],
@@ -41,7 +41,7 @@ def tags_of_ready_pods(namespace):
                   for pod in namespace.pods() if is_ready(pod))
 
 
-def test_clone_set_is_updated_by_stages_and_rolled_back(namespace):
+def test_clone_set_is_updated_in_stages_and_rolled_back(namespace):
     clone_set = {**as_kind("CloneSet", manifest(4), updateStrategy=STRATEGY),
                  "apiVersion": f"{GROUP}/{VERSION}"}
     update = {"kind": "CloneSet", "image": "myimage:v2", "progress_deadline": 60}

@@ -110,10 +110,10 @@ class CloneSetController(threading.Thread):
                                         "controller.kubernetes.io/hash": digest}},
                 "data": {"spec": {"template": {**template, "$patch": "replace"}}}})
         elif current_revision["revision"] < newest_number:
-            # The plugin recognizes a renumbered revision if a time in managedFields is later than
-            # creationTimestamp, in whole seconds.
+            # The plugin recognizes a renumbered revision by a time in managedFields that is later
+            # than creationTimestamp. Both are in whole seconds.
             time.sleep(1.1)
-            # .data is immutable, and the API server compares bytes
+            # send .data as received: it is immutable, and the API server compares bytes
             self.call("PUT", f"{self.revisions_path}/{name}",
                       {**current_revision, "revision": newest_number + 1})
         return name, {revision["metadata"]["name"] for revision in stored_revisions}

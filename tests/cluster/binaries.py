@@ -181,7 +181,7 @@ def _build(go: Path, folder: Path, module: str, missing: Iterable[str]) -> None:
         command = [str(go), "build", "-v", *_flags(module), "-o", f"{drafts}/", *_packages(names)]
         subtask.run(f"building {', '.join(names)}", command, HERE / module, environment(), progress)
         for name in names:
-            # no process must run an incomplete program
+            # other processes must not run an incomplete program
             (drafts / _name_by_go(name)).rename(folder / name)
         drafts.rmdir()
         say(f"built in {time.monotonic() - began:.0f} s: {folder}")

@@ -56,12 +56,12 @@ class Settings:
 
     @property
     def certificate_authority(self) -> Path:
-        """Return the certificate that the API server creates at its first start."""
+        """Return the path of the certificate that the API server creates at its first start."""
         return self.folder / "apiserver/apiserver.crt"
 
     @property
     def key(self) -> Path:
-        """Return the API server's private key, which also signs ServiceAccount tokens."""
+        """Return the path of the API server's private key. It also signs ServiceAccount tokens."""
         return self.certificate_authority.with_suffix(".key")
 
     @property
@@ -74,7 +74,7 @@ class Settings:
 
     @property
     def client_authority(self) -> Path:
-        """Return the CA of client certificates. A test may create the file."""
+        """Return the path of the CA of client certificates. A test may create the file."""
         return self.folder / "client-authority.crt"
 
     @property
@@ -231,7 +231,7 @@ def _kube_controller_manager_arguments(settings: Settings) -> list[str]:
         f"--root-ca-file={settings.certificate_authority}",
         f"--kube-api-qps={qps}",
         f"--kube-api-burst={qps * 3 // 2}",  # the ratio of the defaults, 20 and 30
-        # the default is 15 s
+        # the defaults are 15 s and 5 min
         "--horizontal-pod-autoscaler-sync-period=1s",
         "--horizontal-pod-autoscaler-downscale-stabilization=1s",
         *_feature_gate_arguments(settings),

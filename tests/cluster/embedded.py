@@ -275,7 +275,7 @@ class Cluster:
         kubernetes: str,
         feature_gates: Sequence[str],
     ) -> State:
-        # without state.json, the folder is left by a failed start
+        # a folder without state.json is left by a failed start
         shutil.rmtree(self._folder, ignore_errors=True)
         (self._folder / "logs").mkdir(parents=True, mode=0o700)
         self._folder.chmod(0o700)

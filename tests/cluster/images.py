@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""Go's name by Linux's name."""
+"""Go's name of an architecture, by Linux's name."""
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class Network:
     def connect(self, pid: int) -> None:
         """Create the veth pair between the bridge and the network namespace of a process.
 
-        Open connections retain the pair of a killed node for a minute.
+        First remove the pair of a killed node: open connections retain it for a minute.
         """
         _remove(self.veth)
         run(

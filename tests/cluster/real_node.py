@@ -235,7 +235,7 @@ def _kubelet_configuration(settings: Settings) -> dict[str, Any]:
         "authorization": {"mode": "AlwaysAllow"},  # only the API server has a client certificate
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{_network(settings).bridge}",
-        # no server exists, but the kubelet would record a warning for each pod
+        # there is no DNS server, but without an address the kubelet would warn for each pod
         "clusterDNS": ["127.0.0.1"],
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
         "evictionHard": {

@@ -73,7 +73,7 @@ def run(
                     seconds = f"{time.monotonic() - began:.0f} s"
                     say(f"{label}: {seconds}{progress or ''} ({last_line[:80]})")
         except BaseException:
-            os.killpg(process.pid, signal.SIGINT)  # with the compilers that go starts
+            os.killpg(process.pid, signal.SIGINT)  # also the compilers that `go` starts
             raise
         reader.join()
     if process.returncode:

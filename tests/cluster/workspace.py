@@ -18,10 +18,10 @@ from typing import NoReturn
 HERE = Path(__file__).resolve().parent
 
 TIMEOUT = 90
-"""Seconds. A start takes 3 s, but longer on a busy machine."""
+"""Seconds that a wait may take. A start takes 3 s, but longer on a busy machine."""
 
 PROGRESS_INTERVAL = 8
-"""Seconds."""
+"""Seconds between two progress lines."""
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Independent of the user's PATH."""

@@ -3,8 +3,8 @@
 
 """Build the environments of examples/ with ansible-builder, without a registry.
 
-The base image is Debian, installed by debootstrap, in place of UBI. The collection is the built
-archive.
+The base image is Debian, installed by debootstrap, in place of UBI. The collection is installed
+from the built archive.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def definition(name: str, archive: str) -> dict[str, t.Any]:
                                           "python_path": "/usr/bin/python3"}
     dependencies["galaxy"] = {"collections": [{"name": f"/tmp/{archive}", "type": "file"}]}
     dependencies["system"] = [PACKAGES[line] for line in dependencies.get("system", ())]
-    # the steps of the examples install git with the package manager of UBI
+    # replace the examples' steps, which install git with the package manager of UBI
     steps["prepend_galaxy"] = [f"COPY _build/archive/{archive} /tmp/"]
     steps["prepend_base"] = [f"ENV PIP_CERT=/{CERTIFICATES}",
                              "RUN rm -f /usr/lib/python3*/EXTERNALLY-MANAGED && apt-get update"]

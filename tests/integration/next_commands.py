@@ -31,15 +31,15 @@ Json = dict[str, t.Any]
 SHOWS = "not executed: only shows objects, and the tests' cluster does not include kubectl"
 EDITS = "not executed: opens an editor"
 OPENSHIFT = ("not executed: needs oc and OpenShift's controllers; "
-             "tests/integration/test_deployment_config.py has the same effect")
+             "tests/integration/test_deployment_config.py makes the same changes")
 WARNS = "not executed: part of a warning; the update continues without the command"
 PART = "not a command: the first words of commands"
 SAME = ("not executed here: the same task again, as in "
         "test_failed_canary_is_repeated_as_a_canary_and_rolled_back; ")
 FORGED = "not executed: needs annotations or revisions that another client has forged; "
 TRAFFIC_MODULE = "baton.kubernetes.traffic_split"
-#: By file below module_utils and function (or "" for a constant): the test in test_next_commands.py
-#: that executes the command, or a reason.
+#: The test in test_next_commands.py that executes the command, or a reason why none does. Keys:
+#: FILE::FUNCTION, or FILE:: for a constant, with FILE below module_utils.
 SITES: dict[str, str] = {
     "explain/diagnosis.py::": PART,
     "explain/diagnosis.py::_commands": SHOWS,
@@ -189,7 +189,7 @@ def sites(plugins: Path) -> set[str]:
 
 
 def _creates_command(node: ast.AST) -> bool:
-    """Return whether a node calls Request.command, or contains FIRST_WORDS."""
+    """Return whether a node calls Request.command, or contains the beginning of a command."""
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Attribute) and node.func.attr == "command"
     if isinstance(node, ast.Attribute):

@@ -28,7 +28,7 @@ from writes import Killed, kill_at_write
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 4
-#: CPU usage of all pods, and CPU request of each pod, in millicores.
+#: In millicores: LOAD is the CPU usage of all pods together, CPU_REQUEST is for each pod.
 LOAD, CPU_REQUEST = 200, 100
 RESOURCES = {"requests": {"cpu": f"{CPU_REQUEST}m"}}
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
@@ -385,7 +385,7 @@ def test_active_autoscaler_scales_a_deployment_with_all_old_pods_to_the_maximum(
     """
     metrics.load, metrics.idle = 0, 30
     update(namespace, kind="Deployment", pause_at="25%", autoscaler="ignore")
-    eventually(lambda: is_of_size(namespace, 3, 3), "the size for this usage")
+    eventually(lambda: is_of_size(namespace, 3, 3), "a size of 3")
     update(namespace, kind="Deployment", state="rolled_back", autoscaler="ignore")
 
     update(namespace, kind="Deployment", pause_at="100%", keep_old=True, autoscaler="ignore")

@@ -30,8 +30,8 @@ def settings(item):
     return {field: item["spec"].get(field) for field in SETTINGS}
 
 
-# The Deployment controller ignores terminating pods, so there may be more pods than the surge
-# allows.
+# The limits of max_pods below exceed the surge, since the Deployment controller ignores
+# terminating pods.
 
 
 def test_image_is_updated_and_the_rerun_writes_nothing(namespace):
@@ -190,7 +190,7 @@ def test_update_continues_after_scaling_during_a_pause(namespace):
     update(namespace, pause_at="50%")
     for replicas, expected_counts in ((8, (4, 4)), (3, None)):
         namespace.patch_deployment({"spec": {"replicas": replicas}})
-        eventually(lambda size=replicas: sum(pod_counts(namespace)) == size, "pods of the new size")
+        eventually(lambda size=replicas: sum(pod_counts(namespace)) == size, f"{replicas} pods")
         update(namespace, pause_at="50%")
         assert (
             expected_counts in (None, pod_counts(namespace))
@@ -233,7 +233,7 @@ def test_pod_disruption_budget_limits_unavailable_pods(namespace):
 
 
 @pytest.mark.full
-def test_rollback_after_a_template_of_another_client_is_refused(namespace):
+def test_rollback_is_refused_after_another_client_changed_the_template(namespace):
     namespace.make_deployment(2)
     update(namespace, pause_at="1")
     roll_back(namespace)

@@ -59,7 +59,7 @@ def controllers(namespace, request):
 
 def add_finalizer_to_successors(controllers):
     """Return a fault that adds a finalizer to each controller that the task creates."""
-    def arm(gateway):
+    def wrap_send(gateway):
         send = gateway._send
 
         def send_with_finalizer(write, *args, **options):
@@ -74,7 +74,7 @@ def add_finalizer_to_successors(controllers):
             return send(write, *args, **options)
 
         gateway._send = send_with_finalizer
-    return arm
+    return wrap_send
 
 
 @pytest.mark.sample(2)

@@ -20,24 +20,26 @@ LABEL = "baton-test"
 @pytest.fixture
 def second_namespace(cluster, namespace, request):
     second = Namespace(cluster.kubeconfig, f"{request.node.originalname}-2")
-    grant(second, namespace)
+    grant_role(second, namespace)
     yield second
     second.delete()
 
 
-def grant(namespace, home):
-    subject = {"kind": "ServiceAccount", "name": "baton", "namespace": home.name}
+def grant_role(namespace, account_namespace):
+    subject = {"kind": "ServiceAccount", "name": "baton", "namespace": account_namespace.name}
     namespace.call("POST", f"{RBAC}/namespaces/{namespace.name}/rolebindings", {
         "metadata": {"name": "another-home"}, "subjects": [subject],
         "roleRef": {"kind": "Role", "name": "baton", "apiGroup": "rbac.authorization.k8s.io"}})
     rule = {"namespace": namespace.name, "resource": "leases", "verb": "delete",
             "group": "coordination.k8s.io"}
-    eventually(lambda: is_allowed(home, rule), "the Role of the second namespace")
+    eventually(lambda: is_allowed(account_namespace, rule), "the Role of the second namespace")
 
 
-def is_allowed(home, attributes):
-    review = home.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": {
-        "user": f"system:serviceaccount:{home.name}:baton", "resourceAttributes": attributes}})
+def is_allowed(account_namespace, attributes):
+    review = account_namespace.call(
+        "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": {
+            "user": f"system:serviceaccount:{account_namespace.name}:baton",
+            "resourceAttributes": attributes}})
     return review["status"]["allowed"]
 
 
@@ -221,7 +223,7 @@ def test_watches_of_many_namespaces_leave_connections_for_requests(
     more_namespaces = [Namespace(cluster.kubeconfig, f"many-{number}") for number in range(11)]
     try:
         for target in more_namespaces:
-            grant(target, namespace)
+            grant_role(target, namespace)
         for target in (namespace, *more_namespaces):
             target.create_controller("Deployment", manifest(1))
         for target in (namespace, *more_namespaces):

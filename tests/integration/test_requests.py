@@ -20,14 +20,14 @@ pytestmark = pytest.mark.fake_nodes("pods that become ready simultaneously")
 
 
 @dataclasses.dataclass
-class Traffic:
+class ApiTraffic:
     """Requests of one update, without renewals of the Lease (PUT)."""
 
     steps: int = 0
     requests: int = 0
-    #: Bytes.
+    #: Bytes of the first list of controllers.
     first_list: int = 0
-    #: Bytes, without lists of pods.
+    #: Bytes of all responses, without lists of pods.
     bytes: int = 0
     longest_pod_list: int = 0
     events: int = 0
@@ -40,8 +40,8 @@ class Traffic:
                 f"{self.events} events of at most {self.longest_event} bytes")
 
 
-def count_traffic(traffic):
-    def arm(gateway):
+def count_api_traffic(traffic):
+    def wrap_requests(gateway):
         urlopen, send_once = gateway.http.connection.pool.urlopen, gateway.http.send_once
 
         def count_watch_events(method, url, **options):
@@ -63,7 +63,7 @@ def count_traffic(traffic):
         gateway.http.connection.pool.urlopen = count_watch_events
         gateway.http.send_once = count_request
 
-    return arm
+    return wrap_requests
 
 
 def count_events(traffic, chunks):
@@ -78,14 +78,14 @@ def count_events(traffic, chunks):
         yield chunk
 
 
-def traffic_of(cluster, replicas, **params):
-    """Scale all pods up in one step and down in one step."""
+def api_traffic_of(cluster, replicas, **params):
+    """Return the traffic of an update that scales up in one step, and down in one step."""
     namespace = Namespace(cluster.kubeconfig, f"{replicas} replicas")
     try:
         namespace.make_rc(replicas)
-        traffic = Traffic()
-        result = namespace.roll(fault=count_traffic(traffic), image="myimage:v2", max_surge="100%",
-                                max_unavailable="100%", **params)
+        traffic = ApiTraffic()
+        result = namespace.roll(fault=count_api_traffic(traffic), image="myimage:v2",
+                                max_surge="100%", max_unavailable="100%", **params)
         traffic.steps = len(result["steps"])
         traffic.requests = sum(result["requests"].values()) - result["requests"]["PUT"]
         print(f"{replicas} replicas: {traffic}; {dict(result['requests'])}")
@@ -102,7 +102,7 @@ def test_number_of_requests_does_not_depend_on_the_number_of_pods(
 ):
     """The requests of the diagnosis and of image_drift depend on the time, so both are disabled."""
     monkeypatch.setattr(Deadlines, "_causes", lambda *_unused: [])
-    small, large = (traffic_of(cluster, pods, next_name="bar", image_drift="ignore")
+    small, large = (api_traffic_of(cluster, pods, next_name="bar", image_drift="ignore")
                     for pods in (few_pods, many_pods))
 
     assert large.steps == small.steps
@@ -118,7 +118,7 @@ def test_number_of_requests_does_not_depend_on_the_number_of_pods(
 def test_handover_takes_one_request_for_each_pod(cluster, monkeypatch, few_pods, many_pods):
     """The number of lists depends on the speed of the machine."""
     monkeypatch.setattr(Deadlines, "_causes", lambda *_unused: [])
-    small, large = (traffic_of(cluster, pods, image_drift="ignore")
+    small, large = (api_traffic_of(cluster, pods, image_drift="ignore")
                     for pods in (few_pods, many_pods))
 
     assert large.steps == small.steps
@@ -133,7 +133,7 @@ def test_many_pods_are_listed_in_full_only_after_a_failure(namespace):
     """Without image_drift=ignore, the update would read the digests in up to three full lists."""
     lists = []
 
-    def arm(gateway):
+    def wrap_requests(gateway):
         send_once = gateway.http.send_once
 
         def record_list(method, path, *arguments, **options):
@@ -144,12 +144,14 @@ def test_many_pods_are_listed_in_full_only_after_a_failure(namespace):
         gateway.http.send_once = record_list
 
     namespace.make_rc(LARGE_CONTROLLER + 1)
-    namespace.roll(fault=arm, image="myimage:v2-slow", max_surge="100%", image_drift="ignore")
+    namespace.roll(fault=wrap_requests, image="myimage:v2-slow", max_surge="100%",
+                   image_drift="ignore")
     assert set(lists) == {"table"}
 
     lists.clear()
     with pytest.raises(RolloutFailed) as failed:
-        namespace.roll(fault=arm, image="myimage:v3-absent", max_surge="100%", failure_grace=1)
+        namespace.roll(fault=wrap_requests, image="myimage:v3-absent", max_surge="100%",
+                       failure_grace=1)
     assert lists[0] == "table" and "list" in lists
     assert "more pods)" in failed.value.why
 
@@ -157,7 +159,7 @@ def test_many_pods_are_listed_in_full_only_after_a_failure(namespace):
 @pytest.mark.long
 @pytest.mark.parametrize("image", ["unready", "readiness", "novolume", "evicted", "crash"])
 def test_causes_are_the_same_for_many_pods_and_few_pods(namespace, image):
-    """The module first reads a table of many pods, which only delays the diagnosis."""
+    """With many pods, the module first reads a table, which only delays the diagnosis."""
     causes = []
     for replicas in (3, LARGE_CONTROLLER + 1):
         namespace.make_rc(replicas, name=f"foo-{replicas}")

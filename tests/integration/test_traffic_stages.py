@@ -75,7 +75,7 @@ def test_canary_of_requests_by_the_playbook_of_the_documentation(shop, namespace
 
     output = shop.playbooks.run_command("ansible-playbook", "play.yml")
 
-    testers = [1]  # weights of their rule
+    testers = [1]  # weights of the testers' rule
     assert shop.checks == [
         ([testers, [100, 0]], 9, 1), ([testers, [99, 1]], 9, 1), ([testers, [90, 10]], 8, 2),
         ([[3]], 5, 5), ([[3]], 0, 10)]
@@ -108,7 +108,7 @@ def test_blue_green_by_the_playbook_of_the_documentation(shop, namespace):
     with namespace.observer() as observer:
         output = shop.playbooks.run_command("ansible-playbook", "play.yml")
 
-    testers = [1]  # weights of their rule
+    testers = [1]  # weights of the testers' rule
     assert shop.checks == [([testers, [100, 0]], 3, 3), *[([testers, [0, 100]], 3, 3)] * 2]
     assert is_plain(shop.edge) and pod_counts(namespace) == (0, 3)
     assert observer.min_ready >= 3 and observer.max_pods == 6
@@ -140,7 +140,7 @@ def test_failed_check_after_a_switch_returns_to_the_old_pods(shop, namespace, ki
 
 
 def run_documented_task(shop, namespace, task, **names):
-    """Run a task of a page with the names and the image of this test."""
+    """Run a documented task with the names and the image of this test."""
     (module,) = task.keys() - {"name"}
     options = task[module] | {"name": "foo", "namespace": namespace.name}
     options |= {key: value for key, value in {**names, "image": "myimage:v2"}.items()
@@ -169,7 +169,7 @@ def test_blue_green_by_the_tasks_of_the_documentation(shop, namespace):
 @pytest.mark.full
 @pytest.mark.parametrize("fails", [False, True], ids=["finish", "rollback"])
 def test_blue_green_by_a_service_alone(shop, namespace, fails):
-    """First the tasks of the documentation and then the role switch the Service."""
+    """Switch the Service by the documented tasks first, and then by the role."""
     namespace.allow(role_rules("baton-traffic-service"), "traffic-service")
     shop.create("Deployment", 3)
     shop.edge = SwitchedService(namespace)

@@ -87,7 +87,7 @@ def env_from(**source):
                   {"name": "b", "secret": {"secretName": "shop"}},
                   {"name": "c", "secret": {"secretName": "shop", "optional": True}}]},
      {"secret/shop": True}),
-    # The kubelet reads these Secrets, not the pods
+    # Only the kubelet reads these Secrets; the pods do not
     ({"imagePullSecrets": [{"name": "registry"}],
       "volumes": [{"name": "a", "csi": {"driver": "d", "nodePublishSecretRef": {"name": "s"}}},
                   {"name": "b", "azureFile": {"secretName": "s", "shareName": "x"}}]}, {}),

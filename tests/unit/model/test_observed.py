@@ -210,7 +210,7 @@ def test_pod_has_owner_and_position_of_the_reference(metadata, expected):
     (new(), True, True, "foo", "uid of foo"),
     (old(3, 3, annotate={object_meta.LAST_ROLLOUT: record("rolling back")}), True, False, SUCCESSOR,
      f"uid of {SUCCESSOR}"),
-], ids=["no update", "ended update", "handover", "foo", "successor", "rollback"])
+], ids=["no update", "record only", "handover", "foo", "successor", "rollback"])
 def test_annotations_distinguish_primary_and_successor(item, is_updating, is_successor, partner,
                                                        partner_uid):
     controller = Controller.from_api(item)
@@ -291,7 +291,7 @@ def primary_of_bar(*forged_keys):
 
 
 def displaced_successor(**changes):
-    """Return an empty successor that is not the partner of its partner foo."""
+    """Return an empty successor that names foo as its partner, but not vice versa."""
     return successor_with_hash("0000000000", **changes)
 
 

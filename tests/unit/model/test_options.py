@@ -350,11 +350,11 @@ def test_the_option_kinds_is_refused_by_each_module(module):
     (Module.ROLLING_UPDATE, {"state": "rolled_back"}), (Module.ROLLING_UPDATE, {"state": ["x"]}),
     (Module.MIGRATION, {"state": "migrated", "release_owner": True}),
 ])
-def test_a_present_option_is_not_refused_as_removed(module, arguments):
+def test_a_current_option_is_not_refused_as_removed(module, arguments):
     refuse_removed(module, {"name": "foo", **arguments})
 
 
-def test_no_module_has_a_removed_option_of_its_own():
+def test_argument_spec_has_no_removed_option():
     assert not REMOVED.keys() & ARGUMENT_SPEC.keys()
 
 

@@ -300,7 +300,7 @@ def test_sentence_instead_of_a_command_for_a_fleet():
     assert request.command(pause_at=None) == "run the same task again without pause_at"
 
 
-def test_sentence_for_one_controller_of_a_fleet_of_several_kinds_names_the_kind():
+def test_sentence_names_the_kind_of_one_controller_of_a_fleet_of_several_kinds():
     request = build_request(**V2, label_selectors=["a=b"], kinds=["Deployment", "StatefulSet"],
                             kind="StatefulSet", connection={"kubeconfig": None})
 

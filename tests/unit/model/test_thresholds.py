@@ -27,7 +27,7 @@ SIZE = st.builds(Size, st.integers(0, 200)) | st.builds(Size, st.integers(0, 100
 
 @st.composite
 def strategies(draw):
-    """Draw (desired size, surge, unavailable), the last two of random options."""
+    """Draw (desired size, surge, unavailable). The last two result from random options."""
     desired = draw(COUNT)
     return desired, *resolve_fenceposts(draw(SIZE), draw(SIZE), desired)
 

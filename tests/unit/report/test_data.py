@@ -26,7 +26,7 @@ ADDED_KEYS = {"change", "decision", "soaks", "title"}
 
 
 def mismatches(value, shape, path="data") -> list[str]:
-    """Return a line for each part of `value` with another type. Keys may be absent."""
+    """Return a line for each part of `value` that does not fit `shape`. Keys may be absent."""
     options = typing.get_args(shape) if isinstance(shape, types.UnionType) else [shape]
     if len(options) > 1:
         return min((mismatches(value, option, path) for option in options), key=len)
@@ -71,7 +71,7 @@ def test_mismatches_detects_other_types():
 
 
 def undocumented_keys(entry, shape) -> list[str]:
-    """Return `Type.key` for each key without documentation, or with another type."""
+    """Return `Type.key` for each key that `entry` lacks, or documents with another type."""
     names = {str: "str", int: "int", float: "float", bool: "bool", list: "list", dict: "dict",
              typing.Any: "raw"}
     missing = []

@@ -336,7 +336,7 @@ def test_repeatedly_rejected_pods_are_fatal(reason):
     assert cluster.clock.now < START + 5 and cluster.rejected_count < 12
 
 
-class RejectingNodes(IdleGateway):
+class RejectingGateway(IdleGateway):
     rejected_count = 0
 
     def troubled_pods(self, controller):
@@ -367,14 +367,14 @@ def seconds_left(gateway, available, *observations):
                           (3, MAX_REJECTED_PODS - 1)])
 def test_limit_of_rejected_pods(available, max_rejected):
     """The limit applies per missing pod, and at least once."""
-    seconds_left(RejectingNodes(), available, (0, 1, 0), (0, 1 + max_rejected, 0))
+    seconds_left(RejectingGateway(), available, (0, 1, 0), (0, 1 + max_rejected, 0))
 
     with pytest.raises(RolloutFailed, match="the new pods cannot become available"):
-        seconds_left(RejectingNodes(), available, (0, 1, 0), (0, 1 + max_rejected + 1, 0))
+        seconds_left(RejectingGateway(), available, (0, 1, 0), (0, 1 + max_rejected + 1, 0))
 
 
 def test_rejected_pods_are_counted_since_the_last_progress():
-    seconds_left(RejectingNodes(), 2, (0, 1, 0), (1, 1 + MAX_REJECTED_PODS, 0),
+    seconds_left(RejectingGateway(), 2, (0, 1, 0), (1, 1 + MAX_REJECTED_PODS, 0),
                  (1, 2 * MAX_REJECTED_PODS, 0),
                  (1, 2 * MAX_REJECTED_PODS, 0))
 
@@ -383,7 +383,7 @@ def test_terminating_pods_are_counted_since_the_last_progress():
     """A drop from three to two is progress, even after a wait for one pod."""
     deadline = UPDATE.progress_deadline
 
-    assert seconds_left(RejectingNodes(), 2, (0, 0, 1), (0, 0, 1), (1, 0, 3), (1, 0, 3),
+    assert seconds_left(RejectingGateway(), 2, (0, 0, 1), (0, 0, 1), (1, 0, 3), (1, 0, 3),
                         (1, 0, 2))[1:] == [
         deadline, deadline - 1, deadline, deadline - 1, deadline]
 
@@ -446,7 +446,7 @@ def stateful_set(updated, replicas=2, generation=1):
 
 
 def test_status_before_the_update_is_no_progress():
-    """Each pod is ready in time, but all pods take longer than the deadline."""
+    """Each pod is ready in time, but together the pods take longer than the deadline."""
     clock = FakeClock()
     deadlines = Deadlines(IdleGateway(), clock, Intervals())
 

@@ -132,7 +132,7 @@ def test_names_keep_their_order_without_duplicates():
     assert ordered_names(Cluster(), names=["foo", "another", "foo"]) == ["foo", "another"]
 
 
-def test_selected_controllers_are_sorted_and_successors_replaced():
+def test_selected_controllers_are_sorted_and_successors_left_out():
     cluster = Cluster(old(), new(), *controllers("another"),
                       selected=[SUCCESSOR, "foo", "another", "gone meanwhile"])
 
@@ -371,7 +371,7 @@ def test_invalid_name_counts_as_a_failure():
 
 @pytest.mark.parametrize("mode, times", [(fleet.run, 2), (fleet.simulate, 1), (fleet.look, 1)])
 def test_one_dry_run_for_each_template_of_a_controller(mode, times):
-    """The dry run is for the old controller, and at the end of run() for the new one."""
+    """Each mode sends one for the old controller; at its end, run() sends one for the new one."""
     cluster = Cluster(*controllers("one", "two"))
     cluster.admission_image = "myimage:v2"
 

@@ -355,7 +355,7 @@ def test_forged_lease_expires_after_lease_duration(server, forged, holder):
                           {"metadata": {"annotations": "x"}, "spec": {"holderIdentity": 7}}])
 def test_lease_without_fields_is_acquired(server, empty_lease):
     client = Client(server)
-    # The Lease exists once it was read, and a read returns the empty object.
+    # A read creates the Lease, but returns the empty object.
     server.put_lease = lambda item, put=server.put_lease: put(item) if server.leases else None
     server.lease = lambda name: server.leases.setdefault(
         NAME, {"metadata": {"resourceVersion": ""}}) and empty_lease
@@ -553,7 +553,7 @@ def test_late_renewal_blocks_the_driver(server, slow_client):
     assert server.writes[NAME] == 2
 
 
-def test_renewal_from_before_the_lease_duration_is_ignored(server, slow_client):
+def test_renewal_older_than_the_lease_duration_is_ignored(server, slow_client):
     """Another client may hold the Lease after a suspension of this machine."""
     slow_client.lease.renew()
     server.background[0].answer()
@@ -755,7 +755,7 @@ def test_lease_written_by_another_client_is_reported(server):
     assert client.lease.is_lost
 
 
-#: Another process has the pid of the ended process.
+#: Pid 1 is running. ENDED has another start time, so it had the pid before.
 ENDED, RUNNING = {"pid": "1", "start": "0"}, {"pid": "1", "start": start_time("1")}
 #: Holders of a Lease, and when the task acquires it ("later": after LEASE_DURATION).
 HOLDERS = {
@@ -861,7 +861,7 @@ class Scheduler:
 
 
 class RandomTask:
-    """Task that holds the Lease for some steps. A request may kill or suspend it."""
+    """Task that holds the Lease for some steps. It may be killed at a request, or suspended."""
 
     def __init__(self, scheduler, server):
         rng, self.scheduler = scheduler.rng, scheduler
@@ -939,7 +939,7 @@ def test_random_interleavings_never_let_two_tasks_work(seeds):
     assert seeds_by_holders[1] and seeds_by_holders[2] and seeds_by_holders[3]
 
 
-def test_unchanged_task_deletes_leases_of_a_dead_process(server):
+def test_task_without_changes_deletes_leases_of_a_dead_process(server):
     Client(server, machine="here",
            process=Process("here", "1", "0", "1.ReplicationController")).lease.acquire()
 
@@ -951,7 +951,7 @@ def test_unchanged_task_deletes_leases_of_a_dead_process(server):
 @pytest.mark.parametrize("seconds, remains",
                          [(0, True), (LEASE_DURATION + 1, True),
                           (lease.ABANDONED_AFTER + 1, False)])
-def test_unchanged_task_deletes_abandoned_leases(server, seconds, remains):
+def test_task_without_changes_deletes_abandoned_leases(server, seconds, remains):
     Client(server, machine="elsewhere").lease.acquire()
     server.now += seconds
 
@@ -974,7 +974,7 @@ def test_deleted_abandoned_lease_is_acquired_again(server):
     assert set(server.leases) == {NAME, NAME_WITHOUT_KIND} and not client.lease.is_lost
 
 
-def test_unchanged_task_without_lock_deletes_no_lease(server):
+def test_task_without_changes_or_lock_deletes_no_lease(server):
     Client(server, machine="elsewhere").lease.acquire()
     server.now += lease.ABANDONED_AFTER + 1
 

@@ -166,7 +166,7 @@ def test_soak_fails_if_new_pods_keep_appearing(soak_):
 
 
 @pytest.mark.parametrize("seconds_until_first_observation", [300, 10],
-                         ids=["earlier task", "this task"])
+                         ids=["soak of an earlier task", "soak of this task"])
 def test_later_pod_restarts_the_soak(monkeypatch, seconds_until_first_observation):
     soak_ = FakeFlow(monkeypatch, start=seconds(LONG_AGO) + 3600)
     soak_.observe(2, pods("a", "b"), seconds=seconds_until_first_observation)

@@ -24,13 +24,13 @@ from .observed import MigrationObserved
 
 def _without_stored_controller(request: Request, observed: MigrationObserved) -> Decision:
     """Return the decision if no ControllerRevision stores the ReplicationController."""
-    config, primary = observed.config, observed.controller
+    config, controller = observed.config, observed.controller
     # | DeploymentConfig | stored | ReplicationController, ReplicaSet | step |
     # | - | - | - | error: no such controller |
-    if config is None and primary is None and observed.deployment is None:
+    if config is None and controller is None and observed.deployment is None:
         raise NoSuchController(f"there is no such {request.kind}", where=request.where)
     # | - | - | -, but a Deployment | error |
-    if config is None and primary is None:
+    if config is None and controller is None:
         raise RolloutError("it is a Deployment: a migration that has ended cannot be rolled back",
                            where=request.where)
     # | paused by its migration | - | any | resume the DeploymentConfig |
@@ -43,23 +43,23 @@ def _without_stored_controller(request: Request, observed: MigrationObserved) ->
 
 def plan_back(request: Request, observed: MigrationObserved) -> Decision:
     """Return the next step or wait of the rollback. Raises RolloutError."""
-    primary, replica_set = observed.controller, observed.replica_set
+    controller, replica_set = observed.controller, observed.replica_set
     stored, config = observed.stored, observed.config
     if stored is None:
         return _without_stored_controller(request, observed)
     # | any | yes | deleted | error |
-    if primary is None or primary.uid != stored["uid"] or primary.is_deleting:
+    if controller is None or controller.uid != stored["uid"] or controller.is_deleting:
         raise RolloutError("its pods no longer belong to a ReplicationController, so its migration "
                            "cannot be rolled back",
                            where=request.where,
                            next_command=("to finish it:", request.command(State.MIGRATED)))
     if replica_set and not is_created_by_migration(request, replica_set, observed, stored):
         raise name_conflict(request, replica_set)
-    if handover.is_closed(primary):
+    if handover.is_closed(controller):
         # | any | yes | closed, closed with uncounted pods | wait |
         # The status of the ReplicationController is the same before the handover and after the
         # return of all pods. Only the status of the ReplicaSet shows whether the controller manager
-        # has seen the return: it must first count all pods, and later none.
+        # has seen the return: its count must first reach all pods, and later zero.
         if (replica_set and observed.pods
                 and sum(pod.owner == replica_set.uid for pod in observed.pods)
                 > replica_set.current):
@@ -68,23 +68,23 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
         # | any | yes | closed, closed with pods | hand over: back, without the label |
         if (replica_set
                 and (decision := handover.reparent(
-                    observed.pods, replica_set, primary, {object_meta.HASH_LABEL: None}))):
+                    observed.pods, replica_set, controller, {object_meta.HASH_LABEL: None}))):
             return decision
         # | any | yes | closed, closed without pods | open the ReplicationController |
         if replica_set and replica_set.current:
             return Wait(f"pods of {replica_set.name}: {replica_set.current}")
-        if not handover.may_open(primary, replica_set.uid if replica_set else "", observed.pods):
-            return Wait(f"pods of {primary.name}: {primary.current}/{primary.replicas}")
+        if not handover.may_open(controller, replica_set.uid if replica_set else "", observed.pods):
+            return Wait(f"pods of {controller.name}: {controller.current}/{controller.replicas}")
         priority_class = stored["manifest"]["spec"]["template"]["spec"].get("priorityClassName")
-        write = patch(primary, *handover.opening_operations(priority_class))
-        return Step(Action.RESTORE, primary.name, write,
+        write = patch(controller, *handover.opening_operations(priority_class))
+        return Step(Action.RESTORE, controller.name, write,
                     before="closed template", after="template")
     # | any | yes | open, any | delete the ReplicaSet |
     if replica_set:
         return handover.delete_empty(replica_set)
     # | any | yes | open, - | delete the stored controller |
     is_last = config is None or not config.is_paused_for_migration
-    return delete_stored(request, f"{primary.name} has all pods", is_last=is_last)
+    return delete_stored(request, f"{controller.name} has all pods", is_last=is_last)
 
 
 def pause(config: DeploymentConfig) -> Step:

@@ -27,7 +27,7 @@ from ..flow import Cluster
 
 #: The phases of an ended rollout (object_meta.rollout_phase).
 COMPLETE, FAILED = "Complete", "Failed"
-#: The annotation of a ReplicationController with its DeploymentConfig as JSON.
+#: The annotation of a ReplicationController that holds its DeploymentConfig as JSON.
 _ENCODED_CONFIG = "openshift.io/encoded-deployment-config"
 #: Strategy fields without a counterpart in a Deployment, with the API server's defaults in seconds.
 _UNSUPPORTED_DEFAULTS = {"updatePeriodSeconds": 1, "intervalSeconds": 1,
@@ -60,8 +60,8 @@ def active_rollout(config: DeploymentConfig, rollouts: t.Iterable[Controller]) -
 def rollout_in_progress(config: DeploymentConfig, rollouts: t.Sequence[Controller]) -> str:
     """Return the name of the rollout in progress, or "".
 
-    If status.latestVersion exceeds the numbers of all rollouts, OpenShift is about to start that
-    rollout.
+    If status.latestVersion exceeds the numbers of all rollouts, OpenShift is about to start the
+    rollout with that number.
     """
     for rollout in rollouts:
         if object_meta.rollout_phase(rollout.annotations) not in (COMPLETE, FAILED):
@@ -144,7 +144,7 @@ def _lost_triggers(request: Request, config: DeploymentConfig) -> t.Iterator[str
                f"{display_text(image)} are not "
                "rolled out any more. To restore this afterwards, with an annotation that "
                f"OpenShift supports: {request.oc} {display_text(shlex.join(command))}")
-    # Without the field triggers, ConfigChange is the default. An empty list means no trigger.
+    # If the field `triggers` is missing, ConfigChange is the default. An empty list is no trigger.
     if (config.spec.get("triggers") is not None
             and all(trigger.get("type") != "ConfigChange" for trigger in triggers)):
         yield (f"{config.name} has no ConfigChange trigger, so that changes of its template wait "

@@ -137,8 +137,8 @@ def _way_out(request: Request, observed: MigrationObserved) -> tuple[str, ...]:
 def _check_creation(request: Request, write: Create, cluster: Cluster) -> None:
     """Send the creation as a dry run.
 
-    Raises RolloutError if admission rejects the object or changes its template. The Deployment
-    would otherwise replace the pods.
+    Raises RolloutError if admission rejects the object or changes its template. With a changed
+    template, the Deployment would replace the pods.
     """
     try:
         stored = cluster.dry_run(write)

@@ -46,15 +46,15 @@ class MigrationInProgress(t.NamedTuple):
         """The labels of the ReplicationController, or of the DeploymentConfig."""
         return self.stored["manifest"]["metadata"]["labels"]
 
-    def commands(self, primary: Controller | None) -> tuple[str, str | None]:
+    def commands(self, controller: Controller | None) -> tuple[str, str | None]:
         """Return two commands: finish the migration, and roll it back (None if it is too late)."""
-        can_roll_back = (primary is not None and not primary.is_deleting
-                         and primary.uid == self.stored["uid"])
+        can_roll_back = (controller is not None and not controller.is_deleting
+                         and controller.uid == self.stored["uid"])
         return (self.request.command(),
                 self.request.command(State.ROLLED_BACK) if can_roll_back else None)
 
     def status(self, status: RolloutStatus, cluster: Cluster) -> RolloutStatus:
-        """Return the status, completed for a migration in progress."""
+        """Return the status with the fields that describe a migration in progress."""
         replica_set = self._replica_set(cluster)
         holders = (*status.holders, *((Holder(replica_set, {}),) if replica_set else ()))
         return dataclasses.replace(
@@ -79,7 +79,7 @@ def parse_migration(item: Json, request: Request) -> MigrationInProgress | None:
     controller_name = stored["manifest"]["metadata"]["name"]
     names = {Kind.REPLICATION_CONTROLLER: controller_name,
              Kind.DEPLOYMENT_CONFIG: controller_name.rpartition("-")[0]}
-    # The hash leaves out the deployment label. Its key is not stored, so try each label.
+    # The hash leaves out the deployment label, whose key is not stored: try each key.
     keys = (object_meta.DEPLOYMENT_LABEL,
             *stored["manifest"]["spec"]["template"]["metadata"]["labels"])
     for kind, name in names.items():

@@ -24,7 +24,7 @@ from .observed import MigrationObserved, hash_of, stored_revision_name, template
 def creations(request: Request, observed: MigrationObserved,
               primary: Controller) -> tuple[Create, Create]:
     """Return the creations of the ReplicaSet and the Deployment, for dry runs."""
-    stored: StoredController = stored_revision(request, primary, observed.config)["data"]
+    stored: StoredController = revision_manifest(request, primary, observed.config)["data"]
     return Create(replica_set_of(request, stored)), Create(deployment_of(request, observed, stored))
 
 
@@ -33,7 +33,8 @@ def _selector(request: Request, selector: Json) -> Json:
     return {key: value for key, value in selector.items() if key != request.label_key} or selector
 
 
-def stored_revision(request: Request, primary: Controller, config: DeploymentConfig | None) -> Json:
+def revision_manifest(request: Request, primary: Controller,
+                      config: DeploymentConfig | None) -> Json:
     """Return a ControllerRevision that stores the ReplicationController."""
     labels, annotations = (config or primary).labels, (config or primary).annotations
     if config:
@@ -83,13 +84,13 @@ def deployment_of(request: Request, observed: MigrationObserved, stored: StoredC
         "apiVersion": "apps/v1", "kind": str(Kind.DEPLOYMENT),
         "metadata": {"name": request.name, "namespace": request.namespace,
                      "annotations": annotations,
-                     # All labels of a DeploymentConfig are set by the user.
+                     # Keep all labels of a DeploymentConfig: they are set by the user.
                      "labels": {key: value for key, value in metadata["labels"].items()
                                 if key != request.label_key or request.kind.server_label}},
         "spec": {"replicas": size, "paused": True,
                  "selector": {"matchLabels": _selector(request, spec["selector"])},
                  "minReadySeconds": spec["minReadySeconds"],
-                 # The API server's default, which must exceed minReadySeconds.
+                 # The API server's default, 600, raised because it must exceed minReadySeconds.
                  "progressDeadlineSeconds": 600 + spec["minReadySeconds"],
                  "template": _template_for_selector(request, spec),
                  **deployment_fields(observed.config), **strategy},
@@ -137,7 +138,7 @@ def is_created_by_migration(request: Request, controller: Controller, observed: 
 
 
 def _are_equal_templates(template: Json, other_template: Json) -> bool:
-    """Return whether two templates are equal, closed or not."""
+    """Return whether two templates are equal after both are closed."""
     return same_template(handover.closed_template(template),
                          handover.closed_template(other_template), "")
 

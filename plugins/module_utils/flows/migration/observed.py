@@ -88,8 +88,8 @@ def stored_revision_name(request: Request) -> str:
 def parse_stored(request: Request, revision: Json) -> StoredController:
     """Return the controller stored in a ControllerRevision. Raises RolloutError if invalid.
 
-    The stored hash is checked here, since it becomes a name and a label of the pods. The planner
-    compares the other fields with the existing controller.
+    The stored hash is checked here, since it becomes a label of the pods and part of a name. The
+    planner compares the other fields with the existing controller.
     """
     stored = object_meta.stored_controller(revision)
     if stored and _may_have_stored(request, stored):

@@ -55,8 +55,8 @@ from .manifests import (
     is_created_by_migration,
     name_conflict,
     replica_set_of,
+    revision_manifest,
     stored_images,
-    stored_revision,
 )
 from .observed import MigrationObserved, stored_revision_name
 
@@ -65,9 +65,9 @@ def plan(request: Request, observed: MigrationObserved) -> Decision:
     """Return the next decision of a migration or of its rollback. Raises RolloutError."""
     if request.undoes:
         return plan_back(request, observed)
-    primary, stored, config = observed.controller, observed.stored, observed.config
+    controller, stored, config = observed.controller, observed.stored, observed.config
     if stored is None:
-        if config is None and primary is None and observed.deployment:
+        if config is None and controller is None and observed.deployment:
             # | - | - | a Deployment | done, unchanged |
             return Done(f"{request.name} is already a Deployment")
         _refuse_to_begin(request, observed)
@@ -79,8 +79,8 @@ def plan(request: Request, observed: MigrationObserved) -> Decision:
     for existing in (observed.replica_set, observed.deployment):
         if existing and not is_created_by_migration(request, existing, observed, stored):
             raise name_conflict(request, existing)
-    if primary:
-        return _with_controller(request, primary, observed, stored)
+    if controller:
+        return _with_controller(request, controller, observed, stored)
     # | deleted | yes | - | create the ReplicaSet, closed |
     if observed.replica_set is None:
         return _create_replica_set(request, stored)
@@ -90,24 +90,25 @@ def plan(request: Request, observed: MigrationObserved) -> Decision:
 def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
     # | controller | stored | ReplicaSet, Deployment | step |
     # | - | - | - | error: no such controller |
-    primary, config = observed.controller, observed.config
-    if primary is None and config is None:
+    controller, config = observed.controller, observed.config
+    if controller is None and config is None:
         raise NoSuchController(f"there is no such {request.kind}", where=request.where)
     if config and not config.is_paused_for_migration:
         _refuse_rollouts(request, observed, config)
-    if primary is None:
+    if controller is None:
         return
     # | yes | - | an update or deletion is in progress, another owner, or a name conflict | error |
-    if primary.is_updating:
+    if controller.is_updating:
         raise RolloutError("an update is in progress: finish it or roll it back first",
                            where=request.where)
-    refuse_deleting(request, primary)
-    if primary.owner and config is None and not request.releases_owner:
-        raise RolloutError(f"it is controlled by {primary.owner}, which would create another one",
+    refuse_deleting(request, controller)
+    if controller.owner and config is None and not request.releases_owner:
+        raise RolloutError(f"it is controlled by {controller.owner}, which would create another "
+                           "one",
                            where=request.where,
-                           next_command=f"stop {primary.owner} first (docs/how-to/migrate.md); "
+                           next_command=f"stop {controller.owner} first (docs/how-to/migrate.md); "
                                         "then add release_owner=true")
-    if handover.is_closed(primary):
+    if handover.is_closed(controller):
         raise RolloutError(
             f"the priority class {handover.CLOSED} closes its template, so failed pods are not "
             "replaced: another client removed the ControllerRevision "
@@ -115,7 +116,7 @@ def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
             where=request.where, next_command=(
                 "when its status counts all pods, restore the priorityClassName of the template, "
                 "or remove it:",
-                f"{request.kubectl} edit {primary.kind.short} {primary.name}"))
+                f"{request.kubectl} edit {controller.kind.short} {controller.name}"))
     for existing in filter(None, (observed.deployment, observed.replica_set)):
         raise name_conflict(request, existing)
     # | yes | - | finalizers would delay the deletions of the migration | error |
@@ -125,85 +126,86 @@ def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
 def _begin(request: Request, observed: MigrationObserved) -> Decision:
     # | yes | - | - | store the controller |
     # Without a controller, _refuse_to_begin or _pause_config has raised an error.
-    primary = t.cast(Controller, observed.controller)
-    manifest = stored_revision(request, primary, observed.config)
-    return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest), after=primary.images)
+    controller = t.cast(Controller, observed.controller)
+    manifest = revision_manifest(request, controller, observed.config)
+    return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest),
+                after=controller.images)
 
 
-def _with_controller(request: Request, primary: Controller, observed: MigrationObserved,
+def _with_controller(request: Request, controller: Controller, observed: MigrationObserved,
                      stored: StoredController) -> Decision:
     """Return the decision while the ReplicationController exists."""
     # | another uid | yes | | error |
-    if primary.uid != stored["uid"]:
+    if controller.uid != stored["uid"]:
         raise RolloutError("it was created again during its migration, when its pods already "
                            "belonged to the ReplicaSet",
                            where=request.where,
-                           next_command=(f"{request.kubectl} delete rc {primary.name}", "then:",
+                           next_command=(f"{request.kubectl} delete rc {controller.name}", "then:",
                                          request.command()))
-    if primary.is_updating:
+    if controller.is_updating:
         raise RolloutError("an update is in progress: finish it or roll it back first",
                            where=request.where)
     replica_set = observed.replica_set
-    if replica_set or handover.is_closed(primary):
-        _refuse_another_template(request, primary, stored)
+    if replica_set or handover.is_closed(controller):
+        _refuse_another_template(request, controller, stored)
     if replica_set is None:
-        return _without_replica_set(request, primary, observed, stored)
+        return _without_replica_set(request, controller, observed, stored)
     # | any | yes | being deleted | hand over: back; wait, and create it again |
     if replica_set.is_deleting:
         step = handover.reparent_step(observed.pods or (), replica_set.uid, replica_set.name,
-                                      primary, {object_meta.HASH_LABEL: None})
-        return step if step and not primary.is_deleting else wait_for_deletion(replica_set)
+                                      controller, {object_meta.HASH_LABEL: None})
+        return step if step and not controller.is_deleting else wait_for_deletion(replica_set)
     # | yes | yes | of another size | scale the ReplicaSet |
-    if replica_set.replicas != primary.replicas and not primary.is_deleting:
-        return scale(replica_set, primary.replicas)
+    if replica_set.replicas != controller.replicas and not controller.is_deleting:
+        return scale(replica_set, controller.replicas)
     # | open | yes | closed | annotate the controller: closed |
-    if not handover.is_closed(primary):
+    if not handover.is_closed(controller):
         # | open | yes | closed, and finalizers would delay the deletions | error |
-        if not primary.is_deleting:
+        if not controller.is_deleting:
             refuse_finalizers(request, *observed.controllers_to_delete)
-        return handover.close(primary, {})
-    return _hand_over(primary, replica_set, observed, stored)
+        return handover.close(controller, {})
+    return _hand_over(controller, replica_set, observed, stored)
 
 
-def _without_replica_set(request: Request, primary: Controller, observed: MigrationObserved,
+def _without_replica_set(request: Request, controller: Controller, observed: MigrationObserved,
                          stored: StoredController) -> Decision:
     """Return the decision while the ReplicationController exists, but not the ReplicaSet."""
     # | yes | another state | - | delete the stored controller, and store it again |
     # A closed controller is not stored again: its ReplicaSet was created, and another client has
     # deleted it.
-    if (not handover.is_closed(primary)
-            and stored_revision(request, primary, observed.config)["data"] != stored):
+    if (not handover.is_closed(controller)
+            and revision_manifest(request, controller, observed.config)["data"] != stored):
         return delete_stored(request, "the controller has changed", is_last=False)
-    if primary.is_deleting:
-        return wait_for_deletion(primary)
+    if controller.is_deleting:
+        return wait_for_deletion(controller)
     # | yes | yes | - | remove the owner reference, on request |
-    if primary.owner and observed.config is None:
-        return Step(Action.ANNOTATE, primary.name,
-                    patch(primary, {"op": "remove", "path": "/metadata/ownerReferences"}),
-                    before=primary.owner, after=f"released from {primary.owner}")
+    if controller.owner and observed.config is None:
+        return Step(Action.ANNOTATE, controller.name,
+                    patch(controller, {"op": "remove", "path": "/metadata/ownerReferences"}),
+                    before=controller.owner, after=f"released from {controller.owner}")
     # | yes | yes | - | create the ReplicaSet, closed |
     return _create_replica_set(request, stored)
 
 
-def _hand_over(primary: Controller, replica_set: Controller, observed: MigrationObserved,
+def _hand_over(controller: Controller, replica_set: Controller, observed: MigrationObserved,
                stored: StoredController) -> Decision:
     # | being deleted, no pods | yes | open | wait |
-    if primary.is_deleting and not primary.current and not handover.is_closed(replica_set):
-        return wait_for_deletion(primary)
+    if controller.is_deleting and not controller.current and not handover.is_closed(replica_set):
+        return wait_for_deletion(controller)
     # | closed | yes | closed | hand over and label each pod; then delete the controller |
     labels = {object_meta.HASH_LABEL: stored["hash"]}
-    if decision := handover.reparent(observed.pods, primary, replica_set, labels):
+    if decision := handover.reparent(observed.pods, controller, replica_set, labels):
         return decision
     # | being deleted, no pods | yes | closed, with all pods | open the ReplicaSet |
-    if primary.is_deleting and not primary.current:
+    if controller.is_deleting and not controller.current:
         return _open(observed, replica_set, stored)
-    return handover.delete_empty(primary)
+    return handover.delete_empty(controller)
 
 
-def _refuse_another_template(request: Request, primary: Controller,
+def _refuse_another_template(request: Request, controller: Controller,
                              stored: StoredController) -> None:
     # | yes | another template or selector | yes | error: both objects may be forged |
-    if not has_stored_template(request, primary, stored):
+    if not has_stored_template(request, controller, stored):
         raise RolloutError(
             "its template or selector differs from the ControllerRevision "
             f"{stored_revision_name(request)} of its migration",

@@ -16,7 +16,7 @@ from ...model.request import Request
 from ...model.server_driven import StatefulSet, pod_ordinal
 from ..controller_revisions.flow import HISTORY_RULE, RevisionsFlow, readiness_warnings
 from ..flow import Cluster, Memory, Model, RealCluster, Rule, own_live_pods
-from .observed import StatefulSetObserved, StatefulSetPod, find
+from .observed import StatefulSetObserved, TroubledPod, find
 from .planner import StatefulSetPlanner
 
 
@@ -47,7 +47,7 @@ class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
             return observed
         if not request.state.undoes or observed.is_all_new:
             return observed
-        pods = map(StatefulSetPod.from_api, own_pods(primary, cluster.troubled_pods(primary)))
+        pods = map(TroubledPod.from_api, own_pods(primary, cluster.troubled_pods(primary)))
         troubled_pods = tuple(sorted(pods, key=lambda pod: pod.ordinal))
         observed = dataclasses.replace(observed, troubled_pods=troubled_pods)
         if not observed.stuck_pods:
@@ -101,7 +101,7 @@ def _specs_by_name(claims: t.Iterable[Json]) -> dict[str, Json]:
 
 
 def _contains(stored: t.Any, requested: t.Any) -> bool:
-    """Return whether the stored value has all requested fields, besides defaults."""
+    """Return whether the stored value has all requested fields, and possibly others (defaults)."""
     if isinstance(stored, dict) and isinstance(requested, dict):
         return all(_contains(stored.get(key), value) for key, value in requested.items())
     return bool(stored == requested)

@@ -15,7 +15,7 @@ the record needs evidence:
 | the previous template | the status names it; or the record does, and no third revision is newer |
 | the previous updateStrategy | the update has set the present one; maxUnavailable never increases |
 
-A forged record can still have two effects. The next task may finally set another partition,
+A forged record can still have two effects. At its end, the next task may set another partition,
 OnDelete, or a revisionHistoryLimit of 0. And state=rolled_back may roll back an update that has
 ended.
 """
@@ -40,7 +40,7 @@ from ..controller_revisions.observed import (
 )
 
 
-class StatefulSetPod(t.NamedTuple):
+class TroubledPod(t.NamedTuple):
     """A pod that is unready, restarted or terminating."""
 
     name: str
@@ -52,7 +52,7 @@ class StatefulSetPod(t.NamedTuple):
     is_terminating: bool
 
     @classmethod
-    def from_api(cls, item: Json) -> StatefulSetPod:
+    def from_api(cls, item: Json) -> TroubledPod:
         metadata = item["metadata"]
         ready_statuses = [text(condition, "status")
                           for condition in objects(item.get("status"), "conditions")
@@ -72,7 +72,7 @@ class StatefulSetObserved(RevisionsObserved):
 
     primary: StatefulSet | None
     #: Lowest ordinal first; () before the pods are listed.
-    troubled_pods: tuple[StatefulSetPod, ...] = ()
+    troubled_pods: tuple[TroubledPod, ...] = ()
     #: None before the pods are listed.
     live_ordinals: frozenset[int] | None = None
 
@@ -122,7 +122,7 @@ class StatefulSetObserved(RevisionsObserved):
         return (recorded, self.other_revisions[0]) if recorded and is_contested else ()
 
     @property
-    def stuck_pods(self) -> tuple[StatefulSetPod, ...]:
+    def stuck_pods(self) -> tuple[TroubledPod, ...]:
         """The unready pods without the current template.
 
         With podManagementPolicy OrderedReady, the controller manager never replaces unready pods

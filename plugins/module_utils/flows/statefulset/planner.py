@@ -39,7 +39,7 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
         limit = max_unavailable_pods(strategy.get("rollingUpdate") or {}, size)
         if request.overrides_strategy:
             limit = max(1, request.max_unavailable.resolve(size, round_up=False))
-        # Without the feature gate MaxUnavailableStatefulSet, one pod may be unavailable.
+        # Without the feature gate MaxUnavailableStatefulSet, only one pod may be unavailable.
         limit = limit if "maxUnavailable" in self.primary.rolling_update else 1
         allowed = budgets.limit_unavailable(self.observed.budgets, size, limit)
         # A rollback may make one pod unavailable, even against the budgets.
@@ -60,7 +60,7 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
         return {"type": "RollingUpdate", "rollingUpdate": rolling_update}
 
     def _partition(self, has_desired_template: bool) -> int:
-        """Return the partition for a pause, which keeps all new pods; 0 without a pause."""
+        """Return the partition that pauses and keeps all new pods; 0 without a pause."""
         pause, primary = self.request.pause_at, self.primary
         if not self.pauses or pause is None:
             return 0
@@ -90,7 +90,7 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
         """Return the name of the revision that a rollback of this update restores.
 
         - If the desired template is set already, and a pod is stuck: the revision of that pod.
-        - If another client's update is in progress: the revision before that update, unless this
+        - If another client's update is in progress: the revision before it, unless the requested
           update is a rollback or that revision has the desired template.
         - Otherwise: the current revision.
         """

@@ -26,7 +26,7 @@ from ..controller_revisions.simulated import (
     with_counts,
 )
 from ..simulated import MAX_PODS, LookUpRevisions
-from .observed import StatefulSetPod
+from .observed import TroubledPod
 
 
 class SimulatedStatefulSets(RevisionsModel[StatefulSet]):
@@ -42,7 +42,7 @@ class SimulatedStatefulSets(RevisionsModel[StatefulSet]):
         self._look_up_troubled_pods = look_up_troubled_pods
 
     def _initial_pods(self, controller: StatefulSet) -> tuple[Pod, ...]:
-        troubled_pods = map(StatefulSetPod.from_api, self._look_up_troubled_pods(controller))
+        troubled_pods = map(TroubledPod.from_api, self._look_up_troubled_pods(controller))
         unready_pods = {pod.ordinal: pod for pod in troubled_pods if not pod.is_ready}
         count = controller.current if controller.current <= MAX_PODS else 0
         first_new_ordinal = controller.start + count - controller.updated

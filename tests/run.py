@@ -409,8 +409,7 @@ def run_in_pairs(names: Sequence[str]) -> dict[str, Result]:
 
 
 def run_each(names: Sequence[str]) -> dict[str, Result]:
-    """Run single-processor tiers in pairs, then most tiers one by one, then waiting ones in pairs.
-    """
+    """Run single-processor tiers in pairs, then others one by one, then `waits` tiers in pairs."""
     has_pairs = len(names) > 1
     first = [name for name in names if has_pairs and TIERS[name].takes_one_processor]
     last = [name for name in names if has_pairs and TIERS[name].waits]

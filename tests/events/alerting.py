@@ -72,8 +72,7 @@ def running(log: Path, command: t.Sequence[str], url: str, ready_status: int,
 
 
 def prefix_with_templates(program: str) -> list[str]:
-    """Return a prefix that mounts /usr/share of an unpacked package, with Alertmanager's templates.
-    """
+    """Return a command prefix that mounts Alertmanager's templates from an unpacked package."""
     share = Path(program).parents[1] / "share"
     if share == Path("/usr/share"):
         return []

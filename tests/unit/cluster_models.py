@@ -259,7 +259,7 @@ class DeploymentModel(Moves, SimulatedDeployments):
     def _change(self, name: str) -> Write | None:
         """Return the next change, which may scale the ReplicaSets of a paused Deployment.
 
-        Source: scale (pkg/controller/deployment/sync.go), which divides the difference between all
+        Source: scale (pkg/controller/deployment/sync.go), which distributes the difference over all
         ReplicaSets. This model changes only the largest one.
         """
         primary = Deployment.from_api(self.items[name])
@@ -359,7 +359,7 @@ def _image(template: Json) -> str:
     return template["spec"]["containers"][0]["image"]
 
 
-def primary(model):
+def foo_of(model):
     return model.controllers()["foo"]
 
 

@@ -27,7 +27,7 @@ Json = dict[str, t.Any]
 
 #: Controllers of other users: one with pods, and one without pods, like a new successor.
 PAYMENTS, IDLE = "payments", "idle"
-#: Placeholder for the uid of a controller, and its uid in the unit tests.
+#: The uid of a controller in the unit tests, and its placeholder in the integration tests.
 UID = "uid of {}"
 #: Command that creates a file if a forged text is pasted or evaluated.
 TRACE = "touch /tmp/forged"

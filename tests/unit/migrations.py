@@ -78,8 +78,8 @@ class World:
         self.cluster._items[item["kind"], item["metadata"]["name"]] = {
             **item, "status": {**item.get("status", {}), **status}}
 
-    def pods(self, *owners, **labels):
-        """Replace all pods by one of each owner (uid)."""
+    def replace_pods(self, *owners, **labels):
+        """Replace all pods by one pod for each owner (a uid)."""
         self.cluster._pods = tuple(Pod(f"foo-{owner}", "u", {"app": "foo", **labels}, owner)
                                    for owner in owners)
 

@@ -49,14 +49,14 @@ def variables(**changes: t.Any) -> Json:
 @dataclasses.dataclass
 class Controller:
     image: str = "myimage:v1"
-    #: The image of the update in progress, or "", and the percentage of new pods.
+    #: The image of the update in progress, or "".
     new_image: str = ""
     new_percent: int = 0
     is_deleted: bool = False
     is_locked: bool = False
     #: Whether all old pods exist beside the new pods.
     keeps_old: bool = False
-    #: The percentage at which the new pods become unavailable. 101 means never.
+    #: The percentage of new pods from which on they are unavailable. 101 means never.
     breaks_at: int = 101
     was_rolled_back: bool = False
     #: The share of the requests for the new pods in percent, or "" if the route is not split.

@@ -178,7 +178,7 @@ class SplitCluster(CheckedCluster):
     def roll(self, death=None, **params):
         """Run rolling_update, and return its result, its error, or None after a kill.
 
-        death: the number of the last write, and whether the task is killed after it.
+        death: (number of the write at which to kill the task, True to kill it after the write).
         """
         request = parse_request({"name": "foo", "kind": str(self.kind), **params})
         flow = choose(request)
@@ -235,7 +235,7 @@ class SplitCluster(CheckedCluster):
         annotations = self.cluster.items["foo"]["metadata"].get("annotations") or {}
         return annotations.get(object_meta.TRAFFIC_ROUTES)
 
-    def assert_plain(self):
+    def assert_nothing_left(self):
         """Assert that the split and the update have left nothing."""
         assert self.world.rules == [rule(backend("foo", 3))]
         assert self.world.services.keys() == {"foo", "bar"}

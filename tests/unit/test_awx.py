@@ -37,7 +37,7 @@ def survey(request):
 
 
 def test_awx_accepts_the_survey(survey):
-    """The rules of JobTemplateSurveySpec._validate_spec_data in awx/api/views."""
+    """Apply the rules of JobTemplateSurveySpec._validate_spec_data in awx/api/views."""
     spec, _playbook = survey
 
     assert isinstance(spec["name"], str) and isinstance(spec["description"], str) and spec["spec"]
@@ -80,11 +80,11 @@ def test_the_awx_project_imports_each_playbook():
                        for path in (ROOT / "playbooks").glob("*.yml")}
 
 
-class UnsafeLoader(yaml.SafeLoader):
+class UnsafeTagLoader(yaml.SafeLoader):
     """Loader that reads !unsafe, which is not templated, as text."""
 
 
-UnsafeLoader.add_constructor("!unsafe", UnsafeLoader.construct_scalar)
+UnsafeTagLoader.add_constructor("!unsafe", UnsafeTagLoader.construct_scalar)
 #: The keys of objects by variable of infra.aap_configuration.
 KEYS = {
     "controller_execution_environments": {"name", "image"},
@@ -105,7 +105,7 @@ KEYS = {
 
 @pytest.fixture
 def configuration():
-    return yaml.load((AWX / "controller.yml").read_text(), UnsafeLoader)
+    return yaml.load((AWX / "controller.yml").read_text(), UnsafeTagLoader)
 
 
 def test_the_configuration_has_only_keys_of_infra_aap_configuration(configuration):

@@ -65,7 +65,7 @@ def messages():
 
 
 def page_of_error(path, function, node):
-    """Return the page of an error: of its argument, its class, or the module that creates it."""
+    """Return the page of an error: from the argument `page`, the class, or the creating module."""
     pages = [keyword.value.value for keyword in node.keywords if keyword.arg == "page"]
     module = ".".join(path.relative_to(ROOT / "plugins").with_suffix("").parts)
     return pages[0] if pages else CLASS_PAGES.get(function) or error_pages.page_of(module)
@@ -197,7 +197,7 @@ def rows_of(table):
             if line.startswith("| ")][1:]
 
 
-def test_comparison_names_existing_tests():
+def test_comparison_refers_to_existing_tests():
     page = (ROOT / "docs/concepts/compared.md").read_text(encoding="utf-8")
     section = page.partition("\n## Argo Rollouts and Flagger\n")[2]
     compared_rows, test_rows = (rows_of(part.partition("\n## ")[0])

@@ -378,7 +378,7 @@ class World:
         note(f"a squatter of {size}, annotated: {is_annotated}")
         self.model.items[name] = self.model.cached[name] = item
         self.squatters.add(name)
-        self.own_names.discard(name)  # a ReplicaSet of the user may have existed
+        self.own_names.discard(name)  # a former ReplicaSet of the user may have had this name
 
     def is_own(self, name: str) -> bool:
         return name in self.own_names or self.is_own_replica_set(name)
@@ -516,7 +516,8 @@ class CheckingGateway(SimulatedGateway):
     def judge_pod(self, write: t.Any) -> None:
         """Allow the deletion of an unready pod, which is then recreated.
 
-        A task with pause_at may delete any pod of its DaemonSet. judge_pods() limits their number.
+        A task with pause_at may delete any pod of its DaemonSet. judge_pods() limits the number of
+        unready pods.
         """
         if self.kind == Kind.DAEMON_SET:
             pods = [pod.name for pod in self.world.model.pods(self.request.name)]
@@ -534,8 +535,7 @@ class CheckingGateway(SimulatedGateway):
                 for name, (_table, _key, item) in self.world.entries().items()}
         for uid in (write.source_uid, write.target_reference["uid"]):
             if uid in uids and not self.world.is_own(uids[uid]):
-                raise Violation(f"the pods of {uids[uid]} get another controller, or a controller "
-                                f"gets pods: {write}")
+                raise Violation(f"another user's {uids[uid]} gives or gets pods: {write}")
 
     def judge_autoscaler(self, write: Patch) -> None:
         scaler = next(item for item in self.objects("horizontalpodautoscalers") or ()
@@ -596,7 +596,7 @@ TASKS: dict[str, Json] = {
 }
 
 
-#: Values of the right type, but too large.
+#: Wrong values of plausible types: most are too large.
 TOO_LARGE = (2**31 - 2, 300, True, "myimage:v0",
              {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}})
 

@@ -23,7 +23,7 @@ HASH = re.compile(r"foo-[0-9a-f]{8,10}")
 NAMES = ["rollout.svg", "report.svg"]
 
 
-#: The simulated cluster has no history.
+#: A step of the recording only: the simulated cluster has no history.
 HISTORY_STEP = "keep foo-HASH: myimage:v1 as revision 1"
 
 

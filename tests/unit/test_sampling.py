@@ -3,7 +3,7 @@
 
 """Check which integration tests `make test` runs.
 
-CONTRIBUTING must name unit tests that guard the code of the others.
+For each file that it samples, CONTRIBUTING must name unit tests that guard the same code.
 """
 
 from __future__ import annotations

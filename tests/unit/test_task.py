@@ -118,7 +118,7 @@ def test_the_default_kind_is_the_kind_of_the_only_object_with_the_name(
 
 @pytest.mark.parametrize("image, fails", [("myimage:v2", False), ("no image", True)],
                          ids=["success", "a refused request"])
-def test_the_result_has_the_kind_of_the_controller(simulate_cluster, image, fails):
+def test_the_result_has_the_kind_unless_the_request_is_refused(simulate_cluster, image, fails):
     simulate_cluster(rc())
 
     result = task.result_or_error(task.update, params(image=image), lambda warning: None)
@@ -244,7 +244,7 @@ HOSTILE = "\x1b[2J\x9b31m\u202e"
 
 
 def test_text_of_the_cluster_is_escaped_for_terminals(simulate_cluster):
-    """Only the diff escapes a template."""
+    """Escape the template in the diff, but write it unchanged."""
     item = rc(image=HOSTILE)
     item["spec"]["template"]["spec"]["containers"][0]["command"] = [f"{HOSTILE}\n"]
     (gateways, arguments) = (simulate_cluster(item), params(image="myimage:v2"))
@@ -296,7 +296,7 @@ def queries(monkeypatch):
 @pytest.mark.parametrize("items, new_pods, old_pods", [
     ([old(2), new(1)], {f"{SUCCESSOR}-0"}, {"foo-0", "foo-1"}),
     ([rc(replicas=2), rc("other")], {"foo-0", "foo-1"}, set())],
-    ids=["an update", "none"])
+    ids=["an update", "no update"])
 @pytest.mark.parametrize("name", ["foo", SUCCESSOR])
 def test_an_analysis_selects_new_and_old_pods(simulate_cluster, queries, name, items, new_pods,
                                               old_pods):
@@ -485,7 +485,7 @@ ENTRY = {"namespace": "default", "name": "foo", "kind": "ReplicationController",
     ({"image": "myimage:v1"}, {"rollout", "steps", "msg", "changed"}),
     ({"image": "myimage:v2", "pause_at": 1}, {"resume_command", "rollback_command", "rollout"}),
 ], ids=["unchanged", "paused"])
-def test_results_of_a_single_controller_repeat_the_keys_at_the_top(
+def test_the_entry_of_a_single_controller_repeats_the_top_level_keys(
         simulate_cluster, runner, arguments, keys, is_run):
     simulate_cluster(rc(replicas=2))
 

@@ -48,10 +48,10 @@ VERSIONS = Versions(KEY, "aaa", "bbb", (), LABELS)
 BEFORE_UPDATE = Versions(KEY, "aaa", "", (), LABELS[:1])
 MATCH = ({"headers": [{"name": "x-tester", "type": "Exact", "value": "yes"}]},)
 OPTIONS = {"name": "foo", "route": "edge"}
-#: HOLD keeps all requests from the new pods.
 SPLIT = TrafficRequest("foo", NAMESPACE, "edge", share=Share(1, 100), options=OPTIONS)
 MATCHING = dataclasses.replace(SPLIT, share=Share(10, 100), match=MATCH)
 MIRRORING = dataclasses.replace(SPLIT, share=Share(0, 100), mirror=Share(10, 100))
+#: Sends no requests to the new pods.
 HOLD = dataclasses.replace(SPLIT, share=Share(0, 100))
 RESTORE = dataclasses.replace(SPLIT, share=Share(0, 100), restores=True)
 

@@ -51,7 +51,7 @@ ARGUMENT_SPEC: Json = dict(
 #: The API server writes the part before the slash to managedFields.
 USER_AGENT = "baton.kubernetes/0.1.0"
 MAX_CONNECTIONS = 32
-#: Seconds. For a token, the kubernetes package reads all files again.
+#: Seconds for which headers are reused. For a token, the kubernetes package rereads all files.
 HEADER_LIFETIME = 1.0
 #: Second names of options, used by the kubernetes package and by environment variables.
 _PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert",
@@ -95,7 +95,7 @@ class Connection:
 
             self._configuration, self._kubeconfig = _configuration(
                 self._options, self._plugin_timeout)
-            # A renewal of the token resets `configuration.host` to the host of the kubeconfig.
+            # A copy: a renewed token resets `configuration.host` to the host of the kubeconfig.
             self.server: str = masking.without_password(self._configuration.host.rstrip("/"))
             self.pool: t.Any = rest.RESTClientObject(self._configuration).pool_manager
             self.pool.connection_pool_kw["block"] = True
@@ -108,7 +108,7 @@ class Connection:
     def _errors(self, what: str, next_command: str = "") -> t.Iterator[None]:
         """Turn each error into a RolloutError, without the secrets of options and files."""
         try:
-            # Import kubernetes first: its installation includes PyYAML.
+            # Import kubernetes first: an error must name it, because it installs PyYAML, too.
             import kubernetes.config  # noqa: F401
             import yaml
 
@@ -126,7 +126,7 @@ class Connection:
         secrets = masking.option_secrets(self._options, self._environment)
         for document in documents(self._options.get("kubeconfig")):
             secrets |= masking.kubeconfig_secrets(document) | masking.plugin_secrets(document)
-        # The mask does not match a truncated secret.
+        # Mask before truncating: a truncated secret would not match.
         why = " ".join(masking.mask(error.why, secrets).split())[:_MAX_REASON_LENGTH]
         raise RolloutError(masking.mask(error.what, secrets), where=error.where, why=why,
                            next_command=error.next_command.splitlines()) from None
@@ -334,7 +334,7 @@ def _inline_certificates(options: Json, kubeconfig: Kubeconfig | None) -> Certif
 
 
 def _headers_for_proxy(proxy: str | None, headers: Json) -> t.Any:
-    """Return the headers for a proxy. urllib3 ignores the credentials in its URL."""
+    """Return the headers for a proxy. urllib3 ignores credentials in the URL of a proxy."""
     from urllib3.util import make_headers
 
     address = urlsplit(proxy or "")

@@ -96,7 +96,7 @@ class Controllers:
         self._informer.store.put(item)
 
     def delete(self, name: str, uid: str) -> None:
-        """Delete a controller from the store, but no controller of this name with another uid."""
+        """Delete a controller from the store if the stored one has this uid."""
         self._informer.store.delete(name, uid)
 
     def update(self, seconds: float) -> list[Json] | None:

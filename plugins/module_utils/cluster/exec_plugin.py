@@ -5,7 +5,7 @@
 """Run the exec credential plugins of a kubeconfig.
 
 The protocol is client.authentication.k8s.io (v1 and v1beta1), without interactive plugins. The
-kubernetes package runs a plugin without a timeout, and only logs a failure.
+kubernetes package would run a plugin without a timeout, and only log a failure.
 """
 
 from __future__ import annotations

@@ -19,10 +19,13 @@ from ..model.steps import Handover, Write
 
 
 class Gateway(RealCluster, t.Protocol):
-    """The requests of a rollout to one namespace. All methods may raise RolloutError."""
+    """The requests of a rollout to one namespace (not a Gateway of the Gateway API).
+
+    All methods may raise RolloutError.
+    """
 
     def wait(self, seconds: float) -> t.Any:
-        """Wait at most `seconds` for a change, or for a false alarm."""
+        """Wait at most `seconds` for a change. May return early without one."""
 
     def refuse_hand_over(self, controller: Controller) -> None:
         """Raise RolloutError if a dry run shows that the user may not change the owner of pods."""
@@ -42,7 +45,7 @@ class Gateway(RealCluster, t.Protocol):
     def watched_pods(self, controller: Controller) -> list[Json] | None:
         """Return the states of the pods of a controller since the previous call.
 
-        It includes the current states, and the last states of recently deleted pods. Returns None
+        Includes the current states, and the last states of recently deleted pods. Returns None
         without the permission to list pods.
         """
 

@@ -28,9 +28,9 @@ from .http import (
 )
 from .refused import RETRIED, Refused
 
-#: For fewer pods, a further connection saves less time than its TLS handshake costs.
+#: With fewer pods per connection, a connection saves less time than its TLS handshake costs.
 MAX_CONNECTIONS, PODS_PER_CONNECTION = 16, 25
-#: Even a connection for a single pod then saves time.
+#: With a high latency, even a connection for a single pod saves time.
 MAX_CONNECTIONS_ON_HIGH_LATENCY = 20
 CHECK_PERIOD = 0.2
 #: The uid in a dry run: the new owner may not exist yet.
@@ -70,9 +70,7 @@ class Handovers(Namespaced):
         return len(versions) - versions.count(None)
 
     def _reparent(self, patch: Patch) -> str | None:
-        """Change the owner of a pod; return its resourceVersion, or None unless the patch surely
-        succeeded.
-        """
+        """Change the owner of a pod; return its resourceVersion, or None if it may have failed."""
         try:
             return text(mapping(self._patch_pod(patch, is_write=True), "metadata"),
                         "resourceVersion")

@@ -43,7 +43,7 @@ MAX_RESPONSE_BYTES = 64 * 2**20
 #: Seconds. With a higher latency, background requests are worth the additional TLS handshakes.
 HIGH_LATENCY = 0.1
 MAX_BACKGROUND_REQUESTS = 8
-#: Numbers of objects. An object has up to 3 MiB.
+#: Numbers of objects. SMALL_PAGE_SIZE objects of up to 3 MiB fit in MAX_RESPONSE_BYTES.
 PAGE_SIZE, SMALL_PAGE_SIZE, MAX_OBJECTS = 500, 20, 200_000
 
 JSON = "application/json"
@@ -254,14 +254,14 @@ class Http:
 
 
 class Namespaced:
-    """A part of the gateway to a namespace."""
+    """Base class of the parts of KubernetesGateway."""
 
     def __init__(self, http: Http, namespace: str) -> None:
         self.http, self._namespace = http, namespace
         self._where = f"namespace {namespace}"
         self._pods_path = f"/api/v1/namespaces/{namespace}/pods"
-        #: (labels of its pods, highest resourceVersion of its patches) of each complete handover
-        #: until the next list of the pods, by the uid of the source.
+        #: Complete handovers since the last list of their pods, by the uid of the old owner:
+        #: (labels of the pods, highest resourceVersion of the patches).
         self._complete_handovers: dict[str, tuple[t.Mapping[str, str], str]] = {}
 
 
@@ -305,7 +305,7 @@ def read_body(response: t.Any, max_bytes: int, timeout: float = 0) -> bytes | No
 
     timeout: seconds, or 0 for BODY_TIMEOUT. Raises TimeoutError, and the exceptions of urllib3.
     """
-    # read() waits for more bytes, but urllib3 1 has no read1().
+    # read() waits until it has all 65536 bytes, but urllib3 1 has no read1().
     read = getattr(response, "read1", response.read)
     parts: list[bytes] = []
     timeout = timeout or BODY_TIMEOUT

@@ -95,7 +95,7 @@ class Store(t.Generic[Value]):
             return self._put(item)
 
     def delete(self, name: str, uid: str, item: Json | None = None) -> None:
-        """Delete an object, but no object of this name with another uid."""
+        """Delete an object if the stored one has this uid."""
         with self._lock:
             self._record_deletion(uid, self._convert(item) if item and self._has_history else None)
             if name in self._versions and self._versions[name].uid == uid:

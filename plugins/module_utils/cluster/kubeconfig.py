@@ -4,7 +4,7 @@
 
 """Load the cluster and the user of one context of a kubeconfig.
 
-The kubernetes package loads everything except exec plugins and inline certificates.
+Exec plugins and inline certificates are handled here, the rest by the kubernetes package.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ def _is_patched(item: Json, patch: Patch) -> bool:
 
 
 def _has_value(item: t.Any, operation: Json) -> bool:
-    """Return whether an operation has taken effect, apart from defaults."""
+    """Return whether an operation has taken effect. The server may have added defaults."""
     for key in keys(operation["path"]):
         item = (item or {}).get(key)
     if operation["op"] == "remove":

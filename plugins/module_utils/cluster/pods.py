@@ -23,7 +23,7 @@ from .refused import Refused
 
 #: TABLE_PERIOD: seconds between two tables of pods.
 TABLE_PERIOD, MAX_TABLE_PAGES = 3.0, 20
-#: Values without a problem in the column STATUS of `kubectl get pods`.
+#: Values of the column STATUS of `kubectl get pods` that show no problem.
 EXPECTED_STATUS = re.compile(
     r"Pending|Init:\d+/\d+|PodInitializing|ContainerCreating|Running|Terminating")
 LOG_LINES, LOG_BYTES = 5, 4096
@@ -64,9 +64,9 @@ class Pods(Namespaced):
     def _take_version(self, selector: Json) -> str:
         """Return a resourceVersion of the state after a handover of the selected pods, or "".
 
-        This state is sufficient for the next list, since closed controllers create no pods. A list
-        of the present state would wait until the API server's cache of pods has caught up with the
-        last write to any resource.
+        This state is sufficient for the next list, since the controllers of a handover create no
+        pods. A list of the present state would wait until the API server's cache of pods has caught
+        up with the last write to any resource.
         """
         for uid, (labels, version) in list(self._complete_handovers.items()):
             if selector.items() <= labels.items():
@@ -107,7 +107,7 @@ class Pods(Namespaced):
             raise refused.as_error(self._where) from refused
 
     def pods(self, controller: Controller) -> list[Json]:
-        """Return the pods of a controller on the first page, or [] if refused."""
+        """Return a controller's pods from the first page of the list, or [] if refused."""
         try:
             query = {"labelSelector": label_selector(controller.selector)}
             page = self.http.page(self._pods_path, query)
@@ -116,7 +116,7 @@ class Pods(Namespaced):
             return []
 
     def are_starting(self, controller: Controller) -> bool:
-        """Return whether no pod has a problem, and troubled_pods() was not called yet."""
+        """Return whether no pod has a problem; False once troubled_pods() was called."""
         selector, now = label_selector(controller.selector), time.monotonic()
         with self._informers_lock:
             if any(key[:2] == ("troubled", selector) for key in self._informers):
@@ -194,7 +194,7 @@ class Pods(Namespaced):
                   has_history: bool = False) -> Informer[Json]:
         """Update and return the informer of a key.
 
-        The store contains display texts, and keeps them if a list is refused.
+        The store has texts of display_text(), and remains as it is if a list is refused.
         """
         with self._informers_lock:
             informer = self._informers.get(key)

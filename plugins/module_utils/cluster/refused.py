@@ -40,7 +40,7 @@ class Refused(Exception):
     def is_stale(self, write: Write) -> bool:
         """Return whether another client has changed or deleted the object."""
         if self.status == 422:
-            # Without causes and without a denial of a webhook, a "test" operation has failed.
+            # Without causes, and not denied by a webhook: a "test" operation has failed.
             causes = (self.details.get("details") or {}).get("causes")
             is_permanent = causes or "denied the request" in self.reason
             return isinstance(write, Patch) and not is_permanent

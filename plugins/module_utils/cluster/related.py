@@ -100,7 +100,7 @@ class RelatedObjects(Namespaced):
             raise refused.as_error(self._where) from refused
 
     def has_change_times(self) -> bool:
-        """Return whether the times in managedFields are the times of changes.
+        """Return whether each change of a field updates its time in managedFields.
 
         True since Kubernetes 1.25 (kubernetes pull request 110058), or if the version is unknown.
         Raises RolloutError.

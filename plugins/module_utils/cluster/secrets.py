@@ -49,7 +49,7 @@ def option_secrets(options: t.Mapping[str, t.Any], environment: t.Mapping[str, s
         secrets |= _url_secrets(str(url or ""))
     kubeconfig = options.get("kubeconfig")
     if isinstance(kubeconfig, str) and not is_path(kubeconfig):
-        # YAML may fold a secret over several lines.
+        # The whole content, too: YAML may fold a secret over several lines.
         secrets.add(kubeconfig)
     secrets |= kubeconfig_secrets(_content(kubeconfig))
     return {spelling for secret in secrets for spelling in (secret, secret.strip()) if spelling}

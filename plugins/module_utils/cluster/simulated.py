@@ -75,7 +75,7 @@ class SimulatedGateway:
 
     def wait(self, seconds: float) -> None:
         if not self._model.settle():
-            # Nothing will change, so reach the deadline of the driver.
+            # Nothing will change, so let the time pass until the driver's deadline.
             self._advance_clock(seconds)
 
     # The real cluster

@@ -49,7 +49,7 @@ class Watch:
 
         After an event of type ERROR, the caller must list the objects, and call restart().
         """
-        # Start now, because a task that never waits needs no permission to watch.
+        # Start only here: a task that never waits needs no permission to watch.
         if self._thread is None:
             self._thread = threading.Thread(target=self._read, daemon=True)
             self._thread.start()
@@ -113,7 +113,7 @@ class Watch:
     def _request_list(self, status: Json) -> None:
         """Queue an ERROR event, and wait for restart().
 
-        Thus, the caller of events() sees the error of the list.
+        The caller of events() then lists the objects, and gets an error such as 403 itself.
         """
         self._resume.clear()
         self._queue.put({"type": "ERROR", "object": status})

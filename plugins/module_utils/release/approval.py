@@ -20,7 +20,7 @@ from .summary import Summary
 class Approval:
     """The wait for the approval of a paused update."""
 
-    #: Of the task that paused the update.
+    #: The result of the task that paused the update.
     result: Json
     #: "" for several controllers.
     name: str
@@ -77,8 +77,8 @@ class Approval:
 
 def deadline(result: Json, seconds_to_approve: float, wait_start: float) -> float:
     """Return the end of the wait for an approval. Times are in seconds since 1970."""
-    # The start in the record does not change in a repeated run. Another client may have written a
-    # later time.
+    # Unlike wait_start, the recorded start is the same in a repeated run. Another client may have
+    # written a later time, so take the minimum.
     recorded_starts = [seconds(rollout.get("since"))
                        for rollout in Summary.of(result).rollouts.values()]
     start = min([wait_start, *(time for time in recorded_starts if time is not None)])

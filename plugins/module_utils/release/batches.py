@@ -4,8 +4,8 @@
 
 """Decide the batches of a play over many clusters, and whether the next batch may begin. Pure.
 
-Of Ansible's keywords, serial takes only numbers of hosts, and max_fail_percentage does not count a
-host that fails in a block with rescue.
+Ansible's keywords do not suffice: serial takes only numbers of hosts, and max_fail_percentage does
+not count a host that fails in a block with rescue.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ def region_batches(groups: t.Mapping[str, t.Sequence[str]], regions: t.Sequence[
             for region, region_hosts in hosts_by_region.items() if region_hosts}
 
 
-def gate(hosts: t.Sequence[str], batch: t.Sequence[str], batch_names: t.Sequence[str],
-         outcomes: t.Sequence[str], max_failed: float = 0) -> str:
+def reason_not_to_begin(hosts: t.Sequence[str], batch: t.Sequence[str],
+                        batch_names: t.Sequence[str], outcomes: t.Sequence[str],
+                        max_failed: float = 0) -> str:
     """Return the reason why a batch may not begin, or "".
 
     hosts: all hosts of the play, in order. batch_names, outcomes: for each of `hosts`, the name of

@@ -89,7 +89,7 @@ class Release:
 
     @property
     def is_finishing(self) -> bool:
-        """Return whether the update to the end follows without an approval."""
+        """Return whether the next update completes the release, without an approval."""
         return self.request.finishes and not self.has_ended and self.next_stage is None
 
     @property
@@ -128,7 +128,7 @@ class Release:
                     and not self.history.with_purpose("look"))
 
     @property
-    def has_report(self) -> bool:
+    def has_handled_report(self) -> bool:
         """Return whether the report has been written, has failed, or is not needed."""
         has_news = self.has_failed or self.history.has_changed
         return (not self.request.report or self.request.check_mode
@@ -141,7 +141,7 @@ class Release:
         return bool(event and event.has_failed and not self.history.with_purpose("warning"))
 
     @property
-    def has_passed_artifacts(self) -> bool:
+    def has_handled_artifacts(self) -> bool:
         return not self.request.has_artifacts or bool(self.history.with_purpose("artifacts"))
 
     @property
@@ -149,7 +149,7 @@ class Release:
         event = self.history.last("look")
         return names_to_abort(objects(event.result, "rollouts"), self.request) if event else []
 
-    def turn_names(self, names: list[str]) -> list[str]:
+    def names_for_turn(self, names: list[str]) -> list[str]:
         return [] if self.request.name else names
 
     @property

@@ -170,8 +170,7 @@ class History:
     def stages(self, pauses: t.Sequence[Stage]) -> list[Json]:
         """Return the stages for the report.
 
-        The wait for approval has its own entry. So has an update from a last stage below 100% to
-        the end.
+        The wait for approval has its own entry. So has the update after a last stage below 100%.
         """
         stages: list[Json] = []
         for event in self.with_purpose(*UPDATE_PURPOSES):

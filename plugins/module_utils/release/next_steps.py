@@ -15,7 +15,7 @@ from ..model.fields import Json
 from .request import Request, variable
 from .stage import parse_stage
 
-#: If no command is safe to paste.
+#: The instruction if no command is safe to paste.
 _SAME_COMMAND = "run the same command again"
 COMMA_SEPARATED = ("names", "stages")
 

@@ -60,8 +60,9 @@ class Request:
     approve_within: float | None
     #: Such as "15m", or "".
     keep_old_for: str
-    #: "" without a report.
+    #: The path of the report, or "".
     report: str
+    #: Whether the file of the report exists.
     has_page: bool
     #: Whether the next job of a workflow needs artifacts (set_stats).
     has_artifacts: bool
@@ -70,8 +71,8 @@ class Request:
     host: str
     errors: list[str]
     job_template: str = ""
-    #: Options other than the defaults, for a command that repeats the run; {} if they do not
-    #: suffice.
+    #: Options other than the defaults, for a command that repeats the run; {} if a command cannot
+    #: repeat it.
     user_options: Json = dataclasses.field(default_factory=dict)
     cluster: Json = dataclasses.field(default_factory=dict)
     #: route, route_kind, service and match of the module traffic_split.
@@ -174,7 +175,7 @@ class Request:
     def groups(self) -> list[tuple[list[str], Json]]:
         """Return the groups of controllers that a rollback updates together, as (names, images).
 
-        A group has the same previous images, or is ([], {}) for the whole selection.
+        All controllers of a group have the same previous images. ([], {}) is the whole selection.
         """
         groups: list[tuple[list[str], Json]] = []
         for name, images in self.previous_images.items():

@@ -58,7 +58,7 @@ class RollbackScope:
                 if self._is_in_progress(name, result)]
 
     @property
-    def updated(self) -> list[str]:
+    def updated_names(self) -> list[str]:
         """Return the names of the controllers whose update by this run is complete."""
         changed_names = {text(result, "name") for result in self.results if result.get("changed")}
         return [name for name, result in self.last_result_by_name.items()
@@ -142,7 +142,7 @@ def lines_about_remaining_updates(scope: RollbackScope, rollback_results: list[J
         lines += [f"Next: {line.strip()}"
                   for line in text(failure, "next_command").splitlines()[:1]]
     names_by_clause: dict[str, list[str]] = {}
-    for name in scope.updated:
+    for name in scope.updated_names:
         names_by_clause.setdefault(_image_clause(scope.previous_images(name)), []).append(name)
     for clause, names in names_by_clause.items():
         lines += [f"Updated before the failure, and not rolled back: {', '.join(names)}.",

@@ -100,7 +100,7 @@ def _show_how_to_approve(release: Release) -> Turn:
 def _wait_for_approval(release: Release) -> Turn:
     approval_deadline = release.history.with_purpose("ask")[-1].turn.deadline
     return Turn("ask", "Wait for approval", "approval", release.history.stage, "approval",
-                names=release.turn_names(release.history.summary.in_progress),
+                names=release.names_for_turn(release.history.summary.in_progress),
                 deadline=approval_deadline, traffic=release.history.traffic)
 
 
@@ -167,15 +167,15 @@ class Row(t.NamedTuple):
 
 
 REFUSED = Row("the request has an error", "fail: nothing has been changed",
-              lambda release: release.ending.is_refused and release.has_passed_artifacts,
+              lambda release: release.ending.is_refused and release.has_handled_artifacts,
               lambda _release: Turn("fail", "Fail with the reason", "end"))
 ARTIFACTS = Row("the run has ended in a workflow", "pass the artifacts to the next job",
-                lambda release: not release.has_passed_artifacts,
+                lambda release: not release.has_handled_artifacts,
                 lambda _release: Turn("pass_artifacts", "Pass the outcome to the workflow",
                                       "artifacts"))
 REFUSED_IN_WORKFLOW = ARTIFACTS._replace(case="the request has an error, in a workflow",
                                          holds=lambda release: release.ending.is_refused
-                                         and not release.has_passed_artifacts)
+                                         and not release.has_handled_artifacts)
 #: These rows come before the stages, so that no stage begins after a failure.
 FAILED = [
     Row("a failure, and the failure hook has more files",
@@ -185,7 +185,7 @@ FAILED = [
 ]
 END = [
     Row("the run has ended, and a report is requested", "write the report",
-        lambda release: not release.has_report and release.request.role == "image_bump",
+        lambda release: not release.has_handled_report and release.request.role == "image_bump",
         lambda _release: Turn("report", "Write the report", "report")),
     Row("the report could not be written", "warn; the outcome is the same",
         lambda release: release.needs_report_warning, _warn_of_missing_report),
@@ -214,12 +214,12 @@ IMAGE_BUMP = [
         "controllers are in progress",
         "roll back these controllers, without the options that end an update early",
         lambda release: release.names_to_roll_back,
-        lambda release: _roll_back(release, release.turn_names(release.names_to_roll_back))),
+        lambda release: _roll_back(release, release.names_for_turn(release.names_to_roll_back))),
     Row("an approval was late, and the rollback was refused",
         "check whether another client has resumed the update",
         lambda release: release.was_late_rollback_refused,
         lambda release: _look("look", "Check whether another client has resumed the update",
-                              release, names=release.turn_names(
+                              release, names=release.names_for_turn(
                                   release.ending.rollback_scope.names_to_roll_back))),
     Row("an update or split has failed, no update is in progress, and the requests may be held",
         "restore the route",
@@ -302,7 +302,7 @@ ROLLBACK = [
         Row("an image is requested, and updates in progress lead to another "
             "image", "abort these updates",
             lambda release: release.names_to_abort and not release.history.with_purpose("rollback"),
-            lambda release: _roll_back(release, release.turn_names(release.names_to_abort))),
+            lambda release: _roll_back(release, release.names_for_turn(release.names_to_abort))),
         Row("an image is requested, in check mode, and updates in progress lead to another image",
             "plan nothing more: without the abort, the module refuses a second update",
             lambda release: release.request.check_mode and release.names_to_abort

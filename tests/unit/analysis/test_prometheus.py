@@ -263,7 +263,7 @@ def test_endless_response_ends_at_the_timeout(server):
     assert time.monotonic() - start < 10
 
 
-#: A URL requires that these passwords are escaped. An error of urllib would quote parts of some.
+#: Passwords that must be escaped in a URL. Some errors of urllib would quote parts of them.
 UNESCAPED_PASSWORDS = ["s3cret/b", "s3cret#b", "s3cret?b", "s3cret:/b", "s3cret://b", "s3cret[b",
                        "s3cret]b", "1/s3cret", "s3cret@/b", "s3cret/b@c", "s3cret\u2100"]
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run module code in a separate process."""
+"""Run module code in the process of Ansible, or in a child process."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_result_of_the_process(install_task, tmp_path):
     assert "BATON_TEST" not in os.environ
 
 
-def test_update_observes_in_its_own_process(install_task, tmp_path):
-    """After a fork, locks of OpenSSL could stay locked."""
+def test_update_runs_in_a_child_process_even_without_changes(install_task, tmp_path):
+    """Send no request before the fork: locks of OpenSSL could stay locked in the child."""
     def work(params, diff, is_read_only=False):
         return ({"pid": os.getpid(), "is_read_only": is_read_only}
                 if is_read_only is params["has_nothing_to_do"] else None)
@@ -140,7 +140,7 @@ def test_read_only_tasks_run_in_process(install_task, tmp_path):
 
 
 def test_output_of_libraries_is_discarded(install_task, tmp_path, caplog, capsys):
-    """The output may contain secrets. Credential plugins have no terminal."""
+    """The output may contain secrets. Credential plugins must find no terminal."""
     def work(params, is_read_only):
         logging.getLogger().error("s3cret")
         print("s3cret")

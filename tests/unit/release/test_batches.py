@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.batches import (
-    gate,
+    reason_not_to_begin,
     region_batches,
 )
 
@@ -51,8 +51,8 @@ def test_region_without_a_group_is_refused():
         "too many failures", "maximum of failures",
         "unreachable within the maximum", "all failed", "one failed"])
 def test_next_batch_starts_after_enough_successes(outcomes, max_failed, is_started):
-    refusal = gate(["a", "b", "c", "d"], ["c", "d"], ["a", "a", "", ""], [*outcomes, "", ""],
-                   max_failed)
+    refusal = reason_not_to_begin(["a", "b", "c", "d"], ["c", "d"], ["a", "a", "", ""],
+                                  [*outcomes, "", ""], max_failed)
 
     assert (refusal == "") is is_started
     assert (is_started
@@ -61,29 +61,31 @@ def test_next_batch_starts_after_enough_successes(outcomes, max_failed, is_start
 
 
 def test_first_batch_starts():
-    assert gate(["a", "b"], ["a"], ["", ""], ["", ""]) == ""
+    assert reason_not_to_begin(["a", "b"], ["a"], ["", ""], ["", ""]) == ""
 
 
 def test_failures_are_counted_per_batch():
     hosts, batch_of_each = list("abcdef"), ["a", "a", "c", "c", "", ""]
 
-    assert gate(hosts, ["e", "f"], batch_of_each,
-                ["failed", "updated", "updated", "failed", "", ""], 50) == ""
-    assert "c: failed, d: failed" in gate(hosts, ["e", "f"], batch_of_each,
-                                          ["updated", "updated", "failed", "failed", "", ""], 50)
-    assert "a: failed" in gate(hosts, ["e", "f"], batch_of_each,
-                               ["failed", "updated", "updated", "updated", "", ""], 25)
+    assert reason_not_to_begin(hosts, ["e", "f"], batch_of_each,
+                               ["failed", "updated", "updated", "failed", "", ""], 50) == ""
+    assert "c: failed, d: failed" in reason_not_to_begin(
+        hosts, ["e", "f"], batch_of_each, ["updated", "updated", "failed", "failed", "", ""], 50)
+    assert "a: failed" in reason_not_to_begin(
+        hosts, ["e", "f"], batch_of_each, ["failed", "updated", "updated", "updated", "", ""], 25)
 
 
 def test_lost_host_counts_as_failed():
-    assert "b: unknown" in gate(["a", "b", "c"], ["c"], ["a", "", ""], ["updated", "", ""])
-    assert "a: unknown" in gate(["a", "b"], ["b"], ["", ""], ["", ""], 99)
+    assert "b: unknown" in reason_not_to_begin(["a", "b", "c"], ["c"], ["a", "", ""],
+                                               ["updated", "", ""])
+    assert "a: unknown" in reason_not_to_begin(["a", "b"], ["b"], ["", ""], ["", ""], 99)
 
 
 def test_message_names_some_hosts():
     hosts = [f"h{number}" for number in range(20)]
 
-    refusal = gate(hosts, hosts[10:], ["h0"] * 10 + [""] * 10, ["failed"] * 10 + [""] * 10)
+    refusal = reason_not_to_begin(hosts, hosts[10:], ["h0"] * 10 + [""] * 10,
+                                  ["failed"] * 10 + [""] * 10)
 
     assert ("h10, h11, h12, h13, h14 and 5 more not started: 10 of 10" in refusal
             and "h4: failed and 5 more" in refusal)

@@ -41,7 +41,7 @@ def finished_cluster(kind, **task):
     cluster = paused_cluster(kind)
     result = cluster.roll(**task)
     assert isinstance(result, dict), result
-    cluster.assert_plain()
+    cluster.assert_nothing_left()
     return cluster, result
 
 
@@ -94,7 +94,7 @@ def test_failed_update_is_rolled_back_without_requests_for_the_new_pods(kind):
     error = cluster.roll(**HIGHER_PAUSE, on_failure="rollback", progress_deadline="5")
     assert "is rolled back to" in error.what, error.message
     assert [99, 1] in weights and [100, 0] in weights
-    cluster.assert_plain()
+    cluster.assert_nothing_left()
 
 
 @pytest.mark.sample
@@ -114,7 +114,7 @@ def test_killed_task_and_the_next_task_lose_no_request(kind, task, next_task, is
         if isinstance(result, RolloutError):  # too late to roll back, or nothing to roll back
             assert next_task is ROLLBACK, result.message
             cluster.roll(**RESUME)
-        cluster.assert_plain()
+        cluster.assert_nothing_left()
     else:
         pytest.fail("the task does not end")
     assert write_number > 3 or task is HIGHER_PAUSE
@@ -168,7 +168,7 @@ def test_old_pods_answer_no_request_after_the_switch(kind):
     check_that_old_pods_get_no_requests(cluster)
     result = cluster.roll(**RESUME)
     assert isinstance(result, dict), result
-    cluster.assert_plain()
+    cluster.assert_nothing_left()
     assert cluster.images == {"web": "myimage:v2"} and len(cluster.pods) == SIZE
 
 
@@ -192,7 +192,7 @@ def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, ta
         if isinstance(result, RolloutError) or next_task is KEEP_OLD:
             assert next_task in (ROLLBACK, KEEP_OLD), result.message
             cluster.roll(**RESUME)
-        cluster.assert_plain()
+        cluster.assert_nothing_left()
     else:
         pytest.fail("the task does not end")
     assert write_number > 3 or task is KEEP_OLD
@@ -211,7 +211,7 @@ def test_update_follows_a_split_that_was_killed_at_any_write(kind, next_task, is
                 break
             result = cluster.roll(**next_task)
             assert isinstance(result, dict), result
-            cluster.assert_plain()
+            cluster.assert_nothing_left()
         assert write_number > 5
 
 
@@ -254,7 +254,7 @@ def test_rollback_continues_if_the_gateway_does_not_observe_the_route(kind):
     cluster.is_observing = True
     result = cluster.roll(**ROLLBACK)
     assert isinstance(result, dict), result
-    cluster.assert_plain()
+    cluster.assert_nothing_left()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -267,7 +267,7 @@ def test_update_without_a_pause_does_not_begin_before_the_route_is_observed(kind
     assert (len(cluster.pods), cluster.images) == before
     cluster.is_observing = True
     assert isinstance(cluster.roll(**RESUME), dict)
-    cluster.assert_plain()
+    cluster.assert_nothing_left()
 
 
 def test_deleted_route_is_removed_from_the_annotation():
@@ -338,7 +338,7 @@ def test_split_whose_old_service_is_empty_is_restored_before_a_rollback():
     cluster.endpoints = lambda item: [] if item["metadata"]["name"] == old else endpoints(item)
     result = cluster.roll(**ROLLBACK)
     assert "foo 3" in result["steps"][0]["to"].split(", ")
-    cluster.assert_plain()
+    cluster.assert_nothing_left()
 
 
 def test_pause_at_all_pods_restores_the_route():
@@ -353,7 +353,7 @@ def test_task_that_does_not_wait_leaves_the_new_pods_without_requests():
     assert isinstance(result, dict) and cluster.weights == [100, 0]
     cluster.settle()
     assert isinstance(cluster.roll(**ROLLBACK), dict)
-    cluster.assert_plain()
+    cluster.assert_nothing_left()
 
 
 # Requests that are held before the update
@@ -369,7 +369,7 @@ def test_held_requests_reach_no_new_pod_before_the_first_share(kind):
     cluster.only_receiver = ""
     assert isinstance(cluster.split(), dict) and cluster.weights == [99, 1]
     assert isinstance(cluster.roll(**RESUME), dict)
-    cluster.assert_plain()
+    cluster.assert_nothing_left()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -381,7 +381,7 @@ def test_update_without_a_pause_or_a_change_restores_held_requests(kind):
         assert isinstance(cluster.roll(**params), dict)
         assert cluster.weights is None and cluster.annotation is None
         if "v1" in params["image"]:
-            cluster.assert_plain()
+            cluster.assert_nothing_left()
 
 
 @pytest.mark.sample
@@ -399,7 +399,7 @@ def test_requests_stay_held_after_a_killed_update(kind, next_task, is_after_writ
         cluster.only_receiver = ""
         result = cluster.roll(**next_task)
         assert isinstance(result, dict), result
-        cluster.assert_plain()
+        cluster.assert_nothing_left()
     assert write_number > 1
 
 
@@ -416,7 +416,7 @@ def test_update_follows_a_hold_that_was_killed_at_any_write(kind, next_task, is_
         if next_task is PAUSE:
             assert isinstance(cluster.split(), dict) and cluster.weights == [99, 1]
             assert isinstance(cluster.roll(**RESUME), dict)
-        cluster.assert_plain()
+        cluster.assert_nothing_left()
     assert write_number > 4
 
 
@@ -429,4 +429,4 @@ def test_failed_update_is_rolled_back_with_held_requests(kind):
     cluster.on_wait, cluster.only_receiver = settle, ""
     result = cluster.roll(**ROLLBACK)
     assert isinstance(result, dict) and result["steps"][0]["kind"] != "HTTPRoute"
-    cluster.assert_plain()
+    cluster.assert_nothing_left()

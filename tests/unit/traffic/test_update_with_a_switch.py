@@ -103,7 +103,7 @@ class SwitchCluster(SplitCluster):
         self.world.services = {**self.world.services, "foo": {
             **self.service, "metadata": metadata, "spec": spec}}
 
-    def assert_plain(self):
+    def assert_nothing_left(self):
         assert self.selector == {"app": "foo"} and self.stored_selector() is None
         assert self.annotation is None and not self.controllers()["foo"].is_updating
 
@@ -147,7 +147,7 @@ def test_held_requests_reach_no_new_pod_until_the_update_ends(kind):
     assert not cluster.split("0%")["changed"]
     cluster.only_receiver = ""
     assert isinstance(cluster.roll(**RESUME), dict)
-    cluster.assert_plain()
+    cluster.assert_nothing_left()
     assert cluster.images == {"web": "myimage:v2"}
 
 
@@ -175,7 +175,7 @@ def test_old_pods_answer_no_request_after_the_switch(kind):
 
     cluster.check_requests = check_versions
     assert isinstance(cluster.roll(**RESUME), dict)
-    cluster.assert_plain()
+    cluster.assert_nothing_left()
     assert cluster.images == {"web": "myimage:v2"} and len(cluster.pods) == SIZE
 
 
@@ -188,7 +188,7 @@ def test_rollback_selects_the_old_pods_first(kind):
     step = result["steps"][0]
     assert (step["action"], step["kind"], step["from"] != step["to"]) == (
         "update", "Service", True) and new not in step["to"].values()
-    cluster.assert_plain()
+    cluster.assert_nothing_left()
     assert cluster.images == {"web": "myimage:v1"}
 
 
@@ -209,7 +209,7 @@ def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, ta
         if isinstance(result, RolloutError):
             assert next_task is ROLLBACK, result.message
             cluster.roll(**RESUME)
-        cluster.assert_plain()
+        cluster.assert_nothing_left()
     else:
         pytest.fail("the task does not end")
     assert write_number > 3 or task is KEEP_OLD
@@ -228,7 +228,7 @@ def test_update_follows_a_hold_that_was_killed_at_any_write(kind, next_task, is_
         if next_task is PAUSE:
             assert isinstance(cluster.split("100%"), dict) and cluster.selected_pod_count == 1
             assert isinstance(cluster.roll(**RESUME), dict)
-        cluster.assert_plain()
+        cluster.assert_nothing_left()
     assert write_number >= 3
 
 
@@ -239,7 +239,7 @@ def test_update_follows_a_restoration_that_was_killed_at_any_write(kind):
         if cluster.split(restores=True, death=(write_number, False)) is not None:
             break
         assert isinstance(cluster.roll(**RESUME), dict)
-        cluster.assert_plain()
+        cluster.assert_nothing_left()
     assert write_number == 3
 
 
@@ -280,7 +280,7 @@ def test_missing_record_ends_an_update_that_would_empty_the_service(next_task, r
     assert len(cluster.pods) == pod_count
     assert isinstance(cluster.split(restores=True), dict)
     assert isinstance(cluster.roll(**next_task), dict)
-    cluster.assert_plain()
+    cluster.assert_nothing_left()
 
 
 @pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "back"])

@@ -11,7 +11,7 @@ import json
 
 import pytest
 from builders import NOW, patch_tests, run_to_end, template
-from cluster_models import DaemonSetModel, primary, record, write_record
+from cluster_models import DaemonSetModel, foo_of, record, write_record
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -103,7 +103,7 @@ def versions(model):
 
 
 def strategy_of(model):
-    return primary(model).settings["updateStrategy"]
+    return foo_of(model).settings["updateStrategy"]
 
 
 # Rows of the state table
@@ -158,7 +158,7 @@ def test_pause_is_exact_and_resumable(strategy):
     model = cluster(4, strategy)
     old_pods = model.pods("foo")
     assert run_task(CANARY, model) == ["update", "delete", "annotate"]
-    assert (versions(model) == ["v2", "v1", "v1", "v1"] and primary(model).paused == 1
+    assert (versions(model) == ["v2", "v1", "v1", "v1"] and foo_of(model).paused == 1
             and set(old_pods[1:]) < set(model.pods("foo")))
     model.settle()
     assert "already paused: 1 of its 4 pods are new" in decide(CANARY, model).message
@@ -227,7 +227,7 @@ def test_overdue_terminating_pod_is_named(deletion_time, is_late, now):
     two_unavailable = request_for(image="myimage:v2", pause_at="1", max_unavailable="2")
     run_task(two_unavailable, model, until="update")
     model.settle()
-    overdue_pod = {"metadata": {**DaemonSetModel.all_pods(model, primary(model))[3]["metadata"],
+    overdue_pod = {"metadata": {**DaemonSetModel.all_pods(model, foo_of(model))[3]["metadata"],
                                 "deletionTimestamp": deletion_time},
                    "spec": {"nodeName": "node 3"}}
     model.all_pods = lambda controller: [*DaemonSetModel.all_pods(model, controller)[:3],
@@ -276,7 +276,7 @@ def test_pause_waits_for_available_pods():
     run_task(CANARY, model, until="delete")
     model.settle()
     assert isinstance(decide(CANARY, model,
-                             primary=dataclasses.replace(primary(model), available=2)), Wait)
+                             primary=dataclasses.replace(foo_of(model), available=2)), Wait)
     assert decide(CANARY, model).after == "paused at 1 of 3"
 
 
@@ -285,7 +285,7 @@ def test_unavailable_pods_count_as_missing():
     run_task(CANARY, model, until="update")
     model.settle()
     assert isinstance(decide(CANARY, model,
-                             primary=dataclasses.replace(primary(model), available=2)), Wait)
+                             primary=dataclasses.replace(foo_of(model), available=2)), Wait)
     assert decide(CANARY, model).action == "delete"
 
 
@@ -378,7 +378,7 @@ def test_rollback_has_no_surge_with_a_shared_host_port(old, new, is_blocked):
     model.make(next(move for move in model.moves() if move.verb == "sync"))
     with_broken_image(model).settle()
     assert run_task(ROLLBACK, model, until="update") == ["update"]
-    assert primary(model).rolling_update == (STRATEGY if is_blocked else SURGE)["rollingUpdate"]
+    assert foo_of(model).rolling_update == (STRATEGY if is_blocked else SURGE)["rollingUpdate"]
     run_task(ROLLBACK, model)
     assert versions(model) == ["v1"] * 3 and strategy_of(model) == SURGE
 
@@ -416,7 +416,7 @@ def test_options_of_the_task_set_the_strategy_during_the_update(params, rolling_
     model = cluster()
     request = request_for(image="myimage:v2", **params)
     run_task(request, model, until="update")
-    assert primary(model).rolling_update == rolling_update
+    assert foo_of(model).rolling_update == rolling_update
     assert run_task(request, model) == ["annotate"] and strategy_of(model) == STRATEGY
 
 
@@ -501,7 +501,7 @@ def test_restart_resumes_after_a_kill():
 def test_min_ready_seconds_are_retained():
     model = cluster()
     run_task(request_for(image="myimage:v2", min_ready_seconds=5, progress_deadline=60), model)
-    assert (primary(model).settings["minReadySeconds"] == 5
+    assert (foo_of(model).settings["minReadySeconds"] == 5
             and "5" not in json.dumps(record(model).get("original", {})))
 
 
@@ -666,7 +666,7 @@ def test_pause_ended_by_another_client_begins_again():
     set_by_other_client(model, "/spec/updateStrategy", STRATEGY)
     model.make(model.moves()[0])
     run_task(CANARY, model)
-    assert (primary(model).settings["updateStrategy"]["type"] == "OnDelete"
+    assert (foo_of(model).settings["updateStrategy"]["type"] == "OnDelete"
             and "v1" in versions(model))
     run_task(UPDATE, model)
     assert versions(model) == ["v2"] * 4 and strategy_of(model) == STRATEGY
@@ -701,7 +701,7 @@ def test_replacement_of_a_pod_deleted_at_a_pause_counts_as_new():
     delete_pod_of(model, "node 3")
     model.settle()
     assert run_task(pause_at_two, model) == ["annotate"]
-    assert versions(model) == ["v2", "v2", "v1", "v2"] and primary(model).paused == 3
+    assert versions(model) == ["v2", "v2", "v1", "v2"] and foo_of(model).paused == 3
     assert "already paused: 3 of its 4 pods are new" in decide(pause_at_two, model).message
 
 
@@ -728,7 +728,7 @@ def test_taints_do_not_end_a_pause(count):
     run_task(pause_at_two, model)
     pods = model.pods("foo")
     taint(model, *[f"node {number}" for number in range(count)])
-    assert primary(model).misscheduled == count
+    assert foo_of(model).misscheduled == count
     assert "already paused: 2 of its 4 pods are new" in decide(pause_at_two, model).message
     assert (run_task(pause_at_two, model) == [] and model.pods("foo") == pods
             and strategy_of(model)["type"] == "OnDelete")
@@ -816,7 +816,7 @@ def test_larger_max_unavailable_is_not_restored_from_the_record():
     decision = decide(limited_update, model)
     assert "maxUnavailable of the DaemonSet foo is left at 1" in decision.warning
     assert (model.write(decision.write)
-            and primary(model).rolling_update == {"maxSurge": 0, "maxUnavailable": 1})
+            and foo_of(model).rolling_update == {"maxSurge": 0, "maxUnavailable": 1})
 
 
 @pytest.mark.parametrize("request_",
@@ -861,7 +861,7 @@ def test_record_with_an_invalid_strategy_is_ignored(strategy):
     model = cluster()
     run_task(CANARY, model)
     write_record(model, json.dumps({**record(model), "original": {"updateStrategy": strategy}}))
-    assert primary(model).rollout is None
+    assert foo_of(model).rollout is None
 
 
 def budget(**spec):
@@ -886,7 +886,7 @@ def test_rollback_ignores_budgets():
     model.settle()
     decision = decide(ROLLBACK, model, budgets=(budget(minAvailable=3),))
     assert (model.write(decision.write)
-            and primary(model).rolling_update == {"maxSurge": 0, "maxUnavailable": 1})
+            and foo_of(model).rolling_update == {"maxSurge": 0, "maxUnavailable": 1})
     model.settle()
     assert decide(ROLLBACK, model, budgets=(budget(minAvailable=3),)).after == "rolled_back"
 
@@ -981,7 +981,7 @@ def test_phase_between_two_pauses_is_not_paused():
     model = cluster(4)
     run_task(CANARY, model)
     run_task(request_for(image="myimage:v2", pause_at="2"), model, until="delete")
-    assert primary(model).paused is None
+    assert foo_of(model).paused is None
 
 
 def test_optional_history_is_not_requested_without_permission(monkeypatch):
@@ -1000,7 +1000,7 @@ def test_optional_history_is_not_requested_without_permission(monkeypatch):
 
 def test_pause_with_a_template_set_by_another_client():
     model = cluster(strategy=ON_DELETE)
-    set_by_other_client(model, "/spec/template", UPDATE.apply_to(primary(model).template))
+    set_by_other_client(model, "/spec/template", UPDATE.apply_to(foo_of(model).template))
     model.settle()
     assert run_task(CANARY, model) == ["update", "delete", "annotate"]
     assert versions(model) == ["v2", "v1", "v1"] and strategy_of(model) == ON_DELETE
@@ -1083,14 +1083,14 @@ def test_rollback_with_revision_history_limit_0(params, image):
     model.settle()
     if params and image == "myimage:v2":
         run_task(request_for(image=image, **params), model)
-    assert primary(model).settings["revisionHistoryLimit"] == 1
+    assert foo_of(model).settings["revisionHistoryLimit"] == 1
     assert run_task(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v1"] * 3 and record(model)["outcome"] == "rolled_back"
-    assert (primary(model).settings["revisionHistoryLimit"] == 0
+    assert (foo_of(model).settings["revisionHistoryLimit"] == 0
             and len(model.revisions(["uid of foo"])) == 1)
     assert "already rolled back" in decide(ROLLBACK, model).message
     run_task(request_for(image="myimage:v3"), model)
-    assert primary(model).settings["revisionHistoryLimit"] == 0
+    assert foo_of(model).settings["revisionHistoryLimit"] == 0
 
 
 def test_no_rollback_without_the_previous_template():
@@ -1134,7 +1134,7 @@ def test_old_pods_with_a_label_of_the_new_template_are_replaced(image, request_,
     model = cluster(4)
     run_task(request_for(image="myimage:v2", pause_at="2"), model)
     recreate(model, image, strategy)
-    assert primary(model).updated == 4 and sorted(versions(model)) == ["v1", "v1", "v2", "v2"]
+    assert foo_of(model).updated == 4 and sorted(versions(model)) == ["v1", "v1", "v2", "v2"]
 
     actions = run_task(request_, model)
 

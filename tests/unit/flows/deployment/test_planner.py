@@ -11,7 +11,7 @@ import json
 
 import pytest
 from builders import NOW, patch_tests, plan, run_to_end, template
-from cluster_models import DeploymentModel, primary, record
+from cluster_models import DeploymentModel, foo_of, record
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -174,16 +174,16 @@ def test_pause_is_exact_and_resumable():
     model = cluster(10)
     pause_at_half = dataclasses.replace(CANARY, pause_at=Size(50, percent=True))
     assert run_task(CANARY, model) == ["update", "pace", "annotate"]
-    assert (sizes(model) == {"v1": 9, "v2": 1} and primary(model).paused == 1
-            and primary(model).settings["paused"])
+    assert (sizes(model) == {"v1": 9, "v2": 1} and foo_of(model).paused == 1
+            and foo_of(model).settings["paused"])
     assert "already paused" in decide(CANARY, model).message
     assert run_task(pause_at_half, model) == ["pace"] * 5 + ["annotate"]
     model.settle()
     assert sizes(model) == {"v1": 5, "v2": 5}
     assert run_task(UPDATE, model) == ["pace", "annotate"]
-    assert sizes(model) == {"v1": 0, "v2": 10} and primary(model).settings["strategy"] == STRATEGY
-    assert (primary(model).settings["minReadySeconds"] is None
-            and primary(model).settings["progressDeadlineSeconds"] == 600)
+    assert sizes(model) == {"v1": 0, "v2": 10} and foo_of(model).settings["strategy"] == STRATEGY
+    assert (foo_of(model).settings["minReadySeconds"] is None
+            and foo_of(model).settings["progressDeadlineSeconds"] == 600)
 
 
 def with_changed_replica_set(model, is_new, **changes):
@@ -191,7 +191,7 @@ def with_changed_replica_set(model, is_new, **changes):
 
     is_new: whether to change the new ReplicaSet or all others.
     """
-    observation = find(primary(model), model.controllers(Kind.REPLICA_SET))
+    observation = find(foo_of(model), model.controllers(Kind.REPLICA_SET))
     sets = {
         replica_set.name: dataclasses.replace(
             replica_set, **changes if (replica_set is observation.successor) is is_new else {})
@@ -206,7 +206,7 @@ def test_update_waits_until_the_status_is_complete(field, value):
     run_task(UPDATE, model, until="update")
     model.settle()
     assert isinstance(decide(UPDATE, model,
-                             primary=dataclasses.replace(primary(model), **{field: value})), Wait)
+                             primary=dataclasses.replace(foo_of(model), **{field: value})), Wait)
     assert decide(UPDATE, model).is_end
 
 
@@ -222,17 +222,17 @@ def test_update_waits_until_the_replica_sets_are_complete(is_new, changes):
                       Wait)
 
 
-@pytest.mark.parametrize("request_, until, decision_class, settled_by_old_pods", [
+@pytest.mark.parametrize("request_, until, decision_class, is_settled_by_old_size", [
     (CANARY, None, Done, {1: False, 2: True, 3: False}),
     (CANARY, "update", Step, {2: True, 3: True, 4: False})],
     ids=["pause", "in progress"])
 def test_pause_and_update_wait_until_the_sizes_match(request_, until, decision_class,
-                                                     settled_by_old_pods):
+                                                     is_settled_by_old_size):
     """During an update, the surge limits the old pods. At a pause, the total equals the size."""
     model = cluster()
     run_task(request_, model, until=until)
     model.settle()
-    for size, is_settled in settled_by_old_pods.items():
+    for size, is_settled in is_settled_by_old_size.items():
         decision = decide(request_, model,
                           **with_changed_replica_set(model, False, replicas=size, current=size,
                                                      available=size))
@@ -259,18 +259,18 @@ def test_surge_edited_at_a_pause_does_not_end_it():
     model.items["foo"]["metadata"]["generation"] += 1
     model.settle()
     assert sizes(model) == {"v1": 5, "v2": 1}
-    assert run_task(CANARY, model) == ["pace", "annotate"] and primary(model).settings["paused"]
+    assert run_task(CANARY, model) == ["pace", "annotate"] and foo_of(model).settings["paused"]
     assert sizes(model) == {"v1": 3, "v2": 1}
 
 
-def test_pause_after_a_scale_down_is_at_the_remaining_pods():
+def test_scale_down_below_the_pause_pauses_at_all_pods():
     model = cluster(10)
     pause_at_five = request_for(image="myimage:v2", pause_at="5", max_surge="5")
     run_task(pause_at_five, model, until="update")
     model.settle()
     scale_by_other_client(model, v1=0, v2=3)
     run_task(pause_at_five, model)
-    assert sizes(model) == {"v1": 0, "v2": 3} and primary(model).paused == 3
+    assert sizes(model) == {"v1": 0, "v2": 3} and foo_of(model).paused == 3
 
 
 def test_lower_pause_changes_nothing():
@@ -303,12 +303,12 @@ def test_rollback_in_progress_is_reversed_by_an_update():
         decide(ROLLBACK, model)
 
 
-def test_second_rollback_is_unchanged():
+def test_second_rollback_changes_nothing():
     model = cluster()
-    before = primary(model).settings
+    before = foo_of(model).settings
     run_task(CANARY, model)
     assert run_task(ROLLBACK, model) == ["update", "annotate"]
-    assert sizes(model) == {"v1": 3, "v2": 0} and primary(model).settings == before
+    assert sizes(model) == {"v1": 3, "v2": 0} and foo_of(model).settings == before
     assert decide(ROLLBACK, model) == Done("foo is already rolled back")
 
 
@@ -349,7 +349,7 @@ def test_template_edited_during_the_update_is_refused():
                              r"myimage:v2"):
         decide(UPDATE, model)
     run_task(ROLLBACK, model)
-    assert sizes(model)["v1"] == 3 and primary(model).settings["strategy"] == STRATEGY
+    assert sizes(model)["v1"] == 3 and foo_of(model).settings["strategy"] == STRATEGY
 
 
 def test_template_changed_by_admission_matches_the_request():
@@ -366,14 +366,14 @@ def test_forged_record_does_not_match_the_request(is_ended):
     model = cluster()
     run_task(UPDATE, model, until="end" if is_ended else "update")
     content = (record(model)
-               | ({"request": provenance.record_entry(V3.fingerprint, primary(model),
+               | ({"request": provenance.record_entry(V3.fingerprint, foo_of(model),
                                                       object_meta.HASH_LABEL)} if is_ended else
                   {"request": V3.fingerprint}))
     model.items["foo"]["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = json.dumps(content)
 
     if is_ended:
         assert (run_task(V3, model) == ["update", "annotate"]
-                and primary(model).images == {"web": "myimage:v3"})
+                and foo_of(model).images == {"web": "myimage:v3"})
     else:
         with pytest.raises(RolloutError, match="another update is in progress: to myimage:v2"):
             decide(V3, model)
@@ -404,11 +404,11 @@ def test_requested_strategy_holds_only_during_the_update():
     fast_update = request_for(image="myimage:v2", max_surge="100%", max_unavailable="50%",
                               min_ready_seconds=5)
     run_task(fast_update, model, until="update")
-    assert primary(model).settings["strategy"]["rollingUpdate"] == {
+    assert foo_of(model).settings["strategy"]["rollingUpdate"] == {
         "maxSurge": "100%", "maxUnavailable": "50%"}
     run_task(fast_update, model)
-    assert (primary(model).settings["strategy"] == STRATEGY
-            and primary(model).settings["minReadySeconds"] == 5)
+    assert (foo_of(model).settings["strategy"] == STRATEGY
+            and foo_of(model).settings["minReadySeconds"] == 5)
 
 
 def test_no_pause_without_replicas():
@@ -489,12 +489,12 @@ SLOW = {"minReadySeconds": 600000, "progressDeadlineSeconds": 700000}
 
 def forge_record(model, **changes):
     """Return a forged record of an update to the present template."""
-    digest = identity.digest(without_label(primary(model).template, object_meta.HASH_LABEL))
-    return {"outcome": "updating", "from": {"web": "myimage:v1"}, "to": primary(model).images,
+    digest = identity.digest(without_label(foo_of(model).template, object_meta.HASH_LABEL))
+    return {"outcome": "updating", "from": {"web": "myimage:v1"}, "to": foo_of(model).images,
             "time": NOW,
             "set": name_of_set(model, "v2"), "revision": 2,
             "original": {"strategy": RECKLESS, **SLOW},
-            "paced": {field: primary(model).settings[field] for field in ("strategy", *SLOW)},
+            "paced": {field: foo_of(model).settings[field] for field in ("strategy", *SLOW)},
             "request": V3.fingerprint, "template": digest, **changes}
 
 
@@ -513,8 +513,8 @@ def test_large_min_ready_seconds_are_restored_only_from_replica_sets(seconds, re
 
     run_task(UPDATE, model)
 
-    assert primary(model).settings["minReadySeconds"] == expected
-    assert record(model)["outcome"] == "updated" and primary(model).settings["strategy"] == STRATEGY
+    assert foo_of(model).settings["minReadySeconds"] == expected
+    assert record(model)["outcome"] == "updated" and foo_of(model).settings["strategy"] == STRATEGY
 
 
 @pytest.mark.parametrize("sentinel",
@@ -562,7 +562,7 @@ def test_forged_record_of_an_ended_update_changes_nothing_else(forgery, task):
     model = cluster()
     run_task(UPDATE, model)
     run_task(V3, model)
-    settings_before = primary(model).settings
+    settings_before = foo_of(model).settings
     changes = FORGED_FIELDS[forgery]
     if changes.get("set") == "the first one":
         changes = {**changes, "set": name_of_set(model, "v1")}
@@ -580,7 +580,7 @@ def test_forged_record_of_an_ended_update_changes_nothing_else(forgery, task):
             decide(request, model)
     else:
         run_task(request, model)
-    assert primary(model).images == {"web": image} and primary(model).settings == settings_before
+    assert foo_of(model).images == {"web": image} and foo_of(model).settings == settings_before
 
 
 RECORD_OF_STATEFUL_SET = json.dumps({
@@ -653,20 +653,20 @@ def test_replica_set_of_another_deployment_is_ignored():
                           (UPDATE, "update")],
                          ids=["paused", "killed client"])
 def test_revision_history_limit_0_keeps_the_previous_template_during_the_update(request_, until):
-    """The server deletes the old ReplicaSet after an update, or in a pause without old pods."""
+    """Keep the old ReplicaSet: with 0, the server would delete it after an update or in a pause."""
     model = cluster(revisionHistoryLimit=0)
     run_task(request_, model, until=until)
     model.settle()
     assert (sizes(model) == {"v1": 0, "v2": 3}
-            and primary(model).settings["revisionHistoryLimit"] == 1)
+            and foo_of(model).settings["revisionHistoryLimit"] == 1)
 
     run_task(ROLLBACK, model)
 
     assert (sizes(model) == {"v1": 3}
-            and primary(model).settings
+            and foo_of(model).settings
             == cluster(revisionHistoryLimit=0).controllers()["foo"].settings)
     run_task(UPDATE, model)
-    assert sizes(model) == {"v2": 3} and primary(model).settings["revisionHistoryLimit"] == 0
+    assert sizes(model) == {"v2": 3} and foo_of(model).settings["revisionHistoryLimit"] == 0
 
 
 @pytest.mark.parametrize("remaining_version, next_command", [
@@ -730,31 +730,31 @@ def test_ended_rollback_is_checked_against_the_template():
 
 def test_keep_old_then_update():
     model = cluster()
-    before = primary(model).settings
+    before = foo_of(model).settings
     assert run_task(KEEP_ALL, model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 3, "v2": 3}
-    assert primary(model).paused == 3 and primary(model).settings["paused"]
+    assert foo_of(model).paused == 3 and foo_of(model).settings["paused"]
     assert "already paused" in decide(KEEP_ALL, model).message
     assert run_task(UPDATE, model) == ["pace", "annotate"]
-    assert sizes(model) == {"v1": 0, "v2": 3} and primary(model).settings == before
+    assert sizes(model) == {"v1": 0, "v2": 3} and foo_of(model).settings == before
 
 
 @pytest.mark.parametrize("until", ["update", "annotate"])
 def test_keep_old_then_rollback(until):
     model = cluster()
-    before = primary(model).settings
+    before = foo_of(model).settings
     run_task(KEEP_ALL, model, until=until)
     model.settle()
     assert run_task(ROLLBACK, model) == ["update", "annotate"]
-    assert sizes(model) == {"v1": 3, "v2": 0} and primary(model).settings == before
+    assert sizes(model) == {"v1": 3, "v2": 0} and foo_of(model).settings == before
 
 
 def test_stages_with_keep_old():
     model = cluster()
     assert run_task(KEEP_ONE, model) == ["update", "annotate"]
-    assert sizes(model) == {"v1": 3, "v2": 1} and primary(model).paused == 1
+    assert sizes(model) == {"v1": 3, "v2": 1} and foo_of(model).paused == 1
     assert run_task(KEEP_ALL, model) == ["pace", "annotate"]
-    assert sizes(model) == {"v1": 3, "v2": 3} and primary(model).paused == 3
+    assert sizes(model) == {"v1": 3, "v2": 3} and foo_of(model).paused == 3
     assert isinstance(decide(KEEP_ONE, model), Done), "a lower pause must remove no pod"
 
 
@@ -765,9 +765,9 @@ def test_rollback_resumes_a_deployment_after_a_kill_at_a_pause(request_):
     model.items["foo"]["spec"]["progressDeadlineSeconds"] = 900
     model.items["foo"]["metadata"]["generation"] += 1
     model.settle()
-    assert run_task(request_, model, until="pace") == ["pace"] and primary(model).settings["paused"]
+    assert run_task(request_, model, until="pace") == ["pace"] and foo_of(model).settings["paused"]
     run_task(ROLLBACK, model)
-    assert not primary(model).settings["paused"] and sizes(model) == {"v1": 3, "v2": 0}
+    assert not foo_of(model).settings["paused"] and sizes(model) == {"v1": 3, "v2": 0}
 
 
 def test_keep_old_after_a_pause_keeps_the_remaining_old_pods():
@@ -787,14 +787,14 @@ def test_pause_after_keep_old_removes_old_pods(first_request, pause, old):
     run_task(first_request, model)
     run_task(request_for(image="myimage:v2", pause_at=pause), model)
     new = max(3 - old, sizes(model)["v2"])
-    assert sizes(model) == {"v1": 3 - new, "v2": new} and primary(model).settings["paused"]
+    assert sizes(model) == {"v1": 3 - new, "v2": new} and foo_of(model).settings["paused"]
 
 
 def test_scaling_during_keep_old_applies_to_both_versions():
     """The strategy of the pause has a percentage, which the server applies to the new size."""
     model = cluster()
     run_task(KEEP_ALL, model)
-    rolling_update = primary(model).settings["strategy"]["rollingUpdate"]
+    rolling_update = foo_of(model).settings["strategy"]["rollingUpdate"]
     assert rolling_update == {"maxSurge": "100%", "maxUnavailable": 0}
     scale_by_other_client(model, v1=5, v2=5)
     model.items["foo"]["spec"]["replicas"] = 5  # not 10: with the surge, each ReplicaSet has 5
@@ -822,13 +822,13 @@ def test_resume_after_scaling_during_a_pause(old, new, next_pause):
     run_task(pause_at_half, model)
     scale_by_other_client(model, v1=old, v2=new)
     run_task(pause_at_half, model)
-    assert sizes(model) == {"v1": old, "v2": new} and primary(model).paused == new
+    assert sizes(model) == {"v1": old, "v2": new} and foo_of(model).paused == new
     assert "already paused" in decide(pause_at_half, model).message
     run_task(dataclasses.replace(CANARY, pause_at=Size(next_pause)), model)
     assert sizes(model) == {"v1": old + new - next_pause, "v2": next_pause}
     run_task(ROLLBACK, model)
     assert (sizes(model) == {"v1": old + new, "v2": 0}
-            and primary(model).settings["strategy"] == STRATEGY)
+            and foo_of(model).settings["strategy"] == STRATEGY)
 
 
 PERCENT = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "50%", "maxUnavailable": "25%"}}
@@ -842,8 +842,8 @@ def test_strategy_changed_during_a_pause_is_retained(strategy, request_):
     model.items["foo"]["spec"]["strategy"] = strategy
     run_task(request_, model)
     assert sizes(model)["v2" if request_ is UPDATE else "v1"] == 4
-    assert primary(model).settings == {**cluster().controllers()["foo"].settings,
-                                       "strategy": strategy}
+    assert foo_of(model).settings == {**cluster().controllers()["foo"].settings,
+                                      "strategy": strategy}
 
 
 def test_next_pause_after_an_edited_percentage():
@@ -853,7 +853,7 @@ def test_next_pause_after_an_edited_percentage():
     run_task(dataclasses.replace(CANARY, pause_at=Size(2)), model)
     assert sizes(model) == {"v1": 2, "v2": 2}
     run_task(UPDATE, model)
-    assert primary(model).settings["strategy"] == PERCENT
+    assert foo_of(model).settings["strategy"] == PERCENT
 
 
 def test_next_pause_after_an_edit_to_recreate_is_refused():
@@ -878,21 +878,21 @@ def test_pod_disruption_budget_limits_unavailable_pods(spec, expected):
     model = cluster(4,
                     strategy={"type": "RollingUpdate",
                               "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "50%"}})
-    before = primary(model).settings
+    before = foo_of(model).settings
     decision = decide(UPDATE, model, budgets=(budget(**spec),))
     assert model.write(decision.write)
-    assert primary(model).settings["strategy"]["rollingUpdate"] == {
+    assert foo_of(model).settings["strategy"]["rollingUpdate"] == {
         "maxSurge": "25%", "maxUnavailable": expected}
     model.settle()
     while (isinstance(decision := decide(UPDATE, model, budgets=(budget(**spec),)), Step)
            and not decision.is_last):
         assert model.write(decision.write)
         model.settle()
-    assert decision.is_end and model.write(decision.write) and primary(model).settings == before
+    assert decision.is_end and model.write(decision.write) and foo_of(model).settings == before
 
 
 @pytest.mark.parametrize("request_", [UPDATE, CANARY])
-def test_budget_without_disruptions_and_no_surge_is_refused(request_):
+def test_budget_without_allowed_disruptions_is_refused_without_a_surge(request_):
     model = cluster(4,
                     strategy={"type": "RollingUpdate",
                               "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}})
@@ -988,16 +988,16 @@ def test_random_orders_with_keep_old_remove_no_old_pod(data):
     while take_turn(ROLLBACK, model) or model.moves():
         model.settle()
     assert sizes(model)["v1"] == replicas or sizes(model)["v2"] == replicas
-    assert primary(model).settings["strategy"] == STRATEGY and not primary(model).settings["paused"]
+    assert foo_of(model).settings["strategy"] == STRATEGY and not foo_of(model).settings["paused"]
 
 
 @settings(max_examples=300)
 @given(st.data())
 def test_random_orders_respect_ceiling_and_pauses(data):
-    """Clients with any requests start and die. The server moves at any time.
+    """Start and kill clients with any requests. The server acts at any time.
 
-    The floor is not asserted: scaleDownOldReplicaSetsForRollingUpdate of the Deployment controller
-    relies on a status that may be outdated.
+    The minimum of available pods is not asserted: scaleDownOldReplicaSetsForRollingUpdate of the
+    Deployment controller relies on a status that may be outdated.
     """
     replicas = data.draw(st.sampled_from([1, 3, 4]))
     model = cluster(replicas)
@@ -1010,12 +1010,12 @@ def test_random_orders_respect_ceiling_and_pauses(data):
             else:
                 take_turn(request, model)
             assert sum(sizes(model).values()) <= replicas + 2
-            current = primary(model).settings
-            if current["minReadySeconds"] == NEVER_AVAILABLE and primary(model).is_observed:
+            current = foo_of(model).settings
+            if current["minReadySeconds"] == NEVER_AVAILABLE and foo_of(model).is_observed:
                 rolling_update = current["strategy"]["rollingUpdate"]
                 assert sizes(model).get("v2", 0) <= max(
                     rolling_update["maxSurge"] + rolling_update["maxUnavailable"], 0)
     while take_turn(ROLLBACK, model) or model.moves():
         model.settle()
     assert sizes(model)["v1"] == replicas or sizes(model)["v2"] == replicas
-    assert primary(model).settings["strategy"] == STRATEGY and not primary(model).settings["paused"]
+    assert foo_of(model).settings["strategy"] == STRATEGY and not foo_of(model).settings["paused"]

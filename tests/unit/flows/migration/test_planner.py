@@ -113,7 +113,7 @@ def test_controller_is_deleted_only_when_it_has_no_pods():
 
 def test_late_pod_is_reparented():
     world = world_after("hand over Pod")
-    world.pods("uid of foo", world.replica_set["metadata"]["uid"])
+    world.replace_pods("uid of foo", world.replica_set["metadata"]["uid"])
     assert world.run_steps(1) == ["hand over Pod"] and len(world.cluster.live_pods({})) == 2
     assert {pod.owner
             for pod in world.cluster.live_pods({})} == {world.replica_set["metadata"]["uid"]}
@@ -148,7 +148,7 @@ def test_controller_deleted_before_the_creation_of_the_replica_set():
 ], ids=["incomplete status", "deleted pod", "status not observed", "no pod available"])
 def test_replica_set_is_opened_only_when_its_status_counts_all_pods(status, pods, expected):
     world = world_after("delete ReplicationController")
-    world.pods(*[world.replica_set["metadata"]["uid"]] * pods)
+    world.replace_pods(*[world.replica_set["metadata"]["uid"]] * pods)
     world.replace(world.replica_set, **status)
     assert isinstance(world.decide(), expected)
 
@@ -160,9 +160,9 @@ def test_next_step_waits_only_for_orphaned_pods_that_will_be_adopted():
         "metadata"]["labels"]
     world.replace(world.replica_set, replicas=1)
 
-    world.pods(uid, "", **labels)
+    world.replace_pods(uid, "", **labels)
     assert isinstance(world.decide(), Wait)
-    world.pods(uid, "")
+    world.replace_pods(uid, "")
     assert isinstance(world.decide(), Step)
 
 

@@ -13,7 +13,7 @@ import json
 
 import pytest
 from builders import NOW, patch_tests, run_to_end, template
-from cluster_models import StatefulSetModel, primary, record, write_record
+from cluster_models import StatefulSetModel, foo_of, record, write_record
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -109,13 +109,13 @@ def test_preconditions_of_the_first_patch():
 def test_update_and_rollback_restore_the_strategy(strategy, policy):
     model = cluster(strategy=strategy, podManagementPolicy=policy)
     assert run_task(UPDATE, model) == ["update", "annotate"]
-    assert versions(model) == ["v2"] * 3 and primary(model).settings["updateStrategy"] == strategy
+    assert versions(model) == ["v2"] * 3 and foo_of(model).settings["updateStrategy"] == strategy
     assert record(model)["outcome"] == "updated" and record(model)["from"] == {"web": "myimage:v1"}
     assert "already has the desired template" in decide(UPDATE, model).message
     run_task(V3, model, until="update")
     model.make(model.moves()[0])
     assert run_task(ROLLBACK, model) == ["update", "annotate"]
-    assert versions(model) == ["v2"] * 3 and primary(model).settings["updateStrategy"] == strategy
+    assert versions(model) == ["v2"] * 3 and foo_of(model).settings["updateStrategy"] == strategy
     assert (record(model)["outcome"] == "rolled_back"
             and "already rolled back" in decide(ROLLBACK, model).message)
 
@@ -124,13 +124,13 @@ def test_update_and_rollback_restore_the_strategy(strategy, policy):
 def test_pause_is_exact_and_resumable(strategy):
     model = cluster(4, strategy)
     assert run_task(CANARY, model) == ["update", "annotate"]
-    assert versions(model) == ["v1", "v1", "v1", "v2"] and primary(model).paused == 1
+    assert versions(model) == ["v1", "v1", "v1", "v2"] and foo_of(model).paused == 1
     model.settle()
     assert "already paused: 1 of its 4 pods are new" in decide(CANARY, model).message
     assert run_task(request_for(image="myimage:v2", pause_at="75%"), model) == ["pace", "annotate"]
     assert versions(model) == ["v1", "v2", "v2", "v2"]
     assert run_task(UPDATE, model) == ["pace", "annotate"]
-    assert versions(model) == ["v2"] * 4 and primary(model).settings["updateStrategy"] == strategy
+    assert versions(model) == ["v2"] * 4 and foo_of(model).settings["updateStrategy"] == strategy
 
 
 def test_pod_below_the_partition_is_recreated_from_the_old_template():
@@ -152,7 +152,7 @@ def test_rollback_from_a_pause(pause):
     model = cluster(4)
     run_task(request_for(image="myimage:v2", pause_at=pause), model)
     assert run_task(ROLLBACK, model) == ["update", "annotate"]
-    assert versions(model) == ["v1"] * 4 and primary(model).settings["updateStrategy"] == STRATEGY
+    assert versions(model) == ["v1"] * 4 and foo_of(model).settings["updateStrategy"] == STRATEGY
 
 
 @pytest.mark.parametrize("replicas, expected",
@@ -186,7 +186,7 @@ def test_pods_below_the_partition_of_the_user_are_updated():
     assert versions(model) == ["v1", "v1", "v2"]
     assert run_task(UPDATE, model) == ["update", "annotate"]
     assert versions(model) == ["v2"] * 3
-    assert primary(model).settings["updateStrategy"] == PARTITIONED
+    assert foo_of(model).settings["updateStrategy"] == PARTITIONED
 
 
 def test_other_update_in_progress_is_refused():
@@ -212,7 +212,7 @@ def test_restart_resumes_after_a_kill():
 def test_min_ready_seconds_are_retained():
     model = cluster()
     run_task(request_for(image="myimage:v2", min_ready_seconds=5, progress_deadline=60), model)
-    assert (primary(model).settings["minReadySeconds"] == 5
+    assert (foo_of(model).settings["minReadySeconds"] == 5
             and "5" not in json.dumps(record(model).get("original", {})))
 
 
@@ -274,7 +274,7 @@ def with_stuck_pods(*ordinals):
     model.make(model.moves()[0])
     model._pods["foo"] = tuple(
         pod._replace(revision=revision_of_v2, ready=False) if pod.ordinal in ordinals else
-        pod._replace(revision=primary(model).update_revision, ready=True)
+        pod._replace(revision=foo_of(model).update_revision, ready=True)
         for pod in model.pods("foo"))
     model.settle()
     return model
@@ -446,7 +446,7 @@ def test_pause_with_on_delete_requires_pods_of_one_template():
     delete_as_other_client(model, 0)
     assert versions(model) == ["v2", "v2", "v2", "v3"]
     run_slowly(request_for(image="myimage:v3"), model)
-    assert versions(model) == ["v3"] * 4 and primary(model).settings["updateStrategy"] == ON_DELETE
+    assert versions(model) == ["v3"] * 4 and foo_of(model).settings["updateStrategy"] == ON_DELETE
 
 
 @pytest.mark.parametrize("turns_before_kill", range(1, 5))
@@ -472,7 +472,7 @@ def test_early_recreation_of_a_pod_does_not_change_the_pause():
         model.make(model.moves()[0])
     assert versions(model) == ["v2!", "v1", "v1", "v1"]
     run_slowly(request_for(image="myimage:v2", pause_at="50%"), model)
-    assert versions(model) == ["v2", "v1", "v2", "v2"] and primary(model).partition == 2
+    assert versions(model) == ["v2", "v1", "v2", "v2"] and foo_of(model).partition == 2
 
 
 def test_min_ready_seconds_are_set_in_an_update_by_another_client():
@@ -480,7 +480,7 @@ def test_min_ready_seconds_are_set_in_an_update_by_another_client():
     set_by_other_client(model, "/spec/template", template("myimage:v2"))
     model.make(model.moves()[0])
     run_slowly(request_for(image="myimage:v2", min_ready_seconds=5, progress_deadline=60), model)
-    assert primary(model).settings["minReadySeconds"] == 5
+    assert foo_of(model).settings["minReadySeconds"] == 5
 
 
 def test_pause_and_rollback_with_a_start_of_the_ordinals():
@@ -530,7 +530,7 @@ def test_strategy_with_server_defaults_is_restored(strategy, first_request, monk
     model = with_defaulted_max_unavailable(cluster(3, strategy), monkeypatch)
     run_slowly(first_request, model)
     run_slowly(UPDATE, model)
-    assert primary(model).settings["updateStrategy"] == strategy and versions(model) == ["v2"] * 3
+    assert foo_of(model).settings["updateStrategy"] == strategy and versions(model) == ["v2"] * 3
 
 
 # Without pods
@@ -605,7 +605,7 @@ def test_previous_template_is_ambiguous_without_pods(revision, version):
     run_task(rollback, model)
     change_by_other_client("/spec/replicas", 2)(model)
     assert (versions(model) == [version] * 2
-            and primary(model).settings["updateStrategy"] == STRATEGY)
+            and foo_of(model).settings["updateStrategy"] == STRATEGY)
 
 
 # Checks of the record
@@ -654,7 +654,7 @@ def test_forged_record_of_an_ended_update_does_not_affect_tasks(forgery, task):
     model = cluster()
     run_task(UPDATE, model)
     run_task(V3, model)
-    changes = {key: primary(model).update_revision if value == "PRESENT" else value
+    changes = {key: foo_of(model).update_revision if value == "PRESENT" else value
                for key, value in FORGED_FIELDS[forgery].items()}
     write_record(model,
                  json.dumps({"outcome": "updating", "from": {"web": "myimage:v2"},
@@ -668,8 +668,8 @@ def test_forged_record_of_an_ended_update_does_not_affect_tasks(forgery, task):
         assert ("no update in progress to roll back; the previous revision is 2 (myimage:v2)"
                 in error.what and request is ROLLBACK)
     assert versions(model) == [version] * 3
-    assert primary(model).settings == {"minReadySeconds": None, "updateStrategy": STRATEGY,
-                                       "revisionHistoryLimit": None}
+    assert foo_of(model).settings == {"minReadySeconds": None, "updateStrategy": STRATEGY,
+                                      "revisionHistoryLimit": None}
 
 
 def test_forged_direction_of_an_update_is_ignored():
@@ -714,7 +714,7 @@ def test_revision_of_another_stateful_set_is_ignored():
         {**item,
          "metadata": {**item["metadata"],
                       "ownerReferences": [{"uid": "another", "controller": True}]}}
-        if item["metadata"]["name"] != primary(model).update_revision else item
+        if item["metadata"]["name"] != foo_of(model).update_revision else item
         for item in model.stored_revisions["uid of foo"])
     with pytest.raises(RolloutError, match="it has no revision 1"):
         decide(request_for(state="rolled_back", to_revision=1), model)
@@ -755,7 +755,7 @@ def test_max_unavailable_with_the_feature_gate(budgets, params, max_unavailable)
     model = cluster(4, strategy)
     decision = decide(request_for(image="myimage:v2", **params), model, budgets=budgets)
     assert model.write(decision.write)
-    assert primary(model).rolling_update["maxUnavailable"] == max_unavailable
+    assert foo_of(model).rolling_update["maxUnavailable"] == max_unavailable
 
 
 def test_larger_max_unavailable_is_not_restored_from_the_record():
@@ -766,14 +766,14 @@ def test_larger_max_unavailable_is_not_restored_from_the_record():
     model.settle()
     decision = decide(limited_update, model)
     assert "maxUnavailable of the StatefulSet foo is left at 1" in decision.warning
-    assert model.write(decision.write) and primary(model).rolling_update["maxUnavailable"] == 1
+    assert model.write(decision.write) and foo_of(model).rolling_update["maxUnavailable"] == 1
 
 
 def test_smaller_max_unavailable_is_restored():
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 1}}
     model = cluster(4, strategy)
     run_task(request_for(image="myimage:v2", max_unavailable="50%"), model)
-    assert primary(model).settings["updateStrategy"] == strategy
+    assert foo_of(model).settings["updateStrategy"] == strategy
 
 
 # Random order
@@ -813,17 +813,17 @@ def test_random_orders_respect_floor_and_pauses(data):
             else:
                 take_turn(request, model)
                 assert ready_pods <= set(model.pods("foo")), "a task must not delete a ready pod"
-            if (primary(model).partition and primary(model).is_observed
+            if (foo_of(model).partition and foo_of(model).is_observed
                     and strategy is not PARTITIONED):
                 assert sum(version.startswith("v2") for version in versions(model)) <= replicas
                 assert not any(version.startswith("v2")
-                               for version in versions(model)[:primary(model).partition - 1])
+                               for version in versions(model)[:foo_of(model).partition - 1])
     for _turn in range(20):
         if not take_turn(ROLLBACK, model) and not model.moves():
             break
         model.settle()
     assert versions(model) in (["v1"] * replicas, ["v2"] * replicas)
-    assert primary(model).settings["updateStrategy"] == strategy
+    assert foo_of(model).settings["updateStrategy"] == strategy
 
 
 def test_rollback_of_an_update_to_an_old_template():
@@ -847,7 +847,7 @@ def test_partition_and_max_unavailable_are_restored_separately():
     set_by_other_client(model, "/spec/updateStrategy/rollingUpdate/maxUnavailable", 3)
     run_task(UPDATE, model)
     assert versions(model) == ["v2"] * 4
-    assert primary(model).settings["updateStrategy"]["rollingUpdate"] == {
+    assert foo_of(model).settings["updateStrategy"]["rollingUpdate"] == {
         "partition": 0, "maxUnavailable": 3}
 
 
@@ -868,10 +868,10 @@ def test_rollback_with_revision_history_limit_0(params):
     model = cluster(revisionHistoryLimit=0)
     run_task(request_for(image="myimage:v2", **params), model, until="end" if params else "update")
     model.settle()
-    assert primary(model).settings["revisionHistoryLimit"] == 1
+    assert foo_of(model).settings["revisionHistoryLimit"] == 1
     run_task(ROLLBACK, model)
-    assert (primary(model).images == {"web": "myimage:v1"}
-            and primary(model).settings["revisionHistoryLimit"] == 0)
+    assert (foo_of(model).images == {"web": "myimage:v1"}
+            and foo_of(model).settings["revisionHistoryLimit"] == 0)
     assert (len(model.revisions(["uid of foo"])) == 1
             and "already rolled back" in decide(ROLLBACK, model).message)
 
@@ -904,7 +904,7 @@ def test_rollback_of_a_recreated_stateful_set():
     model.items["foo"] = {**model.items["foo"], "status": {}}
     write_record(model, json.dumps(record_of_rollback))
     model.make(next(move for move in model.moves() if move.verb == "sync"))
-    assert primary(model).updated < 4
+    assert foo_of(model).updated < 4
 
     assert run_task(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v1"] * 4 and "already rolled back" in decide(ROLLBACK,

@@ -159,7 +159,7 @@ def test_many_pods_are_listed_in_full_only_after_a_failure(namespace):
 @pytest.mark.long
 @pytest.mark.parametrize("image", ["unready", "readiness", "novolume", "evicted", "crash"])
 def test_causes_are_the_same_for_many_pods_and_few_pods(namespace, image):
-    """With many pods, the module first reads a table, which only delays the diagnosis."""
+    """The module first reads a table, if there are many pods, which only delays the diagnosis."""
     causes = []
     for replicas in (3, LARGE_CONTROLLER + 1):
         namespace.make_rc(replicas, name=f"foo-{replicas}")

@@ -25,7 +25,7 @@ def test_update_waits_only_for_requests_of_its_steps(namespace, surge):
     namespace.make_rc(20)
     connection = SlowConnection()
 
-    result = namespace.roll(fault=connection.arm, image="myimage:v2", max_surge=surge)
+    result = namespace.roll(fault=connection.slow_down_gateway, image="myimage:v2", max_surge=surge)
 
     size_changes = [step for step in result["steps"] if step["action"] == "scale"]
     print(

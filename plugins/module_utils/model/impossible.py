@@ -24,7 +24,7 @@ def refuse_impossible(request: Request) -> None:
                            "leave it out, and change the manifest first")
     if not request.waits:
         _refuse_wait_false(request)
-    if request.nodes and not request.kind.has_pod_per_node:
+    if request.nodes and not request.kind.runs_on_each_node:
         raise RolloutError(f"nodes cannot be used with kind={request.kind}, which does not have "
                            f"one pod on each node: leave it out")
     if request.nodes and request.pause_at is None:

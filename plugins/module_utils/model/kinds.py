@@ -89,7 +89,7 @@ class Kind(StrEnum):
         return self is Kind.DAEMON_SET
 
     @property
-    def has_pod_per_node(self) -> bool:
+    def runs_on_each_node(self) -> bool:
         """Return whether each eligible node has one pod."""
         return self is Kind.DAEMON_SET
 

@@ -90,7 +90,7 @@ class CheckedCluster(Cluster):
         pods = self.pods
         self.min_ready = min(getattr(self, "min_ready", 0), sum(pod.ready for pod in pods))
         self.max_pods = max(getattr(self, "max_pods", 0), len(pods))
-        assert self.kind in KINDS_WITH_PODS_BY_NAME or all(pod.owner for pod in pods), (
+        assert self.kind in KINDS_WITH_PODS_BY_NAME or all(pod.owner_uid for pod in pods), (
             "a pod without a controller")
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
@@ -185,7 +185,7 @@ class SimulatedWorld:
                   for item in self.gateway.controllers_and_pods.items.values()}
         pods = []
         for pod in self.gateway.pods:
-            item = owners.get(pod.owner)
+            item = owners.get(pod.owner_uid)
             image = (dict(pod.labels) and item
                      and item["spec"]["template"]["spec"]["containers"][0]["image"])
             metadata = item["metadata"] if item else {"name": ""}

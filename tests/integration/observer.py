@@ -29,7 +29,7 @@ class Observer:
     names_by_uid: dict[str, str] = dataclasses.field(default_factory=dict)
     #: Uids of terminating and deleted pods.
     deleted_pods: set[str] = dataclasses.field(default_factory=set)
-    #: Sum of the restart counts in all events, so only 0 has a meaning.
+    #: Each event adds the total count again, so this only tells 0 from more.
     restarts: int = 0
     min_ready: int = 10**9
     #: Maximum number of pods, without terminating pods.

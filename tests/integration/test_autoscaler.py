@@ -160,7 +160,7 @@ def update(namespace, **params):
 
 @pytest.mark.full
 def test_autoscaler_that_is_not_frozen_changes_sizes_during_the_update(namespace, original_hpa):
-    """The following tests exclude this effect."""
+    """The following tests show that freezing prevents this."""
     try:
         update(namespace, autoscaler="ignore")
     except RolloutError as error:
@@ -236,7 +236,7 @@ def test_autoscaler_does_not_scale_while_keep_old_keeps_the_old_pods(
 
 
 @pytest.mark.full
-def test_autoscaler_is_refused_on_request_before_the_first_write(namespace, original_hpa):
+def test_option_refuse_fails_the_update_before_the_first_write(namespace, original_hpa):
     before = namespace.rc()["metadata"]["resourceVersion"]
 
     with pytest.raises(RolloutError, match="would fight the update"):
@@ -303,7 +303,7 @@ def test_autoscaler_is_restored_after_a_denied_step(namespace, original_hpa):
 @pytest.mark.parametrize("next_task", ["rolled_back", "ignore", "rerun"])
 def test_autoscaler_is_restored_after_a_kill_at_the_freeze(
         namespace, kind, next_task):
-    """At the kill, a Deployment has no annotation of the update. Without metrics, the autoscaler is
+    """The task is killed before it annotates a Deployment. Without metrics, the autoscaler is
     inactive.
     """
     if kind == "Deployment":
@@ -380,7 +380,7 @@ def test_active_autoscaler_scales_both_versions_of_a_paused_deployment(
 @pytest.mark.full
 def test_active_autoscaler_scales_a_deployment_with_all_old_pods_to_the_maximum(
         namespace, deployment, metrics):
-    """The Deployment applies the size from the metrics of all pods to each version. If each pod
+    """Each version gets the size that the autoscaler computes from the pods of both. If each pod
     uses more than half of the target even without a load, the size grows to the maximum.
     """
     metrics.load, metrics.idle = 0, 30

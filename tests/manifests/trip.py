@@ -29,7 +29,7 @@ KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "Da
 #: Kinds that are updated without a successor.
 UPDATED_IN_PLACE = ("Deployment", "StatefulSet", "DaemonSet")
 REPLICAS = 2
-#: Label with the number of the trip, which tells its pods from terminating pods of other trips.
+#: Label that distinguishes the pods of this trip from terminating pods of earlier ones.
 TRIP_LABEL = "baton.test/trip"
 #: Objects to which templates may refer.
 PRIORITY_CLASSES = {"baton-test-high": 1000}
@@ -344,7 +344,7 @@ def _without_generated_label(template: Json, kind: str) -> Json:
 
 
 def _normalized(value: Any) -> Any:
-    """Return a form in which a merged template equals a new one.
+    """Remove the differences between a patched template and the same template in a new controller.
 
     A merge retains the imagePullPolicy of the previous image.
     """

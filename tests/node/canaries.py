@@ -32,7 +32,7 @@ SHARE = 1 / PODS
 CANARY_RC = dataclasses.replace(RC, pods=PODS)
 
 RATES = {"new": 400}
-"""Requests per second. With few persistent connections, the shares of the pods would vary."""
+"""Requests per second, on new connections: with few persistent ones, the shares would vary."""
 
 DRAIN = 4.0
 """Seconds for which a pod continues to serve after SIGTERM."""
@@ -46,7 +46,7 @@ INTERVAL = "500ms"
 """Interval of the scrapes."""
 
 FAILING_METRICS = {"errors": "success_rate", "slow": "latency"}
-"""The metric that must fail, by bad version."""
+"""The metric that must fail, for each bad version."""
 
 
 def image(version: str) -> str:
@@ -101,7 +101,7 @@ def analysis() -> Json:
 
 @dataclasses.dataclass
 class Canary:
-    """An update of one pod by the role, and the answers meanwhile."""
+    """An update of one pod by the role, and the answers to requests during it."""
 
     version: str
     #: In seconds since 1970.

@@ -197,8 +197,8 @@ def run_to_end(decide: t.Callable[..., Decision], request: Request, cluster: t.A
             continue
         assert cluster.write(decision.write)
         actions.append(str(decision.action))
-        if decision.is_last or decision.action == until:
-            if decision.is_last:
+        if decision.ends_task or decision.action == until:
+            if decision.ends_task:
                 cluster.settle()
             break
     return actions

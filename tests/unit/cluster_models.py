@@ -45,7 +45,7 @@ MAX_LAG = 1
 class Pod(t.NamedTuple):
     """Pod of a ClusterModel."""
 
-    owner: str
+    owner_uid: str
     labels: tuple[tuple[str, str], ...]
     ready: bool
     #: The owner in the controller manager's cache, possibly an earlier owner.
@@ -107,13 +107,14 @@ class ClusterModel(Moves, SimulatedCluster):
 
     def terminating_pods(self, selector: Json) -> tuple[observed.TerminatingPod, ...]:
         kind = str(self.kind)
-        return tuple(observed.TerminatingPod(f"{pod.owner}-{number}", kind, pod.owner, "", ())
+        return tuple(observed.TerminatingPod(f"{pod.owner_uid}-{number}", kind, pod.owner_uid, "",
+                                             ())
                      for number, pod in enumerate(self.terminating)
                      if selector.items() <= dict(pod.labels).items())
 
     def _used_uids(self) -> set[str]:
         cached_uids = {item["metadata"].get("uid", "") for item in self.cached.values()}
-        return {pod.owner for pod in self.pods} | cached_uids
+        return {pod.owner_uid for pod in self.pods} | cached_uids
 
     def _store(self, name: str, item: Json | None) -> None:
         super()._store(name, item)
@@ -131,18 +132,18 @@ class ClusterModel(Moves, SimulatedCluster):
 
     def moves(self) -> list[Move]:
         moves = [Move("deliver", name) for name, _item in self.undelivered[:1]]
-        moves += [Move("deliver-owner", pod.owner) for pod in self.pods
-                  if pod.owner != pod.cached_owner][:1]
+        moves += [Move("deliver-owner", pod.owner_uid) for pod in self.pods
+                  if pod.owner_uid != pod.cached_owner][:1]
         moves += [Move("sync", name) for name in sorted(self.cached) if self._sync(name)
                   is not None]
         uids = {item["metadata"].get("uid", "") for item in self.items.values()}
         moves += [Move("finalize", name) for name, item in sorted(self.items.items())
                   if is_terminating(item)]
-        owners = {pod.owner for pod in self.pods}
+        owners = {pod.owner_uid for pod in self.pods}
         moves += [Move("collect", uid) for uid in sorted(owners - uids - {""})]
         moves += [Move("ready", uid)
-                  for uid in sorted({pod.owner for pod in self.pods if not pod.ready})]
-        moves += [Move("end", uid) for uid in sorted({pod.owner for pod in self.terminating})]
+                  for uid in sorted({pod.owner_uid for pod in self.pods if not pod.ready})]
+        moves += [Move("end", uid) for uid in sorted({pod.owner_uid for pod in self.terminating})]
         return moves
 
     def make(self, move: Move) -> None:
@@ -156,8 +157,8 @@ class ClusterModel(Moves, SimulatedCluster):
         self._deliver()
 
     def _make_deliver_owner(self, _owner: str) -> None:
-        self._change_first_pod(lambda pod: pod.owner != pod.cached_owner,
-                               lambda pod: pod._replace(cached_owner=pod.owner))
+        self._change_first_pod(lambda pod: pod.owner_uid != pod.cached_owner,
+                               lambda pod: pod._replace(cached_owner=pod.owner_uid))
 
     def _make_sync(self, name: str) -> None:
         self.pods, removed_pods, status = self._sync(name)
@@ -170,15 +171,15 @@ class ClusterModel(Moves, SimulatedCluster):
         self._store(name, None)
 
     def _make_collect(self, uid: str) -> None:
-        self._terminate([pod for pod in self.pods if pod.owner == uid])
-        self.pods = [pod for pod in self.pods if pod.owner != uid]
+        self._terminate([pod for pod in self.pods if pod.owner_uid == uid])
+        self.pods = [pod for pod in self.pods if pod.owner_uid != uid]
 
     def _make_ready(self, uid: str) -> None:
-        self._change_first_pod(lambda pod: pod.owner == uid and not pod.ready,
+        self._change_first_pod(lambda pod: pod.owner_uid == uid and not pod.ready,
                                lambda pod: pod._replace(ready=True))
 
     def _make_end(self, uid: str) -> None:
-        self.terminating.remove(next(pod for pod in self.terminating if pod.owner == uid))
+        self.terminating.remove(next(pod for pod in self.terminating if pod.owner_uid == uid))
 
     def _change_first_pod(self, matches: t.Callable[[Pod], bool],
                           change: t.Callable[[Pod], Pod]) -> None:
@@ -226,12 +227,12 @@ def _claim_pods(controller: Controller, pods: list[Pod], may_adopt: bool,
         if pod.cached_owner == controller.uid and (matches or controller.is_deleting):
             own_pods.append(pod)
         elif pod.cached_owner == controller.uid:
-            is_owner = pod.owner == controller.uid
-            other_pods.append(pod._replace(owner="", cached_owner="") if is_owner else pod)
+            is_owner = pod.owner_uid == controller.uid
+            other_pods.append(pod._replace(owner_uid="", cached_owner="") if is_owner else pod)
         elif pod.cached_owner == "" and matches and not controller.is_deleting:
             if not may_adopt:
                 return None
-            own_pods.append(pod._replace(owner=controller.uid, cached_owner=controller.uid))
+            own_pods.append(pod._replace(owner_uid=controller.uid, cached_owner=controller.uid))
         else:
             other_pods.append(pod)
     return own_pods, other_pods

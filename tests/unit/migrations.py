@@ -59,7 +59,7 @@ class World:
         while len(steps) < max_steps and isinstance(decision := self.decide(request), Step):
             assert self.cluster.write(decision.write)
             steps.append(f"{decision.action} {decision.write.kind}")
-            if decision.is_last:
+            if decision.ends_task:
                 break
         return steps
 
@@ -147,7 +147,7 @@ class ConfigWorld:
         while len(steps) < max_steps and isinstance(decision := self.decide(request), Step):
             assert self.cluster.write(decision.write)
             steps.append(f"{decision.action} {decision.write.kind}")
-            if decision.is_last:
+            if decision.ends_task:
                 break
         return steps
 
@@ -159,7 +159,7 @@ class ConfigWorld:
 
     @property
     def owners(self):
-        return {pod.owner for pod in self.cluster.live_pods({})}
+        return {pod.owner_uid for pod in self.cluster.live_pods({})}
 
 
 class MigrationGateway(IdleGateway):

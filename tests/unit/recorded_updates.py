@@ -99,7 +99,7 @@ def record_migration(world_type, request, steps):
         moments[f"{number} {step}"] = [
             *({**item, "kind": str(kind)} for (kind, _name), item in world.cluster._items.items()
               if item),
-            *(_pod(pod.name, pod.uid, pod.labels, pod.owner) for pod in world.cluster._pods)]
+            *(_pod(pod.name, pod.uid, pod.labels, pod.owner_uid) for pod in world.cluster._pods)]
     return moments
 
 
@@ -122,7 +122,8 @@ def pods_of(cluster):
                      {HASH_LABEL: pod.revision, GENERATION_LABEL: getattr(pod, "generation", "")},
                      uid, pod.ready, getattr(pod, "node", ""))
                 for number, pod in enumerate(cluster.pods)]
-    return [_pod(f"pod-{number}", f"uid of pod-{number}", dict(pod.labels), pod.owner, pod.ready)
+    return [_pod(f"pod-{number}", f"uid of pod-{number}", dict(pod.labels), pod.owner_uid,
+                 pod.ready)
             for number, pod in enumerate(cluster.pods)]
 
 
@@ -172,7 +173,7 @@ def load(kind, objects):
         sets.stored_revisions = {item["metadata"]["name"]: item for item in revisions}
     example = sets.pods[0]
     sets.pods = sorted(
-        example._replace(owner=owner, cached_owner=owner, ready=_is_ready(pod),
+        example._replace(owner_uid=owner, cached_owner=owner, ready=_is_ready(pod),
                          labels=tuple(sorted(pod["metadata"]["labels"].items())))
         for pod in pods for owner in [pod["metadata"]["ownerReferences"][0]["uid"]])
     return cluster

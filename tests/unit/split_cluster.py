@@ -141,7 +141,7 @@ class SplitCluster(CheckedCluster):
             return [(Pod(pod.name, pod.uid,
                          {"app": "foo", object_meta.POD_REVISION: pod.revision}, uid), pod.ready)
                     for pod in self.pods]
-        return [(Pod(str(number), str(number), dict(pod.labels), pod.owner), pod.ready)
+        return [(Pod(str(number), str(number), dict(pod.labels), pod.owner_uid), pod.ready)
                 for number, pod in enumerate(self.pods)]
 
     def label(self, write):

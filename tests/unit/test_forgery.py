@@ -412,7 +412,7 @@ class World:
         model = self.model.sets if isinstance(self.model, DeploymentModel) else self.model
         uids = {item["metadata"]["uid"]
                 for name, (_table, _key, item) in self.entries().items() if self.is_own(name)}
-        return [pod for pod in getattr(model, "pods", ()) if pod.owner in uids]
+        return [pod for pod in getattr(model, "pods", ()) if pod.owner_uid in uids]
 
     # Tasks
 

@@ -68,7 +68,7 @@ class World(Cluster):
     def pods(self, controller):
         return [{"metadata": {"name": pod.name, "uid": pod.uid, "labels": pod.labels}, "spec": {},
                  "status": {}}
-                for pod in self.live_pods(controller.selector) if pod.owner == controller.uid]
+                for pod in self.live_pods(controller.selector) if pod.owner_uid == controller.uid]
 
     watched_pods = pods
 

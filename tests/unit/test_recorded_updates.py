@@ -86,7 +86,7 @@ def test_recorded_migration_is_resumed_and_finished(version, name, moment):
         key for key, item in fresh.cluster._items.items() if item}
     (deployment,) = world.cluster.controllers(Kind.DEPLOYMENT).values()
     assert deployment.replicas == 2
-    assert len({pod.owner for pod in world.cluster.live_pods({})}) == 1
+    assert len({pod.owner_uid for pod in world.cluster.live_pods({})}) == 1
 
 
 @pytest.mark.parametrize(("version", "name", "moment"), moments(MIGRATIONS))
@@ -102,7 +102,7 @@ def test_recorded_migration_is_rolled_back(version, name, moment):
     world.run_steps(request=rollback)
     assert {key for key, item in world.cluster._items.items() if item} == initial
     (controller,) = world.cluster.controllers(Kind.REPLICATION_CONTROLLER).values()
-    assert {pod.owner for pod in world.cluster.live_pods({})} == {controller.uid}
+    assert {pod.owner_uid for pod in world.cluster.live_pods({})} == {controller.uid}
 
 
 def test_recorder_works_with_this_version(tmp_path):

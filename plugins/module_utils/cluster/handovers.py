@@ -90,7 +90,7 @@ class Handovers(Namespaced):
         with contextlib.suppress(Refused):
             page = self.http.send("GET", f"{self._pods_path}?{query}", accept=METADATA)
             matching_pods = (Pod.from_api(item["metadata"]) for item in page.get("items") or [])
-            pods = tuple(pod for pod in matching_pods if pod.owner == controller.uid)
+            pods = tuple(pod for pod in matching_pods if pod.owner_uid == controller.uid)
             owner = {**controller.reference, "uid": NO_UID, "blockOwnerDeletion": True}
             for patch in Handover(pods, controller.uid, owner, {}).patches():
                 try:

@@ -30,7 +30,7 @@ ARGO_MANAGERS = {"argocd-controller", "argocd-application-controller"}
 #: Labels with the name and the namespace of the Kustomization or HelmRelease.
 FLUX_KUSTOMIZATION = (suspension.KUSTOMIZATION.label, "kustomize.toolkit.fluxcd.io/namespace")
 FLUX_RELEASE = (suspension.RELEASE.label, "helm.toolkit.fluxcd.io/namespace")
-#: MANAGED_BY is a label, HELM_RELEASE a pair of annotations. Argo CD sets only the label.
+#: MANAGED_BY is a label. Argo CD sets it too, when it renders a chart, but not HELM_RELEASE.
 MANAGED_BY = "app.kubernetes.io/managed-by"
 HELM_RELEASE = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 
@@ -128,7 +128,7 @@ def _effect(flow: Flow, request: Request) -> str:
         return (f"creates {request.name} again, in addition to {request.next_name}, with as many "
                 "pods")
     if not flow.creates_successor:
-        # The annotation of a restart is in no manifest, and stays.
+        # A restart adds an annotation that is in no manifest, so a sync keeps it.
         return ("" if request.state.restarts
                 else f"resets {request.name} to its manifest, which replaces all pods")
     return (f"resets {request.name} to its manifest, template and size: pods created after that "
@@ -146,7 +146,7 @@ def _argo(managed: Managed) -> Manager | None:
     if not (is_tracked or is_managed or ARGO_LABEL in managed.labels):
         return None
     tracked_by = text(managed.annotations, ARGO_TRACKING).partition(":")[0]
-    # The id of an application outside the namespace of Argo CD is namespace_name.
+    # The id of an application outside of Argo CD's namespace is "NAMESPACE_NAME".
     names = (tracked_by.split("_") if is_tracked
              else [text(managed.labels, ARGO_LABEL) or text(managed.labels, INSTANCE)])
     application = "/".join(names) if len(names) <= 2 and all(map(is_name, names)) else ""

@@ -42,7 +42,7 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
     restore_step = restore(scaler)
     restore_as_last_step = None
     if restore_step and observed.primary is not None and not observed.in_progress:
-        restore_as_last_step = dataclasses.replace(restore_step, is_last=True)
+        restore_as_last_step = dataclasses.replace(restore_step, ends_task=True)
     try:
         decision = plan()
     except RolloutError:
@@ -55,7 +55,7 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
                 else decision)
     if is_frozen(scaler):
         return _restore_before_end(request, scaler, decision, restore_step)
-    if decision.is_end or request.autoscaler == "ignore":
+    if decision.completes_update or request.autoscaler == "ignore":
         return decision
     if request.autoscaler == "refuse":
         name = scaler["metadata"]["name"]
@@ -74,7 +74,7 @@ def _restore_before_end(request: Request, scaler: Json, step: Step,
 
     Without a restore step, the planned step gets a warning.
     """
-    if not step.is_end:
+    if not step.completes_update:
         return step
     if restore_step:
         return restore_step

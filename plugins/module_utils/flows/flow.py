@@ -142,7 +142,7 @@ class Memory:
     #: The user who runs the task.
     who: str = ""
     #: The current time, by the monotonic clock.
-    seconds: float = 0.0
+    monotonic_time: float = 0.0
     #: The current time of the API server, in seconds since 1970.
     server_time: float = 0.0
     #: Whether the preflight checks have passed and the Lease is acquired.
@@ -193,7 +193,8 @@ class Side:
 
 def own_live_pods(cluster: Cluster, controller: Controller) -> list[Pod]:
     """Return the live pods of a controller. Raises RolloutError."""
-    return [pod for pod in cluster.live_pods(controller.selector) if pod.owner == controller.uid]
+    return [pod for pod in cluster.live_pods(controller.selector)
+            if pod.owner_uid == controller.uid]
 
 
 class Holder(t.NamedTuple):
@@ -313,7 +314,7 @@ class Flow(t.Protocol[ObservedT]):
         if not isinstance(decision, Step):
             return isinstance(decision, Done) and observed.in_progress
         primary = observed.primary
-        return decision.is_last and primary is not None and decision.name == primary.name
+        return decision.ends_task and primary is not None and decision.name == primary.name
 
     def status(self, request: Request, observed: ObservedT) -> RolloutStatus:
         """Return the status of the rollout."""

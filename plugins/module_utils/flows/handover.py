@@ -212,7 +212,7 @@ def reparent_step(pods: tuple[Pod, ...], source_uid: str, source_name: str, targ
 
     Each patch also sets `labels`, and removes labels with the value None.
     """
-    owned_pods = tuple(pod for pod in pods if pod.owner == source_uid)
+    owned_pods = tuple(pod for pod in pods if pod.owner_uid == source_uid)
     if not owned_pods:
         return None
     write = Handover(owned_pods, source_uid, {**target.reference, "blockOwnerDeletion": True},
@@ -255,9 +255,9 @@ def may_open(controller: Controller, source_uid: str, pods: tuple[Pod, ...] | No
         return False
     if controller.current >= controller.replicas:
         return True
-    if pods is None or any(pod.owner in ("", source_uid) for pod in pods):
+    if pods is None or any(pod.owner_uid in ("", source_uid) for pod in pods):
         return False
-    return controller.current == sum(pod.owner == controller.uid for pod in pods)
+    return controller.current == sum(pod.owner_uid == controller.uid for pod in pods)
 
 
 def wait(sizes: str, observed: Observed) -> Wait:
@@ -300,7 +300,7 @@ def _return_pods(request: Request, observed: Observed, primary: Controller,
         return Wait(f"the controller manager observes {successor.name}", is_condition=True)
     # | open | closed | the successor's status counts more pods than exist | wait |
     # After the pods have returned, an outdated count would look correct.
-    if sum(pod.owner == successor.uid for pod in observed.pods) < successor.current:
+    if sum(pod.owner_uid == successor.uid for pod in observed.pods) < successor.current:
         return Wait(f"pods of {successor.name}: {successor.current}")
     # | open | closed | the primary has pods of the successor's template | hand over: back |
     label = deployment_label(request, successor)
@@ -309,7 +309,7 @@ def _return_pods(request: Request, observed: Observed, primary: Controller,
     if step := reparent_step(successor_pods, primary.uid, primary.name, successor):
         return step
     # | open | closed | the successor has its pods | restore: open it, remove the annotation |
-    if not may_open(successor, primary.uid, tuple(pod for pod in successor_pods if pod.owner)):
+    if not may_open(successor, primary.uid, tuple(pod for pod in successor_pods if pod.owner_uid)):
         return Wait(f"pods of {successor.name}: {successor.current}/{successor.replicas}")
     if _exceeds_surge(request, observed, successor):
         return wait(f"pods of {successor.name}: {successor.current}/{successor.replicas}", observed)
@@ -366,8 +366,8 @@ def _finish_without_successor(request: Request, observed: Observed, primary: Con
                    "GitOps controller or pipeline that applies the manifest gets the new image too")
     return Step(Action.ANNOTATE, primary.name,
                 patch(primary, version_test, *annotate(primary, changes), *operations),
-                before="taking over", after="updated", is_end=True,
-                is_last=has_successor_template and takeover["request"] == request.fingerprint,
+                before="taking over", after="updated", completes_update=True,
+                ends_task=has_successor_template and takeover["request"] == request.fingerprint,
                 warning=warning)
 
 

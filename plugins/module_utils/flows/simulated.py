@@ -33,7 +33,7 @@ class Pod(t.NamedTuple):
     """A simulated pod. A ready pod is also available."""
 
     #: The uid of the controller; "" for an orphan.
-    owner: str
+    owner_uid: str
     labels: tuple[tuple[str, str], ...]
     ready: bool
 
@@ -63,7 +63,7 @@ class SimulatedCluster(Model):
         return {name: Controller.from_api(item, self.kind) for name, item in self.items.items()}
 
     def live_pods(self, selector: Json) -> tuple[observed.Pod, ...]:
-        return tuple(observed.Pod(str(number), str(number), dict(pod.labels), pod.owner)
+        return tuple(observed.Pod(str(number), str(number), dict(pod.labels), pod.owner_uid)
                      for number, pod in enumerate(self.pods)
                      if selector.items() <= dict(pod.labels).items())
 
@@ -114,10 +114,10 @@ class SimulatedCluster(Model):
                                              for pod in write.pods)
         pods_before, pods_after = self.pods, []
         for pod in pods_before:
-            if is_moving := pod.owner == write.source_uid and pending_counts[pod.labels] > 0:
+            if is_moving := pod.owner_uid == write.source_uid and pending_counts[pod.labels] > 0:
                 pending_counts[pod.labels] -= 1
             pods_after.append(
-                pod._replace(owner=write.target_reference["uid"]) if is_moving else pod)
+                pod._replace(owner_uid=write.target_reference["uid"]) if is_moving else pod)
         self.pods = sorted(pods_after)
         return pods_after != pods_before
 
@@ -127,7 +127,7 @@ class SimulatedCluster(Model):
                     if uid not in used_uids)
 
     def _used_uids(self) -> set[str]:
-        return {pod.owner for pod in self.pods} | set(map(_uid, self.items.values()))
+        return {pod.owner_uid for pod in self.pods} | set(map(_uid, self.items.values()))
 
     def _patch(self, item: Json, write: Patch) -> bool:
         changed_item = after_patch(write, item)
@@ -200,7 +200,7 @@ class SimulatedCluster(Model):
     def _collect_garbage(self) -> bool:
         """Delete the pods whose owner no longer exists."""
         uids = {"", *map(_uid, self.items.values())}
-        pods_before, self.pods = self.pods, [pod for pod in self.pods if pod.owner in uids]
+        pods_before, self.pods = self.pods, [pod for pod in self.pods if pod.owner_uid in uids]
         return len(self.pods) < len(pods_before)
 
     def _run_pods(self) -> bool:
@@ -218,12 +218,12 @@ def _claim_pods(controller: Controller, pods: t.Iterable[Pod]) -> tuple[list[Pod
     claimed_pods, other_pods = [], []
     for pod in pods:
         matches = controller.selector.items() <= dict(pod.labels).items()
-        if pod.owner == controller.uid and (matches or controller.is_deleting):
+        if pod.owner_uid == controller.uid and (matches or controller.is_deleting):
             claimed_pods.append(pod)
-        elif pod.owner == controller.uid:
-            other_pods.append(pod._replace(owner=""))
-        elif pod.owner == "" and matches and not controller.is_deleting:
-            claimed_pods.append(pod._replace(owner=controller.uid))
+        elif pod.owner_uid == controller.uid:
+            other_pods.append(pod._replace(owner_uid=""))
+        elif pod.owner_uid == "" and matches and not controller.is_deleting:
+            claimed_pods.append(pod._replace(owner_uid=controller.uid))
         else:
             other_pods.append(pod)
     return claimed_pods, other_pods

@@ -57,14 +57,14 @@ def decide(flow: Flow, request: Request, observed: Observed,
         # If the update is paused already, no step is planned.
         if is_paused and primary.annotations.get(object_meta.SOAK) != observed.passed_soak:
             step = annotate_soak(primary, observed.passed_soak, "its new pods were watched")
-            return dataclasses.replace(step, is_last=True)
+            return dataclasses.replace(step, ends_task=True)
     if not isinstance(decision, Step) or not isinstance(decision.write, Patch):
         return decision
     if decision.write.name != primary.name:
         return decision
-    if decision.is_end:
+    if decision.completes_update:
         return _add_operations(decision, decision.write, _removal_operations(primary))
-    if decision.is_last and observed.passed_soak:
+    if decision.ends_task and observed.passed_soak:
         annotation_operations = [put(annotation(object_meta.SOAK), observed.passed_soak)]
         return _add_operations(decision, decision.write, annotation_operations)
     return decision

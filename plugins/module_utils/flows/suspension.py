@@ -77,7 +77,7 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
     if request.migrates:
         return decision
     if isinstance(decision, Step) and (controller := _patched_controller(decision, observed)):
-        operations = (_removal_operations(controller) if decision.is_end
+        operations = (_removal_operations(controller) if decision.completes_update
                       else _suspension_operations(request, controller) if controller is primary
                       else ())
         return _with_operations(decision, operations)
@@ -139,4 +139,5 @@ def _annotation_step(primary: Controller, operations: tuple[t.Any, ...], after: 
     if not operations:
         return None
     write = patch(primary, *annotate(primary, {}), *operations)
-    return Step(Action.ANNOTATE, primary.name, write, after=after, is_last=is_end, is_end=is_end)
+    return Step(Action.ANNOTATE, primary.name, write, after=after, ends_task=is_end,
+                completes_update=is_end)

@@ -92,7 +92,7 @@ def _refuse_wait_false(request: Request) -> None:
         "suspend_gitops, because the task itself ends the suspension":
             request.suspends_gitops,
         "on_failure=rollback, because only a task that waits observes a failure":
-            request.rolls_back,
+            request.rolls_back_on_failure,
         f"state={request.state} and kind={request.kind}, because the task deletes the pods that "
         "the cluster does not replace":
             request.state.undoes and request.kind.uses_controller_revisions,

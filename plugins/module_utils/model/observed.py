@@ -233,7 +233,7 @@ class Pod(t.NamedTuple):
     name: str
     uid: str
     labels: Json
-    owner: str  # uid, or ""
+    owner_uid: str  # or ""
     position: int = 0  # of the controller in metadata.ownerReferences
 
     @classmethod
@@ -250,7 +250,7 @@ class TerminatingPod(t.NamedTuple):
 
     name: str
     owner_kind: str
-    owner: str  # uid, or ""
+    owner_uid: str  # or ""
     grace_ends: str  # RFC 3339
     finalizers: tuple[str, ...]
 

@@ -133,8 +133,8 @@ def parse_request(params: Json) -> Request:
     _refuse_contradictions(module, state, kind, options)
     name = _parse_name("name", options.get("name", ""))
     definition = read_definition(options, kind)
-    is_previous = str(options.get("to_revision")).strip() == PREVIOUS
-    if is_previous:
+    rolls_back_to_previous = str(options.get("to_revision")).strip() == PREVIOUS
+    if rolls_back_to_previous:
         del options["to_revision"]
     request = Request(
         name=name,
@@ -144,11 +144,11 @@ def parse_request(params: Json) -> Request:
         next_name=_parse_next_name(name, options, kind, definition),
         images=_parse_images(options),
         definition=definition,
-        is_previous=is_previous,
+        rolls_back_to_previous=rolls_back_to_previous,
         releases_owner=options.get("release_owner", Request.releases_owner),
         label_key=kind.server_label or _parse_label_key(params.get("deployment_label_key")),
         overrides_strategy=bool({"max_surge", "max_unavailable"} & options.keys()),
-        rolls_back=options.get("on_failure") == "rollback",
+        rolls_back_on_failure=options.get("on_failure") == "rollback",
         keeps_old=options.get("keep_old", Request.keeps_old),
         suspends_gitops=options.get("suspend_gitops", Request.suspends_gitops),
         waits=options.get("wait", Request.waits),
@@ -390,8 +390,8 @@ def refuse_invalid(option: str, name: str, value: t.Any) -> None:
     name: the name for the error, such as a variable of a role.
     """
     parse = {**_PARSERS, "kind": parse_kind}.get(option)
-    is_previous = option == "to_revision" and str(value).strip() == PREVIOUS
-    if parse and not is_previous:
+    rolls_back_to_previous = option == "to_revision" and str(value).strip() == PREVIOUS
+    if parse and not rolls_back_to_previous:
         parse(name, value)
 
 

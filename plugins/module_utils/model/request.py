@@ -46,7 +46,7 @@ class Request:
     #: None rolls back the update in progress.
     to_revision: int | None = None
     #: Whether to_revision is `previous` (flows/previous.py).
-    is_previous: bool = False
+    rolls_back_to_previous: bool = False
     #: The template of to_revision, or None before the history is read.
     revision: Json | None = None
     releases_owner: bool = False
@@ -62,7 +62,7 @@ class Request:
     progress_deadline: float = 600  # seconds
     timeout: float | None = None  # seconds
     failure_grace: float = 10  # seconds
-    rolls_back: bool = False  # on_failure
+    rolls_back_on_failure: bool = False  # on_failure
     pause_at: Size | None = None
     keeps_old: bool = False
     soak: float = 0  # seconds
@@ -114,7 +114,7 @@ class Request:
     @property
     def is_unresolved(self) -> bool:
         """Whether the template of to_revision still has to be read."""
-        return self.undoes and (self.to_revision is not None or self.is_previous)
+        return self.undoes and (self.to_revision is not None or self.rolls_back_to_previous)
 
     @property
     def may_surge(self) -> bool:
@@ -122,8 +122,8 @@ class Request:
 
     def unresolved(self) -> Request:
         """Return the request without data from the cluster."""
-        return dataclasses.replace(self, to_revision=None if self.is_previous else self.to_revision,
-                                   revision=None, checksums=None)
+        to_revision = None if self.rolls_back_to_previous else self.to_revision
+        return dataclasses.replace(self, to_revision=to_revision, revision=None, checksums=None)
 
     @property
     def needs_dry_run(self) -> bool:
@@ -134,7 +134,7 @@ class Request:
     def rollback_request(self) -> Request:
         """Return the request to roll back the update."""
         return dataclasses.replace(self, state=State.ROLLED_BACK, to_revision=None,
-                                   is_previous=False, revision=None, timeout=None,
+                                   rolls_back_to_previous=False, revision=None, timeout=None,
                                    roll_on=(), checksums=None)
 
     def apply_to(self, template: Json) -> Json:
@@ -172,7 +172,7 @@ class Request:
     @property
     def fingerprint(self) -> str:
         """A text that identifies the desired change."""
-        if self.is_previous:
+        if self.rolls_back_to_previous:
             return PREVIOUS
         return identity.digest([self.state, dict(self.images), self.template, self.definition,
                                 *filter(None, [self.revision, self.checksums])])
@@ -228,11 +228,11 @@ def _command(request: Request, state: State | None, otherwise: str, changes: Jso
 
 def _state_options(request: Request, goal_state: State, state: State | None) -> Json:
     """Return the options state and to_revision of a command. state: None keeps the task's state."""
-    revision = (PREVIOUS if request.is_previous else request.to_revision) if state is None else None
+    revision = PREVIOUS if request.rolls_back_to_previous else request.to_revision
     return {
         "state": None if goal_state is request.module.module_for(goal_state).default_state
         else str(goal_state),
-        "to_revision": revision,
+        "to_revision": revision if state is None else None,
     }
 
 

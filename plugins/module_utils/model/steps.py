@@ -130,9 +130,9 @@ class Step:
     before: t.Any = None
     after: t.Any = None
     #: Whether the task ends after the step, for example at a pause.
-    is_last: bool = False
+    ends_task: bool = False
     #: Whether the step completes the update.
-    is_end: bool = False
+    completes_update: bool = False
     warning: str = ""
 
 

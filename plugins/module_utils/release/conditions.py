@@ -112,7 +112,8 @@ class Release:
     @property
     def names_to_roll_back(self) -> list[str]:
         event = self.history.failed
-        if (not event or event.turn.purpose not in UPDATE_PURPOSES or not self.request.rolls_back
+        if (not event or event.turn.purpose not in UPDATE_PURPOSES
+                or not self.request.rolls_back_on_failure
                 or self.history.with_purpose("rollback")):
             return []
         return self.ending.rollback_scope.names_to_roll_back

@@ -156,13 +156,13 @@ class Ending:
         if self.rollback:
             return not self.rollback.get("failed") and not self._remaining_lines(event)
         if not self.request.name:
-            return self.request.rolls_back and self.rollback_scope.are_rolled_back
+            return self.request.rolls_back_on_failure and self.rollback_scope.are_rolled_back
         rollout = mapping(self.result, "rollout")
         return bool(self.result.get("changed") and text(rollout, "phase") == "complete"
                     and text(mapping(rollout, "last_rollout"), "outcome") == "rolled_back")
 
     def _remaining_lines(self, event: Event) -> list[str]:
-        if (self.request.name or not self.request.rolls_back
+        if (self.request.name or not self.request.rolls_back_on_failure
                 or event.turn.purpose not in UPDATE_PURPOSES):
             return []
         return lines_about_remaining_updates(self.rollback_scope,

@@ -159,7 +159,7 @@ class Request:
         return _keeps_old(self.options)
 
     @property
-    def rolls_back(self) -> bool:
+    def rolls_back_on_failure(self) -> bool:
         return self.options.get("on_failure") == "rollback"
 
     @property

@@ -134,7 +134,7 @@ class _State:
 
     def observe(self) -> Observed:
         memory = self.memory
-        memory.now, memory.seconds = self.clock.timestamp_seconds(), self.clock.monotonic()
+        memory.now, memory.monotonic_time = self.clock.timestamp_seconds(), self.clock.monotonic()
         memory.server_time = self.gateway.server_time()
         self.request = self.flow.resolved(self.request, self.gateway, memory)
         self.request = roll_on.resolved(self.flow, self.request, self.gateway, memory)
@@ -199,7 +199,7 @@ class _Run(_State):
         except RolloutFailed as error:
             if self.is_idle:
                 explain_idle_failure(self.request, error, self.status(self.memory.observed))
-            if self.request.rolls_back:
+            if self.request.rolls_back_on_failure:
                 self.roll_back(error)
             self.clean_up(error)
             raise self.with_progress(error) from error.__cause__
@@ -271,7 +271,7 @@ class _Run(_State):
             self.wait(observed, decision)
         elif isinstance(decision, WatchPods):
             self.watch(observed)
-        elif isinstance(decision, Step) and self.apply(observed, decision) and decision.is_last:
+        elif isinstance(decision, Step) and self.apply(observed, decision) and decision.ends_task:
             return self.final_result(self.observe())
         return None
 

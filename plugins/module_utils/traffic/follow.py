@@ -52,7 +52,7 @@ def goal_of(request: Request, status: RolloutStatus, decision: Decision | None) 
     # | no update is in progress, or its pods are reparented | restored |
     if status.phase == "complete" or status.is_irreversible:
         return Goal.RESTORED
-    is_last_step = isinstance(decision, Step) and (decision.is_end or decision.is_last)
+    is_last_step = isinstance(decision, Step) and (decision.completes_update or decision.ends_task)
     if request.undoes:
         # | a rollback, before its last step | no requests for the new pods |
         # | a rollback, at its last step | restored |

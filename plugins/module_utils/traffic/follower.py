@@ -49,7 +49,7 @@ class Follower:
 
     def refuse_missing_permissions(self, turn: Turn) -> None:
         routes = routes_of(turn.primary.annotations)
-        is_needed = self._goal(turn) is not Goal.ANY or turn.request.rolls_back
+        is_needed = self._goal(turn) is not Goal.ANY or turn.request.rolls_back_on_failure
         granted_rules = self._real.rules() if routes and is_needed and self._is_real else None
         if granted_rules is None:
             return

@@ -75,7 +75,7 @@ def test_check_mode_reparents_pods_of_the_model(gateway, api):
     check_mode = simulate(gateway)
 
     assert check_mode.hand_over(reparent_to_bar("0", "1"), always_continue) == 2
-    assert sorted(pod.owner for pod in check_mode.live_pods({"app": "foo"})) == [
+    assert sorted(pod.owner_uid for pod in check_mode.live_pods({"app": "foo"})) == [
         "uid of bar", "uid of bar", "uid of foo"]
     assert check_mode.hand_over(dataclasses.replace(reparent_to_bar("0"),
                                                     source_uid="uid of nobody"),

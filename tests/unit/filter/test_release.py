@@ -136,7 +136,7 @@ def test_invalid_max_failed_clusters_is_refused(percentage):
         release.batch_gate(["a"], ["a"], [""], [""], percentage)
 
 
-@pytest.mark.parametrize("path, host, other_path, page", [
+@pytest.mark.parametrize("path, host, path_of_another_host, page", [
     ("europe.html", "eu", "europe.html", "europe-eu.html"),
     ("rollout-lyon.html", "lyon", "rollout-lyon.html", "rollout-lyon-lyon.html"),
     ("rollout-lyon.html", "lyon", "rollout-porto.html", "rollout-lyon.html"),
@@ -145,8 +145,8 @@ def test_invalid_max_failed_clusters_is_refused(percentage):
     ("/tmp/v1.2/report", "eu", "/tmp/v1.2/report", "/tmp/v1.2/report-eu"),
 ], ids=["host as part of the name", "same path for all hosts", "template with the host",
         "single host", "no inventory", "no report", "no suffix"])
-def test_path_of_the_page_of_a_cluster(path, host, other_path, page):
-    assert release.host_page(path, host, other_path) == page
+def test_path_of_the_page_of_a_cluster(path, host, path_of_another_host, page):
+    assert release.host_page(path, host, path_of_another_host) == page
 
 
 def test_page_of_all_clusters():

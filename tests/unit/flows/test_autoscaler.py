@@ -89,7 +89,7 @@ def stored_settings(behavior=None, min_replicas=2):
 ])
 def test_invalid_stored_settings_are_not_restored(text):
     hpa = hpa_with({object_meta.FROZEN: text}, behavior=DISABLED)
-    end = Step(Action.ANNOTATE, "foo", Patch("foo", ()), is_end=True)
+    end = Step(Action.ANNOTATE, "foo", Patch("foo", ()), completes_update=True)
 
     assert autoscaler.restore(hpa) is None
     decision = autoscaler.decide(Request(name="foo", namespace="shop"),

@@ -669,7 +669,7 @@ def test_an_edited_template_is_not_recorded_as_the_result_of_the_request(world):
 
     step = decide(world.update, primary)
 
-    assert summary(step) == ("annotate", "foo", "taking over", "updated") and not step.is_last
+    assert summary(step) == ("annotate", "foo", "taking over", "updated") and not step.ends_task
     primary = apply(step, primary)["foo"]
     assert annotations(primary) == {
         object_meta.LAST_ROLLOUT: record("updated", after="myimage:by-hand")}
@@ -684,7 +684,7 @@ def test_an_edited_template_is_not_recorded_as_the_result_of_the_request(world):
 ], ids=["same request", "same request with another strategy", "another image", "rolled_back"])
 def test_handover_is_the_end_of_a_task_with_the_same_request(request_, expected):
     """A task that repeats a restart must end here, not restart the pods again."""
-    assert decide(request_, REPLICATION_CONTROLLERS.renamed(replicas=3)).is_last is expected
+    assert decide(request_, REPLICATION_CONTROLLERS.renamed(replicas=3)).ends_task is expected
 
 
 # Another client writes to the same controllers
@@ -751,7 +751,7 @@ def test_returned_pods_have_the_previous_reference(world):
 
     assert (write.source_uid, write.target_reference["name"], write.target_reference["uid"]) == (
         PRIMARY_UID, SUCCESSOR, SUCCESSOR_UID)
-    assert {pod.owner for pod in write.pods} == {PRIMARY_UID}
+    assert {pod.owner_uid for pod in write.pods} == {PRIMARY_UID}
 
 
 @WORLDS
@@ -884,5 +884,5 @@ def test_handover_keeps_the_pods(world, has_primary):
                        "annotate", "done"]
     assert primary["spec"]["template"] == template("myimage:v2", LABEL)
     assert annotations(primary) == {object_meta.LAST_ROLLOUT: final_record(world.update)}
-    assert [(pod.owner, pod.ready)
+    assert [(pod.owner_uid, pod.ready)
             for pod in cluster.pods] == [(primary["metadata"]["uid"], True)] * 3

@@ -70,13 +70,13 @@ class World:
             if isinstance(decision, Wait):
                 assert self.cluster.moves(), decision
                 self.cluster.settle()
-                memory.seconds += 1
+                memory.monotonic_time += 1
                 continue
             assert self.cluster.write(decision.write)
             flow.note(decision, memory)
             memory.revisions = None
             write_count += 1
-            if decision.is_last:
+            if decision.ends_task:
                 self.cluster.settle()
                 return write_count
         raise AssertionError(decision)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that the cluster model moves in the same order as the real components."""
+"""Check that the model performs the actions of the components in the real order."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def status(cluster, name="foo"):
 
 
 def owners(cluster):
-    return sorted(pod.owner for pod in cluster.pods)
+    return sorted(pod.owner_uid for pod in cluster.pods)
 
 
 def orphan(label=None, is_ready=True):
@@ -68,7 +68,7 @@ def orphan(label=None, is_ready=True):
 def test_cluster_starts_with_the_reported_pods():
     cluster = ClusterModel([rc(replicas=3, current=2, available=1)])
 
-    assert [(pod.owner, pod.ready, pod.cached_owner) for pod in cluster.pods] == [
+    assert [(pod.owner_uid, pod.ready, pod.cached_owner) for pod in cluster.pods] == [
         (UID, True, UID), (UID, False, UID)]
 
 
@@ -117,7 +117,7 @@ def test_a_new_uid_differs_from_all_uids_in_use():
         "null for a missing object", "member of a missing object", "object",
         "empty map counts as missing",
         "after a change", "change before a failing test"])
-def test_test_operation_of_a_patch(operations, is_accepted):
+def test_precondition_in_a_patch(operations, is_accepted):
     cluster = ClusterModel([rc(annotations={"x.io/note": "a/b"}, finalizers={})])
     before = copy.deepcopy(cluster.items)
 
@@ -191,7 +191,7 @@ def test_live_pod_has_owner_labels_and_unique_name():
     cluster = ClusterModel([rc(replicas=2)])
 
     pods = cluster.live_pods({"app": "foo"})
-    assert [(pod.owner, pod.labels) for pod in pods] == [(UID, {"app": "foo"})] * 2
+    assert [(pod.owner_uid, pod.labels) for pod in pods] == [(UID, {"app": "foo"})] * 2
     assert len({pod.name for pod in pods} | {pod.uid for pod in pods}) == 2
 
 
@@ -244,7 +244,7 @@ def test_controller_does_not_release_a_pod_of_another_controller():
 # The controller manager
 
 
-def test_pods_change_after_the_observation():
+def test_pods_do_not_change_before_the_manager_observes_the_patch():
     cluster = ClusterModel([rc(replicas=1)])
     apply_patch(cluster, put(REPLICAS, 3))
 
@@ -305,10 +305,10 @@ def test_unmatched_pods_are_released_and_replaced():
     run(cluster, DELIVER, SYNC)
 
     assert owners(cluster) == ["", "", UID, UID]
-    assert [dict(pod.labels)["app"] for pod in cluster.pods if pod.owner] == ["bar", "bar"]
+    assert [dict(pod.labels)["app"] for pod in cluster.pods if pod.owner_uid] == ["bar", "bar"]
 
 
-def test_pod_of_another_owner_in_the_cache_is_not_adopted():
+def test_orphan_that_still_has_an_owner_in_the_cache_is_not_adopted():
     cluster = ClusterModel([rc(replicas=1, current=0)])
     cluster.pods = [orphan()._replace(cached_owner="uid of next")]
     run(cluster, SYNC)
@@ -401,11 +401,9 @@ def test_a_settled_cluster_has_the_requested_sizes(data):
     for controller in cluster.controllers().values():
         assert controller.is_settled and not controller.is_deleting
         assert [pod.ready for pod in cluster.pods
-                if pod.owner == controller.uid] == [True] * controller.replicas
-    assert {pod.owner for pod in cluster.pods} <= {"",
-                                                   *(controller.uid
-                                                     for controller
-                                                     in cluster.controllers().values())}
+                if pod.owner_uid == controller.uid] == [True] * controller.replicas
+    uids = {controller.uid for controller in cluster.controllers().values()}
+    assert {pod.owner_uid for pod in cluster.pods} <= {"", *uids}
 
 
 @given(st.data())

@@ -64,7 +64,7 @@ def test_next_step_after_a_passed_soak():
     assert plan(WITH_SOAK, *ALL_NEW, passed_soak=PASSED_SOAK) == plan(UPDATE, *ALL_NEW)
     step = plan(PAUSE_WITH_SOAK, old(2, annotate={object_meta.SOAK: "{}"}), new(1),
                 passed_soak=PASSED_SOAK)
-    assert step.after == "paused at 1 of 3" and step.is_last
+    assert step.after == "paused at 1 of 3" and step.ends_task
     assert step.write.operations[-1] == {"op": "add",
                                          "path": "/metadata/annotations/baton.kubernetes~1soak",
                                          "value": PASSED_SOAK}
@@ -76,7 +76,7 @@ def test_passed_soak_of_an_existing_pause_is_written_once():
 
     step = plan(PAUSE_WITH_SOAK, *at_pause("{}"), passed_soak=PASSED_SOAK)
 
-    assert (step.after, step.is_last) == ("its new pods were watched", True)
+    assert (step.after, step.ends_task) == ("its new pods were watched", True)
     assert isinstance(plan(PAUSE_WITH_SOAK, *at_pause(PASSED_SOAK), passed_soak=PASSED_SOAK), Done)
 
 
@@ -86,7 +86,7 @@ def test_annotation_is_removed_at_the_end():
 
     step = plan(ROLLBACK, *items)
 
-    assert step.is_end and step.write.operations[-2:] == (
+    assert step.completes_update and step.write.operations[-2:] == (
         {"op": "test", "path": "/metadata/annotations/baton.kubernetes~1soak",
          "value": PASSED_SOAK},
         {"op": "remove", "path": "/metadata/annotations/baton.kubernetes~1soak"})

@@ -512,8 +512,8 @@ def test_to_revision_is_a_number_or_previous():
     requests = [parse_request({**rollback, "to_revision": value})
                 for value in (3, "3", " 3 ", "previous", " previous\n", "")]
 
-    assert ([(request.to_revision, request.is_previous) for request in requests] == [(3, False)] * 3
-            + [(None, True)] * 2 + [(None, False)])
+    assert [(request.to_revision, request.rolls_back_to_previous) for request in requests] == [
+        *[(3, False)] * 3, *[(None, True)] * 2, (None, False)]
 
 
 @pytest.mark.parametrize("text, seconds", [

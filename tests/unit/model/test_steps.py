@@ -123,7 +123,7 @@ def test_scale_tests_size_and_annotations():
         **preconditions_of(expect_annotations(PRIMARY))}
     assert changes_of(step.write.operations) == [{"op": "add", "path": "/spec/replicas",
                                                   "value": 5}]
-    assert not step.is_last
+    assert not step.ends_task
 
 
 def test_scale_can_be_a_restoration():

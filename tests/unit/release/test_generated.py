@@ -270,7 +270,7 @@ def test_failed_release_rolls_back_or_names_each_controller(history):
     assert ((ending.outcome in ("updated", "paused")) is not has_failed
             and bool(ending.error) is has_failed)
     purpose = run.history.failed.turn.purpose if has_failed else ""
-    if (not has_failed or not run.request.rolls_back
+    if (not has_failed or not run.request.rolls_back_on_failure
             or purpose not in ("update", "check", "approval")):
         return
     for name in cluster.changed_names:

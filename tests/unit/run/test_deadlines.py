@@ -97,7 +97,7 @@ class ClusterWithFinalizers(Cluster):
                           print_line=self.lines.append)
 
 
-WITH_NEXT_NAME = dataclasses.replace(UPDATE, next_name="bar", rolls_back=True)
+WITH_NEXT_NAME = dataclasses.replace(UPDATE, next_name="bar", rolls_back_on_failure=True)
 
 
 @pytest.mark.parametrize("request_, earlier_request, name, before, after", [
@@ -428,7 +428,7 @@ def test_rollback_after_rejected_pods():
     cluster.on_wait = lambda: cluster.cluster.settle() if cluster.controllers()[
         SUCCESSOR].desired == 0 else cluster.stall()
 
-    error = update_error(cluster, rolls_back=True)
+    error = update_error(cluster, rolls_back_on_failure=True)
 
     assert "foo is rolled back to myimage:v1" in error.what and "no more pods" not in error.what
     assert list(cluster.controllers()) == ["foo"]

@@ -144,7 +144,7 @@ def test_failed_update_is_rolled_back_on_request(options):
     cluster.on_wait = lambda: (cluster.stall() if SUCCESSOR in cluster.cluster.items
                                else cluster.cluster.settle())
 
-    error = update_error(cluster, rolls_back=True, **options)
+    error = update_error(cluster, rolls_back_on_failure=True, **options)
     result = error.as_result()
 
     assert error.what.endswith("; foo is rolled back to myimage:v1: 2 of 2 replicas available")
@@ -158,7 +158,7 @@ def test_failed_rollback_reports_both_failures():
     cluster = stalled_cluster(old(2), new(1))
     cluster.on_wait = lambda: None
 
-    error = update_error(cluster, rolls_back=True, progress_deadline=20)
+    error = update_error(cluster, rolls_back_on_failure=True, progress_deadline=20)
 
     assert ("the new pods cannot become available" in error.what
             and "could not be rolled back" in error.what)
@@ -170,7 +170,8 @@ def test_failed_rollback_is_not_rolled_back():
     cluster = stalled_cluster(old(1, 3), new(2, 0))
     cluster.on_wait = lambda: None
 
-    error = cluster.error(dataclasses.replace(ROLLBACK, rolls_back=True, progress_deadline=20))
+    error = cluster.error(dataclasses.replace(ROLLBACK, rolls_back_on_failure=True,
+                                              progress_deadline=20))
 
     assert "rolled back" not in error.what and cluster.clock.now < START + 2 * 20
 
@@ -192,7 +193,7 @@ def test_handover_is_not_rolled_back():
     cluster.on_wait = lambda: cluster.cluster.settle() if not (
         cluster.cluster.controllers()["foo"].takeover) else None
 
-    error = update_error(cluster, rolls_back=True, progress_deadline=5)
+    error = update_error(cluster, rolls_back_on_failure=True, progress_deadline=5)
 
     assert error.what.startswith("no progress for 5 s") and "rolled back" not in error.what
     assert error.progress["rollout"]["phase"] == "taking_over" and cluster.clock.now < START + 2 * 5
@@ -384,7 +385,7 @@ def test_rejected_pods_are_reparented_later():
     handovers = [(step["name"], step["from"], step["to"]) for step in result["steps"]
                  if step["action"] == "hand over"]
     assert handovers == [(SUCCESSOR, 2, "foo"), (SUCCESSOR, 1, "foo")]
-    assert {pod.owner for pod in cluster.cluster.pods} == {"uid of foo"}
+    assert {pod.owner_uid for pod in cluster.cluster.pods} == {"uid of foo"}
 
 
 def test_handover_that_reparents_no_pod_is_a_rejected_write():
@@ -814,6 +815,7 @@ def test_previous_revision_is_read_after_the_lease():
     put_lease = cluster.put_lease
     cluster.put_lease = lambda lease: (other_tasks and other_tasks.pop()(), put_lease(lease))[1]
 
-    cluster.run(dataclasses.replace(UPDATE, images={}, state=State.ROLLED_BACK, is_previous=True))
+    cluster.run(dataclasses.replace(UPDATE, images={}, state=State.ROLLED_BACK,
+                                    rolls_back_to_previous=True))
 
     assert not other_tasks and cluster.controllers()["foo"].images == {"web": "myimage:v2"}

@@ -355,7 +355,7 @@ def test_failed_soak_is_rolled_back_on_request():
     cluster = ObservedCluster(rc())
     cluster.schedule(30, cluster.pod_change(restarts=1))
 
-    error = cluster.error(dataclasses.replace(SOAK_AT_END, rolls_back=True))
+    error = cluster.error(dataclasses.replace(SOAK_AT_END, rolls_back_on_failure=True))
 
     assert error.what.startswith(
         "the new pods have not passed the soak; foo is rolled back to myimage:v1")

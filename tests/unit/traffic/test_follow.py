@@ -52,8 +52,8 @@ PAUSE = dataclasses.replace(UPDATE, pause_at=Size(2))
 KEEP_OLD = dataclasses.replace(UPDATE, pause_at=Size(100, percent=True), keeps_old=True)
 STEP = scale(Controller.from_api(rc("foo")), 2)
 #: PAUSE_STEP is the last step of a task that pauses. FINAL_STEP completes the update.
-PAUSE_STEP = dataclasses.replace(STEP, is_last=True)
-FINAL_STEP = dataclasses.replace(STEP, is_end=True)
+PAUSE_STEP = dataclasses.replace(STEP, ends_task=True)
+FINAL_STEP = dataclasses.replace(STEP, completes_update=True)
 WAIT = Wait("foo")
 
 

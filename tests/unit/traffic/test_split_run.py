@@ -279,10 +279,10 @@ def status(*holders, phase="paused"):
 
 def test_versions_come_from_the_pods_of_the_controllers():
     primary = Controller.from_api(rc("foo"))
-    old = pod("a", labels={"app": "foo"})._replace(owner=primary.uid)
+    old = pod("a", labels={"app": "foo"})._replace(owner_uid=primary.uid)
     foreign = pod("x", labels={"app": "foo", UPDATE.label_key: "zzz"})
     successor = Controller.from_api(rc("foo-2"))
-    new = pod("b", labels={"app": "foo", UPDATE.label_key: "bbb"})._replace(owner=successor.uid)
+    new = pod("b", labels={"app": "foo", UPDATE.label_key: "bbb"})._replace(owner_uid=successor.uid)
     holders = (Holder(primary, None), Holder(successor, {}))
 
     versions = split_run.versions(types.SimpleNamespace(creates_successor=True), UPDATE,
@@ -295,7 +295,7 @@ def test_versions_come_from_the_pods_of_the_controllers():
 
 def test_all_pods_are_old_before_an_update():
     primary = Controller.from_api(rc("foo"))
-    owned_pod = pod("a", labels={"app": "foo"})._replace(owner=primary.uid)
+    owned_pod = pod("a", labels={"app": "foo"})._replace(owner_uid=primary.uid)
     before = split_run.versions(types.SimpleNamespace(creates_successor=True), UPDATE,
                                 cluster_gateway(owned_pod),
                                 status(Holder(primary, {}), phase="complete"), needs_new=False)

@@ -107,7 +107,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         if not observed.controllers:
             return request
         revisions = _history(request, cluster, memory, observed)
-        if request.is_previous:
+        if request.rolls_back_to_previous:
             return history.resolved_previous(request, observed, revisions)
         # The garbage collector deletes the history of a deleted primary.
         if not observed.primary and revisions is not None and not any(
@@ -169,7 +169,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         primary = observed.primary
         if primary is None or observed.successor is None or primary.has_takeover:
             return False
-        if not isinstance(decision, Step) or decision.is_last:
+        if not isinstance(decision, Step) or decision.ends_task:
             return super().is_soak_due(observed, decision)
         discards_template = decision.action is Action.RENAME or isinstance(decision.write, Delete)
         # The template is stored right before the step that discards it.
@@ -342,15 +342,16 @@ def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster:
     if not handover.needs_pods(observed):
         return None
     future, caches.prefetched_pods = caches.prefetched_pods, None
-    if future and successor and any(pod.owner == successor.uid for pod in future.result()):
+    if future and successor and any(pod.owner_uid == successor.uid for pod in future.result()):
         # If this list is outdated, the patch of a changed pod fails, and the pods are listed again.
         return future.result()
     is_successor_empty = successor is not None and successor.current == 0
     controller = successor or observed.primary
-    if controller is None or (memory.seconds < memory.next_pod_list and not is_successor_empty):
+    is_too_early = memory.monotonic_time < memory.next_pod_list and not is_successor_empty
+    if controller is None or is_too_early:
         return None
     if memory.has_begun:
-        memory.next_pod_list = memory.seconds + POD_LIST_INTERVAL
+        memory.next_pod_list = memory.monotonic_time + POD_LIST_INTERVAL
     return cluster.live_pods(controller.selector)
 
 
@@ -373,7 +374,7 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
     if not request.waits_for_termination or not depends_on_terminating(request, observed):
         return observed
     caches = memory.caches(Caches)
-    if memory.seconds < caches.next_terminating_count:
+    if memory.monotonic_time < caches.next_terminating_count:
         unknown = dataclasses.replace(caches.terminating, count=UNKNOWN_TERMINATING.count)
         return dataclasses.replace(observed, terminating=unknown)
     controllers = observed.controllers
@@ -384,9 +385,9 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
                   - {controller.uid for controller in controllers})
     caches.terminating = Terminating.from_pods(
         [pod for pod in cluster.terminating_pods(dict(sorted(labels.items())))
-         if pod.owner_kind in ("", str(request.kind)) and pod.owner not in other_uids])
+         if pod.owner_kind in ("", str(request.kind)) and pod.owner_uid not in other_uids])
     hundreds = sum(controller.current for controller in controllers) / 100
-    caches.next_terminating_count = memory.seconds + COUNT_INTERVAL * max(1, hundreds)
+    caches.next_terminating_count = memory.monotonic_time + COUNT_INTERVAL * max(1, hundreds)
     return dataclasses.replace(observed, terminating=caches.terminating)
 
 

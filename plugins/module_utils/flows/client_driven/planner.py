@@ -208,7 +208,7 @@ def _pause(primary: Controller, successor: Controller, target: int, desired: int
     if primary.paused != target:
         return Step(Action.ANNOTATE, primary.name,
                     patch(primary, *annotate(primary, {PAUSED: str(target)})),
-                    after=f"paused at {target} of {desired}", is_last=True)
+                    after=f"paused at {target} of {desired}", ends_task=True)
     return Done(f"{primary.name} is already paused: {successor.name} has {successor.available} of "
                 f"{desired} replicas")
 
@@ -341,7 +341,7 @@ def _finish_successor(request: Request, observed: ClientDrivenObserved,
     record = {**successor.last_rollout, "outcome": "updated", "to": successor.images,
               **observed.stamp,
               "request": provenance.record_entry(request.fingerprint, successor, request.label_key)}
-    return _remove_annotations(successor, identity.canonical(record), "updated", is_last=True)
+    return _remove_annotations(successor, identity.canonical(record), "updated", ends_task=True)
 
 
 def _restore_primary(request: Request, observed: ClientDrivenObserved, primary: Controller,
@@ -372,13 +372,14 @@ def _request_field(controller: Controller) -> dict[str, str]:
 
 
 def _remove_annotations(controller: Controller, record: str | None, after: str,
-                        is_last: bool = False) -> Step:
+                        ends_task: bool = False) -> Step:
     changes: dict[str, str | None] = {
         key: None for key in UPDATE_ANNOTATIONS if key in controller.annotations}
     if record is not None:
         changes[LAST_ROLLOUT] = record
     return Step(Action.ANNOTATE, controller.name, patch(controller, *annotate(controller, changes)),
-                before=f"{controller.desired} desired", after=after, is_last=is_last, is_end=True)
+                before=f"{controller.desired} desired", after=after, ends_task=ends_task,
+                completes_update=True)
 
 
 def _needs_rollback(request: Request, observed: ClientDrivenObserved) -> bool:

@@ -89,7 +89,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
         if revisions is None:
             raise refusals.unreadable_history(request)
         observed = _with_stored_direction(self.observation_of(primary, revisions), cluster)
-        if request.is_previous and not (observed.record or observed.in_progress):
+        if request.rolls_back_to_previous and not (observed.record or observed.in_progress):
             # Without a record, only the pods can show an update in progress.
             observed = self.with_pods(request, observed, cluster, memory)
         return with_template_of_revision(request, observed, primary)

@@ -106,5 +106,5 @@ class RevisionsPlanner(Planner[RevisionsT]):
             record = dataclasses.replace(record, paused=new_count)
             return Step(Action.ANNOTATE, name,
                         recorded.patch(self.primary, record.text, self.primary.settings),
-                        after=f"paused at {new_count} of {size}", is_last=True)
+                        after=f"paused at {new_count} of {size}", ends_task=True)
         return Done(f"{name} is already paused: {new_count} of its {size} pods are new")

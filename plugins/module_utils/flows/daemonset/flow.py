@@ -51,8 +51,8 @@ class Caches(RevisionsCaches):
     nodes: frozenset[str] | None = None
     #: A resourceVersion, and the old pods that the status of that version counts as new.
     miscounted: tuple[str, tuple[DaemonPod, ...]] = ("", ())
-    #: A resourceVersion, and the time (see Memory.seconds) at which _with_stall() lists the pods if
-    #: the resourceVersion is unchanged.
+    #: A resourceVersion, and the time (as Memory.monotonic_time) at which _with_stall() lists the
+    #: pods if the resourceVersion is unchanged.
     next_stall_check: tuple[str, float] = ("", 0.0)
     #: The number of new pods when the task last woke the controller; -1 before that.
     new_pods_at_wake_up: int = -1
@@ -71,7 +71,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         rules: tuple[Rule, ...] = (("apps", "daemonsets", ("get", "list", "watch", "patch")),)
         if request.pause_at is not None and not request.state.undoes:
             rules = (*rules, HISTORY_RULE, ("", "pods", ("list", "delete")))
-        elif request.state.undoes or request.rolls_back:
+        elif request.state.undoes or request.rolls_back_on_failure:
             rules = (*rules, HISTORY_RULE, ("", "pods", ("list",)))
         return (*rules, ("", "nodes", ("list",))) if _asks_for_nodes(request) else rules
 
@@ -112,7 +112,8 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         last_pods = last.daemon_pods if isinstance(last, DaemonSetObserved) else None
         has_changed = (
             last.primary is None or last.primary.resource_version != primary.resource_version)
-        if last_pods is not None and not has_changed and memory.seconds < memory.next_pod_list:
+        if (last_pods is not None and not has_changed
+                and memory.monotonic_time < memory.next_pod_list):
             return _with_daemon_pods(observed, primary, last_pods, memory)
         pods = cluster.all_pods(primary)
         if pods is None:
@@ -126,13 +127,13 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         daemon_pods = tuple(sorted(map(DaemonPod.from_api, own_pods(primary, pods)),
                                    key=lambda pod: (pod.node, pod.name)))
         interval = UNCHANGED_LIST_INTERVAL if daemon_pods == last_pods else LIST_INTERVAL
-        memory.next_pod_list = memory.seconds + interval
+        memory.next_pod_list = memory.monotonic_time + interval
         return _with_daemon_pods(observed, primary, daemon_pods, memory)
 
     def note(self, step: Step, memory: Memory) -> None:
         caches = memory.caches(Caches)
         version, pods = caches.miscounted
-        memory.next_pod_list = memory.seconds + LIST_INTERVAL if pods else 0
+        memory.next_pod_list = memory.monotonic_time + LIST_INTERVAL if pods else 0
         # A deleted pod counts as terminating until the pods are listed again.
         caches.miscounted = version, tuple(
             pod._replace(is_inactive=True) if pod.name == step.write.name else pod for pod in pods)
@@ -188,8 +189,8 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
     version, miscounted_pods = caches.miscounted
     is_unchanged, new_revision = version == primary.resource_version, observed.present.pod_revision
     # The deletion of a miscounted pod may leave the status unchanged.
-    if not is_unchanged or (miscounted_pods and memory.seconds >= memory.next_pod_list):
-        memory.next_pod_list = memory.seconds + LIST_INTERVAL
+    if not is_unchanged or (miscounted_pods and memory.monotonic_time >= memory.next_pod_list):
+        memory.next_pod_list = memory.monotonic_time + LIST_INTERVAL
         # The count of ready pods below needs the new pods, too.
         items = cluster.all_pods(primary, "" if is_unchanged else new_revision) or ()
         pods = list(map(DaemonPod.from_api, own_pods(primary, items)))
@@ -209,11 +210,12 @@ def _with_stall(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluste
         return observed
     version, next_check = caches.next_stall_check
     if version != primary.resource_version:
-        next_check = memory.seconds + (primary.min_ready_seconds or 0) + REPLACEMENT_SECONDS
+        next_check = memory.monotonic_time + (primary.min_ready_seconds or 0) + REPLACEMENT_SECONDS
         caches.next_stall_check = primary.resource_version, next_check
-    if memory.seconds < next_check:
+    if memory.monotonic_time < next_check:
         return observed
-    caches.next_stall_check = primary.resource_version, memory.seconds + UNCHANGED_LIST_INTERVAL
+    caches.next_stall_check = (primary.resource_version,
+                               memory.monotonic_time + UNCHANGED_LIST_INTERVAL)
     pods = map(DaemonPod.from_api, own_pods(primary, cluster.all_pods(primary) or ()))
     has_stalled = is_stalled(primary, observed.present.pod_revision, pods, memory.server_time)
     if has_stalled:

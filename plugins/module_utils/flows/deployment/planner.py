@@ -286,7 +286,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
                                          paused=new.replicas)
             return Step(Action.ANNOTATE, primary.name,
                         recorded.patch(primary, record.text, settings),
-                        after=f"paused at {new.replicas} of {primary.replicas}", is_last=True)
+                        after=f"paused at {new.replicas} of {primary.replicas}", ends_task=True)
         return Done(f"{primary.name} is already paused: {new.name} has {new.available} of "
                     f"{primary.replicas} replicas")
 

@@ -61,7 +61,7 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
         # return of all pods. Only the status of the ReplicaSet shows whether the controller manager
         # has seen the return: its count must first reach all pods, and later zero.
         if (replica_set and observed.pods
-                and sum(pod.owner == replica_set.uid for pod in observed.pods)
+                and sum(pod.owner_uid == replica_set.uid for pod in observed.pods)
                 > replica_set.current):
             return Wait(f"the controller manager counts the pods of {replica_set.name}",
                         is_condition=True)
@@ -83,8 +83,8 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
     if replica_set:
         return handover.delete_empty(replica_set)
     # | any | yes | open, - | delete the stored controller |
-    is_last = config is None or not config.is_paused_for_migration
-    return delete_stored(request, f"{controller.name} has all pods", is_last=is_last)
+    ends_task = config is None or not config.is_paused_for_migration
+    return delete_stored(request, f"{controller.name} has all pods", ends_task=ends_task)
 
 
 def pause(config: DeploymentConfig) -> Step:
@@ -107,4 +107,4 @@ def resume(config: DeploymentConfig) -> Step:
                   {"op": "remove", "path": annotation(object_meta.PAUSED_FOR_MIGRATION)},
                   put("/spec/paused", False))
     return Step(Action.PACE, config.name, write, before="paused", after="no longer paused",
-                is_last=True, is_end=True)
+                ends_task=True, completes_update=True)

@@ -151,7 +151,7 @@ def name_conflict(request: Request, controller: Controller) -> RolloutError:
                                      f"{controller.name}")
 
 
-def delete_stored(request: Request, why: str, is_last: bool) -> Step:
+def delete_stored(request: Request, why: str, ends_task: bool) -> Step:
     name = stored_revision_name(request)
-    return Step(Action.DELETE, name, Delete(name, {}, REVISION), after=why, is_last=is_last,
-                is_end=is_last)
+    return Step(Action.DELETE, name, Delete(name, {}, REVISION), after=why, ends_task=ends_task,
+                completes_update=ends_task)

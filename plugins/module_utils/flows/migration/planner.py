@@ -175,7 +175,7 @@ def _without_replica_set(request: Request, controller: Controller, observed: Mig
     # deleted it.
     if (not handover.is_closed(controller)
             and revision_manifest(request, controller, observed.config)["data"] != stored):
-        return delete_stored(request, "the controller has changed", is_last=False)
+        return delete_stored(request, "the controller has changed", ends_task=False)
     if controller.is_deleting:
         return wait_for_deletion(controller)
     # | yes | yes | - | remove the owner reference, on request |
@@ -254,7 +254,7 @@ def _become_deployment(request: Request, observed: MigrationObserved, replica_se
     # | deleted | yes | all pods are available | delete the DeploymentConfig, then the stored one |
     if observed.config and (decision := _delete_config(request, observed, observed.config)):
         return decision
-    return delete_stored(request, "the Deployment has all pods", is_last=True)
+    return delete_stored(request, "the Deployment has all pods", ends_task=True)
 
 
 def _open(observed: MigrationObserved, replica_set: Controller,
@@ -263,7 +263,7 @@ def _open(observed: MigrationObserved, replica_set: Controller,
     labels = {object_meta.HASH_LABEL: stored["hash"]}
     pods = (observed.pods
             and tuple(pod for pod in observed.pods
-                      if pod.owner or labels.items() <= pod.labels.items()))
+                      if pod.owner_uid or labels.items() <= pod.labels.items()))
     if not handover.may_open(replica_set, stored["uid"], pods):
         return Wait(f"pods of {replica_set.name}: {replica_set.current}/{replica_set.replicas}")
     priority_class = stored["manifest"]["spec"]["template"]["spec"].get("priorityClassName")
@@ -324,7 +324,7 @@ def _pause_config(request: Request, observed: MigrationObserved,
         # | paused | yes, no ReplicaSet | another rollout has the pods | delete the stored one |
         is_outdated = (rollout and rollout.uid != observed.stored["uid"]
                        and observed.replica_set is None)
-        return (delete_stored(request, "another rollout has the pods", is_last=False)
+        return (delete_stored(request, "another rollout has the pods", ends_task=False)
                 if is_outdated else None)
     # | paused, not yet observed | - | any | wait |
     if not config.is_observed:

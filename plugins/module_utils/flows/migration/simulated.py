@@ -26,7 +26,7 @@ from ..simulated import after_deletion
 class SimulatedMigration(Model):
     """The simulated objects of a migration, read from the real cluster on first use.
 
-    configs is None if the user names a ReplicationController.
+    configs: the DeploymentConfigs; None if a ReplicationController is migrated.
     """
 
     def __init__(self, controllers: t.Iterable[Json], find: t.Callable[[str, str], Json | None],
@@ -70,7 +70,7 @@ class SimulatedMigration(Model):
             names = {pod.name for pod in write.pods}
             target = write.target_reference["uid"]
             self._pods = tuple(
-                pod._replace(owner=target, labels=_with_changes(pod.labels, write.labels))
+                pod._replace(owner_uid=target, labels=_with_changes(pod.labels, write.labels))
                 if pod.name in names else pod for pod in self._pods or ())
             self.settle()
             return True
@@ -116,7 +116,7 @@ class SimulatedMigration(Model):
         count = controller.replicas
         is_replica_set = controller.kind is Kind.REPLICA_SET
         if handover.is_closed(controller) and (self._pods is not None or is_replica_set):
-            count = sum(pod.owner == controller.uid for pod in self._pods or ())
+            count = sum(pod.owner_uid == controller.uid for pod in self._pods or ())
         return dict.fromkeys(("replicas", "readyReplicas", "availableReplicas"), count)
 
 

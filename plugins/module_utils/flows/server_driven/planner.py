@@ -170,7 +170,7 @@ class Planner(Rules[ObservedT]):
                 record.request, primary, request.label_key)
         write = recorded.patch(primary, identity.canonical(final_record), self.settings.baseline)
         return Step(Action.ANNOTATE, primary.name, write, before=record.outcome, after=outcome,
-                    is_last=True, is_end=True,
+                    ends_task=True, completes_update=True,
                     warning=self.settings.warning_at_end)
 
     def _another_update(self, record: Rollout) -> RolloutError:
@@ -203,7 +203,7 @@ def resolved(request: Request, observed: ServerDrivenObserved, primary: ServerDr
     The request is unchanged if to_revision=previous means the rollback of the update in progress.
     Raises RolloutError if no template, or more than one, has the revision number.
     """
-    if request.is_previous:
+    if request.rolls_back_to_previous:
         number = previous.requested_number(request, primary, observed.history, observed.record,
                                            observed.former_numbers,
                                            in_progress=observed.in_progress or observed.is_stuck)

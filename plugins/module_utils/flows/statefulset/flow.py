@@ -28,7 +28,7 @@ class StatefulSetFlow(RevisionsFlow[StatefulSetObserved]):
 
     def needs(self, request: Request) -> tuple[Rule, ...]:
         rule = ("apps", "statefulsets", ("get", "list", "watch", "patch"))
-        if not (request.state.undoes or request.rolls_back):
+        if not (request.state.undoes or request.rolls_back_on_failure):
             return (rule,)
         return (rule, HISTORY_RULE, ("", "pods", ("list", "watch", "delete")))
 

@@ -158,10 +158,10 @@ class Cluster(ClusterModel):
 
     @property
     def surviving_pods(self) -> list[Pod]:
-        return [pod for pod in self.pods if pod.owner != DEAD]
+        return [pod for pod in self.pods if pod.owner_uid != DEAD]
 
     def live_pods(self, selector: Json) -> tuple[observed.Pod, ...]:
-        return tuple(pod for pod in super().live_pods(selector) if pod.owner != DEAD)
+        return tuple(pod for pod in super().live_pods(selector) if pod.owner_uid != DEAD)
 
     def is_handing_over(self) -> bool:
         return ("foo" in self.items
@@ -227,7 +227,7 @@ class Cluster(ClusterModel):
         choices = [move for move in super().moves() if move.name != DEAD
                    or move.verb == "deliver-owner"]
         if self.deaths and self.is_handing_over():
-            owners = {pod.owner for pod in self.surviving_pods}
+            owners = {pod.owner_uid for pod in self.surviving_pods}
             choices += [Move("die", uid) for uid in sorted(owners)]
         if self.deletions and self.is_handing_over():
             choices += [Move("orphan", name) for name, controller in self.controllers().items()
@@ -240,13 +240,15 @@ class Cluster(ClusterModel):
     def make(self, move: Move) -> None:
         if move.verb == "die":
             self.deaths -= 1
-            index = next(number for number, pod in enumerate(self.pods) if pod.owner == move.name)
-            self.pods[index] = self.pods[index]._replace(owner=DEAD)
+            index = next(number for number, pod in enumerate(self.pods)
+                         if pod.owner_uid == move.name)
+            self.pods[index] = self.pods[index]._replace(owner_uid=DEAD)
         elif move.verb == "orphan":
             self.deletions -= 1
             uid = self.items[move.name]["metadata"]["uid"]
             self._store(move.name, None)
-            self.pods = [pod._replace(owner="") if pod.owner == uid else pod for pod in self.pods]
+            self.pods = [pod._replace(owner_uid="") if pod.owner_uid == uid else pod
+                         for pod in self.pods]
         elif move.verb == "replace":
             self.replacements -= 1
             primary = self.items["foo"]
@@ -254,7 +256,7 @@ class Cluster(ClusterModel):
                         "generation": primary["metadata"]["generation"] + 1}
             self._store("foo", {**primary, "metadata": metadata, "spec": self.manifest["spec"]})
         elif move == Move("deliver-owner", DEAD):
-            self.pods.remove(next(pod for pod in self.pods if pod.owner == DEAD))
+            self.pods.remove(next(pod for pod in self.pods if pod.owner_uid == DEAD))
         else:
             super().make(move)
         if move.verb in ("deliver", "sync", "orphan", "replace"):
@@ -336,7 +338,7 @@ class Explorer:
                              :MAX_LINE])
         sizes = ", ".join(f"{name} {item['spec']['replicas']}"
                           for name, item in cluster.items.items())
-        pods = collections.Counter((pod.owner, "ready" if pod.ready else "not ready")
+        pods = collections.Counter((pod.owner_uid, "ready" if pod.ready else "not ready")
                                    for pod in cluster.surviving_pods)
         lines[:0] = [f"state: {sizes}; pods of each uid: {dict(pods)}, {len(cluster.terminating)} "
                      "terminating"[:MAX_LINE]]
@@ -379,7 +381,7 @@ class Explorer:
                 assert after.write(write), f"refused: {report.line(decision)}"
                 if request.keeps_old:
                     self.check_old_pods_are_kept(cluster, after)
-                if decision.is_last:
+                if decision.ends_task:
                     self.check_fulfilled(request, after)
                     self.ends[key_of(request)].add(state)
                 self.steps[key_of(request)].append((state,
@@ -442,7 +444,7 @@ class Explorer:
             pods = len(cluster.surviving_pods) + len(cluster.terminating)
             assert pods <= self.ceiling + dead_count, (
                 f"{pods} pods with terminating ones, ceiling {self.ceiling}")
-        assert all(pod.owner for pod in cluster.pods) or cluster.deletions < self.deletions, (
+        assert all(pod.owner_uid for pod in cluster.pods) or cluster.deletions < self.deletions, (
             cluster.pods)
         # with keep_old, all old pods stay ready
         if all(request.keeps_old for request in self.requests):
@@ -453,9 +455,9 @@ class Explorer:
         is_undisturbed = (not dead_count and cluster.deletions == self.deletions
                           and cluster.replacements == self.replacements)
         assert (not is_undisturbed
-                or len({pod[:3] for pod in cluster.pods if pod.owner != pod.cached_owner}) <= 1)
+                or len({pod[:3] for pod in cluster.pods if pod.owner_uid != pod.cached_owner}) <= 1)
         assert (not is_undisturbed
-                or len({pod.owner for pod in cluster.surviving_pods})
+                or len({pod.owner_uid for pod in cluster.surviving_pods})
                 == len({pod[:2] for pod in cluster.surviving_pods}))
 
     def check_old_pods_are_kept(self, cluster: Cluster, after: Cluster) -> None:

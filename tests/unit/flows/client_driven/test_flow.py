@@ -59,7 +59,7 @@ class SlowCluster(Cluster):
                                  len(self.cluster.pods) + len(self.cluster.terminating))
         while self.deletion_times and self.clock.now >= self.deletion_times[0] + self.seconds:
             self.deletion_times.pop(0)
-            self.cluster.make(Move("end", self.cluster.terminating[0].owner))
+            self.cluster.make(Move("end", self.cluster.terminating[0].owner_uid))
 
     def terminating_pods(self, selector):
         pods = zip(super().terminating_pods(selector), self.deletion_times, strict=False)
@@ -117,7 +117,7 @@ def test_count_is_repeated_after_an_interval_or_a_step():
         """Return (summary of the decision, number of requests that counted pods)."""
         cluster = Cluster(old(replicas, 0, 4), new(1, 4, 4))
         cluster.cluster.terminating = [cluster.cluster.pods[0]] * terminating
-        memory.seconds = seconds
+        memory.monotonic_time = seconds
         decision = flow.plan(WAITING_UPDATE,
                              flow.observe(WAITING_UPDATE, cluster, memory))
         return summary(decision), len(cluster.called("terminating_pods"))

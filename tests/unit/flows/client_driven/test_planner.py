@@ -607,7 +607,7 @@ def states_of(request, *items):
         if isinstance(decision, Step):
             assert cluster.write(decision.write)
         cluster.settle()
-        if isinstance(decision, Done) or (isinstance(decision, Step) and decision.is_last):
+        if isinstance(decision, Done) or (isinstance(decision, Step) and decision.ends_task):
             yield list(cluster.items.values()), None
             return
 

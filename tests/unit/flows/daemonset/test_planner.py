@@ -435,7 +435,7 @@ def stalled_surge():
 
 
 def decide_after(seconds_of_task, model, memory, request=UPDATE):
-    memory.seconds, flow = seconds_of_task, choose(request)
+    memory.monotonic_time, flow = seconds_of_task, choose(request)
     return flow.plan(request, flow.observe(request, model, memory))
 
 
@@ -465,7 +465,7 @@ def test_surge_with_recently_available_pods_has_not_stalled(stalled_surge, ready
 def test_pods_of_a_stalled_surge_are_listed_at_intervals(stalled_surge):
     stalled_surge.ready_since, memory, list_times = "", memory_of_task(), []
     all_pods = stalled_surge.all_pods
-    stalled_surge.all_pods = lambda *options: (list_times.append(memory.seconds)
+    stalled_surge.all_pods = lambda *options: (list_times.append(memory.monotonic_time)
                                                or all_pods(*options))
     for second in range(60):
         decide_after(second, stalled_surge, memory)
@@ -1049,10 +1049,10 @@ def test_pods_are_listed_after_a_change_and_otherwise_at_intervals():
     model, flow, memory, list_times = cluster(), choose(CANARY), Memory(now=NOW, has_begun=True), []
     run_task(CANARY, model)
     all_pods = model.all_pods
-    model.all_pods = lambda primary: list_times.append(memory.seconds) or all_pods(primary)
+    model.all_pods = lambda primary: list_times.append(memory.monotonic_time) or all_pods(primary)
 
     def number_of_lists_at(seconds):
-        memory.seconds = seconds
+        memory.monotonic_time = seconds
         memory.observed = flow.observe(CANARY, model, memory)
         assert isinstance(flow.plan(CANARY, memory.observed), Done)
         return len(list_times)
@@ -1200,7 +1200,7 @@ def test_replaced_pods_are_observed_with_an_unchanged_status(is_ready):
                     model.items["foo"] = item
             else:
                 model.settle()
-        memory.seconds += 1
+        memory.monotonic_time += 1
     assert deletion_count == (4 if is_ready else 1)
 
 

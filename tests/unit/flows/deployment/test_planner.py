@@ -151,7 +151,7 @@ def test_wait_false_after_a_finished_update():
     run_task(NO_WAIT, model, until="update")
     model.settle()
 
-    assert decide(NO_WAIT, model).is_end
+    assert decide(NO_WAIT, model).completes_update
     assert decide(V3, model).after == {"web": "myimage:v3"}
 
 
@@ -207,7 +207,7 @@ def test_update_waits_until_the_status_is_complete(field, value):
     model.settle()
     assert isinstance(decide(UPDATE, model,
                              primary=dataclasses.replace(foo_of(model), **{field: value})), Wait)
-    assert decide(UPDATE, model).is_end
+    assert decide(UPDATE, model).completes_update
 
 
 @pytest.mark.parametrize("is_new, changes", [
@@ -885,10 +885,11 @@ def test_pod_disruption_budget_limits_unavailable_pods(spec, expected):
         "maxSurge": "25%", "maxUnavailable": expected}
     model.settle()
     while (isinstance(decision := decide(UPDATE, model, budgets=(budget(**spec),)), Step)
-           and not decision.is_last):
+           and not decision.ends_task):
         assert model.write(decision.write)
         model.settle()
-    assert decision.is_end and model.write(decision.write) and foo_of(model).settings == before
+    assert decision.completes_update and model.write(decision.write)
+    assert foo_of(model).settings == before
 
 
 @pytest.mark.parametrize("request_", [UPDATE, CANARY])
@@ -984,7 +985,7 @@ def test_random_orders_with_keep_old_remove_no_old_pod(data):
                                if replica_set.images["web"] == "myimage:v1")
                 assert old_set.replicas == old_set.available == replicas
                 assert sum(pod.ready for pod in model.sets.pods
-                           if pod.owner == old_set.uid) == replicas
+                           if pod.owner_uid == old_set.uid) == replicas
     while take_turn(ROLLBACK, model) or model.moves():
         model.settle()
     assert sizes(model)["v1"] == replicas or sizes(model)["v2"] == replicas

@@ -115,7 +115,7 @@ def test_late_pod_is_reparented():
     world = world_after("hand over Pod")
     world.replace_pods("uid of foo", world.replica_set["metadata"]["uid"])
     assert world.run_steps(1) == ["hand over Pod"] and len(world.cluster.live_pods({})) == 2
-    assert {pod.owner
+    assert {pod.owner_uid
             for pod in world.cluster.live_pods({})} == {world.replica_set["metadata"]["uid"]}
 
 
@@ -256,12 +256,12 @@ def test_a_replica_set_deleted_with_finalizers_loses_no_pods(steps):
     item, terminating_metadata = world.replica_set, {**WITH_FINALIZER, "deletionTimestamp": "now"}
     world.replace({**item, "metadata": {**item["metadata"], **terminating_metadata}})
     has_primary = world.find("ReplicationController") is not None
-    has_pods = item["metadata"]["uid"] in {pod.owner for pod in world.cluster.live_pods({})}
+    has_pods = item["metadata"]["uid"] in {pod.owner_uid for pod in world.cluster.live_pods({})}
     assert isinstance(world.decide(), Wait) != (has_primary and has_pods)
     next_steps = world.run_steps(1) if has_primary and has_pods else []
     assert next_steps == (["hand over Pod"] if has_primary and has_pods else [])
     if has_primary:
-        assert {pod.owner for pod in world.cluster.live_pods({})} == {"uid of foo"}
+        assert {pod.owner_uid for pod in world.cluster.live_pods({})} == {"uid of foo"}
         assert not any(object_meta.HASH_LABEL in pod.labels for pod in world.cluster.live_pods({}))
     world.cluster.settle()
     assert world.run_steps()[0] == "create ReplicaSet"

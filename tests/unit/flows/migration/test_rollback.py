@@ -30,7 +30,7 @@ def test_pods_return_to_the_replication_controller_after_each_step(steps):
     assert rollback_steps[-1] == "delete ControllerRevision"
     item = world.find("ReplicationController")
     assert item["spec"]["template"] == rc()["spec"]["template"]
-    assert {pod.owner for pod in world.cluster.live_pods({})} == {"uid of foo"}
+    assert {pod.owner_uid for pod in world.cluster.live_pods({})} == {"uid of foo"}
     assert all(object_meta.HASH_LABEL not in pod.labels for pod in world.cluster.live_pods({}))
     assert world.find(REVISION, "foo-migration") is None
     assert not any(kind == "ReplicaSet" and item

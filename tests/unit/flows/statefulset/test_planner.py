@@ -333,7 +333,7 @@ def run_slowly(request, model, **observed_fields):
             model.make(model.moves()[0])
         else:
             assert model.write(decision.write)
-            if decision.is_last:
+            if decision.ends_task:
                 return
     raise AssertionError(f"not ended after 60 turns: {decision}")
 

@@ -196,6 +196,13 @@ def add_bare_pod(namespace):
     namespace.create("pods", {"metadata": {"name": "bare", "labels": {"app": "foo"}}, "spec": spec})
 
 
+def add_bare_copy_of_new_pod(namespace):
+    pod = next(pod for pod in namespace.pods()
+               if pod["spec"]["containers"][0]["image"] == "myimage:v2")
+    namespace.create("pods", {"metadata": {"name": "bare", "labels": pod["metadata"]["labels"]},
+                              "spec": manifest(image="myimage:v2")["spec"]["template"]["spec"]})
+
+
 #: By title: an action after which the task completes, and by moment, the maximum number of pods
 #: that foo does not own at the end.
 ACTIONS = {
@@ -248,6 +255,10 @@ ACTIONS = {
     "create a bare pod with the labels of foo": (
         add_bare_pod,
         {MIDDLE: 0, **dict.fromkeys(LATE_MOMENTS, 1)},
+    ),
+    "create a bare pod with the labels of the successor": (
+        add_bare_copy_of_new_pod,
+        dict.fromkeys((MIDDLE, *LATE_MOMENTS), 1),
     ),
 }
 ORPHANING_ACTIONS = ("delete the successor with --cascade=orphan",

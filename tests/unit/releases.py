@@ -76,6 +76,12 @@ class Cluster:
         self.changed_names: set[str] = set()
 
     def update(self, options: Json) -> Json:
+        result = self._update(options)
+        if "_look" in options and not result["failed"]:
+            return result | self.info(options["_look"])
+        return result
+
+    def _update(self, options: Json) -> Json:
         is_single = "name" in options
         names = [options["name"]] if is_single else options["names"]
         results, failure_count = [], 0

@@ -16,7 +16,7 @@ from .ending import next_commands, report_data
 from .history import Event, History, Turn
 from .request import Request
 from .summary import Summary
-from .table import next_turn
+from .table import list_pods, next_turn
 
 #: By Turn.do. turn.yml runs any other turn.
 LAST_FILES = {"succeed": "succeed.yml", "fail": "fail.yml"}
@@ -38,7 +38,7 @@ def decide(request: Request, state: Json, registered_result: Json, failure: Json
     if state:
         event = _event(request, history, Turn(**mapping(state, "turn")), text(state, "at"), now,
                        registered_result, failure)
-        history = History([*history.events, event])
+        history = History([*history.events, *_split_look(event, request)])
     release = Release(request, history, now)
     turn = next_turn(release)
     began = text(state, "began") or now
@@ -84,6 +84,18 @@ def _event(request: Request, history: History, turn: Turn, began: str, now: str,
     elif turn.do == "look":
         result = {"rollouts": objects(registered_result, "rollouts")}
     return Event(turn, began, now, result, failure)
+
+
+def _split_look(event: Event, request: Request) -> list[Event]:
+    """Return the event. If the task of a paused update has also listed the pods, return two events.
+    """
+    if event.turn.do != "update" or "rollouts" not in event.result:
+        return [event]
+    result = {key: value for key, value in event.result.items() if key != "rollouts"}
+    look = Event(list_pods(request, event.turn.stage), event.ended, event.ended,
+                 {"rollouts": objects(event.result, "rollouts")})
+    return [dataclasses.replace(event, result=result),
+            *([look] if Summary.of(result).is_paused else [])]
 
 
 def _denial(request: Request, outcome: str, deadline: float) -> Json:

@@ -78,10 +78,15 @@ def _analyze(release: Release) -> Turn:
                 release.history.stage, "rollout_analysis", analyses=pairs)
 
 
-def _look(purpose: str, title: str, release: Release, with_pods: bool = False,
-          names: t.Sequence[str] = ()) -> Turn:
+def _look(purpose: str, title: str, release: Release, names: t.Sequence[str] = ()) -> Turn:
     return Turn("look", title, purpose, release.history.stage, "rolling_update_info",
-                names=list(names), options={"pods": True} if with_pods else {})
+                names=list(names))
+
+
+def list_pods(request: Request, stage: str) -> Turn:
+    """Return the turn that lists the pods for the checks of a stage."""
+    return Turn("look", f"List the pods of {request.title}", "check", stage,
+                "rolling_update_info", options={"pods": True})
 
 
 def _show_how_to_approve(release: Release) -> Turn:
@@ -245,8 +250,7 @@ IMAGE_BUMP = [
             "list the new pods",
             lambda release: release.is_paused_for_checks and release.next_check_file
             and not release.has_listed_pods,
-            lambda release: _look("check", f"List the pods of {release.request.title}", release,
-                                  with_pods=True)),
+            lambda release: list_pods(release.request, release.history.stage)),
         Row("paused at a stage with more check files", "run the next file",
             lambda release: release.is_paused_for_checks and release.next_check_file,
             lambda release: _run("check", release.next_check_file, release)),

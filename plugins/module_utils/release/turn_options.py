@@ -39,7 +39,18 @@ def module_options(request: Request, turn: Turn) -> Json:
     if "pause_at" not in turn.options:
         options = {option: value for option, value in options.items()
                    if option not in ("nodes", "keep_old")}
-    return options | selection | ({"_return_sizes": True} if request.report else {}) | turn.options
+    return (options | selection | ({"_return_sizes": True} if request.report else {})
+            | _look_options(request, turn) | turn.options)
+
+
+def _look_options(request: Request, turn: Turn) -> Json:
+    """Return the options of rolling_update_info that list the pods at the end of the update.
+
+    After a split or an analysis, the pods must be listed again.
+    """
+    if "pause_at" not in turn.options or not request.verify or request.analyses or turn.traffic:
+        return {}
+    return {"_look": request.selection | request.namespace_and_kind | {"pods": True}}
 
 
 def split_options(request: Request, turn: Turn) -> Json:

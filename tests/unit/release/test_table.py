@@ -53,6 +53,54 @@ def test_stages_with_checks():
         (stage, "passed", ["rollout_analysis", "smoke.yml"]) for stage in ("10%", "100%")]
 
 
+@pytest.mark.parametrize("changes, look_count", [
+    ({}, 0), ({"analyses": [{"count": 1}]}, 2), ({"stages": ["10%/1%", "100%"]}, 1)],
+    ids=["the update lists the pods", "analyses take minutes", "the share is set in between"])
+def test_pods_are_listed_by_the_update_unless_another_turn_precedes_the_checks(changes, look_count):
+    class CountingCluster(Cluster):
+        count = 0
+
+        def info(self, options):
+            self.count += 1
+            return super().info(options)
+
+        def update(self, options):
+            before = self.count
+            try:
+                return super().update(options)
+            finally:
+                self.count = before
+
+    cluster, pods = CountingCluster(a=Controller()), []
+    run = Run(variables(**{"stages": ["10%", "100%"], "verify": ["smoke.yml"], "traffic": TRAFFIC,
+                           **changes}), cluster)
+    run.files = {"smoke.yml": lambda _cluster: pods.append(run.facts["pods"])}
+    run.run()
+
+    assert pods == [[{"name": "a-x", "is_new": True}]] * 2
+    assert run.turns.count("List the pods of a") == 2 and cluster.count == look_count
+    assert not any("rollouts" in event.result for event in run.history.updates)
+
+
+def test_pods_that_the_update_has_not_listed_are_listed_before_the_check():
+    class RemoteCluster(Cluster):
+        """Model of modules on another machine, where the action plugin cannot list pods."""
+
+        def update(self, options):
+            return super().update({option: value for option, value in options.items()
+                                   if option != "_look"})
+
+    pods = []
+    run = Run(variables(stages=["10%", "100%"], verify=["smoke.yml"]),
+              RemoteCluster(a=Controller()))
+    run.files = {"smoke.yml": lambda _cluster: pods.append(run.facts["pods"])}
+    run.run()
+
+    at_stage = ["List the pods of a", "Run smoke.yml"]
+    assert run.turns == ["Update a to 10%", *at_stage, "Update a to 100%", *at_stage, "Update a"]
+    assert pods == [[{"name": "a-x", "is_new": True}]] * 2
+
+
 def test_one_task_without_checks_and_stages():
     turns, run, _cluster = run_image_bump()
 

@@ -111,7 +111,7 @@ CHANGELOG = ("antsibull-changelog generate --output .venv/CHANGELOG.rst --output
              "diff -u CHANGELOG.rst .venv/CHANGELOG.rst")
 
 PYTEST = "pytest -q --tb=short --maxfail=5"
-#: Tests that take minutes or install packages; pyproject.toml limits the other tests.
+#: Tests that take minutes or install packages; pyproject.toml has the default timeout.
 LONG = f"{PYTEST} -o timeout=1800"
 
 #: Fails if a test of any tier cannot be imported.
@@ -384,7 +384,7 @@ def run(name: str, output: IO[str] | None = None) -> Result:
     return Result("FAILED" if failed else "passed", time.monotonic() - start, ", ".join(failed))
 
 
-def run_aside(name: str) -> Result:
+def run_with_delayed_output(name: str) -> Result:
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         try:
             return run(name, output)
@@ -398,7 +398,7 @@ def run_in_pairs(names: Sequence[str]) -> dict[str, Result]:
     if names:
         print(f"== two at a time: {', '.join(names)}", flush=True)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        futures = {name: pool.submit(run_aside, name) for name in names}
+        futures = {name: pool.submit(run_with_delayed_output, name) for name in names}
         try:
             while concurrent.futures.wait(futures.values(), timeout=1).not_done:
                 pass  # Python handles a signal between two waits

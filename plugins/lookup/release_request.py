@@ -176,13 +176,13 @@ class Variables:
         self.errors += ArgumentSpecValidator(specs(self.role)).validate(values).error_messages
         images_variable = f"{self.role}_images"
         if images_variable in values:
-            values[images_variable] = self._read(images_variable, values[images_variable])
+            values[images_variable] = self._as_dictionary(images_variable, values[images_variable])
         return {_option_of(name, self.role): value for name, value in values.items()}
 
     def _dictionary(self, name: str) -> Json:
-        return self._read(name, self.value(name, default={}))
+        return self._as_dictionary(name, self.value(name, default={}))
 
-    def _read(self, name: str, value: t.Any) -> Json:
+    def _as_dictionary(self, name: str, value: t.Any) -> Json:
         try:
             return check_type_dict(value)
         except TypeError as error:

@@ -47,7 +47,7 @@ class Settings:
         return self.network.host if self.network else LOOPBACK
 
     @property
-    def services(self) -> str:
+    def service_range(self) -> str:
         return self.network.services if self.network else "10.96.0.0/16"
 
     @property
@@ -122,7 +122,7 @@ class Component:
 def first_free_port() -> int:
     """Return the first of PORTS consecutive free ports.
 
-    In the kernel's ephemeral range (from 32768), a client could occupy a stopped component's port.
+    Ephemeral ports (from 32768) are avoided: a client could take one of a stopped component.
     """
     for first in random.sample(range(20000, 32000, 10), 200):
         if all(_is_free(first + offset) for offset in range(PORTS)):
@@ -160,7 +160,7 @@ def _kube_apiserver_arguments(settings: Settings) -> list[str]:
         f"--etcd-servers=http://{LOOPBACK}:{settings.first_port}",
         f"--bind-address={settings.address}",
         f"--secure-port={settings.first_port + 2}",
-        # by default, the API server fails without a default route
+        # without this option, the API server needs a default route
         f"--advertise-address={settings.address}",
         # Endpoints must not contain a loopback address
         "--endpoint-reconciler-type=none",
@@ -175,7 +175,7 @@ def _kube_apiserver_arguments(settings: Settings) -> list[str]:
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={settings.key}",
         f"--service-account-signing-key-file={settings.key}",
-        f"--service-cluster-ip-range={settings.services}",
+        f"--service-cluster-ip-range={settings.service_range}",
         "--allow-privileged",
         # older API servers lack the option
         *(

@@ -24,7 +24,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import iden
 Json = dict[str, Any]
 
 REPLICAS = 2
-"""Number of pods: few, so that a task sends few requests, but with each kind of step."""
+"""Number of pods. With two, a task sends few requests, but takes each kind of step."""
 
 UPDATE = {"image": "myimage:v2"}
 ROLLBACK = {"state": "rolled_back"}
@@ -39,8 +39,8 @@ class Flow:
     task: Json
     #: The task that undoes `task`, or {}.
     opposite: Json = field(default_factory=dict)
-    #: Creates a state from which `opposite` runs without faults. After a fault, `opposite` must
-    #: reach the same end state.
+    #: Creates a state from which `opposite` runs without faults. After a fault of `task`,
+    #: `opposite` must reach the same end state.
     create_opposite_state: Callable[[World], None] | None = None
 
     #: Removes the random parts of an end state, such as hashes.

@@ -23,7 +23,7 @@ Tallies = dict[Series, Tally]
 
 
 def have_points_passed(all_series: list[Series], tallies: Tallies) -> bool:
-    """Return whether points have run and all have passed, without the series of kubectl."""
+    """Return whether points have run and all have passed, not counting the series of kubectl."""
     counted_tallies = [tallies[series] for series in all_series if not series.note]
     return (all(tally.passed == tally.points for tally in counted_tallies)
             and any(tally.points for tally in counted_tallies))
@@ -53,19 +53,20 @@ def text(all_series: list[Series], tallies: Tallies, kubeconfig: str, seconds: f
 
 
 def table(rows: list[tuple[Series, Tally]]) -> list[str]:
-    succeeded_directly = any(tally.succeeded_directly for _series, tally in rows)
+    has_direct_successes = any(tally.succeeded_directly for _series, tally in rows)
     lines = [
-        "| series | points | passed |" + (" without another task |" if succeeded_directly else ""),
-        "|---|---|---|" + "---|" * succeeded_directly,
+        "| series | points | passed |"
+        + (" without another task |" if has_direct_successes else ""),
+        "|---|---|---|" + "---|" * has_direct_successes,
     ]
     for series, tally in rows:
         lines.append(f"| {series.name} | {tally.points} | {tally.passed} |"
-                     + f" {tally.succeeded_directly} |" * succeeded_directly)
+                     + f" {tally.succeeded_directly} |" * has_direct_successes)
     lines.append(
         f"| all | {sum(tally.points for _series, tally in rows)} | "
         f"{sum(tally.passed for _series, tally in rows)} |"
         + f" {sum(tally.succeeded_directly for _series, tally in rows)} |"
-        * succeeded_directly
+        * has_direct_successes
     )
     for series, tally in rows:
         lines += [""] * bool(tally.failures)

@@ -23,7 +23,7 @@ from proxy import Exchange, Fault, Proxy
 from rollouts import V1, V2, Kind, Shop
 from traffic import Answer, Traffic
 
-#: Seconds until a new pod listens, and for which a pod serves after SIGTERM.
+#: Seconds: START until a new pod listens, DRAIN for which a pod serves after SIGTERM.
 START, DRAIN = 1.0, 3.0
 
 
@@ -126,14 +126,14 @@ class RoutedShop(Shop):
         self.namespace.call("PATCH", gateway_api.route_path(self.namespace, "edge"), body,
                             "application/merge-patch+json")
 
-    def split_services(self) -> list[str]:
+    def other_services(self) -> list[str]:
         items = self.namespace.call("GET", self.namespace.path("services"))["items"]
         return [item["metadata"]["name"] for item in items if item["metadata"]["name"] != "foo"]
 
     def is_restored(self) -> bool:
         (rule,) = self.route()["spec"]["rules"]
         return ([backend["name"] for backend in rule["backendRefs"]] == ["foo"]
-                and not self.split_services()
+                and not self.other_services()
                 and not self.route()["metadata"].get("annotations"))
 
     # Tasks

@@ -24,7 +24,7 @@ KIND = dataclasses.replace(DEPLOYMENT, pods=5)
 RATES = {"new": 60, "persistent": 240}
 GOOD, BAD = "localhost/web:good-1", "localhost/web:errors"
 #: Options of the analysis. The new version gets 3 requests/s, which is 60 samples in the window.
-#: The metric fails from two errors on. At least two in 60 samples have a probability of 80% for the
+#: Two errors fail the metric. Two or more errors in 60 samples have a probability of 80% for the
 #: bad version (5% errors), and of 0.0002 for the good version (0.03% errors).
 ANALYSIS = {"window": "20s", "initial_delay": "20s", "interval": "1", "count": 30,
             "inconclusive_limit": 29,
@@ -60,29 +60,30 @@ def test_bad_version_answers_the_requested_share(gateway, cluster, namespace, bi
             split_began = time.time()
             shop.split(weight="1%")
             split_ended = time.time()
-            failed = shop.run(module="rollout_analysis", prometheus_url=prometheus, **ANALYSIS)
+            analysis_run = shop.run(module="rollout_analysis", prometheus_url=prometheus,
+                                    **ANALYSIS)
             shop.split(weight="0%")
             ended = time.time()
             shop.complete(module="rolling_update", state="rolled_back")
             shop.split(state="restored")
             time.sleep(2)
     answers = traffic.between(split_ended, ended)
-    bad_answers = count_of("errors", answers)
+    bad_count = count_of("errors", answers)
     answers_since_ready = traffic.between(ready_at, ended)
-    all_bad_answers = count_of("errors", traffic.answers)
+    all_bad_count = count_of("errors", traffic.answers)
     for title, count, total, seconds in (
-            ("with 5% errors, from the split", bad_answers, len(answers), ended - split_ended),
-            ("with 5% errors, from the first ready pod", all_bad_answers, len(answers_since_ready),
+            ("with 5% errors, from the split", bad_count, len(answers), ended - split_ended),
+            ("with 5% errors, from the first ready pod", all_bad_count, len(answers_since_ready),
              ended - ready_at)):
         request.config.stash[measured.ROWS].append(measured.Row("bad version", (
             title, "1%", total, count, 100 * count / total, float(seconds))))
     lost = [answer for answer in traffic.failures if answer.version not in ("errors", "good-1")]
-    print(failed.last_output, reasons(traffic.answers), *lost[:10],
+    print(analysis_run.last_output, reasons(traffic.answers), *lost[:10],
           *gateway.error_entries()[-10:], sep="\n")
-    assert not failed.has_succeeded and "success_rate" in failed.last_output
+    assert not analysis_run.has_succeeded and "success_rate" in analysis_run.last_output
     assert lost == []
     assert split_began > ready_at and count_of("errors", traffic.between(0, split_began)) == 0
-    assert all_bad_answers / len(answers_since_ready) <= MAX_SHARE
+    assert all_bad_count / len(answers_since_ready) <= MAX_SHARE
     standard_deviation = math.sqrt(0.01 * 0.99 / len(answers))
-    assert bad_answers / len(answers) <= min(MAX_SHARE, 0.01 + 4 * standard_deviation)
+    assert bad_count / len(answers) <= min(MAX_SHARE, 0.01 + 4 * standard_deviation)
     assert count_of("errors", traffic.since(ended)) == 0

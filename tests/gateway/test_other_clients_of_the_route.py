@@ -30,7 +30,7 @@ FORGED = json.dumps({"service": "foo", "id": "1", "restoring": True, "weights": 
 
 def forge(shop):
     shop.patch_route({"metadata": {"annotations": {TRAFFIC_SPLIT: FORGED}}})
-    for name in ["foo", *shop.split_services()]:
+    for name in ["foo", *shop.other_services()]:
         shop.namespace.call(
             "PATCH", shop.namespace.path("services", name),
             {"metadata": {"annotations": {SPLIT_OF: "payments"}}}, "application/merge-patch+json")

@@ -29,7 +29,7 @@ SPLIT: Json = {"module": "traffic_split", "route": "edge"}
 def tasks(kind: Kind, image: str) -> list[Json]:
     """Return the options of each task of a release.
 
-    The single pod of a DaemonSet is replaced at once, so that its release has no shares.
+    The single pod of a DaemonSet is replaced at once, so its release has no shares.
     """
     all_to_old, update = {**SPLIT, "weight": "0%"}, {**UPDATE, "image": image}
     if kind is DAEMON_SET:
@@ -116,7 +116,7 @@ def releases(kind: Kind, writes: list[int], counts: tuple[int, int, int],
              seed: int) -> t.Iterator[Release]:
     """Yield releases without kills, then releases with kills, then releases with a rollback.
 
-    writes: as in run_release(). counts: of these three sorts.
+    writes: as in run_release(). counts: how many of each of these three sorts.
     """
     generator = random.Random(f"{seed} {kind.name}")
     undisturbed, killed, rolled_back = counts
@@ -139,7 +139,7 @@ class ReleaseSpan(t.NamedTuple):
     killed: int
 
 
-#: Minimum number of requests of `make test-gateway`, for all five kinds of controllers.
+#: Minimum number of requests of `make test-gateway`: the sum of five kinds of controllers.
 REQUESTS = 400_000
 LONG = [pytest.param(kind, (1, 2, 1), REQUESTS // 5, id=f"{kind.name}-long",
                      marks=pytest.mark.long)

@@ -67,13 +67,13 @@ class CheckedCluster(Cluster):
             self.cluster = ClusterModel([item], kind)
         self.on_wait = self.settle
         self.settle()
-        #: As in DEATHS (history.py).
+        #: (number of a write, whether the kill follows it), as in DEATHS (history.py).
         self.death: tuple[int, bool] | None = None
         #: Numbers of pods since the task began.
         self.min_ready, self.max_pods = 10**9, 0
 
     @property
-    def controllers_and_pods(self) -> ClusterModel:
+    def model_with_pods(self) -> ClusterModel:
         return self.cluster.sets if self.kind is Kind.DEPLOYMENT else self.cluster
 
     def settle(self) -> None:
@@ -84,7 +84,7 @@ class CheckedCluster(Cluster):
     @property
     def pods(self) -> list[t.Any]:
         return list(self.cluster.pods("foo") if self.kind in KINDS_WITH_PODS_BY_NAME
-                    else self.controllers_and_pods.pods)
+                    else self.model_with_pods.pods)
 
     def check_pods(self) -> None:
         pods = self.pods
@@ -104,7 +104,7 @@ class CheckedCluster(Cluster):
         return self.cluster.nodes(selector)
 
     def items(self, kind: Kind | None = None) -> list[Json]:
-        cluster = self.cluster if kind in (None, self.kind) else self.controllers_and_pods
+        cluster = self.cluster if kind in (None, self.kind) else self.model_with_pods
         return list(copy.deepcopy(cluster.items).values())
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
@@ -182,7 +182,7 @@ class SimulatedWorld:
             return [("foo", templates[pod.revision]["spec"]["containers"][0]["image"], pod.ready)
                     for pod in self.gateway.pods]
         owners = {item["metadata"]["uid"]: item
-                  for item in self.gateway.controllers_and_pods.items.values()}
+                  for item in self.gateway.model_with_pods.items.values()}
         pods = []
         for pod in self.gateway.pods:
             item = owners.get(pod.owner_uid)
@@ -207,7 +207,7 @@ class SimulatedWorld:
         if self.gateway.kind in KINDS_WITH_PODS_BY_NAME:
             self.gateway.cluster._pods["foo"] = tuple(pods)
         else:
-            self.gateway.controllers_and_pods.pods[:] = pods
+            self.gateway.model_with_pods.pods[:] = pods
 
     def edit(self, kind: str, name: str, text: str) -> None:
         env = [{"name": "TEXT", "value": text}]

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Choose the points of a parametrized test that `make test` runs. `make test-all` runs all points.
+"""Choose which points of a parametrized test `make test` runs. `make test-all` runs all points.
 
 A point is one combination of parameter values. `@pytest.mark.sample` selects a few points that
 together contain each value, and prefers values that earlier tests of the file have rarely used.

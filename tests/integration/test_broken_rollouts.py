@@ -36,8 +36,8 @@ Json = dict[str, t.Any]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "failures.md"
 HEADING = "## Measured"
 
-#: Maximum seconds from the cause to the progress line, and from the end of failure_grace or
-#: progress_deadline to the error.
+#: Maximum seconds: SHOW_LIMIT from the cause to the progress line, FAIL_LIMIT from the end of
+#: failure_grace or progress_deadline to the error.
 SHOW_LIMIT, FAIL_LIMIT = 2.0, 3.0
 GRACE, DEADLINE = 2.0, 5.0
 PARALLEL_ROLLOUTS = 4
@@ -66,7 +66,7 @@ class Row:
     expects_refusal: bool = False
     place: str = ""
     deletes_new_pod: bool = False
-    #: Its objects change the scheduler's messages in other rows.
+    #: For a row whose objects change the scheduler's messages in other rows.
     runs_last: bool = False
     other_cause_kinds: tuple[str, ...] = ()
     #: The first version of Kubernetes with this failure.

@@ -47,7 +47,7 @@ def shop_url():
 
 
 @pytest.fixture
-def play(namespace, plain_environment, tmp_path, shop_url):
+def run_playbook(namespace, plain_environment, tmp_path, shop_url):
     """Provide a function that runs a playbook with the permissions of rbac.yml."""
     repository = tmp_path / "rollouts"
     shutil.copytree(EXAMPLES, repository)
@@ -62,20 +62,20 @@ def play(namespace, plain_environment, tmp_path, shop_url):
     (rules,) = (item["rules"] for item in items if item["kind"] == "Role")
     eventually(lambda: namespace.is_allowed(rules), "the permissions of rbac.yml")
 
-    def play(name, *options):
+    def run_playbook(name, *options):
         command = ["ansible-playbook", "-i", "inventory/one.yml", name, *options]
         environment = {**plain_environment, "K8S_AUTH_KUBECONFIG": namespace.kubeconfig}
         return ansible_cli.run(command, cwd=repository, env=environment, capture_output=True,
                                text=True, timeout=240, check=False)
 
-    return play
+    return run_playbook
 
 
-def test_failed_check_of_the_repository_rolls_back_the_update(namespace, play, shop_url):
+def test_failed_check_of_the_repository_rolls_back_the_update(namespace, run_playbook, shop_url):
     namespace.make_deployment(4, name="shop")
 
-    run = play("shop.yml", "-e", "image=myimage:v2", "-e", f"shop_namespace={namespace.name}",
-               "-e", f"shop_url={shop_url}")
+    run = run_playbook("shop.yml", "-e", "image=myimage:v2",
+                       "-e", f"shop_namespace={namespace.name}", "-e", f"shop_url={shop_url}")
 
     assert run.returncode != 0 and "smoke.yml" in run.stdout, run.stdout + run.stderr
     # One request at the first stage, and four attempts at the second stage.

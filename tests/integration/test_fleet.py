@@ -219,8 +219,7 @@ def test_failure_among_several_kinds_names_the_kind(namespace, ansible_environme
 
 
 @pytest.mark.full
-def test_init_container_of_a_controller_selected_by_labels_is_updated(
-        namespace, ansible_environment):
+def test_update_by_labels_sets_the_image_of_an_init_container(namespace, ansible_environment):
     body = manifest(1, "other:v1", "foo", labels={"tier": "backend"})
     body["spec"]["template"]["spec"]["initContainers"] = [{"name": "migrate",
                                                            "image": "myimage:v1"}]

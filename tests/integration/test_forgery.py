@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test annotations and objects that another client has forged, on a real API server.
+"""Test, on a real API server, annotations and objects that another client has forged.
 
 A task must not change objects of other teams, send unexpected requests, create too many pods, print
 control characters, or block other tasks. tests/unit/forged.py defines the forged values.
@@ -118,7 +118,7 @@ class HarmfulRequest(BaseException):
 
 
 class SharedNamespace:
-    """A namespace with objects of other teams, which inspects requests for faults."""
+    """A namespace with objects of other teams. It inspects the requests of tasks for faults."""
 
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
@@ -240,9 +240,7 @@ class SharedNamespace:
     def inspect_requests(
         self, gateway: KubernetesGateway, name: str, faults_found: list[str]
     ) -> None:
-        """Append a description of each fault in the requests to the list, and refuse writes after
-        it.
-        """
+        """Append each fault in requests to `faults_found`. Refuse writes after the first one."""
         pool = gateway.http.connection.pool
         original, prefix = pool.urlopen, gateway.http.connection.server
         leases = [identity.lease_name_without_kind(name),
@@ -387,7 +385,7 @@ def successors(shared_namespace, kind, name):
 
 @pytest.mark.parametrize("stride", [pytest.param(120, marks=pytest.mark.full),
                                     pytest.param(8, marks=pytest.mark.long)])
-def test_forged_annotation_causes_no_action(shared_namespace, stride):
+def test_single_forged_value_causes_no_action(shared_namespace, stride):
     before = shared_namespace.digests_of_other_objects()
     select_values = value_selector(stride)
     # With different offsets, the phases test different values.
@@ -430,7 +428,7 @@ OTHER_RECIPES = [recipe for recipe in RECIPES if recipe not in RECIPES_FOR_FOO]
 @pytest.mark.parametrize("stride",
                          [66, pytest.param(22, marks=pytest.mark.full),
                           pytest.param(1, marks=pytest.mark.long)])
-def test_forged_annotations_of_foo_cause_no_action(shared_namespace, stride):
+def test_combinations_of_forged_annotations_cause_no_action(shared_namespace, stride):
     all_cases = [
         (f"{phase.title}, {title}, {recipe}", shared_namespace, phase, title, recipe)
         for phase in PHASES.values()
@@ -517,10 +515,10 @@ def test_forged_record_of_the_stored_template_blocks_no_update(
         {"name": name, "namespace": shared_namespace.namespace.name, "kind": kind, **UPDATE}
     )
     key = object_meta.HASH_LABEL if kind == DEPLOYMENT else request.label_key
-    hash_of_result = provenance.record_entry(
+    fingerprint_and_digest = provenance.record_entry(
         request.fingerprint, parse(request.kind, shared_namespace.get(kind, name)), key
     )
-    record = {"outcome": "updated", "from": {}, "to": {}, "request": hash_of_result}
+    record = {"outcome": "updated", "from": {}, "to": {}, "request": fingerprint_and_digest}
     shared_namespace.annotate(kind, name, {object_meta.LAST_ROLLOUT: json.dumps(record)})
 
     assert shared_namespace.try_task({"name": name, "kind": kind, **UPDATE}) == []

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test tasks that update several namespaces, as the ServiceAccount of the first one."""
+"""Test tasks that update several namespaces with the ServiceAccount of the first one."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def leases(namespace):
     return namespace.call("GET", path)["items"]
 
 
-def test_name_is_updated_in_each_listed_namespace(namespace, second_namespace, ansible_environment):
+def test_controller_is_updated_in_each_listed_namespace(
+        namespace, second_namespace, ansible_environment):
     for target in (namespace, second_namespace):
         target.make_rc(2, labels={"app": "foo"})
     options = {"names": ["foo"], "namespaces": [second_namespace.name, namespace.name],

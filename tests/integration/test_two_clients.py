@@ -171,7 +171,7 @@ def test_lost_lease_stops_the_task_before_its_next_write(namespace):
         start(first)
         eventually(lambda: namespace.rc()["spec"]["replicas"] == 2, "the first step")
         namespace.until_available("foo", 2)
-        time.sleep(0.5)  # the task waits, so that no request is in flight
+        time.sleep(0.5)  # now the task waits, and no request is in flight
         overwritten_lease = lease(namespace)
         first.send_signal(signal.SIGSTOP)
         overwritten_lease["metadata"]["annotations"] = {}

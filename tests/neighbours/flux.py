@@ -107,7 +107,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 def controller(program: Path, namespace: Namespace, folder: Path) -> t.Iterator[None]:
     """Run kustomize-controller for this namespace only.
 
-    For all, it would try for minutes to fetch the archives of earlier tests.
+    For all namespaces, it would try for minutes to fetch the archives of earlier tests.
     """
     health_address = f"127.0.0.1:{first_free_port()}"
     environment = {**os.environ, "KUBECONFIG": namespace.admin_kubeconfig, "TMPDIR": str(folder),

@@ -122,7 +122,7 @@ class Bench:
         return len(pods) == PODS and {
             pod["spec"]["containers"][0]["image"] for pod in pods} == {image}
 
-    def wait_for_rollout(self, image):
+    def wait_for_argo_rollouts(self, image):
         eventually(lambda: self.rollout.status.get("phase") == "Healthy"
                    and self.has_only("web", image), "the update by Argo Rollouts")
 
@@ -159,7 +159,7 @@ def measure_good_updates(bench):
         image = bench.image()
         with bench.measure() as measured:
             bench.set_image(image)
-            bench.wait_for_rollout(image)
+            bench.wait_for_argo_rollouts(image)
         theirs.append(measured)
         print(number, ours[-1].seconds, ours[-1].requests, theirs[-1].seconds, theirs[-1].requests)
     ours, theirs = ours[1:], theirs[1:]  # the first runs warm up
@@ -171,7 +171,7 @@ def measure_good_updates(bench):
     bench.add("its requests per pod, by the task or by Argo Rollouts' controller", "",
               median(ours, lambda run: run.requests["task"]),
               median(theirs, lambda run: run.requests["rollouts"]))
-    bench.add("the same, with the controllers for Deployments and ReplicaSets", "",
+    bench.add("the same, plus those by the controllers for Deployments and ReplicaSets", "",
               median(ours, lambda run: sum(run.requests.values())),
               median(theirs, lambda run: sum(run.requests.values())))
 
@@ -247,7 +247,7 @@ def measure_kill(bench, process):
         process.kill()
         process.wait()
         stack.enter_context(bench.controller())
-        bench.wait_for_rollout(image)
+        bench.wait_for_argo_rollouts(image)
     bench.add("the driving process is killed at 30 new pods, and started again", "s",
               ours.seconds, theirs.seconds)
     bench.add("its requests per pod", "", ours.requests["task"], theirs.requests["rollouts"])

@@ -56,7 +56,7 @@ def use_mirror(item: Json) -> list[Json]:
             if not container["image"].startswith(MIRROR)]
 
 
-def request_more(pod: Json) -> list[Json]:
+def request_more_cpu(pod: Json) -> list[Json]:
     """Return a patch that sets the CPU request, as a vertical autoscaler does."""
     return [{"op": "add", "path": "/spec/containers/0/resources",
              "value": {"requests": {"cpu": "150m"}}}]

@@ -35,17 +35,18 @@ class ScaleOut(t.NamedTuple):
     kind: str
     #: Seconds for which the autoscaler was frozen; 0 without an update.
     frozen: float
-    #: Seconds until the first scaling, and until the size is sufficient. They begin at the end of
-    #: the freeze or, without an update, at the start of the load.
+    #: Seconds from the end of the freeze (or, without an update, from the load) to the first
+    #: scaling.
     first: float
+    #: The same, until the size is sufficient.
     complete: float
 
 
 SCALE_OUTS = pytest.StashKey[list[ScaleOut]]()
 TRAFFIC = pytest.StashKey[list[Measurement]]()
 CANARIES = pytest.StashKey[list[Canary]]()
-"""Keys in the stash of the test session. CANARIES has only the rollouts of one test, the one with
-the most.
+"""Keys in the stash of the test session. CANARIES has only the rollouts of the test with the most
+rollouts.
 """
 
 
@@ -156,7 +157,7 @@ def _line(title: str, answers: list[Answer]) -> str:
 
 
 def table_of_scale_outs(scale_outs: list[ScaleOut]) -> list[str]:
-    header = "| under load | kind | seconds frozen | then first scaling | size for the load |"
+    header = "| under load | kind | seconds frozen | first scaling after | sufficient size after |"
     return [header, "|---|---|---|---|---|",
             *(f"| {title} | {kind} | {frozen:.0f} | {first:.0f} s | {complete:.0f} s |"
               for title, kind, frozen, first, complete in scale_outs)]

@@ -27,7 +27,7 @@ TYPES = {"text": str, "textarea": str, "password": str, "multiplechoice": str, "
 
 @pytest.fixture(params=["image_bump", "rollback"])
 def survey(request):
-    """Return a survey, and the text of its playbook and defaults."""
+    """Return a survey, and the text of its playbook with the names of the role's options."""
     files = [ROOT / "playbooks" / f"{request.param}.yml",
              ROOT / "playbooks" / "tasks" / f"{request.param}.yml"]
     playbook = "".join(file.read_text() for file in files if file.exists())

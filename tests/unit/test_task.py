@@ -393,7 +393,7 @@ def test_an_analysis_detects_an_update_in_progress(
     assert {subject.in_progress for subject in subjects} == {in_progress}
 
 
-# Results in the process of Ansible, and of the module
+# Results in Ansible's own process, and results of the module
 
 
 def other_controller():
@@ -503,8 +503,8 @@ def test_the_entry_of_a_single_controller_repeats_the_top_level_keys(
     ({"image": "x:1", "kind": "rs", "soak": "x"}, "ReplicaSet"),
     ({"image": "x:1", "kind": "x"}, "x"),
 ])
-def test_results_of_a_failed_single_controller_have_its_failure(simulate_cluster, runner,
-                                                                arguments, kind):
+def test_entry_of_a_failed_single_controller_has_the_failure(simulate_cluster, runner,
+                                                             arguments, kind):
     simulate_cluster(rc())
 
     result = runner.module(name="foo", **arguments)

@@ -21,7 +21,7 @@ from .watch import Watch
 
 #: Seconds without an event until a new list. A connection can be dead without an error.
 MAX_SILENCE = 10
-#: Maximum share of the time for these lists.
+#: Maximum share of the time that is spent on these lists.
 MAX_RELIST_SHARE = 0.05
 #: Seconds between two lists if the objects are not watched.
 LIST_PERIOD = 5
@@ -89,7 +89,8 @@ class Store(t.Generic[Value]):
         """Store an object unless the stored version is newer; return whether the store changed.
 
         Compares resourceVersions as numbers, because a response may arrive before or after the
-        event of its write. The API guarantees their order since Kubernetes 1.35.
+        event of its write. Since Kubernetes 1.35, the API guarantees that these numbers are in
+        order.
         """
         with self._lock:
             return self._put(item)
@@ -206,7 +207,7 @@ class Informer(t.Generic[Value]):
         if not self._was_listed:
             with self._update_lock:
                 if not self._was_listed:
-                    self._relist()
+                    self._list_and_watch()
 
     def stop(self) -> None:
         if self._watch:
@@ -220,7 +221,7 @@ class Informer(t.Generic[Value]):
         """
         with self._update_lock:
             changed_items = self._receive(0)
-            if self._is_overdue() and self._relist():
+            if self._is_overdue() and self._list_and_watch():
                 changed_items = None
             if changed_items:
                 return changed_items
@@ -262,7 +263,7 @@ class Informer(t.Generic[Value]):
         max_silence = max(MAX_SILENCE, self._list_duration / MAX_RELIST_SHARE)
         return not self._is_partial and now - max(self._event_at, self._listed_at) > max_silence
 
-    def _relist(self) -> bool:
+    def _list_and_watch(self) -> bool:
         """List the objects; return whether the list shows a change.
 
         If the watch has missed this change, its connection is dead, so open a new watch.

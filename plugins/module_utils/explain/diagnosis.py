@@ -100,7 +100,7 @@ class Cause:
         return self.kind == REJECTED
 
     def as_fatal(self) -> Cause:
-        """Return the cause as permanent."""
+        """Return this cause as a fatal one."""
         return dataclasses.replace(self, is_fatal=True,
                                    suggestion=advice_after_waiting(self.suggestion))
 
@@ -158,7 +158,7 @@ def restart_causes(request: Request, pod: Json, container_names: t.Collection[st
 
 
 def merge(causes: t.Iterable[Cause]) -> list[Cause]:
-    """Return one cause of each kind: first the fatal ones, each group most specific first."""
+    """Return one cause of each kind: the fatal ones first, then the most specific ones first."""
     causes_by_kind: dict[str, list[Cause]] = collections.defaultdict(list)
     for cause in causes:
         causes_by_kind[cause.kind].append(cause)

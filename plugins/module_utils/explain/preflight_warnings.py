@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Warn, before the first write, of failures that Services, quotas and nodes make likely. Pure."""
+"""Warn, before the first write, of failures that Services, quotas and nodes make likely. No I/O."""
 
 from __future__ import annotations
 
@@ -374,7 +374,7 @@ def _missing_resources(node: Json, template: Json) -> str:
 
 _DAEMON_TOLERATIONS = ("not-ready", "unreachable", "disk-pressure", "memory-pressure",
                        "pid-pressure", "unschedulable")
-#: The advice is for the node that passes the most checks.
+#: In the order of the checks. The advice is for the node that passes the most of them.
 _OBSTACLES = (
     _Obstacle("not ready", "See why: {kubectl} get nodes", _unreadiness),
     _Obstacle("cordoned", "Uncordon one: {kubectl} uncordon NODE", _cordon),

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide whether a paused update is approved or denied, or whether the deadline has passed. Pure.
+"""Decide whether a paused update is approved or denied, or whether the deadline has passed.
 
-A task that resumes the update approves it, and a task that rolls the update back denies it.
+No I/O. A task that resumes the update approves it, and a task that rolls the update back denies it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The options of the modules for the turns of a release. Pure."""
+"""The options of the modules for the turns of a release. No I/O."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def _update_options(request: Request, hold_turn: Turn) -> Json:
 def analysis_options(release: Release, pair: Json, earlier_results: t.Sequence[Json]) -> Json:
     """Return the options of rollout_analysis for one controller and one analysis.
 
-    pair: {"name": the controller, "analysis": the index in Request.analyses}. earlier_results: of
-    this turn.
+    pair: {"name": the controller, "analysis": the index in Request.analyses}.
+    earlier_results: the results of earlier analyses in this turn.
     """
     name = text(pair, "name")
     # Without old pods, an analysis passes only after a comparison with old pods in this run.

@@ -23,7 +23,10 @@ def entry(namespace: str, name: str, kind: str, result: Json) -> Json:
 
 def joint_result(results: dict[str, Json], next_command: t.Sequence[str] = (),
                  verb: str = "are") -> Json:
-    """Return the result of the task. Raises RolloutError for a failed controller."""
+    """Return the result of the task. Raises RolloutError for a failed controller.
+
+    verb: "would be" in check mode.
+    """
     failure_by_name = {name: result["failure"]
                        for name, result in results.items() if result["failed"]}
     skipped_names = [name for name, result in results.items() if result["skipped"]]

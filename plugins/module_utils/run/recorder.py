@@ -34,7 +34,7 @@ class Recorder:
         self._namespace = request.namespace
         self._returns_sizes = request.return_sizes
         #: False after an Event could not be created.
-        self._may_record = True
+        self._may_create_events = True
         self.steps: list[Json] = []
         self.sizes: list[Json] = []
         self.primary: Controller | None = None
@@ -110,8 +110,8 @@ class Recorder:
         self._create_event("Warning", "RollingUpdateFailed", what)
 
     def _create_event(self, kind: str, reason: str, message: str) -> None:
-        if self._may_record and self.primary:
+        if self._may_create_events and self.primary:
             self._event_time = self._clock.monotonic()
             event = report.event(self.primary, self._namespace, kind, reason, message,
                                  self._clock.timestamp_seconds())
-            self._may_record = self._gateway.record(event)
+            self._may_create_events = self._gateway.record(event)

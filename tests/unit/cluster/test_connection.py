@@ -879,18 +879,18 @@ def test_credentials_in_the_server_url_are_removed():
 @pytest.mark.parametrize("proxy",
                          [f"http://me:{SECRET}@[bad", f"nonsense://me:{SECRET}@proxy",
                           f"http://me:{SECRET}@proxy:port"])
-@pytest.mark.parametrize("place", ["option", "environment", "kubeconfig", "file", "variable"])
+@pytest.mark.parametrize("place", ["option", "K8S_AUTH_PROXY", "kubeconfig", "file", "HTTPS_PROXY"])
 def test_invalid_proxy_is_reported_without_the_password(proxy, place, write_file, monkeypatch):
     content = config()
     content["clusters"][0]["cluster"]["proxy-url"] = proxy
-    if place == "variable":
+    if place == "HTTPS_PROXY":
         monkeypatch.setenv("HTTPS_PROXY", proxy)
     error = {
         "option": lambda: error_of(**HOST_AND_KEY, proxy=proxy),
-        "environment": lambda: error_of({"K8S_AUTH_PROXY": proxy}, **HOST_AND_KEY),
+        "K8S_AUTH_PROXY": lambda: error_of({"K8S_AUTH_PROXY": proxy}, **HOST_AND_KEY),
         "kubeconfig": lambda: error_of(kubeconfig=content),
         "file": lambda: error_of(kubeconfig=write_file("config", content)),
-        "variable": lambda: error_of(os.environ, **HOST_AND_KEY),
+        "HTTPS_PROXY": lambda: error_of(os.environ, **HOST_AND_KEY),
     }[place]()
 
     assert (error.what == "the connection to Kubernetes cannot be set up"

@@ -86,7 +86,7 @@ def test_the_result_has_neither_the_data_nor_an_unkeyed_hash(cluster):
     secret_as_config_map = {"kind": "ConfigMap", "data": cluster.data["Secret", "shop-db"]}
 
     assert "aHVudGVyMg" not in result and "hunter2" not in result
-    # the checksum of a ConfigMap has no key
+    # unlike that of a Secret, the checksum of a ConfigMap is an unkeyed hash
     assert checksum(secret_as_config_map) not in result + json.dumps(cluster.checksums)
 
 

@@ -105,7 +105,7 @@ def test_annotate_creates_missing_annotations():
     )
 
 
-def test_tests_precede_changes():
+def test_preconditions_precede_changes():
     operations = patch(PRIMARY,
                        *annotate(PRIMARY,
                                  {object_meta.DESIRED: "3", object_meta.PARTNER: None})).operations

@@ -114,7 +114,7 @@ def files(events):
 
 
 def run_release(request, cluster, events, killed_at=-1, run_class=Run):
-    """Run a release until its end, or until it is killed at a turn. Return the run."""
+    """Run a release until its end or its kill, and return the run. killed_at: as in Run.run()."""
     files_, answer = files(events)
     run = run_class(request, cluster, files_, answer, killed_at)
     try:
@@ -171,7 +171,7 @@ def test_share_is_set_before_the_checks_of_its_stage(history):
 
 @EXAMPLES
 @given(histories())
-def test_new_pods_get_no_requests_before_the_share_of_their_stage(history):
+def test_new_pods_keep_the_previous_share_until_that_of_their_stage(history):
     """The new pods have the share of the previous stage, or 0%, until then."""
     request, cluster, _events = history
     for controller in cluster.controllers.values():
@@ -228,7 +228,7 @@ def test_keep_old_keeps_all_old_pods_until_the_last_update(history, killed_at):
 
 
 def highest_load(cluster):
-    """Return the highest load of a controller's old pods, as a factor."""
+    """Return the highest load of a controller's old pods. 1.0: all requests to all old pods."""
     return max((100 - int(controller.share[:-1])) / controller.old_percent
                if controller.share else 1.0 for controller in cluster.controllers.values())
 

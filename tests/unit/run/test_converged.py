@@ -38,7 +38,7 @@ class UnreadyCluster(Cluster):
         if self.kind in ("StatefulSet", "DaemonSet"):
             self.cluster._pods["foo"] = tuple(pods)
         else:
-            self.controllers_and_pods.pods[:] = pods
+            self.model_with_pods.pods[:] = pods
         self.stall()
         self.waits, self.on_wait = waits, self.make_ready_after_waits
         self.attempts, self.leases, self.events = [], [], []

@@ -116,7 +116,7 @@ def test_killed_task_and_the_next_task_lose_no_request(kind, task, next_task, is
             cluster.roll(**RESUME)
         cluster.assert_nothing_left()
     else:
-        pytest.fail("the task does not end")
+        pytest.fail("the task makes too many writes")
     assert write_number > 3 or task is HIGHER_PAUSE
 
 
@@ -194,7 +194,7 @@ def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, ta
             cluster.roll(**RESUME)
         cluster.assert_nothing_left()
     else:
-        pytest.fail("the task does not end")
+        pytest.fail("the task makes too many writes")
     assert write_number > 3 or task is KEEP_OLD
 
 

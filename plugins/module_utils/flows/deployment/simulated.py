@@ -4,7 +4,7 @@
 
 """Simulated Deployments, for check mode. No I/O.
 
-A sync of the simulated controller makes one change, in the order of rolloutRolling
+A sync of the simulated controller makes only the next change of rolloutRolling
 (pkg/controller/deployment/rolling.go). No task changes the size of a Deployment, so the
 proportional scaling of a paused Deployment is left out.
 """

@@ -53,7 +53,7 @@ class Overview:
         self._migrations = _migrations(flow, request, gateway)
 
     def rollouts(self) -> list[Json]:
-        """Return the entries of the result key rollouts."""
+        """Return the entries for `rollouts` in the result."""
         names = sorted({primary_name(self._controllers, name) for name in self._names()})
         controller = self._controllers.get(names[0]) if self._params["name"] and names else None
         revisions = _revisions(self._flow, self._request, self._gateway, controller)
@@ -99,9 +99,9 @@ class Overview:
 
 def _migrations(flow: Flow, request: Request,
                 gateway: KubernetesGateway) -> dict[str, MigrationInProgress]:
-    """Return the migrations in progress, by the name of the migrated controller.
+    """Return the migrations in progress, by name.
 
-    The names of their controllers of the requested kind are also keys.
+    The keys are the names of the migrated controllers and of the objects of the requested kind.
     """
     kind = request.kind
     if not flow.takes_part_in_migrations:

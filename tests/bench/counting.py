@@ -63,8 +63,11 @@ class AllClients:
 
     IDLE_SECONDS = 30
 
-    MAX_IDLE_RATE, TIMEOUT = 5, 300
-    """Requests per second at which the cluster still counts as idle; seconds to wait for that."""
+    MAX_IDLE_RATE = 5
+    """Requests per second at which the cluster still counts as idle."""
+
+    TIMEOUT = 300
+    """Maximum seconds of wait_until_idle()."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
@@ -72,14 +75,14 @@ class AllClients:
 
     def count_during(self, action: Callable[[], Anything]) -> tuple[Anything, float]:
         """Call the action, and return its result and the number of requests that it caused."""
-        before, began = self.wait_until_idle(), time.monotonic()
+        count_before, began = self.wait_until_idle(), time.monotonic()
         if self._idle_rate is None:
             time.sleep(self.IDLE_SECONDS)
-            now, later = self.total(), time.monotonic()
-            self._idle_rate = (now - before) / (later - began)
-            before, began = now, later
+            count_now, now = self.total(), time.monotonic()
+            self._idle_rate = (count_now - count_before) / (now - began)
+            count_before, began = count_now, now
         result = action()
-        requests = self.wait_until_idle() - before
+        requests = self.wait_until_idle() - count_before
         return result, requests - self._idle_rate * (time.monotonic() - began)
 
     def wait_until_idle(self) -> int:

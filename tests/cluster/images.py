@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""Go's name of an architecture, by Linux's name."""
+"""The names of architectures in Go, by their names in Linux."""
 
 
 @dataclass(frozen=True)

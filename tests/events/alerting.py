@@ -119,7 +119,7 @@ def rulebook(programs: Path, folder: Path, name: str, *options: str,
         yield url
 
 
-class Controller(http.server.ThreadingHTTPServer):
+class AutomationController(http.server.ThreadingHTTPServer):
     """A stand-in for automation controller, with the part of its API that ansible-rulebook uses."""
 
     daemon_threads = True
@@ -146,7 +146,7 @@ class Controller(http.server.ThreadingHTTPServer):
         return {None: "running", 0: "successful"}.get(self.jobs[-1].poll(), "failed")
 
     @contextlib.contextmanager
-    def serving(self) -> t.Iterator[Controller]:
+    def serving(self) -> t.Iterator[AutomationController]:
         thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
@@ -159,10 +159,10 @@ class Controller(http.server.ThreadingHTTPServer):
 
 
 class _Api(http.server.BaseHTTPRequestHandler):
-    server: Controller
+    server: AutomationController
     TEMPLATE: t.ClassVar = {
         "id": 7, "type": "job_template", "name": "Rollback",
-        "related": {"launch": f"{Controller.PATH}job_templates/7/launch/"},
+        "related": {"launch": f"{AutomationController.PATH}job_templates/7/launch/"},
         "summary_fields": {"organization": {"name": "Default"}},
         **{f"ask_{name}_on_launch": False
            for name in ("limit", "labels", "inventory", "variables")}}
@@ -178,10 +178,10 @@ class _Api(http.server.BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == self.TEMPLATE["related"]["launch"]:
             self.server.launch(body)
-        self._answer({"job_templates/7/launch/": {"url": f"{Controller.PATH}jobs/11/"}})
+        self._answer({"job_templates/7/launch/": {"url": f"{AutomationController.PATH}jobs/11/"}})
 
     def _answer(self, answers: dict[str, t.Any]) -> None:
-        path = self.path.partition("?")[0].removeprefix(Controller.PATH)
+        path = self.path.partition("?")[0].removeprefix(AutomationController.PATH)
         body = json.dumps(answers.get(path, {})).encode()
         self.send_response(200 if path in answers else 404)
         self.send_header("Content-Length", str(len(body)))

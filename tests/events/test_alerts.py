@@ -80,7 +80,7 @@ def test_an_alert_launches_the_job_template(
     """A stand-in for automation controller runs the playbook of the job template."""
     start_paused_updates(namespace, "foo")
     questions = json.loads((EXAMPLES / "awx/rollback.survey.json").read_text())["spec"]
-    with (alerting.Controller("rollback.yml", environment).serving() as controller,
+    with (alerting.AutomationController("rollback.yml", environment).serving() as controller,
           alerting.rulebook(programs, tmp_path, str(EXAMPLES / "rulebooks/rollback.yml"),
                             "--controller-url", controller.url, "--controller-token", "token",
                             environment=environment) as url,

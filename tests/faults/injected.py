@@ -31,8 +31,7 @@ FOREIGN_ANNOTATION = "example.com/touched"
 
 
 class Script:
-    """Trigger a fault at the nth request (from 1) that matches a filter, or at each from there on.
-    """
+    """Trigger a fault at the nth matching request (from 1). is_permanent: at all later ones too."""
 
     def __init__(
         self, number: int, applies: RequestFilter, fault: Fault, is_permanent: bool = False

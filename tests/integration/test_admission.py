@@ -107,7 +107,7 @@ def test_update_completes_although_admission_changes_the_template_at_creation(na
         assert namespace.roll(**task)["changed"]
         before = eventually(lambda: (item := namespace.rc())["status"]["observedGeneration"]
                             == item["metadata"]["generation"] and item,
-                            "the observed generation")
+                            "the observation of the new generation")
         rerun = namespace.roll(**task)
 
     assert not rerun["changed"] and namespace.rc() == before and namespace.rc_names() == ["foo"]

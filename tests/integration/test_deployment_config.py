@@ -88,7 +88,7 @@ def is_migrated(namespace, simulator):
 
 
 def is_restored(namespace, simulator, before, pod_uids):
-    """Return whether the DeploymentConfig has its old spec and pods, and all traces are gone."""
+    """Return whether the DeploymentConfig has its old spec and pods, and no trace is left."""
     config = simulator.config()
     revisions = namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"]
     spec = {**config["spec"], "paused": config["spec"].get("paused", False)}
@@ -444,7 +444,7 @@ def test_fields_without_counterpart_are_reported_before_the_first_write(
     )
     simulator.change_image("myimage:v2")
     eventually(lambda: simulator.config()["status"]["observedGeneration"]
-               == simulator.config()["metadata"]["generation"], "the observed pause")
+               == simulator.config()["metadata"]["generation"], "the observation of the pause")
 
     plan, lines = project.check(**MIGRATE), []
     result = migrate(project, on_line=lines.append)
@@ -462,7 +462,7 @@ def test_fields_without_counterpart_are_reported_before_the_first_write(
 
 
 @pytest.mark.full
-def test_config_without_a_rollout_is_refused_and_a_config_with_test_true_is_migrated(
+def test_config_without_a_rollout_is_refused_but_a_test_config_is_migrated(
     project, simulator
 ):
     simulator.create(1, triggers=[])
@@ -487,7 +487,7 @@ def test_migration_of_a_config_with_pods_of_two_rollouts_is_refused(project, sim
     simulator.until_rolled_out(2, 1)
     simulator.patch({"spec": {"paused": True}})
     eventually(lambda: simulator.config()["status"]["observedGeneration"]
-               == simulator.config()["metadata"]["generation"], "the observed pause")
+               == simulator.config()["metadata"]["generation"], "the observation of the pause")
     project.patch("foo-1", {"spec": {"replicas": 1}})
     project.until_available("foo-1", 1)
     with pytest.raises(RolloutError, match="foo-1 has pods as well as foo-2") as caught:
@@ -580,7 +580,7 @@ def test_commands_of_the_documentation_succeed(
     simulator.create_and_wait(2)
     if "rolled_back" in command:
         with pytest.raises(Killed):
-            # A Lease would delay the command.
+            # The Lease of the killed task would delay the command.
             migrate(project, fault=kill_at_write(5, True), lock=False)
     words = shlex.split(command)
     words[words.index("-a") + 1] += f" namespace={project.name}"

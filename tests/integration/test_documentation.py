@@ -197,7 +197,10 @@ def clone(tmp_path):
 @pytest.mark.full
 def test_first_steps_on_a_new_cluster_show_the_documented_output(cluster, plain_environment,
                                                                  clone):
-    """The tier `kind` runs this test too. `pip install` downloads nothing."""
+    """The tier `kind` runs this test too.
+
+    `pip install` downloads nothing: the packages are already installed.
+    """
     environment = shell_environment(cluster, plain_environment)
     # By default, Ansible searches for collections below ANSIBLE_HOME.
     del environment["ANSIBLE_COLLECTIONS_PATH"]

@@ -22,7 +22,7 @@ from plays import run_ad_hoc
 
 ROOT = Path(__file__).parents[2]
 PASSWORD = "swordfish-in-the-vault"
-#: A module that stands for kubernetes.core.k8s.
+#: A stand-in for the module kubernetes.core.k8s.
 MODULE = """#!/usr/bin/python
 from ansible.module_utils.basic import AnsibleModule
 module = AnsibleModule({"context": {}, "namespace": {}, "name": {}})
@@ -36,7 +36,7 @@ def deployment(name, image, **container):
     return item
 
 
-def play(namespace, folder, environment, plays, *arguments):
+def run_playbook(namespace, folder, environment, plays, *arguments):
     (folder / "play.yml").write_text(json.dumps(plays))
     return ansible_cli.run(["ansible-playbook", "play.yml", *arguments], cwd=folder,
                            env=environment, capture_output=True, text=True, timeout=240,
@@ -77,7 +77,7 @@ def test_documented_playbook_succeeds(namespace, ansible_environment, tmp_path):
     (tmp_path / "templates" / "shop.yml.j2").write_text(template)
     canary = namespace.deployment("canary")["spec"]
 
-    run = play(namespace, tmp_path, ansible_environment, plays, *vault, "-vvv")
+    run = run_playbook(namespace, tmp_path, ansible_environment, plays, *vault, "-vvv")
 
     output = run.stdout + run.stderr
     assert run.returncode == 0, output
@@ -135,9 +135,10 @@ def test_one_group_of_module_defaults_serves_both_collections(
                  "that": f"k8s_result.options.namespace == '{namespace.name}'"}}]
     paths = f"{ansible_environment['ANSIBLE_COLLECTIONS_PATH']}:{tmp_path / 'collections'}"
 
-    run = play(namespace, tmp_path, {**ansible_environment, "ANSIBLE_COLLECTIONS_PATH": paths},
-               [{"hosts": "localhost", "gather_facts": False, "module_defaults": defaults,
-                 "tasks": tasks}])
+    run = run_playbook(namespace, tmp_path,
+                       {**ansible_environment, "ANSIBLE_COLLECTIONS_PATH": paths},
+                       [{"hosts": "localhost", "gather_facts": False, "module_defaults": defaults,
+                         "tasks": tasks}])
 
     assert run.returncode == 0, run.stdout + run.stderr
     assert namespace.rc()["spec"]["template"]["spec"]["containers"][0]["image"] == "myimage:v2"

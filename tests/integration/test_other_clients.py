@@ -22,8 +22,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 REPLICAS = 4
 
-# Moments of the update, each with a part of its progress line. No pod is created from a closed
-# template, which names a missing priority class.
+# Moments of the update, each with a part of its progress line. A closed template names a missing
+# priority class, so that no pods are created from it.
 #: Half of the pods are new.
 MIDDLE = "scale foo: 3 -> 2"
 #: Foo has the new template, which is closed.
@@ -164,9 +164,9 @@ def edit_template(namespace):
                    "application/json-patch+json")
 
 
-def remove_annotations(*names):
+def remove_annotations(*controller_names):
     def remove(namespace):
-        for name in names:
+        for name in controller_names:
             namespace.patch(controller_name(namespace, name), {"metadata": {"annotations": None}})
     return remove
 
@@ -203,8 +203,8 @@ def add_bare_copy_of_new_pod(namespace):
                               "spec": manifest(image="myimage:v2")["spec"]["template"]["spec"]})
 
 
-#: By title: an action after which the task completes, and by moment, the maximum number of pods
-#: that foo does not own at the end.
+#: Title -> (action after which the task completes, {moment: maximum number of pods that foo does
+#: not own at the end}).
 ACTIONS = {
     "scale up foo": (scale_controller(6), dict.fromkeys((MIDDLE, *LATE_MOMENTS), 0)),
     "scale foo to 0": (scale_controller(0), dict.fromkeys((MIDDLE, *LATE_MOMENTS), 0)),
@@ -273,8 +273,8 @@ def is_orphaned_by(title):
 def size_after(title, moment):
     """Return the expected size of foo at the end.
 
-    The task retains a size set in the handover or later, except 0 before the successor is deleted,
-    since foo would then delete pods that the task can still save.
+    The task retains a size set in the handover or later. It retains 0 only if the successor is
+    deleted: before that, foo would delete pods that the task can still save.
     """
     if title == "scale up foo" and moment in LATE_MOMENTS:
         return 6
@@ -400,7 +400,7 @@ def test_repeated_scaling_of_the_successor_is_an_error(namespace):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("moment", [MIDDLE, CLOSED, HANDING_OVER])
-def test_task_leaves_a_pod_of_another_owner_with_the_labels_of_the_successor(namespace, moment):
+def test_task_ignores_a_pod_of_another_owner_with_labels_of_the_successor(namespace, moment):
     namespace.make_rc(REPLICAS)
     config_map = namespace.create("configmaps", {"metadata": {"name": "owner"}})
     created_pods = []

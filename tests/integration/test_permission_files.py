@@ -3,7 +3,7 @@
 
 """Test each file of docs/reference/permissions with a ServiceAccount that has no other permission.
 
-Without any one permission of the file, the result must differ.
+If any one permission of the file is missing, the result must differ.
 """
 
 from __future__ import annotations
@@ -311,8 +311,8 @@ def traffic_service_scenario(namespace) -> Use:
     return use
 
 
-#: Specs of objects that name the Service `deployment`. A BackendTLSPolicy would fail the split of
-#: its Service, so it names `replicaset`.
+#: Specs of objects that name the Service `deployment`. A BackendTLSPolicy makes the split of its
+#: Service fail, so it names another Service, `replicaset`.
 SPECS_NAMING_A_SERVICE = {
     "HTTPRoute": {"rules": [{"backendRefs": [{"name": "deployment", "port": 80}]}]},
     "GRPCRoute": {"rules": [{"backendRefs": [{"name": "deployment", "port": 80}]}]},

@@ -59,7 +59,7 @@ def removing_finalizers(namespace, after):
 
 @pytest.mark.sample(1)
 @CLIENT_DRIVEN_KINDS
-def test_terminating_pods_count_with_termination_complete(namespace, kind):
+def test_terminating_pods_are_counted_with_termination_complete(namespace, kind):
     make(namespace, kind)
 
     with namespace.observer() as observer, removing_finalizers(namespace, after=0.5):
@@ -87,7 +87,7 @@ def test_terminating_pods_do_not_count_by_default(namespace):
 
 
 @pytest.mark.full
-def test_terminating_pods_count_in_a_rollback(namespace):
+def test_terminating_pods_are_counted_in_a_rollback(namespace):
     make(namespace, "ReplicationController")
     policy = {"pod_replacement_policy": "TerminationComplete"}
 

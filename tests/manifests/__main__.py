@@ -32,7 +32,7 @@ import report  # noqa: E402
 from corpus import Manifest, manifests, rejected_manifests  # noqa: E402
 from namespace import Namespace  # noqa: E402
 from report import Tally  # noqa: E402
-from trip import KINDS, Rejected, Rejection, Trip, prepare  # noqa: E402
+from trip import KINDS, RefusedTrip, Rejected, RoundTrip, prepare  # noqa: E402
 from workers import prepare_program, run_jobs  # noqa: E402
 from workspace import say  # noqa: E402
 
@@ -77,7 +77,7 @@ def run(kubeconfig: str, options: argparse.Namespace, tally: Tally) -> None:
     with prepared_namespace(kubeconfig, "generated") as namespace:
         jobs = list(selected_trips(namespace, options, tally))
 
-    def run_trip(namespace: Namespace, job: tuple[type[Trip], str, int, Manifest]) -> None:
+    def run_trip(namespace: Namespace, job: tuple[type[RoundTrip], str, int, Manifest]) -> None:
         trip_class, kind, number, manifest = job
         try:
             violations = trip_class(namespace, kind, manifest, number).run()
@@ -92,23 +92,23 @@ def run(kubeconfig: str, options: argparse.Namespace, tally: Tally) -> None:
 
 
 def selected_trips(namespace: Namespace, options: argparse.Namespace,
-                   tally: Tally) -> Iterator[tuple[type[Trip], str, int, Manifest]]:
+                   tally: Tally) -> Iterator[tuple[type[RoundTrip], str, int, Manifest]]:
     """Yield (class, kind, unique number, manifest) for each trip of this run."""
-    trips: list[tuple[type[Trip], str, Manifest]] = []
+    trips: list[tuple[type[RoundTrip], str, Manifest]] = []
     handwritten = manifests()
     if options.sample:
-        trips += [(Trip, KINDS[index % len(KINDS)], manifest)
+        trips += [(RoundTrip, KINDS[index % len(KINDS)], manifest)
                   for index, manifest in enumerate(handwritten[::SAMPLE_STRIDE])]
     else:
-        trips += [(Trip, kind, manifest) for manifest in handwritten for kind in KINDS]
-    trips += [(Rejection, KINDS[index % len(KINDS)], manifest)
+        trips += [(RoundTrip, kind, manifest) for manifest in handwritten for kind in KINDS]
+    trips += [(RefusedTrip, KINDS[index % len(KINDS)], manifest)
               for index, manifest in enumerate(rejected_manifests())]
     count = GENERATED_IN_SAMPLE if options.sample else GENERATED
     for template in generated.templates(namespace, options.seed,
                                         count if options.generated is None else options.generated):
         tally.template_count += 1
         tally.discarded_count += template is None
-        trips += [(Trip, kind, template) for kind in KINDS] if template else []
+        trips += [(RoundTrip, kind, template) for kind in KINDS] if template else []
     part, parts = map(int, options.part.split("/"))
     for number, (trip_class, kind, manifest) in enumerate(trips):
         if (number % parts == part - 1

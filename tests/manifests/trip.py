@@ -44,7 +44,7 @@ class Rejected(Exception):
 
 
 class Violation(Exception):
-    """A guarantee is violated, as the text describes."""
+    """A guarantee is violated. The message tells which."""
 
 
 def prepare(namespace: Namespace) -> None:
@@ -60,7 +60,7 @@ def prepare(namespace: Namespace) -> None:
             namespace.call("POST", path, {"metadata": {"name": name}, **fields})
 
 
-class Trip:
+class RoundTrip:
     def __init__(self, namespace: Namespace, kind: str, manifest: Manifest, number: int) -> None:
         self.namespace, self.kind, self.manifest = namespace, kind, manifest
         self.name = f"foo-{number}"
@@ -161,18 +161,18 @@ class Trip:
         if self._object()["metadata"]["generation"] != before:
             raise Violation(f"{what}: the spec was written")
 
-    def _assert_refused(self, reason: str, **params: Any) -> None:
-        """Assert that a task fails for `reason`, and writes nothing."""
+    def _assert_refused(self, expected_text: str, **params: Any) -> None:
+        """Assert that a task fails with `expected_text` in its message, and writes nothing."""
         before = self._object()["metadata"]["resourceVersion"]
         try:
             self._run_task(**params)
         except RolloutError as error:
-            if reason not in f"{error} {error.why}":
+            if expected_text not in f"{error} {error.why}":
                 raise
         else:
-            raise Violation(f"not refused: {reason}")
+            raise Violation(f"not refused: {expected_text}")
         if self._object()["metadata"]["resourceVersion"] != before or self._successors():
-            raise Violation(f"refused, but something was written: {reason}")
+            raise Violation(f"refused, but something was written: {expected_text}")
 
     def _run_task(self, **params: Any) -> Json:
         return self.namespace.roll(**self._params(params))
@@ -196,7 +196,7 @@ class Trip:
                  for item in items if not item["metadata"].get("ownerReferences")]
         return [name for name in names if name.startswith(f"{self.name}-")]
 
-    # Forms of a request
+    # Parameters of tasks
 
     def _image_options(self, tag: str) -> Json:
         return {"image": self._image_name(tag), "container": self.container}
@@ -215,7 +215,7 @@ class Trip:
     def _definition(self, template: Json, with_selector: bool = False) -> Json:
         """Return the manifest of the controller.
 
-        with_selector: add name and selector for all kinds, even if a task chooses the successor's.
+        with_selector: add name and selector also for kinds for which a task would choose them.
         """
         labels = template["metadata"]["labels"]
         metadata = {"creationTimestamp": None, "labels": dict(labels)}
@@ -240,7 +240,7 @@ class Trip:
                 "metadata": metadata, "spec": spec, "status": {}}
 
     def _with_merged_sizes(self, steps: list[Json]) -> list[Json]:
-        """Return the steps in a comparable form, without times and names of ReplicaSets."""
+        """Merge scalings of ReplicaSets between other steps; omit their names, and all times."""
         merged_steps: list[Json] = []
         for step in _without_times(steps):
             if step["kind"] != "ReplicaSet":
@@ -299,7 +299,7 @@ class Trip:
                             f"...{expected[start:end]}...")
 
 
-class Rejection(Trip):
+class RefusedTrip(RoundTrip):
     """A trip whose update must fail and write nothing."""
 
     def __init__(self, namespace: Namespace, kind: str, manifest: Manifest, number: int) -> None:

@@ -33,8 +33,10 @@ LOCK = HERE / "requirements.lock"
 #: Mutants with the same behavior as the code.
 EQUIVALENT = HERE / "equivalent.txt"
 MODULES = "plugins/module_utils"
-#: Mutants per file, and seconds of the tests of a mutant.
-MAX_MUTANTS, MAX_SECONDS = 40, 300
+#: Maximum number of mutants per file.
+MAX_MUTANTS = 40
+#: Maximum seconds of the tests of one mutant.
+MAX_SECONDS = 300
 #: Operators of cosmic-ray. `|` occurs in type annotations, which are not executed.
 EXCLUDED_OPERATORS = ["core/RemoveDecorator", "core/ReplaceBinaryOperator_BitOr_.*"]
 PYTEST = "pytest -q -x -p no:cacheprovider -m 'not full and not long and not browser'"

@@ -16,8 +16,10 @@ from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
 from objects import Json
 
-#: Seconds between two evictions, and status of an eviction that a budget refuses.
-INTERVAL, TOO_MANY_REQUESTS = 0.3, 429
+#: Seconds between two evictions.
+INTERVAL = 0.3
+#: Status of an eviction that a budget refuses.
+TOO_MANY_REQUESTS = 429
 
 
 def create_budget(namespace: Namespace, min_available: int) -> None:

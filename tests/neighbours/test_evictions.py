@@ -64,7 +64,7 @@ def test_update_and_pause_succeed_beside_a_vertical_autoscaler(namespace, tmp_pa
           Evictor(namespace, lambda pod: cpu_request(pod) is None) as evictor):
         paused = namespace.roll(kind=kind, image="myimage:v2", pause_at=2, min_ready_seconds=1)
         eventually(lambda: {cpu_request(pod) for pod in ready(namespace)} == {"150m"},
-                   "the requests of all pods")
+                   "the CPU requests of all pods")
         result = namespace.roll(kind=kind, image="myimage:v2", min_ready_seconds=1)
     rerun = namespace.roll(kind=kind, image="myimage:v2", min_ready_seconds=1)
 

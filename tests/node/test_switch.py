@@ -28,7 +28,7 @@ MAX_DELAY = 2.0
 
 
 def switch(shop, monkeypatch, **options):
-    """Run traffic_split, and return when it wrote the Service, in seconds since 1970."""
+    """Run traffic_split, and return the times of its writes of the Service (seconds since 1970)."""
     times = []
     parent = types.SimpleNamespace(
         reason_to_stop=lambda: "", print_line=lambda line: times.append(time.time())
@@ -60,9 +60,10 @@ def test_new_connections_follow_the_selector(kind, cluster, namespace, monkeypat
         shop.roll(image=V2)
         time.sleep(MAX_DELAY)
     ends = [begin for begin, _version in switches[1:]] + [began]
-    new = [answer for answer in traffic.answers if answer.connection == "new"]
-    delays = [max((answer.sent - begin for answer in new if begin < answer.sent < end
-                   and answer.version not in ("", version)), default=0.0)
+    on_new_connections = [answer for answer in traffic.answers if answer.connection == "new"]
+    delays = [max((answer.sent - begin for answer in on_new_connections
+                   if begin < answer.sent < end and answer.version not in ("", version)),
+                  default=0.0)
               for (begin, version), end in zip(switches, ends, strict=True)]
     before_second_switch = traffic.between(switches[0][0] + MAX_DELAY, switches[1][0])
     versions_on_persistent = versions(answer for answer in before_second_switch
@@ -70,7 +71,8 @@ def test_new_connections_follow_the_selector(kind, cluster, namespace, monkeypat
     print(delays, versions_on_persistent, len(traffic.answers), reasons(traffic.answers),
           *traffic.failures[:10], sep="\n")
     assert traffic.failures == []
-    assert versions(answer for answer in new if answer.sent < switches[0][0]) == ["v1"]
+    assert versions(answer for answer in on_new_connections
+                    if answer.sent < switches[0][0]) == ["v1"]
     assert max(delays) < MAX_DELAY
     assert "v1" in versions_on_persistent, "existing connections have left the old pods"
     last = traffic.answers[-1].sent

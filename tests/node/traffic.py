@@ -44,7 +44,7 @@ class Answer(t.NamedTuple):
     #: In seconds since 1970.
     sent: float
     connection: str
-    #: "" without an answer.
+    #: The version that has answered, or "".
     version: str
     #: The reason; "" if the status is 200.
     failure: str

@@ -31,8 +31,9 @@ class Credential(t.NamedTuple):
     """The status of an ExecCredential."""
 
     token: str
-    #: The client certificate and its key in PEM, or "".
+    #: The client certificate in PEM, or "".
     certificate: str
+    #: The key of the certificate in PEM, or "".
     key: str
     #: A time in RFC 3339, or "".
     expires: str

@@ -27,7 +27,7 @@ from .refused import Refused
 from .related import RelatedObjects
 
 _DRY_RUN_QUERY = "?dryRun=All&fieldValidation=Strict"
-#: Seconds for which wait() collects further changes on a slow network, for fewer steps.
+#: On a slow network, wait() collects changes for these seconds, so that fewer steps are needed.
 BATCH_SECONDS = 0.05
 Result = t.TypeVar("Result")
 

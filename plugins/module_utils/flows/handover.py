@@ -262,7 +262,7 @@ def may_open(controller: Controller, source_uid: str, pods: tuple[Pod, ...] | No
 
 def wait(sizes: str, observed: Observed) -> Wait:
     """Return a Wait with the terminating pods."""
-    return Wait(", ".join(filter(None, (sizes, observed.terminating.text))),
+    return Wait(", ".join(filter(None, (sizes, observed.terminating.condition))),
                 terminating=observed.terminating)
 
 

@@ -269,13 +269,16 @@ class Terminating:
 
     count: int = 0
     #: Such as "1 terminating pod is gone: web-0", or "".
-    text: str = ""
+    condition: str = ""
     #: The end of the last grace period, in RFC 3339.
     grace_ends: str = ""
 
     @classmethod
     def from_pods(cls, pods: t.Sequence[TerminatingPod]) -> Terminating:
-        """Summarize the pods. The text names at most three pods, pods with finalizers first."""
+        """Summarize the pods.
+
+        The condition names at most three pods, those with finalizers first.
+        """
         if not pods:
             return cls()
         shown_pods = sorted(pods, key=lambda pod: (not pod.finalizers, pod.name))[:3]
@@ -312,8 +315,7 @@ class Observed:
     budgets: tuple[Json, ...] = ()
     #: spec.replicas of the primary before the update, or None if this task has not observed it.
     size: int | None = None
-    #: Whether a dry run with the desired template yields the current template, even if the two
-    #: differ before admission.
+    #: Whether a dry run turns the desired template into the current one (by admission).
     is_confirmed: bool = False
     #: The newest revision is first.
     history: tuple[Revision, ...] = ()

@@ -4,7 +4,8 @@
 
 """The decisions of a planner: a step, a wait, a soak, or the end of the task.
 
-A patch tests only the fields on which the step is based. resourceVersion changes too often.
+A patch tests only the fields on which the step is based. It does not test resourceVersion, which
+changes too often.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Action(StrEnum):
     KEEP = "keep"  # stores a template in the history
 
 
-#: Kinds of objects that a write may change.
+#: Some values of the field `kind` of a write.
 REPLICATION_CONTROLLER = str(Kind.REPLICATION_CONTROLLER)
 AUTOSCALER = "HorizontalPodAutoscaler"
 REVISION = "ControllerRevision"

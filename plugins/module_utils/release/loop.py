@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The loop of a role: add the result of a turn to the history, and decide the next turn. Pure."""
+"""The loop of a role: add the result of a turn to the history, and decide the next turn. No I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .request import Request
 from .summary import Summary
 from .table import list_pods, next_turn
 
-#: By Turn.do. turn.yml runs any other turn.
+#: The task file of the last turn, by Turn.do. All other turns have turn.yml.
 LAST_FILES = {"succeed": "succeed.yml", "fail": "fail.yml"}
 #: In seconds.
 APPROVAL_POLL_INTERVAL = 5

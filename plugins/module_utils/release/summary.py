@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The status of the controllers, read from the result of the module rolling_update. Pure.
+"""The status of the controllers, read from the result of the module rolling_update. No I/O.
 
 A task file of the user may overwrite this result, so a missing key counts as empty.
 """

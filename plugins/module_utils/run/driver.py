@@ -63,7 +63,7 @@ def run(
     Raises RolloutError with the steps so far. stop: returns a reason, or "".
     """
     runner = _Run(flow, request, gateway, clock, print_line, stop, intervals, splits)
-    # Tests simulate a kill by a BaseException. It must not call end(), which sends requests.
+    # Tests simulate a kill by a BaseException: do not call end() then, since it sends requests.
     try:
         result = runner.run()
     except RolloutError:
@@ -250,7 +250,8 @@ class _Run(_State):
         except RolloutError:
             if self.memory.has_begun or not observed.in_progress:
                 raise
-            # The error may be wrong while another task works on the update: acquire the Lease.
+            # The error may be wrong while another task works on the update. None: acquire the Lease
+            # first.
             if is_read_only and not self.leases.is_held_by_other_task():
                 raise
             return None

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Validate the options of the module traffic_split, and turn them into a request. Pure."""
+"""Validate the options of the module traffic_split, and turn them into a request. No I/O."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .rules import Share
 
 #: The default, in seconds.
 TIMEOUT = 60
-#: The share of the new pods without the option `weight`.
+#: The share of the new pods if the option `weight` is missing.
 NO_REQUESTS = Share(0, 100)
 SPLIT, RESTORED = "split", "restored"
 _CONDITION_OPTIONS: Json = dict(
@@ -75,7 +75,7 @@ class TrafficRequest:
     is_before_update: bool = False
     #: In seconds, for each wait.
     timeout: float = TIMEOUT
-    #: The options of suggested commands. None: a value that no command can contain.
+    #: The options of suggested commands. None stands for a value that no command can contain.
     options: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     #: For kubectl.
     connection: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
@@ -146,9 +146,10 @@ def command_options(params: Json) -> Json:
                if params.get(option)}
     if params["namespace"] != params["default_namespace"]:
         options["namespace"] = params["namespace"]
-    defaults = {"route_kind": (None, ROUTE_KINDS[0], SERVICE),
-                "deployment_label_key": (None, object_meta.DEPLOYMENT_LABEL, *VERSION_LABELS)}
-    options |= {option: params[option] for option, values in defaults.items()
+    omitted_values = {
+        "route_kind": (None, ROUTE_KINDS[0], SERVICE),
+        "deployment_label_key": (None, object_meta.DEPLOYMENT_LABEL, *VERSION_LABELS)}
+    options |= {option: params[option] for option, values in omitted_values.items()
                 if params.get(option) not in values}
     return options
 

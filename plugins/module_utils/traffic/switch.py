@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide the next step of blue/green without a route, by the selector of a Service. Pure.
+"""Decide the next step of blue/green without a route, by the selector of a Service. No I/O.
 
-One write adds the label of a version to the selector, such as pod-template-hash=1a2b, and stores
-the record: an annotation with the selector without this label. A restoration removes the label.
+One write adds the label of a version (such as pod-template-hash=1a2b) to the selector, and stores
+the record: the selector without this label, in an annotation. A restoration removes the label.
 
 Any user with annotate permission can forge the record, or name any Service in the annotation of the
 controller. So the selector in the record is never written to the Service, and an update changes
@@ -93,7 +93,7 @@ def _switch(request: TrafficRequest, observed: Observed, service: Service,
 
 
 def _refuse_others(request: TrafficRequest, observed: Observed, versions: Versions) -> None:
-    """Raise RolloutError if the Service selects ready pods of neither version."""
+    """Raise RolloutError if the Service selects a ready pod that is neither old nor new."""
     foreign_pods = [pod for pod in observed.pods if is_healthy(pod)
                     and text(labels_of(pod), versions.key) not in (versions.old, versions.new)]
     if foreign_pods:

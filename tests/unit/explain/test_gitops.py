@@ -114,7 +114,7 @@ def test_warning_about_pruning_of_the_successor(
 
 @pytest.mark.parametrize("changes", [{"next_name": "bar"}, MIGRATION],
                          ids=["next_name", "migration"])
-def test_kustomization_is_suspended_if_the_update_deletes_the_controller(changes):
+def test_kustomization_must_be_suspended_if_the_update_deletes_the_controller(changes):
     """Flux would create the controller again, without the annotation that excludes it."""
     (warning,) = warnings_of(dataclasses.replace(REQUEST, **changes), KUSTOMIZATION_LABELS,
                              {gitops.FLUX_RECONCILE: "disabled"})

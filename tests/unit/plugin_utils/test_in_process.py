@@ -101,7 +101,7 @@ def test_process_ends_after_an_interrupted_wait(install_task, tmp_path):
     install_task(work)
     process = in_process.Process("update", {}, str(tmp_path), {}, diff=False)
     previous_handler = signal.signal(signal.SIGALRM, interrupt)
-    # again after 5 s: Python drops exceptions of signal handlers in a finalizer
+    # send a second signal after 5 s: Python drops an exception that interrupts a finalizer
     signal.setitimer(signal.ITIMER_REAL, 0.2, 5)
     try:
         with pytest.raises(TimeoutError):
@@ -159,7 +159,7 @@ def test_output_of_libraries_is_discarded(install_task, tmp_path, caplog, capsys
     ({}, True), ({"transport": "ssh"}, False), ({"become": object()}, False),
     ({"async_val": 5}, False),
     ({"environment": [{"A": "b"}]}, False), ({"interpreter": "/usr/bin/other"}, False)])
-def test_in_process_requires_local_user_and_python(
+def test_in_process_requires_the_same_machine_user_and_python(
         monkeypatch, change, is_in_process):
     """The variable ansible_become sets `become` of the connection, but not of the task."""
     attributes = {"transport": "local", "become": None, "async_val": 0, "environment": [],

@@ -423,8 +423,8 @@ def test_check_mode_shows_the_time_for_which_old_pods_are_kept():
 
 
 @pytest.mark.parametrize("value", [True, "yes", "True", "false", "no", False, ""])
-def test_keep_old_of_a_survey_is_a_text(value):
-    """In Python, all texts but "" are true."""
+def test_keep_old_of_a_survey_may_be_a_string(value):
+    """In Python, all strings except "" are true."""
     run = Run(variables(stages=["100%"], options={"keep_old": value}), Cluster(a=Controller()))
     is_true = str(value).lower() in ("true", "yes")
 
@@ -505,7 +505,7 @@ def test_no_check_after_an_early_end_of_the_update():
     assert [stage["outcome"] for stage in run.facts["history"]["stages"]] == ["stopped"]
 
 
-def test_fleet_is_rolled_back_or_named():
+def test_controllers_of_a_fleet_that_cannot_be_rolled_back_are_named():
     def delete(cluster):
         cluster.controllers["a"].is_deleted = True
         return "503"

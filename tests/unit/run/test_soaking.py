@@ -182,7 +182,7 @@ def test_passed_soak_is_not_repeated():
     (dataclasses.replace(SOAK_AT_PAUSE, soak=2 * SOAK), SOAK),
     (dataclasses.replace(SOAK_AT_PAUSE, pause_at=Size(2)), SOAK)],
     ids=["for longer", "with more pods"])
-def test_longer_soak_or_later_pause_is_soaked(second_request, minimum):
+def test_longer_soak_or_later_pause_needs_another_soak(second_request, minimum):
     cluster = ObservedCluster(rc())
     cluster.run(SOAK_AT_PAUSE)
 
@@ -379,7 +379,7 @@ def test_warnings_about_new_pods_are_compared_with_old_pods():
         events = [{"metadata": {"uid": pod}, "involvedObject": {"uid": uids[pod]},
                    "reason": "Unhealthy", "count": 2}
                   for pod in about]
-        # The average of the two old pods is as high only with warnings about both.
+        # The average of the two old pods equals that of the new pod only with warnings about both.
         events += [{**events[-1], "metadata": {"uid": "b"},
                     "involvedObject": {"uid": "uid of foo-1"}}] if not fails else []
         cluster.schedule(30, functools.partial(cluster.events.extend, events))

@@ -226,7 +226,7 @@ def test_old_pods_without_the_label_get_the_label():
         {"op": "add", "path": f"/metadata/labels/{KEY}", "value": "aaa"}))
 
 
-def test_headless_service_has_headless_services():
+def test_split_of_a_headless_service_creates_headless_services():
     world = World(services=[service(clusterIP="None", publishNotReadyAddresses=True)])
     run(world, SPLIT)
 
@@ -307,13 +307,14 @@ def test_service_of_another_client_is_never_used_or_deleted():
     assert world.services[name] == other_service
 
 
-@pytest.mark.parametrize("phase", [[], [SPLIT], [MATCHING]], ids=["plain", "split", "match"])
-def test_forged_records_lose_no_request_and_delete_no_service(phase):
+@pytest.mark.parametrize("earlier_requests", [[], [SPLIT], [MATCHING]],
+                         ids=["plain", "split", "match"])
+def test_forged_records_lose_no_request_and_delete_no_service(earlier_requests):
     start_world = World(rule(backend("foo")), rule(backend("bar"), path="/bar"),
                         services=[service("payments", metadata={
                             "uid": "uid of payments", "ownerReferences": [{"uid": ROUTE_UID}],
                             "annotations": {SPLIT_OF: "foo"}})])
-    for request in phase:
+    for request in earlier_requests:
         run(start_world, request)
     for text in (*filter(parse_record, KEYS[TRAFFIC_SPLIT]), *HOSTILE[:3]):
         for request in (SPLIT, RESTORE):
@@ -369,7 +370,7 @@ def test_routes_that_cannot_be_split_are_refused_before_the_first_write(rules, s
         plan_for(World(*rules, services=services))
 
 
-def test_annotation_of_the_controller_is_the_first_step_and_the_last():
+def test_first_and_last_steps_change_the_annotation_of_the_controller():
     world = World()
     (operation,) = plan_for(world).write.operations[-1:]
     assert (operation["op"], operation["value"]) == ("add", "HTTPRoute/edge")

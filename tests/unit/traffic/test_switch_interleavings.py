@@ -49,7 +49,7 @@ SWITCH = TrafficRequest("foo", NAMESPACE, "foo", "Service", "foo", share=Share(1
                         options={"name": "foo"})
 HOLD = dataclasses.replace(SWITCH, share=Share(0, 100))
 RESTORE = dataclasses.replace(HOLD, restores=True)
-#: Two tasks with opposite requests may write forever.
+#: Limit of the exploration, since two tasks with opposite requests may write forever.
 MAX_WRITES = 8
 
 

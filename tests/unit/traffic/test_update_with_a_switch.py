@@ -199,8 +199,8 @@ def test_rollback_selects_the_old_pods_first(kind):
     (KEEP_OLD, RESUME),
 ], ids=["finish", "finish then back", "back", "back then finish", "keep then finish"])
 @pytest.mark.parametrize("kind", KEEP_OLD_KINDS)
-def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, task, next_task,
-                                                                        is_after_write):
+def test_no_request_is_lost_if_a_task_is_killed_after_the_switch(kind, task, next_task,
+                                                                 is_after_write):
     for write_number in range(1, MAX_WRITES):
         cluster = switched_cluster(kind)
         if cluster.roll(death=(write_number, is_after_write), **task) is not None:
@@ -265,7 +265,7 @@ def test_check_mode_plans_the_steps_of_the_service(next_task):
 @pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "back"])
 @pytest.mark.parametrize("record", [None, "[]", '{"app": 1}'])
 def test_missing_record_ends_an_update_that_would_empty_the_service(next_task, record):
-    """The suggested command restores the Service without a record."""
+    """The suggested command restores the Service even without a record."""
     cluster = switched_cluster("Deployment")
     cluster.change(record=record)
     pod_count = len(cluster.pods)

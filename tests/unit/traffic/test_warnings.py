@@ -45,7 +45,7 @@ def item_named(name, **spec):
 
 
 def related(**items):
-    """Return the related objects by kind."""
+    """Return a Related with these items. items: an object by its kind."""
     resources = {resource.kind: resource for resource in RESOURCES}
     return Related(tuple((resources[kind], item) for kind, item in items.items()))
 

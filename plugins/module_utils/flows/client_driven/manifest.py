@@ -16,7 +16,7 @@ from ...model.template import labels_of, with_label
 from ..desired import merge_write
 from .observed import ClientDrivenObserved, expected_successor
 
-#: Characters of the controller's name in a generated name, which has at most 253 characters.
+#: Maximum length of the controller's name in generateName. (A name has at most 253 characters.)
 MAX_PREFIX = 200
 
 
@@ -81,7 +81,7 @@ def rollout_record(outcome: str, before: Controller, after: Controller, now: str
 
 
 def dry_run_of(request: Request, base: Controller) -> Merge | Create:
-    """Return the write for a dry run that returns the desired template."""
+    """Return the write whose dry run returns the desired template."""
     if request.definition is None:
         return merge_write(request, base)
     spec = request.definition["spec"]

@@ -173,7 +173,8 @@ def _with_daemon_pods(observed: DaemonSetObserved, primary: DaemonSet, pods: tup
                       memory: Memory) -> DaemonSetObserved:
     miscounted_pods = (find_miscounted_pods(primary, observed.present.pod_revision, pods)
                        if observed.present else ())
-    return dataclasses.replace(observed, daemon_pods=pods, nodes=memory.caches(Caches).nodes,
+    return dataclasses.replace(observed, daemon_pods=pods,
+                               preferred_nodes=memory.caches(Caches).nodes,
                                miscounted_pods=miscounted_pods)
 
 

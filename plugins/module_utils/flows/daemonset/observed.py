@@ -15,8 +15,9 @@ the record needs evidence:
 | the previous template | a pod has it; or the record names it, and no third revision is newer |
 | the previous updateStrategy | the update has set the present one; maxUnavailable rises only to 1 |
 
-A forged record can still have two effects. At its end, the next task may set OnDelete, a maxSurge,
-or a revisionHistoryLimit of 0. And state=rolled_back may roll back an update that has ended.
+A forged record can still have two effects. The next task may, when it ends, set OnDelete, a
+maxSurge, or a revisionHistoryLimit of 0. And state=rolled_back may roll back an update that has
+ended.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class DaemonSetObserved(RevisionsObserved):
     #: Sorted by node.
     daemon_pods: tuple[DaemonPod, ...] | None = None
     #: The nodes whose pods are replaced first.
-    nodes: frozenset[str] | None = None
+    preferred_nodes: frozenset[str] | None = None
     #: The labels controller-revision-hash of the live pods.
     revisions_in_use: frozenset[str] | None = None
     #: The old pods that the status counts as new.
@@ -133,8 +134,7 @@ class DaemonSetObserved(RevisionsObserved):
     def before(self) -> Revision | None:
         """The revision before the update in progress, or None.
 
-        If the recorded revision is not the newest other one, one in revisions_in_use takes
-        precedence.
+        The recorded revision takes precedence, unless only the newest other revision is in use.
         """
         other_revisions = self.other_revisions
         if not other_revisions or not (self.record or self.is_rolling):

@@ -115,8 +115,8 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
         budgets.refuse_blocking_budgets(request, observed.budgets, size, 0, self.bounds[1],
                                         may_surge=False)
         # | any | `pause_at`, and no pod is on the requested `nodes` | error |
-        if observed.nodes is not None and observed.daemon_pods is not None and not any(
-                pod.node in observed.nodes for pod in observed.daemon_pods):
+        if observed.preferred_nodes is not None and observed.daemon_pods is not None and not any(
+                pod.node in observed.preferred_nodes for pod in observed.daemon_pods):
             raise RolloutError("none of its pods is on a node that matches "
                                f"nodes={request.nodes}",
                                where=request.where, next_command=(
@@ -230,7 +230,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         If one more pod may become unavailable (may_disrupt), ready pods come first: their nodes
         work.
         """
-        preferred_nodes = self.observed.nodes or ()
+        preferred_nodes = self.observed.preferred_nodes or ()
         old_pods = (pod for pod in live_pods if pod.revision != new_revision)
         return min(old_pods, default=None,
                    key=lambda pod: (pod.node not in preferred_nodes,

@@ -46,13 +46,13 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
         if primary is None:
             return RolloutStatus(None)
         old, new = _sides(observed, primary)
-        grows = present if observed.sets else primary
+        growing = present if observed.sets else primary
         sets_with_pods = [replica_set for replica_set in observed.sets if replica_set.current]
         holders = sorted(sets_with_pods, key=lambda replica_set: replica_set is not present)
         return RolloutStatus(
-            primary, old=old, new=new, grows=grows,
+            primary, old=old, new=new, grows=growing,
             shrinks=tuple(replica_set for replica_set in sets_with_pods
-                          if replica_set is not grows),
+                          if replica_set is not growing),
             holders=tuple(Holder(replica_set,
                                  {} if (replica_set is present) is (direction != "back") else None)
                           for replica_set in holders),

@@ -113,7 +113,7 @@ def stored_images(stored: StoredController) -> dict[str, str]:
 
 def has_stored_template(request: Request, primary: Controller,
                         stored: StoredController) -> bool:
-    """Return whether a controller has the stored selector and template, closed or not."""
+    """Return whether a controller has the stored selector and template, even if one is closed."""
     spec = stored["manifest"]["spec"]
     return primary.selector == spec["selector"] and _are_equal_templates(
         template_of(request, primary.template), template_of(request, spec["template"]))

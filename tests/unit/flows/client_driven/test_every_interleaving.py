@@ -103,7 +103,7 @@ class Memory:
             self.parts[id(part)] = part, self.numbers.setdefault(text, len(self.numbers))
         return self.parts[id(part)][1]
 
-    def item(self, item: Json, generation: int) -> Json:
+    def intern(self, item: Json, generation: int) -> Json:
         metadata, spec, status = parts = item["metadata"], item["spec"], item["status"]
         ids = (id(metadata), id(spec), id(status), generation)
         if ids not in self.interned:
@@ -190,9 +190,9 @@ class Cluster(ClusterModel):
                     *(version for _name, version in self.undelivered if version),
                     *self.items.values()]
         generations: dict[str, list[int]] = {}
-        for state in versions:
-            generations.setdefault(state["metadata"]["uid"],
-                                   []).append(state["metadata"]["generation"])
+        for version in versions:
+            generations.setdefault(version["metadata"]["uid"],
+                                   []).append(version["metadata"]["generation"])
 
         def generation(item: Json) -> int:
             metadata = item["metadata"]
@@ -201,7 +201,7 @@ class Cluster(ClusterModel):
                            if value < metadata["generation"]}))
 
         memory = self.memory
-        self.items = {name: memory.item(item, generation(item))
+        self.items = {name: memory.intern(item, generation(item))
                       for name, item in sorted(self.items.items())}
         self.cached = {name: memory.version(item, generation(item))
                        for name, item in sorted(self.cached.items())}
@@ -451,7 +451,7 @@ class Explorer:
             old_count = sum(pod.ready and dict(pod.labels) == self.labels
                             for pod in cluster.surviving_pods)
             assert old_count == self.size, f"{old_count} old pods ready with keep_old"
-        # the model changes the first matching pod, so all pods must be equal
+        # the model changes the first matching pod, so all matching pods must be equal
         is_undisturbed = (not dead_count and cluster.deletions == self.deletions
                           and cluster.replacements == self.replacements)
         assert (not is_undisturbed
@@ -474,7 +474,7 @@ class Explorer:
                 pod[1:3] for pod in after.pods), move
 
     def check_refusal(self, request: Request, cluster: Cluster, error: RolloutError) -> None:
-        """Check that only a rollback is refused: after the update, or without foo."""
+        """Check that only a rollback is refused: after the update, or if foo is deleted."""
         assert request.state is State.ROLLED_BACK, error
         if "foo" in cluster.items and cluster.controllers()["foo"].is_deleting:
             assert error.what == "it is being deleted" and cluster.finalizers[0] in error.why, error
@@ -490,7 +490,7 @@ class Explorer:
             self.check_end(cluster)
             return
         # A pause has at least the requested number of new pods, and the full size in total. With
-        # keep_old, old pods of another request may be gone.
+        # keep_old, another request may have removed old pods.
         (successor,) = (controller for controller in cluster.controllers().values()
                         if controller.name != "foo")
         assert primary.paused == successor.replicas >= min(self.size, request.pause_at.value)

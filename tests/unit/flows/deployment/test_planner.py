@@ -222,17 +222,17 @@ def test_update_waits_until_the_replica_sets_are_complete(is_new, changes):
                       Wait)
 
 
-@pytest.mark.parametrize("request_, until, decision_class, is_settled_by_old_size", [
+@pytest.mark.parametrize("request_, until, decision_class, expected_by_old_size", [
     (CANARY, None, Done, {1: False, 2: True, 3: False}),
     (CANARY, "update", Step, {2: True, 3: True, 4: False})],
     ids=["pause", "in progress"])
 def test_pause_and_update_wait_until_the_sizes_match(request_, until, decision_class,
-                                                     is_settled_by_old_size):
+                                                     expected_by_old_size):
     """During an update, the surge limits the old pods. At a pause, the total equals the size."""
     model = cluster()
     run_task(request_, model, until=until)
     model.settle()
-    for size, is_settled in is_settled_by_old_size.items():
+    for size, is_settled in expected_by_old_size.items():
         decision = decide(request_, model,
                           **with_changed_replica_set(model, False, replicas=size, current=size,
                                                      available=size))
@@ -252,7 +252,7 @@ def test_strategy_with_max_unavailable_stays_until_the_pause():
     assert isinstance(decide(pause_at_two, model), Step)
 
 
-def test_surge_edited_at_a_pause_does_not_end_it():
+def test_edited_surge_does_not_end_the_pause():
     model = cluster(4)
     run_task(CANARY, model)
     model.items["foo"]["spec"]["strategy"] = PERCENT
@@ -263,7 +263,7 @@ def test_surge_edited_at_a_pause_does_not_end_it():
     assert sizes(model) == {"v1": 3, "v2": 1}
 
 
-def test_scale_down_below_the_pause_pauses_at_all_pods():
+def test_pause_is_limited_to_a_reduced_size():
     model = cluster(10)
     pause_at_five = request_for(image="myimage:v2", pause_at="5", max_surge="5")
     run_task(pause_at_five, model, until="update")
@@ -557,7 +557,7 @@ TASKS = {
 
 @pytest.mark.parametrize("forgery", FORGED_FIELDS)
 @pytest.mark.parametrize("task", TASKS)
-def test_forged_record_of_an_ended_update_changes_nothing_else(forgery, task):
+def test_forged_record_of_an_ended_update_changes_no_settings(forgery, task):
     """A forged record can equal the record of a killed task. Then a rollback undoes one update."""
     model = cluster()
     run_task(UPDATE, model)

@@ -35,14 +35,15 @@ class ModuleAction(ActionBase):
     def prepare(self, tmp: t.Any, task_vars: dict[str, t.Any] | None) -> None:
         """Complete and check the arguments of the task."""
         super().run(tmp, task_vars)
-        # The roles pass all options as one template, in `_arguments`. If it were `args`, Ansible
-        # would warn that facts can inject options, although it returns only documented options.
+        # The roles pass all options in `_arguments`, as one template that returns only documented
+        # options. If this template were the task's `args`, Ansible would warn that facts can
+        # inject options.
         if isinstance(self._task.args.get("_arguments"), dict):
             self._task.args |= self._task.args.pop("_arguments")
         try:
             headers = check_type_dict(self._task.args.get("proxy_headers") or {})
         except TypeError:
-            # The result of the module would show the value in `invocation`.
+            # If the module refused the value, `invocation` in its result would show it.
             raise AnsibleActionFail("proxy_headers is not a mapping") from None
         self._task.args |= {"proxy_headers": headers} if headers else {}
         self._reject_jinja_file(self._task.args.get("template"))

@@ -55,7 +55,7 @@ class Rollout(NamedTuple):
     #: Seconds until all pods are new and available. A handover may follow.
     until_new: float
     #: Seconds of the handover during which no pods can be created.
-    closed: float = 0
+    closed_seconds: float = 0
     #: Seconds of the handover until foo owns all pods.
     until_reparented: float = 0
     steps: int = 0
@@ -63,8 +63,9 @@ class Rollout(NamedTuple):
     bytes: int = 0
     #: Bytes in the answers to patches.
     patch_bytes: int = 0
-    #: CPU seconds of the client, and seconds for which it has waited for answers.
+    #: CPU seconds of the client.
     processor: float = 0
+    #: Seconds for which the client has waited for answers.
     waiting_seconds: float = 0
     #: On a slow connection, the number of requests that did not overlap.
     sequential_requests: int = 0
@@ -77,13 +78,15 @@ class Rollout(NamedTuple):
 class HandoverTimes(NamedTuple):
     """Measurements of a handover that starts when all old pods have been deleted."""
 
-    closed: float
+    closed_seconds: float
     until_reparented: float
-    #: Seconds of the same patches, and of all the same requests, without a handover.
+    #: Seconds of the same patches of pods, sent alone.
     bare_patches: float
+    #: Seconds of all requests of the handover, sent alone.
     bare_requests: float
-    #: Pods that had no controller at some time, and pods created in addition to the new pods.
+    #: Pods that had no controller at some time.
     without_controller: int
+    #: Pods created in addition to the new pods.
     surplus: int
 
 
@@ -107,14 +110,14 @@ class FleetRollout(NamedTuple):
     #: CPU seconds of the client and of the cluster.
     processor: float
     cluster_processor: float
-    #: CPU seconds of one read of a controller for each request of the task.
+    #: CPU seconds if each request of the task were a read of one controller.
     reads_processor: float
 
 
 class Playground:
-    def __init__(self, kubeconfig: str, is_far: bool = False) -> None:
-        """Connect to the cluster. is_far: whether the measured clients have a slow connection."""
-        self._administrator, self._is_far = kubeconfig, is_far
+    def __init__(self, kubeconfig: str, has_slow_connection: bool = False) -> None:
+        """Connect to the cluster. has_slow_connection: whether the measured clients have one."""
+        self._administrator, self._has_slow_connection = kubeconfig, has_slow_connection
         self._client = kubernetes.config.new_client_from_config(kubeconfig)
         self._core = kubernetes.client.CoreV1Api(self._client)
         self._apps = kubernetes.client.AppsV1Api(self._client)
@@ -128,8 +131,8 @@ class Playground:
         Path(self.kubeconfig).write_text(json.dumps(self._client_kubeconfig()), "utf-8")
         self._client_requests = Counter(self._client, f"{self.namespace}-ours", self.namespace,
                                         "client")
-        self._peer_requests = Counter(self._client, f"{self.namespace}-peer", "kube-system",
-                                      "deployment-controller")
+        self._deployment_controller_requests = Counter(
+            self._client, f"{self.namespace}-peer", "kube-system", "deployment-controller")
         self._all_clients_counter = AllClients(self._client)
         return self
 
@@ -138,7 +141,7 @@ class Playground:
             return
         self._is_deleted = True
         self._client_requests.end()
-        self._peer_requests.end()
+        self._deployment_controller_requests.end()
         self._core.delete_namespace(self.namespace)
         self._core.delete_collection_node(label_selector=f"{NODE_KEY}={self.namespace}")
         self._folder.cleanup()
@@ -287,7 +290,7 @@ class Playground:
         request = parse_request(task)
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
                                     request.namespace, choose(request).watches)
-        slow_connection = SlowConnection() if self._is_far else None
+        slow_connection = SlowConnection() if self._has_slow_connection else None
         if slow_connection:
             slow_connection.slow_down(gateway.http.connection.pool)
         answers = Answers(gateway)
@@ -299,13 +302,13 @@ class Playground:
         if not result["changed"]:
             raise SystemExit("nothing was updated")
         processor = time.process_time() - processor
-        closed = times.get(CLOSED, ended)
+        closed_at = times.get(CLOSED, ended)
         return Rollout(
             ended - began,
             self._client_requests.total() - before,
             times.get("rename", ended) - began,
-            times.get(OPENED, ended) - closed if CLOSED in times else 0,
-            times.get("hand", closed) - closed,
+            times.get(OPENED, ended) - closed_at if CLOSED in times else 0,
+            times.get("hand", closed_at) - closed_at,
             len(result["steps"]),
             answers.bytes(),
             answers.bytes("PATCH"),
@@ -326,10 +329,11 @@ class Playground:
             self.roll(**task, pause_at="100%")
             self.until_pods_are(pods)
             rollout = self.roll(**task)
-        if not rollout.closed:
+        if not rollout.closed_seconds:
             raise SystemExit("nothing was handed over")
-        return HandoverTimes(rollout.closed, rollout.until_reparented, *self._bare_requests(pods),
-                             watch.without_controller, watch.created - pods)
+        return HandoverTimes(rollout.closed_seconds, rollout.until_reparented,
+                             *self._bare_requests(pods), watch.without_controller,
+                             watch.created - pods)
 
     def _bare_requests(self, pods: int) -> tuple[float, float]:
         """Send the requests of a handover without changing the owner of a pod.
@@ -402,10 +406,10 @@ class Playground:
         for words in commands:
             command = [str(path), "--kubeconfig", self.kubeconfig, "--cache-dir", self._folder.name,
                        "-n", self.namespace, *words]
-            ended = subprocess.run(command, capture_output=True, text=True, check=False,
-                                   timeout=TIMEOUT)
-            if ended.returncode:
-                raise SystemExit(f"kubectl failed: {ended.stderr}")
+            completed = subprocess.run(command, capture_output=True, text=True, check=False,
+                                       timeout=TIMEOUT)
+            if completed.returncode:
+                raise SystemExit(f"kubectl failed: {completed.stderr}")
         seconds = time.perf_counter() - began
         return Rollout(seconds, self._client_requests.total() - before, seconds)
 
@@ -464,9 +468,9 @@ class Playground:
         refused = self._client_requests.refused() - refused
         first_name = task.get("name") or task["names"][0]
         return FleetRollout(seconds, requests, memory, refused, processor, cluster_processor,
-                            requests * self._processor_of_a_read(task["kind"], first_name))
+                            requests * self._cpu_seconds_of_a_read(task["kind"], first_name))
 
-    def _processor_of_a_read(self, kind: str, name: str) -> float:
+    def _cpu_seconds_of_a_read(self, kind: str, name: str) -> float:
         """Return the CPU seconds of one read of a controller."""
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), self.namespace)
         gateway.find(kind, name)
@@ -491,9 +495,9 @@ class Playground:
 
         Only the requests of the Deployment controller are counted.
         """
-        before = self._peer_requests.total()
+        before = self._deployment_controller_requests.total()
         client = kubernetes.config.new_client_from_config(self._administrator)
-        if self._is_far:
+        if self._has_slow_connection:
             SlowConnection().slow_down(client.rest_client.pool_manager)
         api = kubernetes.client.AppsV1Api(client)
         listing, patching = getattr(api,
@@ -511,8 +515,8 @@ class Playground:
             if not waited_for:
                 seconds = time.perf_counter() - began
                 processor = cluster_processor_seconds(self._administrator) - processor
-                return Rollout(seconds, self._peer_requests.total() - before, seconds,
-                               cluster_processor=processor)
+                return Rollout(seconds, self._deployment_controller_requests.total() - before,
+                               seconds, cluster_processor=processor)
         raise SystemExit(f"{len(waited_for)} controllers were not updated within {TIMEOUT} s")
 
     def _changes(self, listing: Callable[..., Any], listed: Any) -> Iterator[Any]:
@@ -589,25 +593,26 @@ class Answers:
         self._waiting = 0
         self._since = 0.0
         self._lock = threading.Lock()
-        self._request, self._once = gateway.http.connection.pool.urlopen, gateway.http.send_once
+        self._urlopen = gateway.http.connection.pool.urlopen
+        self._send_once = gateway.http.send_once
         gateway.http.connection.pool.urlopen = self._record_answer
         gateway.http.send_once = self._time_request
 
     def _time_request(self, *arguments: Any, **options: Any) -> Any:
         self._count_waiting(1)
         try:
-            return self._once(*arguments, **options)
+            return self._send_once(*arguments, **options)
         finally:
             self._count_waiting(-1)
 
     def _record_answer(self, method: str, url: str, **options: Any) -> Any:
-        answer = self._request(method, url, **options)
+        answer = self._urlopen(method, url, **options)
         stream = answer.stream
-        answer.stream = lambda *args, **kwargs: map(self._chunk, stream(*args, **kwargs))
+        answer.stream = lambda *args, **kwargs: map(self._count_chunk, stream(*args, **kwargs))
         self._answers.append((method, answer))
         return answer
 
-    def _chunk(self, chunk: bytes) -> bytes:
+    def _count_chunk(self, chunk: bytes) -> bytes:
         self._streamed += len(chunk)
         return chunk
 

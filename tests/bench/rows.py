@@ -350,8 +350,8 @@ def slow_line(bench: Bench) -> list[Row]:
 def _slow_line(bench: Bench, surge: int | str, seconds: int,
                max_requests: int | None) -> list[Row]:
     pods = 20
-    with (Playground(bench.kubeconfig, is_far=True) as ours,
-          Playground(bench.kubeconfig, is_far=True) as peers):
+    with (Playground(bench.kubeconfig, has_slow_connection=True) as ours,
+          Playground(bench.kubeconfig, has_slow_connection=True) as peers):
         ours.create_controller(pods, "myimage:v1", minReadySeconds=seconds)
         peers.create_deployment(pods, "myimage:v1", surge, minReadySeconds=seconds)
         for playground in (ours, peers):
@@ -447,11 +447,11 @@ def _handover(bench: Bench, kubeconfig: str, pods: int, what: str,
 
 def _handover_rows(what: str, runs: list[HandoverTimes], max_seconds: float | None) -> list[Row]:
     return [
-        Row(f"{what}: from closed to open", [run.closed for run in runs], "the same patches alone",
-            [run.bare_patches for run in runs],
+        Row(f"{what}: from closed to open", [run.closed_seconds for run in runs],
+            "the same patches alone", [run.bare_patches for run in runs],
             ratio_goal=1.5 if max_seconds else None, max_value=max_seconds),
-        Row(f"{what}: from closed to open", [run.closed for run in runs], "the same requests alone",
-            [run.bare_requests for run in runs], ratio_goal=1.1),
+        Row(f"{what}: from closed to open", [run.closed_seconds for run in runs],
+            "the same requests alone", [run.bare_requests for run in runs], ratio_goal=1.1),
         Row("of that, until every pod is reparented",
             [run.until_reparented for run in runs]),
         Row(f"{what}: pods without a controller", [run.without_controller for run in runs],
@@ -479,7 +479,7 @@ def sizes(bench: Bench) -> list[Row]:
                 ratio_goal=5 if pods == 1000 else None),
             Row("of that, answers to the patches of the handover",
                 [run.patch_bytes / run.steps for run in runs], unit=""),
-            Row(f"{what}: the handover, from closed to open", [run.closed for run in runs]),
+            Row(f"{what}: the handover, from closed to open", [run.closed_seconds for run in runs]),
             Row(f"{what}: surplus pods created", [count - pods for count in created],
                 unit="", max_value=0),
         ]

@@ -65,7 +65,7 @@ class ReferenceStates:
         return self._end_of_task(world, flow, "task", flow.create_state, flow.task, client)
 
     def end_after_opposite(self, world: World, flow: Flow) -> Any:
-        """Return the end state of the opposite task, or None if no state allows it."""
+        """Return the end state of the opposite task, or None if the flow has no state for it."""
         if not flow.create_opposite_state:
             return None
         return self._end_of_task(world, flow, "opposite", flow.create_opposite_state, flow.opposite,
@@ -109,7 +109,7 @@ class Series:
     def run(self, world: World, is_sample: bool = False, number: int = 0) -> Tally:
         """Run every point, or only one point if this is a sample.
 
-        number: the index of the series, which selects the point.
+        number: the index of the series, which selects the point (if it exists, or else the first).
         """
         tally = Tally()
         start = number % SAMPLE_PLACES
@@ -154,7 +154,7 @@ def series_of_kills(flow: Flow, references: ReferenceStates, client: Client = mo
             violations += check_resume(world, flow, end_state, client)
         return Outcome(violations + world.judge.violations())
 
-    next_task = "the opposite task" if runs_opposite else "same task"
+    next_task = "the opposite task" if runs_opposite else "the same task"
     name = f"{flow.name}, then {next_task}"
     return Series("ansible command killed" if client is not module else "module killed", name,
                   kills, attempt, at_write)

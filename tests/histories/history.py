@@ -178,7 +178,7 @@ class History(RuleBasedStateMachine):
     def start(self, kind: str, replicas: int, fields: Json | None = None, is_broken: bool = False,
               alternative_index: int | None = 0) -> None:
         self.kind, self.name, self.first_kind = kind, "foo", kind
-        #: Index of the alternative to execute in an error. None: no alternative is executed.
+        #: Index of the executed alternative of an error, or None if none is executed.
         self.alternative_index = alternative_index
         self.has_finalizer = False
         self.is_recreated = False
@@ -192,20 +192,20 @@ class History(RuleBasedStateMachine):
         self.pending_task: Json | None = None
         #: Tasks that may have started the current update, oldest first.
         self.starting_tasks: list[Json] = []
-        #: After an action of another client.
+        #: Whether the next task must wait after an action of another client.
         self.may_lack_ready_pods = False
         self.initial_autoscaler: Json | None = None
         self.has_lost_record = False
         self.is_migrating = self.has_abandoned_migration = False
         #: By another client, during an update.
         self.was_manifest_applied = False
-        #: By another client, so that the settings in the record are outdated.
+        #: By another client. The settings in the record are then outdated.
         self.was_changed_in_migration = False
         self.skips_final_check = False
         self.world.create(kind, replicas, BROKEN if is_broken else "myimage:v1", fields or {})
         self.user_fields = self._current_user_fields()
         self.has_used_broken_image = is_broken
-        self.is_previous_broken = is_broken
+        self.is_previous_version_broken = is_broken
         self.never_worked = is_broken
 
     # Tasks
@@ -270,8 +270,8 @@ class History(RuleBasedStateMachine):
     @rule(text=st.sampled_from(["a", "b & c", "ü"]))
     def edit(self, text: str) -> None:
         if self.world.get(self.kind, self.name):
-            self.is_previous_broken = (
-                self.is_previous_broken
+            self.is_previous_version_broken = (
+                self.is_previous_version_broken
                 or _image(t.cast(Json, self.world.get(self.kind, self.name))) == BROKEN)
             self.world.edit(self.kind, self.name, text)
             self.may_lack_ready_pods = self.may_lack_ready_pods or self.kind in SERVER_DRIVEN
@@ -362,9 +362,7 @@ class History(RuleBasedStateMachine):
             self._paste(params, run, self.alternative_index)
 
     def _paste(self, params: Json, run: TaskRun, index: int) -> None:
-        """Execute the alternative with this index in an error, and the last one of each further
-        error.
-        """
+        """Execute the alternative of an error with this index, and the last of each later error."""
         for _attempt in range(2 * max(self.sizes)):
             # The failed update is rolled back already, so a rerun would fail again.
             if run.outcome != "refused" or "is rolled back to" in run.message:
@@ -382,16 +380,16 @@ class History(RuleBasedStateMachine):
         # a refusal is accepted, since no record contains the previous template
         if run.outcome == "refused" and self.has_lost_record:
             return
-        # accepted once, since the previous version is also broken
-        if run.outcome == "refused" and self.is_previous_broken:
+        # one refusal is accepted, since the previous version is also broken
+        if run.outcome == "refused" and self.is_previous_version_broken:
             run = self._run({"image": typed_commands.WORKING_IMAGE}, None)
             if self.kind in ("StatefulSet", "DaemonSet"):  # pods of the failed template may remain
                 return
         assert run.outcome != "refused", f"each suggested command is refused: {run.message}"
 
     def _run_alternative(self, alternative: list[list[str]], params: Json) -> Json:
-        """Execute an alternative except its last task. Return the options of this task, or else
-        `params`.
+        """Execute an alternative except its last task. Return the options of this task, or
+        `params` if there is none.
         """
         note(f"  pasted: {alternative}")
         tasks_of_alternative = (self._task_or_run(words, params) for words in alternative)
@@ -445,7 +443,8 @@ class History(RuleBasedStateMachine):
             self.may_lack_ready_pods = False
         # The cluster model of check mode has no broken pods.
         plan = None if death or hurry or self.has_used_broken_image else self.world.check(params)
-        size = min([*self.sizes, sum(is_ready for _name, _image, is_ready in self.world.pods())])
+        min_size = min([*self.sizes,
+                        sum(is_ready for _name, _image, is_ready in self.world.pods())])
         unavailable = max(min(max(_unavailable_limit(params, self.kind, size, self.user_fields),
                                   self._unavailable_limit_without_record(size)),
                               _allowed_disruptions(self.budget, size)) for size in self.sizes)
@@ -463,7 +462,7 @@ class History(RuleBasedStateMachine):
         may_surge = self.kind == "DaemonSet" and (surge or self.has_used_broken_image
                                                   or self.has_lost_record)
         has_ceiling = not hurry and self.kind != "Deployment" and not may_surge
-        run = self.world.task(params, death, 0 if hurry else size - unavailable,
+        run = self.world.task(params, death, 0 if hurry else min_size - unavailable,
                               ceiling if has_ceiling else None)
         note(f"  {run.outcome} {run.message}")
         if run.outcome == "refused":
@@ -484,7 +483,7 @@ class History(RuleBasedStateMachine):
         self.skips_final_check = False
         return run
 
-    def _run_confirmed(self, params: Json) -> TaskRun:
+    def _run_with_required_actions(self, params: Json) -> TaskRun:
         """Run a task. If its error requires another action first, execute the action, and rerun."""
         run = self._run(params, None)
         for _attempt in range(3):
@@ -573,7 +572,7 @@ class History(RuleBasedStateMachine):
                 self.world.wait_until_idle()
                 image = _image(t.cast(Json, self.world.get(self.kind, self.name)))
                 self.never_worked = self.never_worked and image == BROKEN
-                # A recreated controller may have adopted pods of another template.
+                # After an apply of its manifest, a controller may own pods of another template.
                 is_mixed = self.was_manifest_applied and params.get("state") == "rolled_back"
                 remaining_pods = [pod for pod in self._pods_of_update(self.world.pods())
                                   if pod[0] != self.name or (pod[1] != image and not is_mixed)]
@@ -597,11 +596,12 @@ class History(RuleBasedStateMachine):
         if self.skips_final_check:
             return
         if self.pending_task:
-            run = self._run_confirmed(self.pending_task)
+            run = self._run_with_required_actions(self.pending_task)
             if self.is_migrating and run.outcome == "refused":
                 self._paste(self.pending_task, run, -1)
             elif self.pending_task or run.outcome != "done":
-                run = self._run_confirmed({"state": "rolled_back", **self._next_name_option()})
+                run = self._run_with_required_actions({"state": "rolled_back",
+                                                       **self._next_name_option()})
             # Both versions are broken, so a user changes the template.
             if self.pending_task and self.has_used_broken_image:
                 self._paste({"state": "rolled_back", **self._next_name_option()}, run, 0)
@@ -609,7 +609,7 @@ class History(RuleBasedStateMachine):
         if self.kind == "ReplicaSet" and self._has_deployment_label():
             # The immutable selector contains the deployment label.
             last_task["next_name"] = "last"
-        run = self._run_confirmed(last_task)
+        run = self._run_with_required_actions(last_task)
         is_stuck = self.never_worked and self.kind in ("StatefulSet", "DaemonSet")
         may_be_refused = self.has_lost_record or self.was_changed_in_migration or is_stuck
         if may_be_refused and run.outcome == "refused":

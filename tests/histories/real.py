@@ -58,8 +58,9 @@ class RealWorld:
         for name in ("baton-migration", "baton-stateful-sets", "baton-daemon-sets"):
             self.namespace.allow(role_rules(name), name)
         self._nodes: list[str] = []
-        #: uid and resourceVersion.
+        #: (uid, resourceVersion) of each object.
         self._stored_versions: list[tuple[str, str]] = []
+        #: Time since which these are unchanged.
         self._since = time.monotonic()
         self._kinds: tuple[str, ...] = ()
         self._remover: FinalizerRemover | None = None
@@ -113,7 +114,7 @@ class RealWorld:
         return run
 
     def _print_server_state(self, error: RolloutError) -> None:
-        """Add all controllers and pods to the report of an error without progress."""
+        """Add all controllers and pods to the report of a "no progress" error."""
         if "no progress" not in error.what:
             return
         for item in (item for kind in self._kinds for item in self._items(kind)):
@@ -354,7 +355,7 @@ class FinalizerRemover:
 
     def _run(self) -> None:
         while not self._stop.wait(0.2):
-            # The API server is busy, or the object is deleted.
+            # The API server may be busy, or the object may be deleted.
             with contextlib.suppress(ApiException, HTTPError):
                 self._remove_finalizers()
 

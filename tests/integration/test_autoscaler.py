@@ -303,9 +303,7 @@ def test_autoscaler_is_restored_after_a_denied_step(namespace, original_hpa):
 @pytest.mark.parametrize("next_task", ["rolled_back", "ignore", "rerun"])
 def test_autoscaler_is_restored_after_a_kill_at_the_freeze(
         namespace, kind, next_task):
-    """The task is killed before it annotates a Deployment. Without metrics, the autoscaler is
-    inactive.
-    """
+    """The task is killed before it annotates a Deployment: only the autoscaler shows the update."""
     if kind == "Deployment":
         namespace.make_deployment(2)
     else:

@@ -15,7 +15,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 
-def refused_task(namespace, **params) -> RolloutError:
+def refusal_of_task(namespace, **params) -> RolloutError:
     """Return the error of a task, which must change no controller."""
     generations = {name: namespace.rc(name)["metadata"]["generation"]
                    for name in namespace.rc_names()}
@@ -42,11 +42,11 @@ def test_error_for_a_missing_controller_names_readable_objects_of_other_kinds(na
     message = f"ReplicationController {namespace.name}/foo: there is no such ReplicationController"
 
     full_message = f"{message}.\nReason: there is a Deployment foo (kind=Deployment)"
-    assert refused_task(namespace, image="myimage:v2").message == full_message
+    assert refusal_of_task(namespace, image="myimage:v2").message == full_message
 
     namespace.allow([{"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["get"]}],
                     "get-daemonsets")
-    assert (refused_task(namespace, image="myimage:v2").message
+    assert (refusal_of_task(namespace, image="myimage:v2").message
             == f"{full_message} and a DaemonSet foo (kind=DaemonSet)")
 
 
@@ -67,7 +67,7 @@ def test_missing_namespace_is_reported(namespace):
 @pytest.mark.full
 @pytest.mark.parametrize("state", ["rolled_back", "restarted"])
 def test_missing_controller_is_an_error_in_other_states(namespace, state):
-    assert "no such ReplicationController" in refused_task(namespace, state=state).what
+    assert "no such ReplicationController" in refusal_of_task(namespace, state=state).what
 
 
 @pytest.mark.sample(2)
@@ -84,7 +84,7 @@ def test_missing_controller_is_an_error_in_other_states(namespace, state):
 def test_invalid_template_is_refused(namespace, params, sentence):
     namespace.make_rc(1)
 
-    assert refused_task(namespace, **params).what == sentence
+    assert refusal_of_task(namespace, **params).what == sentence
 
 
 @pytest.mark.full
@@ -94,7 +94,7 @@ def test_ambiguous_container_is_an_error(namespace):
     namespace.create("replicationcontrollers", body)
     namespace.until_available("foo", 1)
 
-    error = refused_task(namespace, image="myimage:v2")
+    error = refusal_of_task(namespace, image="myimage:v2")
 
     assert "give container: one of web, side" in error.what
     assert namespace.roll(image="myimage:v2", container="side")["changed"]
@@ -108,7 +108,7 @@ def test_definition_with_an_overlapping_selector_is_refused(namespace):
 
     definition = {**manifest(image="myimage:v2"), "metadata": {"name": "bar"}}
 
-    assert "does not differ" in refused_task(namespace, definition=definition).what
+    assert "does not differ" in refusal_of_task(namespace, definition=definition).what
 
 
 @pytest.mark.full
@@ -116,7 +116,7 @@ def test_deployment_label_key_in_use_is_refused(namespace):
     namespace.make_rc(1)
 
     assert ("app=foo is already in use"
-            in refused_task(namespace, image="myimage:v2", deployment_label_key="app").what)
+            in refusal_of_task(namespace, image="myimage:v2", deployment_label_key="app").what)
 
 
 @pytest.mark.since("1.25", "the API server ignores unknown fields")
@@ -125,7 +125,8 @@ def test_unknown_field_is_refused(namespace):
 
     assert (
         "unknown field"
-        in refused_task(namespace, template={"containers": [{"name": "web", "image": "x:1"}]}).why
+        in refusal_of_task(
+            namespace, template={"containers": [{"name": "web", "image": "x:1"}]}).why
     )
 
 
@@ -149,7 +150,7 @@ def test_another_update_in_progress_is_refused(namespace):
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
 
-    error = refused_task(namespace, image="myimage:v3")
+    error = refusal_of_task(namespace, image="myimage:v3")
 
     assert "another update is in progress: to myimage:v2" in error.what
     assert ("run the task that began it" in error.next_command
@@ -161,7 +162,7 @@ def test_unrelated_controller_with_the_successor_name_is_refused(namespace):
     namespace.make_rc(1)
     namespace.make_rc(1, name="bar")
 
-    error = refused_task(namespace, image="myimage:v2", next_name="bar")
+    error = refusal_of_task(namespace, image="myimage:v2", next_name="bar")
 
     assert "bar already exists and does not belong to this update" in error.what
 
@@ -176,7 +177,7 @@ def test_successor_of_a_deleted_primary_is_refused(namespace):
     namespace.wait_for_deletion("foo")
     namespace.make_rc(3)
 
-    assert "does not belong to this update" in refused_task(namespace, image="myimage:v2").what
+    assert "does not belong to this update" in refusal_of_task(namespace, image="myimage:v2").what
 
 
 @pytest.mark.full
@@ -187,7 +188,7 @@ def test_controller_with_an_owner_is_refused(namespace):
                  "uid": owner["metadata"]["uid"]}
     namespace.create("replicationcontrollers", manifest(0, ownerReferences=[reference]))
 
-    error = refused_task(namespace, image="myimage:v2")
+    error = refusal_of_task(namespace, image="myimage:v2")
 
     assert error.what == "it is controlled by DeploymentConfig/foo, which would undo every step"
 
@@ -199,7 +200,7 @@ def test_update_of_the_successor_is_refused(namespace):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
     (successor,) = set(namespace.rc_names()) - {"foo"}
 
-    error = refused_task(namespace, name=successor, image="myimage:v1")
+    error = refusal_of_task(namespace, name=successor, image="myimage:v1")
 
     assert "it is the temporary successor of foo" in error.what and "name=foo" in error.next_command
 
@@ -212,7 +213,7 @@ def test_interrupted_kubectl_rolling_update_is_refused(namespace):
     namespace.make_rc(1, name="foo-next",
                       annotations={"kubectl.kubernetes.io/update-source-id": f"foo:{uid}"})
 
-    error = refused_task(namespace, image="myimage:v2")
+    error = refusal_of_task(namespace, image="myimage:v2")
 
     assert "kubectl rolling-update was interrupted: foo-next" in error.what
     assert "scale rc foo --replicas=2" in error.next_command

@@ -22,7 +22,7 @@ UPDATING_RECORD = identity.canonical({"outcome": "updating", "from": {}, "to": {
 
 
 def create_payments(namespace, replicas=2):
-    """Create a controller of another team whose selector contains a deployment label."""
+    """Create another team's controller, with a deployment label in its selector."""
     spec = manifest(replicas, "payments:v1")["spec"]
     labels = {"app": "payments", object_meta.DEPLOYMENT_LABEL: "0123456789"}
     spec |= {"selector": labels, "template": {**spec["template"], "metadata": {"labels": labels}}}

@@ -154,7 +154,7 @@ def test_size_set_during_the_migration_is_retained(migratable):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("matches_write", [is_reparenting, is_deletion],
                          ids=["during the handover", "after the deletion of the controller"])
-def test_pod_deleted_while_templates_are_closed_is_replaced(migratable, matches_write):
+def test_rerun_of_a_killed_migration_replaces_a_deleted_pod(migratable, matches_write):
     migratable.make_rc(2)
     with migratable.observer() as observer:
         with pytest.raises(Killed):

@@ -80,7 +80,7 @@ def test_pods_that_are_ready_after_ten_seconds_are_not_reported(namespace):
 @pytest.mark.parametrize("kind",
                          ["ReplicationController", "Deployment", "StatefulSet", "DaemonSet"])
 def test_progress_deadline_counts_from_the_last_ready_pod(namespace, kind):
-    """Before the server's controller observes the update, the status describes the previous one."""
+    """Until the controller manager observes the update, the status shows the previous rollout."""
     if kind == "DaemonSet":
         namespace.add_nodes(4)
         namespace.make_daemon_set(4)

@@ -21,9 +21,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 SHORT_OUTAGE = 8
 #: Seconds for which a webhook for pods fails.
 OUTAGE, LONG_OUTAGE = 15, 60
-#: Kinds whose update creates a successor, and kinds whose update deletes a pod before it creates
-#: the replacement.
-CLIENT_DRIVEN, IN_PLACE = KINDS[:2], KINDS[3:]
+#: Kinds whose update creates a successor.
+CLIENT_DRIVEN = KINDS[:2]
+#: Kinds whose update deletes a pod before it creates the replacement.
+IN_PLACE = KINDS[3:]
 
 
 @pytest.fixture(autouse=True)

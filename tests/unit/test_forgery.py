@@ -168,7 +168,7 @@ def test_each_key_of_an_annotation_or_label_has_forged_values():
 def test_each_kind_of_object_read_by_the_code_has_forged_values():
     kinds = {field.lower() for field in FIELDS} | {kind.lower() for kind in Kind}
 
-    assert {resource.removesuffix("s") for resource in related.GROUPS} - kinds == set()
+    assert {resource.removesuffix("s") for resource in related.API_PATHS} - kinds == set()
 
 
 def test_fields_without_forged_values_are_detected():
@@ -277,7 +277,7 @@ class Namespace(IdleGateway):
 
 @dataclasses.dataclass
 class World:
-    """Namespace in which tasks run in check mode, one after another."""
+    """A cluster model in which tasks run in check mode, one after another."""
 
     flow: str
     own_names: set[str] = dataclasses.field(default_factory=lambda: {"foo"})
@@ -570,7 +570,7 @@ def operations(write: t.Any, spec: Json) -> list[tuple[str, t.Any]]:
 
 # Properties
 
-#: By phase, the requests before the forgery. The last task is killed after some writes.
+#: By phase, the tasks before the forgery. The last one is killed after some writes.
 EARLIER_TASKS: dict[str, list[Json]] = {
     "idle": [],
     "updating": [{"image": "myimage:v2"}],
@@ -597,8 +597,9 @@ TASKS: dict[str, Json] = {
 
 
 #: Wrong values of plausible types: most are too large.
-TOO_LARGE = (2**31 - 2, 300, True, "myimage:v0",
-             {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}})
+WRONG_VALUES = (2**31 - 2, 300, True, "myimage:v0",
+                {"type": "RollingUpdate",
+                 "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}})
 
 
 def is_valid_for(flow: str, params: Json) -> bool:
@@ -672,7 +673,7 @@ def forgeries(draw: st.DrawFn, world: World) -> tuple[str, dict[str, str]]:
         field = draw(st.sampled_from(sorted(document)))
         inside = (document[field] if isinstance(document[field], dict) and document[field]
                   and draw(st.booleans()) else document)
-        wrong = st.sampled_from(TOO_LARGE) | st.sampled_from(INVALID_VALUES)
+        wrong = st.sampled_from(WRONG_VALUES) | st.sampled_from(INVALID_VALUES)
         inside[draw(st.sampled_from(sorted(inside))) if inside is not document
                else field] = draw(wrong)
         return name, {key: json.dumps(document)}

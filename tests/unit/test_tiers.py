@@ -19,7 +19,7 @@ from objects import eventually
 
 ROOT = Path(__file__).parents[2]
 DEFAULT_IMAGE = "kindest/node:v1.36.1@sha256:" + "a" * 64
-#: A container engine with only the image $HERE, which cannot pull others.
+#: A container engine that has only the image $HERE, and cannot pull others.
 DOCKER = """#!/bin/sh
 case "$1 $2" in "version ") exit 0;; "image inspect") [ "$3" = "$HERE" ];; *) exit 1;; esac
 """
@@ -189,7 +189,7 @@ def test_make_knows_each_tier(runner):
     assert {*runner.CHANGE, *runner.ALL} == set(runner.TIERS)
 
 
-def test_the_workflow_of_a_forge_runs_each_tier_that_needs_no_package_of_debian(runner):
+def test_the_github_workflow_runs_each_tier_that_needs_no_debian_package(runner):
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8")
     change, nightly = workflow.split("\n  nightly:\n")
     tiers = re.search(r"tier: \[(.*)\]", nightly)[1].split(", ")

@@ -15,8 +15,8 @@ from ..model.identity import is_name
 
 #: Written $pods, ${pods} or, if the user tags the query with !unsafe, {{pods}}.
 PLACEHOLDERS = ("pods", "new_pods", "old_pods", "namespace", "window")
-#: Characters of a query with placeholders.
-MAX_LENGTH = 10_000
+#: Maximum length of a query before its placeholders are replaced.
+MAX_QUERY_LENGTH = 10_000
 
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}|\$([A-Za-z_]\w*)|\{\{\s*(\w+)\s*\}\}")
 _METRIC_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
@@ -85,8 +85,9 @@ def seconds(duration: str) -> float:
 class Matchers(t.NamedTuple):
     """Label matchers for the series of the pods."""
 
-    #: The labels with a pod's name and with its namespace; "" if no label has the namespace.
+    #: The label with a pod's name.
     pod_label: str
+    #: The label with its namespace, or "".
     namespace_label: str
     labels: t.Mapping[str, str]
 
@@ -124,7 +125,7 @@ def increase(matchers: Matchers, counter: str) -> str:
 
 
 def _string_literal(text: str) -> str:
-    """Return a string literal without placeholders for render().
+    """Return a PromQL string literal in which render() finds no placeholder.
 
     PromQL has all escapes of JSON.
     """

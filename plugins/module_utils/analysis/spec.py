@@ -252,8 +252,8 @@ def _parse_error_lines(name: str, options: Json) -> ErrorLines:
 
 def _user_queries(name: str, options: Json) -> tuple[str, str]:
     query, samples_query = options["query"].strip(), (options.get("samples_query") or "").strip()
-    if len(query) > queries.MAX_LENGTH or len(samples_query) > queries.MAX_LENGTH:
-        raise RolloutError(f"metric {name}: the query has more than {queries.MAX_LENGTH} "
+    if len(query) > queries.MAX_QUERY_LENGTH or len(samples_query) > queries.MAX_QUERY_LENGTH:
+        raise RolloutError(f"metric {name}: the query has more than {queries.MAX_QUERY_LENGTH} "
                            "characters")
     if not queries.placeholders(query) & {"pods", "new_pods"}:
         raise RolloutError(f"metric {name}: the query contains neither $pods nor $new_pods, so it "

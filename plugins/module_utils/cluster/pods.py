@@ -40,7 +40,7 @@ class Pods(Namespaced):
         #: ("watched", label selector, uid of the controller) and ("warnings",).
         self._informers: dict[tuple[str, ...], Informer[Json]] = {}
         self._informers_lock = threading.Lock()
-        #: Time and result of the last table, by label selector.
+        #: Time and result of the last _are_starting(), by label selector.
         self._starting_results: dict[str, tuple[float, bool]] = {}
 
     def _stop_informers(self) -> None:
@@ -116,7 +116,7 @@ class Pods(Namespaced):
             return []
 
     def are_starting(self, controller: Controller) -> bool:
-        """Return whether no pod has a problem; False once troubled_pods() was called."""
+        """Return whether no pod has a problem. After a call of troubled_pods(), return False."""
         selector, now = label_selector(controller.selector), time.monotonic()
         with self._informers_lock:
             if any(key[:2] == ("troubled", selector) for key in self._informers):
@@ -194,7 +194,7 @@ class Pods(Namespaced):
                   has_history: bool = False) -> Informer[Json]:
         """Update and return the informer of a key.
 
-        The store has texts of display_text(), and remains as it is if a list is refused.
+        Its store has display_text() of each text. A refused list leaves the store as it is.
         """
         with self._informers_lock:
             informer = self._informers.get(key)

@@ -15,7 +15,7 @@ from ..model.kinds import KINDS, Kind
 from .http import METADATA, Namespaced, quoted
 from .refused import RETRIED, Refused
 
-GROUPS = {
+API_PATHS = {
     "services": "/api/v1", "resourcequotas": "/api/v1", "nodes": "/api/v1", "pods": "/api/v1",
     "configmaps": "/api/v1", "secrets": "/api/v1",
     "poddisruptionbudgets": "/apis/policy/v1",
@@ -38,7 +38,7 @@ class RelatedObjects(Namespaced):
     def collection(self, resource: str) -> str:
         """Return the path of all objects of a resource, for example of "pods"."""
         namespace = "" if resource == "nodes" else f"/namespaces/{self._namespace}"
-        return f"{GROUPS[resource]}{namespace}/{resource}"
+        return f"{API_PATHS[resource]}{namespace}/{resource}"
 
     def find(self, kind: str, name: str) -> Json | None:
         try:
@@ -100,7 +100,7 @@ class RelatedObjects(Namespaced):
             raise refused.as_error(self._where) from refused
 
     def has_change_times(self) -> bool:
-        """Return whether each change of a field updates its time in managedFields.
+        """Return whether the server updates the time in managedFields at each change of a field.
 
         True since Kubernetes 1.25 (kubernetes pull request 110058), or if the version is unknown.
         Raises RolloutError.

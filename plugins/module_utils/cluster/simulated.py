@@ -75,7 +75,7 @@ class SimulatedGateway:
 
     def wait(self, seconds: float) -> None:
         if not self._model.settle():
-            # Nothing will change, so let the time pass until the driver's deadline.
+            # Nothing will change, so advance the clock towards the driver's deadline.
             self._advance_clock(seconds)
 
     # The real cluster

@@ -20,7 +20,7 @@ from ..model.steps import Step
 from ..model.template import image_names, images_of
 
 MAX_SAMPLES = 500
-#: The words before the images, by state.
+#: The words before the images in sentence(), by state.
 _OUTCOMES = {"updated": "updated to", "rolled_back": "rolled back to",
              "restarted": "restarted with", "migrated": "a Deployment, with"}
 
@@ -64,7 +64,10 @@ def bounds(start: RolloutStatus) -> Json:
 
 def add_sample(sizes: list[Json], status: RolloutStatus, at: str, is_end: bool = False,
                is_watched: bool = False) -> None:
-    """Append a sample, unless it equals the last sample."""
+    """Append a sample if it differs from the last one, or is the end.
+
+    Of more than MAX_SAMPLES samples, every other one is deleted.
+    """
     sample = {"phase": status.phase, "is_watched": is_watched, "controller": _size(status.old),
               "successor": _size(status.new)}
     if not is_end and sizes and sample == {key: sizes[-1][key] for key in sample}:

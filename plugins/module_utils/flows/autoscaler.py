@@ -7,8 +7,8 @@
 Otherwise, the autoscaler would scale up the primary while the update scales it down.
 
 selectPolicy: Disabled stops scaling by metrics, but minReplicas still applies (reconcileAutoscaler
-in pkg/controller/podautoscaler/horizontal.go). A frozen autoscaler therefore has minReplicas: 1. At
-0 replicas, an autoscaler does nothing.
+in pkg/controller/podautoscaler/horizontal.go). A frozen autoscaler therefore has minReplicas: 1,
+which has no effect at 0 replicas.
 """
 
 from __future__ import annotations

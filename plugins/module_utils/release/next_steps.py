@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The next commands after a release, in the words of the layer that the user runs. Pure."""
+"""The next commands after a release, in the words of the layer that the user runs. No I/O."""
 
 from __future__ import annotations
 

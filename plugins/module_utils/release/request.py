@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The request of a role, validated as a whole before the first turn. Pure."""
+"""The request of a role, validated as a whole before the first turn. No I/O."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Request:
     #: By controller and container.
     previous_images: dict[str, Json]
     stages: list[Stage]
-    #: Of the module rollout_analysis.
+    #: Options of the module rollout_analysis, for each analysis.
     analyses: list[Json]
     #: The hooks before, after and failure, and the checks (verify).
     before: list[File]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Hold the objects of a traffic split, and simulate their changes. Pure."""
+"""Hold the objects of a traffic split, and simulate their changes. No I/O."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ import functools
 import typing as t
 
 SUCCESSFUL = ("updated", "restarted", "migrated", "complete", "unchanged")
-#: With more than MAX_INITIAL_ROWS, rows in SUCCESSFUL are collapsed. The maximum is MAX_ROWS.
+#: With more than MAX_INITIAL_ROWS, successful rows are collapsed. At most MAX_ROWS are shown.
 MAX_INITIAL_ROWS, MAX_ROWS = 30, 1000
-#: Initially visible lines and characters of a text, and all characters.
+#: Maxima of a text: lines and characters that are visible at first, and all characters.
 MAX_INITIAL_LINES, MAX_INITIAL_CHARACTERS, MAX_CHARACTERS = 12, 1200, 20_000
 
 

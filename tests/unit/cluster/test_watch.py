@@ -111,7 +111,7 @@ def test_wait_returns_the_names_of_changed_controllers(gateway, api):
     (False, [item_named("baz", "12")], {"bar", ""})], ids=["slow", "slow, new list", "fast"])
 def test_wait_collects_changes_on_a_slow_connection(gateway, monkeypatch, is_slow, later_changes,
                                                     expected):
-    """Without this delay, there would be a step for each pod that becomes available."""
+    """Otherwise, there would be a step for each pod that becomes available."""
     monkeypatch.setattr(http.Http, "is_slow", is_slow)
     monkeypatch.setattr(kubernetes, "BATCH_SECONDS", 0)
     updates = [(5, [item_named("bar", "11")]), (0, later_changes)]
@@ -135,7 +135,7 @@ def test_bookmark_advances_the_version_of_the_watch(gateway, api):
     assert [query["resourceVersion"] for query in api.watched] == ["10", "20"]
 
 
-def test_deletion_of_an_earlier_controller_with_the_name_is_ignored(gateway, api):
+def test_deletion_of_an_earlier_controller_with_the_same_name_is_ignored(gateway, api):
     api.watches.append(stream(event("DELETED", "11", uid="another"),
                               event("ADDED", "12", name="bar")))
 

@@ -178,7 +178,7 @@ def test_drift_detection_of_a_helm_release_is_disabled():
 @pytest.mark.parametrize("key, exclusion", [
     (RECONCILE, {SUSPENDED_GITOPS: RECONCILE}), (SUSPENDED_GITOPS, {RECONCILE: "disabled"})])
 def test_annotation_removed_by_another_client_is_not_set_again(kind, key, exclusion):
-    """An annotation outside of SUSPENDED_GITOPS belongs to the user."""
+    """An annotation that is not listed in SUSPENDED_GITOPS belongs to the user."""
     cluster = FluxCluster(kind)
     cluster.update(suspend_gitops=True, pause_at="1")
     cluster.settle()

@@ -55,11 +55,11 @@ INVALID_OPTIONS = {
          "state=restarted keeps the template: remove image, or use state=updated"),
     "container without image": ({"images": {"web": "a"}, "container": "web"},
                                 "container requires image"),
-    "no wait for a kind that the task scales":
+    "wait=false for a kind that the task scales":
         (V2 | {"wait": False},
          "wait=false cannot be used with kind=ReplicationController, because the task itself "
          "scales the pods: leave it out"),
-    "no wait for a pause":
+    "wait=false with a pause":
         (V2 | {"kind": "Deployment", "wait": False, "pause_at": 1},
          "wait=false cannot be used with pause_at, because the task itself pauses the update: "
          "leave it out"),
@@ -79,15 +79,15 @@ INVALID_OPTIONS = {
         (V2 | {"keep_old": True, "pause_at": "100%", "kind": "DaemonSet"},
          "keep_old cannot be used with kind=DaemonSet, because an old pod is deleted before its "
          "replacement is created: leave it out"),
-    "no wait for a soak":
+    "wait=false with a soak":
         (V2 | {"kind": "Deployment", "wait": False, "soak": "1m"},
          "wait=false cannot be used with soak, because the task itself watches the pods: leave it "
          "out"),
-    "no wait for a failure":
+    "wait=false with on_failure":
         (V2 | {"kind": "DaemonSet", "wait": False, "on_failure": "rollback"},
          "wait=false cannot be used with on_failure=rollback, because only a task that waits "
          "observes a failure: leave it out"),
-    "no wait for a suspension":
+    "wait=false with a suspension":
         (V2 | {"kind": "DaemonSet", "wait": False, "suspend_gitops": True},
          "wait=false cannot be used with suspend_gitops, because the task itself ends the "
          "suspension: leave it out"),
@@ -96,7 +96,7 @@ INVALID_OPTIONS = {
          "suspend_gitops cannot be used with next_name, because the update deletes the controller, "
          "and Flux creates it again from its manifest: leave it out, and change the manifest "
          "first"),
-    "no wait for stuck pods":
+    "wait=false with stuck pods":
         ({"kind": "StatefulSet", "wait": False, "state": "rolled_back"},
          "wait=false cannot be used with state=rolled_back and kind=StatefulSet, because the task "
          "deletes the pods that the cluster does not replace: leave it out"),

@@ -80,7 +80,7 @@ class FakeFlow:
             object_meta.SOAK: Soak("new template", self.clock.now).text}
         self.observation = Observed(parse(Kind.REPLICATION_CONTROLLER, item), None)
         self.lookups = []
-        #: The last list of pods (if empty, `pods`).
+        #: The pods in a new list (if empty, `pods`).
         self.last_pods = []
 
     def watched_pods(self, _controller):
@@ -144,7 +144,7 @@ def test_scaling_by_another_client_is_no_failure(soak_, observations):
     for goal, items in observations:
         soak_.observe(goal, items)
 
-    # The scale-down is over: a further missing pod is a failure.
+    # The scaling is over: a further missing pod is a failure.
     assert soak_.failures(observations[-1][0], items[1:]) == [("gone", "a")]
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check each cause why requests do not arrive, and its command."""
+"""Check each reason why requests do not arrive, and its command."""
 
 from __future__ import annotations
 

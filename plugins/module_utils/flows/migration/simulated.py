@@ -62,7 +62,8 @@ class SimulatedMigration(Model):
         for kind, name in before:
             if item := self._items[kind, name]:
                 deletion_timestamp = item["metadata"].get("deletionTimestamp")
-                self._items[kind, name] = None if deletion_timestamp else self._settled(kind, item)
+                self._items[kind, name] = (None if deletion_timestamp
+                                           else self._settle_item(kind, item))
         return self._items != before
 
     def write(self, write: Write) -> bool:
@@ -79,12 +80,13 @@ class SimulatedMigration(Model):
         if isinstance(write, Create):
             metadata = {**write.manifest["metadata"], "uid": f"uid of {write.kind} {write.name}",
                         "generation": 1}
-            self._items[key] = self._settled(write.kind, {**write.manifest, "metadata": metadata})
+            self._items[key] = self._settle_item(write.kind,
+                                                 {**write.manifest, "metadata": metadata})
         elif item is None:
             return False
         elif isinstance(write, Delete):
             remaining_item = after_deletion(item)
-            self._items[key] = remaining_item and self._settled(write.kind, remaining_item)
+            self._items[key] = remaining_item and self._settle_item(write.kind, remaining_item)
         else:
             try:
                 self._items[key] = apply_patch(item, write)
@@ -92,7 +94,7 @@ class SimulatedMigration(Model):
                 return False
         return True
 
-    def _settled(self, kind: str, item: Json) -> Json:
+    def _settle_item(self, kind: str, item: Json) -> Json:
         status = {**(item.get("status") or {}),
                   "observedGeneration": item["metadata"].get("generation", 0)}
         if kind in (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET):

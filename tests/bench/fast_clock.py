@@ -13,7 +13,7 @@ import mmap
 import queue
 import struct
 
-# Imported before install(), so that its timeouts are real seconds.
+# Imported before install(), so that timeouts of subprocess are real seconds.
 import subprocess  # noqa: F401  # pylint: disable=unused-import
 import threading
 import time
@@ -22,8 +22,8 @@ from pathlib import Path
 _real_monotonic, _real_sleep = time.monotonic, time.sleep
 _real_wait, _RealDatetime = threading.Condition.wait, datetime.datetime
 
-#: A record has the real time and the fast time of the last change of the speed, and the speed. The
-#: file has the index (0 or 1) of the current record in a byte, and two records.
+#: A record: real time and fast time when the speed was set, and the speed. The file: the index of
+#: the current record (0 or 1) in a byte, and two records.
 _RECORD = struct.Struct("ddd")
 
 

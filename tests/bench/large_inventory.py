@@ -11,8 +11,12 @@ from measuring import Bench, measure_alternately, new_versions
 from playground import Playground, playgrounds
 from table import Row
 
-#: Controllers or hosts in total, those that a task updates, and threads that create controllers.
-COUNT, SELECTED, THREADS = 10_000, 10, 8
+#: Controllers or hosts.
+COUNT = 10_000
+#: Those that a task updates.
+SELECTED = 10
+#: Threads that create controllers.
+THREADS = 8
 
 
 def large_inventory(bench: Bench) -> list[Row]:

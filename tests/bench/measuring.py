@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ansible_runs import Ansible
-from table import LONG_RUNS, progress
+from table import MAX_LONG_RUNS, progress
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Bench:
     runs: int
 
     def with_fewer_runs(self) -> Bench:
-        return replace(self, runs=min(LONG_RUNS, self.runs))
+        return replace(self, runs=min(MAX_LONG_RUNS, self.runs))
 
 
 def measure_alternately(bench: Bench, what: str, *actions: Callable[[], object],

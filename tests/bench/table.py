@@ -19,7 +19,7 @@ from external import external_kubeconfig
 EMBEDDED = ("the embedded cluster: controller manager and scheduler limited to 2000 requests/s, "
             "KWOK as the kubelet")
 
-LONG_RUNS = 5
+MAX_LONG_RUNS = 5
 """Maximum number of runs of a long measurement."""
 
 
@@ -76,7 +76,7 @@ def describe_runs(kubeconfig: str, runs: int, load: float) -> list[str]:
     loads = f"load average {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end"
     return [
         f"- Medians of {runs} runs, alternating with the peer (long measurements: at most "
-        f"{LONG_RUNS}), with minimum and maximum in parentheses.",
+        f"{MAX_LONG_RUNS}), with minimum and maximum in parentheses.",
         f"- Kubernetes {server}, {cluster}.",
         f"- Python {platform.python_version()}, {packages}.",
         f"- {os.cpu_count()} CPUs ({platform.machine()}), {loads}.",

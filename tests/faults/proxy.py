@@ -84,7 +84,7 @@ class Exchange(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def events(self) -> Iterator[bytes]:
-        # The response may not have been read to its end.
+        # A connection with a response that is not read to its end cannot be used again.
         with contextlib.closing(self._upstream):
             yield from self._send(self.body)
 

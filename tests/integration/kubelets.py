@@ -3,8 +3,8 @@
 
 """A fake kubelet that serves container logs, for fake nodes.
 
-The API server reads logs from the address in the status of the node, where the tests run an HTTP
-server with the query parameters limitBytes and sinceSeconds.
+The API server reads logs from the address in the node's status. There, the tests run an HTTP server
+that supports the query parameters limitBytes and sinceSeconds.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def images(namespace):
     return {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()}
 
 
-def survey(name):
+def survey_defaults(name):
     spec = json.loads((PROJECT.parent / f"{name}.survey.json").read_text())["spec"]
     return {question["variable"]: question["default"] for question in spec}
 
@@ -137,7 +137,7 @@ def test_workflow_updates_and_rolls_back(namespace, jobs):
     namespace.make_rc(4)
 
     answers = {"controller": "foo", "image": "myimage:v2", "controller_namespace": namespace.name}
-    update = jobs.launch("image_bump.yml", **survey("image_bump") | answers)
+    update = jobs.launch("image_bump.yml", **survey_defaults("image_bump") | answers)
 
     assert update.status == "successful" and images(namespace) == {"myimage:v2"}
     assert artifacts(update) == {
@@ -147,7 +147,7 @@ def test_workflow_updates_and_rolls_back(namespace, jobs):
         "previous_images_by_name": {},
         "msg": "foo is updated to myimage:v2: 4 of 4 replicas available", "commands": []}
 
-    rollback = jobs.launch("rollback.yml", **survey("rollback") | artifacts(update))
+    rollback = jobs.launch("rollback.yml", **survey_defaults("rollback") | artifacts(update))
 
     assert rollback.status == "successful" and images(namespace) == {"myimage:v1"}
     assert not [job
@@ -167,13 +167,13 @@ def test_workflow_rolls_back_a_deployment_to_a_revision(namespace, jobs):
     namespace.make_deployment(2)
     answers = {"controller": "foo", "image": "myimage:v2", "controller_namespace": namespace.name,
                "kind": "Deployment"}
-    update = jobs.launch("image_bump.yml", **survey("image_bump") | answers)
+    update = jobs.launch("image_bump.yml", **survey_defaults("image_bump") | answers)
     assert update.status == "successful" and artifacts(update)["kind"] == "Deployment"
     artifacts_of_update = {**artifacts(update), "previous_images": {}}
 
     rollback = jobs.launch(
         "rollback.yml",
-        **survey("rollback") | artifacts_of_update | {"image": "", "to_revision": "1"},
+        **survey_defaults("rollback") | artifacts_of_update | {"image": "", "to_revision": "1"},
     )
 
     assert rollback.status == "successful" and images(namespace) == {"myimage:v1"}
@@ -340,7 +340,7 @@ def uids_of_new_pods(namespace):
 
 
 def stable_generations(namespace):
-    """Return generations(), or None if it changes within 4 s (a slow pod needs less time)."""
+    """Return generations(), or None if it changes within 4 s (a slow pod becomes ready sooner)."""
     before = generations(namespace)
     threading.Event().wait(4)
     return before if before == generations(namespace) else None

@@ -105,7 +105,7 @@ def drift_warnings(texts):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_moved_tag_is_a_warning_with_the_pods_of_each_digest(namespace, kind):
+def test_moved_tag_causes_a_warning_with_the_pods_of_each_digest(namespace, kind):
     make_controller(namespace, kind)
     registry, lines = Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST)), []
 
@@ -123,7 +123,7 @@ def test_moved_tag_is_a_warning_with_the_pods_of_each_digest(namespace, kind):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_with_image_drift_fail_is_rolled_back(namespace, kind):
+def test_option_image_drift_fail_rolls_back_the_update(namespace, kind):
     make_controller(namespace, kind)
     registry = Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST))
 
@@ -140,7 +140,7 @@ def test_update_with_image_drift_fail_is_rolled_back(namespace, kind):
 
 
 @pytest.mark.full
-def test_update_with_image_drift_fail_stops_without_a_rollback(namespace):
+def test_option_image_drift_fail_stops_the_update_without_a_rollback(namespace):
     namespace.make_rc(6)
     registry = Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST))
 
@@ -203,7 +203,7 @@ def test_tag_that_does_not_move_causes_no_warning(namespace, options):
 
 
 @pytest.mark.full
-def test_image_drift_ignore_lists_no_pods(namespace):
+def test_option_image_drift_ignore_lists_no_pods(namespace):
     namespace.make_rc(2)
     registry = Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST))
 

@@ -84,7 +84,7 @@ def test_failed_region_stops_the_next_regions(playbooks, image_tags):
 
 
 @pytest.mark.full
-def test_documented_custom_play_stops_the_next_regions(playbooks, image_tags):
+def test_failed_region_stops_the_next_regions_of_the_documented_play(playbooks, image_tags):
     page = (ROOT / "docs" / "how-to" / "many-clusters.md").read_text(encoding="utf-8")
     (play,) = yaml.safe_load(re.findall(r"```yaml\n(- hosts: all.*?)```", page, re.DOTALL)[0])
     (role_entry,) = play["roles"]

@@ -14,8 +14,6 @@ from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-REPLICAS = 3
-
 
 @pytest.mark.full
 def test_update_completes_after_a_killed_update_and_a_killed_rollback(namespace):
@@ -48,7 +46,7 @@ def confirm_size(namespace, size, **params):
     namespace.patch(name, {"spec": {"replicas": size}})
 
 
-def test_foo_deleted_during_the_update_is_created_again(namespace):
+def test_foo_is_created_again_after_its_deletion_during_the_update(namespace):
     namespace.make_rc(4)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
@@ -117,7 +115,7 @@ def test_update_completes_after_another_client_changed_the_sizes(namespace):
 
 
 @pytest.mark.full
-def test_update_without_annotations_on_one_controller_is_rolled_back(namespace):
+def test_rollback_succeeds_without_the_annotations_of_one_controller(namespace):
     namespace.make_rc(4)
     for controller in ("foo", "successor"):
         with pytest.raises(Killed):
@@ -128,7 +126,7 @@ def test_update_without_annotations_on_one_controller_is_rolled_back(namespace):
         assert namespace.rc_names() == ["foo"] and namespace.rc()["spec"]["replicas"] == 4
 
 
-def test_pod_of_another_controller_with_the_labels_of_foo_is_unchanged(namespace):
+def test_pod_with_the_labels_of_foo_but_another_owner_is_unchanged(namespace):
     namespace.make_rc(2)
     namespace.create("replicationcontrollers", {
         **manifest(1, name="other"),

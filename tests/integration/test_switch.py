@@ -15,7 +15,7 @@ import pytest
 import test_traffic_split
 import writes
 from objects import role_rules
-from test_traffic_split import Route, create_service, endpoints, killed_runs
+from test_traffic_split import Route, create_service, killed_runs, ready_endpoint_count
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -23,7 +23,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
     TRAFFIC_SELECTOR,
 )
 
-_restore_signals = test_traffic_split._restore_signals
+_keep_signal_handlers = test_traffic_split._keep_signal_handlers
 KINDS = ["Deployment", "ReplicaSet", "ReplicationController"]
 KEEP_OLD = {"image": "myimage:v2", "pause_at": "100%", "keep_old": True}
 RESUME, ROLL_BACK = {"image": "myimage:v2"}, {"state": "rolled_back"}
@@ -84,7 +84,7 @@ def endpoints_check(service):
     """Return a fault that asserts after each write that the Service has endpoints."""
     def check(_step, write):
         result = write()
-        assert endpoints(service, "foo"), service.selector()
+        assert ready_endpoint_count(service, "foo"), service.selector()
         return result
 
     return lambda gateway: writes.intercept_writes(gateway, check)

@@ -33,7 +33,7 @@ def throttled_cluster():
 @pytest.mark.full
 @pytest.mark.parametrize("replicas", [100, pytest.param(500, marks=pytest.mark.long)])
 def test_handover_succeeds_with_a_throttled_controller_manager(throttled_cluster, replicas, capsys):
-    """The controller manager observes new owners late, but creates, deletes and orphans no pod."""
+    """The controller manager observes new owners late, but creates no surplus pod."""
     namespace = Namespace(throttled_cluster.kubeconfig, "throttled")
     started_at = time.monotonic()
     namespace.make_rc(replicas)
@@ -59,7 +59,7 @@ def test_handover_succeeds_with_a_throttled_controller_manager(throttled_cluster
         print(
             f"\n{replicas} pods, {QPS} requests/s, {len(busy_processes)} busy cores: "
             f"{surplus_pod_count} surplus pods, "
-            f"the template was closed for {ended_at - step_times['rename foo']:.1f} s"
+            f"{ended_at - step_times['rename foo']:.1f} s from the rename to the end"
         )
     assert surplus_pod_count == 0 and observer.new_pods == uids(namespace.pods())
     assert (observer.restarts == 0 and observer.min_ready >= replicas

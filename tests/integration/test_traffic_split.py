@@ -117,7 +117,7 @@ class Route:
 
 
 @pytest.fixture(autouse=True)
-def _restore_signals(monkeypatch):
+def _keep_signal_handlers(monkeypatch):
     """Keep the signal handlers of pytest, since the module runs in this process."""
     monkeypatch.setattr(task, "ParentProcess", lambda: contextlib.nullcontext(
         types.SimpleNamespace(print_line=lambda line: None, reason_to_stop=lambda: "")))
@@ -128,7 +128,7 @@ def create_service(namespace, name="foo"):
         "selector": {"app": "foo"}, "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}})
 
 
-def create(namespace, kind="Deployment", replicas=3):
+def create_with_route(namespace, kind="Deployment", replicas=3):
     gateway_api.install(namespace)
     namespace.allow(role_rules("baton-traffic"), "traffic")
     if kind == "DaemonSet":
@@ -144,8 +144,8 @@ def create(namespace, kind="Deployment", replicas=3):
 
 
 def begin_update(namespace, kind="Deployment", replicas=3):
-    """Pause an update at one new pod, with a Service and a route."""
-    edge = create(namespace, kind, replicas)
+    """Create a controller, a Service and a route, and pause an update at one new pod."""
+    edge = create_with_route(namespace, kind, replicas)
     namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
     return edge
 
@@ -168,7 +168,7 @@ def is_plain(edge):
             and TRAFFIC_ROUTES not in edge.controller_annotations())
 
 
-def endpoints(edge, name):
+def ready_endpoint_count(edge, name):
     slices = edge.namespace.call(
         "GET", f"/apis/discovery.k8s.io/v1/namespaces/{edge.namespace.name}/endpointslices"
                f"?labelSelector=kubernetes.io/service-name%3D{name}")["items"]
@@ -197,7 +197,8 @@ def test_split_and_restoration_of_each_kind(namespace, kind):
     result = edge.split()
     old_label, new_label = version_labels(edge)
     assert edge.weights() == [[(old_label, 99), (new_label, 1)]]
-    assert [endpoints(edge, item["name"]) for item in edge.rules()[0]["backendRefs"]] == [3, 2, 1]
+    assert [ready_endpoint_count(edge, item["name"])
+            for item in edge.rules()[0]["backendRefs"]] == [3, 2, 1]
     assert result["changed"] and sorted(result["services"]) == sorted(edge.services())
     assert ([(step["action"], step["kind"]) for step in plan["steps"]]
             == [(step["action"], step["kind"]) for step in result["steps"]])
@@ -224,7 +225,7 @@ def test_split_and_restoration_of_each_kind(namespace, kind):
 @pytest.mark.usefixtures("_nodes_are_removed")
 def test_split_with_weight_0_before_an_update_of_each_kind(namespace, kind):
     """A task of rolling_update restores the route, even if there is nothing else to do."""
-    edge = create(namespace, kind)
+    edge = create_with_route(namespace, kind)
     plan = edge.run(check_mode=True, weight="0%")
     assert plan["changed"] and is_plain(edge)
     for weight, match in (("1%", []), ("0%", TESTERS)):
@@ -234,10 +235,10 @@ def test_split_with_weight_0_before_an_update_of_each_kind(namespace, kind):
     assert ([(step["action"], step["kind"]) for step in plan["steps"]]
             == [(step["action"], step["kind"]) for step in result["steps"]])
     (name,), ((only_backend,),) = edge.services(), edge.weights()
-    assert only_backend[1] == 100 and endpoints(edge, name) == 3
+    assert only_backend[1] == 100 and ready_endpoint_count(edge, name) == 3
     paused_result = namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
     assert paused_result["msg"].endswith("0% of the requests of HTTPRoute/edge go to its new pods")
-    assert edge.weights() == [[only_backend]] and endpoints(edge, name) == 2
+    assert edge.weights() == [[only_backend]] and ready_endpoint_count(edge, name) == 2
     assert not edge.split(weight="0%")["changed"]
 
     edge.split()
@@ -345,7 +346,7 @@ def test_task_resumes_after_a_kill_at_each_write(namespace, kind, monkeypatch):
     edge = begin_update(namespace, kind)
     for _number in killed_runs(edge, monkeypatch, weight="1%"):
         for name in [item["name"] for item in edge.rules()[0]["backendRefs"]]:
-            assert endpoints(edge, name)
+            assert ready_endpoint_count(edge, name)
         edge.restore()
         assert is_plain(edge)
     old_label, new_label = version_labels(edge)
@@ -354,7 +355,7 @@ def test_task_resumes_after_a_kill_at_each_write(namespace, kind, monkeypatch):
     for number in killed_runs(edge, monkeypatch, state="restored"):
         kills = number
         for name in [item["name"] for item in edge.rules()[0]["backendRefs"]]:
-            assert endpoints(edge, name)
+            assert ready_endpoint_count(edge, name)
         edge.split()
         assert edge.weights() == [[(old_label, 99), (new_label, 1)]]
     assert kills == 6 and is_plain(edge)  # the writes of a restoration
@@ -499,7 +500,7 @@ def test_route_is_unchanged_until_each_service_has_a_ready_pod(namespace):
 
 
 @pytest.mark.full
-def test_deleted_service_of_a_split_is_created_again_or_restored(namespace):
+def test_split_and_restoration_succeed_after_a_service_was_deleted(namespace):
     edge = begin_update(namespace)
     edge.split()
     for name in edge.services():
@@ -543,7 +544,7 @@ def test_split_warns_about_an_ingress_flux_and_gateways(namespace):
             "service": {"name": "foo", "port": {"number": 80}}}}})
     edge.patch({"metadata": {"labels": {"kustomize.toolkit.fluxcd.io/name": "apps",
                                         "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}}})
-    shared_warning, flux_warning = (
+    ingress_warning, flux_warning = (
         "the Ingress web also sends requests to foo: these are not split, and reach all pods",
         "Flux (Kustomization flux-system/apps) manages the HTTPRoute edge: at its next "
         "reconciliation, within minutes, it resets the rules to those of the manifest.")
@@ -552,18 +553,18 @@ def test_split_warns_about_an_ingress_flux_and_gateways(namespace):
 
     warnings = edge.run(check_mode=True, weight="1%")["warnings"]
     assert [warnings[0], warnings[1][:len(flux_warning)], *warnings[2:]] == [
-        shared_warning, flux_warning,
+        ingress_warning, flux_warning,
         f"there is no Gateway {gateway}, which the HTTPRoute edge names", no_effect]
     create_gateway(namespace, type="Programmed", status="False", message="no address")
     warnings = edge.split()["warnings"]
     assert [warnings[0], warnings[1][:len(flux_warning)], *warnings[2:]] == [
-        shared_warning, flux_warning, no_effect,
+        ingress_warning, flux_warning, no_effect,
         f"Gateway {gateway}: Programmed is False: no address"]
     assert edge.split()["warnings"] == []
 
 
 @pytest.mark.full
-def test_tls_policy_that_lacks_the_services_of_the_split_is_refused(namespace):
+def test_split_is_refused_if_a_tls_policy_lacks_its_services(namespace):
     """The patch that the error suggests adds the Services."""
     edge = begin_update(namespace)
     gateway_api.serve_other_kinds(namespace)
@@ -574,11 +575,11 @@ def test_tls_policy_that_lacks_the_services_of_the_split_is_refused(namespace):
               "metadata": {"name": "tls"},
               "spec": {"targetRefs": [{"group": "", "kind": "Service", "name": "foo"}]}}
 
-    def is_created():
+    def create_policy():
         with contextlib.suppress(ApiException):  # not served yet
             return namespace.call("POST", path, policy)
 
-    eventually(is_created, "the kind BackendTLSPolicy")
+    eventually(create_policy, "the kind BackendTLSPolicy")
     result = edge.run(weight="1%")
     assert result["failure"]["what"].startswith("the BackendTLSPolicy tls applies to foo, but not")
     assert not result["changed"] and is_plain(edge)
@@ -605,17 +606,17 @@ def test_gateway_that_refuses_the_route_is_reported_with_its_reason(namespace):
 
 
 @pytest.mark.full
-def test_missing_route_update_or_service_is_named_in_the_error(namespace):
+def test_error_names_a_missing_route_service_or_update(namespace):
     edge = begin_update(namespace)
     missing_route_result = edge.run(weight="1%", route="absent")
     assert missing_route_result["failure"]["where"] == f"HTTPRoute {namespace.name}/absent"
     assert missing_route_result["failure"]["what"].startswith("there is no such route")
     edge.patch({"spec": {"rules": [{"backendRefs": [{"name": "other", "port": 80}]}]}})
-    unnamed_route_result = edge.run(weight="1%")
-    assert unnamed_route_result["failure"]["why"] == "its rules name other"
+    other_service_result = edge.run(weight="1%")
+    assert other_service_result["failure"]["why"] == "its rules name other"
     namespace.roll(kind="Deployment", state="rolled_back")
-    idle = edge.run(weight="1%")
-    assert idle["failure"]["what"].startswith("no update is in progress")
+    no_update_result = edge.run(weight="1%")
+    assert no_update_result["failure"]["what"].startswith("no update is in progress")
     with pytest.raises(ApiException):
         # The API server accepts at most 16 rules.
         edge.patch({"spec": {"rules": [{"backendRefs": [{"name": "foo"}]}] * 17}})

@@ -12,13 +12,13 @@ import test_traffic_split
 import writes
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from namespace import RBAC
-from test_traffic_split import begin_update, endpoints, is_plain
+from test_traffic_split import begin_update, is_plain, ready_endpoint_count
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-_restore_signals = test_traffic_split._restore_signals
+_keep_signal_handlers = test_traffic_split._keep_signal_handlers
 RESUME = {"image": "myimage:v2"}
 ROLL_BACK = {"state": "rolled_back"}
 KINDS = ["ReplicationController", "Deployment", "StatefulSet"]
@@ -41,7 +41,7 @@ def endpoints_check(edge):
     def check(_step, write):
         result = write()
         for item in edge.rules()[0]["backendRefs"]:
-            assert not item["weight"] or endpoints(edge, item["name"]), item
+            assert not item["weight"] or ready_endpoint_count(edge, item["name"]), item
         return result
 
     return lambda gateway: writes.intercept_writes(gateway, check)

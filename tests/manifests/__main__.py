@@ -51,7 +51,7 @@ def main() -> int:
     parser.add_argument("--generated", type=int, metavar="N",
                         help=f"number of generated manifests (default: {GENERATED})")
     parser.add_argument("--part", default="1/1", metavar="K/N",
-                        help="every N-th trip from the K-th on; with N = 5, about one kind")
+                        help="every N-th trip from the K-th on; with N = 5, mostly of one kind")
     parser.add_argument("--workers", type=int, default=6, metavar="N",
                         help="number of trips in parallel (default: 6)")
     parser.add_argument("--record", action="store_true",

@@ -84,7 +84,7 @@ def test_running_update_resumes_after_a_reconciliation(
         fault=action_after_write(write, kustomization.reconcile, matches))
 
     assert result["rollout"]["phase"] == "complete"
-    assert controllers.pods(kind) == "v2 v2 v2 v2" and "v2" in controllers.images()
+    assert controllers.pod_versions(kind) == "v2 v2 v2 v2" and "v2" in controllers.images()
     restores_the_template = any("The template is restored to myimage:v2" in warning
                                 for warning in result["warnings"])
     assert restores_the_template == (matches is is_reparenting)
@@ -94,7 +94,7 @@ def test_running_update_of_a_deployment_fails_or_resumes_after_a_reconciliation(
         kustomization, controllers):
     """The task fails if it observes the reset while a pod is still new. Otherwise, it resumes."""
     def reconcile_after_the_first_new_pod():
-        eventually(lambda: "v2" in controllers.pods(DEPLOYMENT), "a new pod")
+        eventually(lambda: "v2" in controllers.pod_versions(DEPLOYMENT), "a new pod")
         kustomization.reconcile()
 
     try:
@@ -118,7 +118,7 @@ def test_reconciliation_undoes_a_complete_update(kustomization, controllers):
     assert controllers.images() == ["v1"] * 3
     controllers.wait_for_pods(DEPLOYMENT, "v1 v1 v1 v1")
     controllers.wait_for_pods(STATEFUL_SET, "v1 v1 v1 v1")
-    assert controllers.pods(RC) == "v2 v2 v2 v2"
+    assert controllers.pod_versions(RC) == "v2 v2 v2 v2"
 
 
 def test_excluded_controllers_are_updated(kustomization, controllers, kubectl):

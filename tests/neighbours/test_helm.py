@@ -96,10 +96,10 @@ def test_client_side_upgrade_with_the_new_image_succeeds_during_an_update(releas
 
     release.wait_for_pods(RC, "v1 v1 v2 v2 v2 v2")
     for kind in (DEPLOYMENT, STATEFUL_SET):
-        assert release.pods(kind) == "v1 v1 v2 v2"
+        assert release.pod_versions(kind) == "v1 v1 v2 v2"
     assert_only_the_warning_of_helm(release.roll_all(image="myimage:v2"))
     for kind in NAMES:
-        assert release.pods(kind) == "v2 v2 v2 v2"
+        assert release.pod_versions(kind) == "v2 v2 v2 v2"
 
 
 @pytest.mark.parametrize("install_options, upgrade_options",
@@ -149,7 +149,7 @@ def test_forced_or_client_side_upgrade_undoes_an_update(release, install_options
     assert release.images() == ["v1"] * 3
     release.wait_for_pods(DEPLOYMENT, "v1 v1 v1 v1")
     release.wait_for_pods(STATEFUL_SET, "v1 v1 v1 v1")
-    assert release.pods(RC) == "v2 v2 v2 v2"
+    assert release.pod_versions(RC) == "v2 v2 v2 v2"
 
 
 def test_release_in_pending_upgrade_can_be_updated(release):

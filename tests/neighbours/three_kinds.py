@@ -60,7 +60,7 @@ class Controllers:
         return [pod for pod in self.namespace.pods()
                 if pod["metadata"]["labels"]["app"] == NAMES[kind]]
 
-    def pods(self, kind: str) -> str:
+    def pod_versions(self, kind: str) -> str:
         """Return the sorted image tags of a controller's pods, such as "v1 v1 v2 v2"."""
         return " ".join(sorted(pod["spec"]["containers"][0]["image"].partition(":")[2]
                                for pod in self.pods_of(kind)))
@@ -69,7 +69,8 @@ class Controllers:
         return uids(self.namespace.pods())
 
     def wait_for_pods(self, kind: str, versions: str) -> None:
-        eventually(lambda: self.pods(kind) == versions, f"the pods {versions} of the {kind}")
+        eventually(lambda: self.pod_versions(kind) == versions,
+                   f"the pods {versions} of the {kind}")
 
     def roll(self, kind: str, **task: t.Any) -> Json:
         return self.namespace.roll(name=NAMES[kind], kind=kind, **task)
@@ -84,7 +85,7 @@ class Controllers:
 
     def assert_paused(self) -> None:
         for kind in NAMES:
-            assert self.pods(kind) == "v1 v1 v2 v2", kind
+            assert self.pod_versions(kind) == "v1 v1 v2 v2", kind
         assert self.images() == ["v1", "v2", "v2"]
         assert self.controller(RC)["spec"]["replicas"] == 2
         assert self.controller(DEPLOYMENT)["spec"]["paused"]
@@ -102,13 +103,13 @@ class Controllers:
 
         for kind in (RC, STATEFUL_SET):
             assert self.roll(kind, image="myimage:v2")["changed"]
-            assert self.pods(kind) == "v2 v2 v2 v2"
+            assert self.pod_versions(kind) == "v2 v2 v2 v2"
         with pytest.raises(RolloutError) as error:
             self.roll(DEPLOYMENT, image="myimage:v2")
         assert "Another client began it during an update to myimage:v2" in error.value.what
         assert "state=rolled_back" in error.value.next_command
         assert self.roll(DEPLOYMENT, state="rolled_back")["changed"]
-        assert self.pods(DEPLOYMENT) == "v1 v1 v1 v1"
+        assert self.pod_versions(DEPLOYMENT) == "v1 v1 v1 v1"
         assert not self.controller(DEPLOYMENT)["spec"].get("paused")
         assert self.roll(DEPLOYMENT, image="myimage:v2")["changed"]
-        assert self.pods(DEPLOYMENT) == "v2 v2 v2 v2"
+        assert self.pod_versions(DEPLOYMENT) == "v2 v2 v2 v2"

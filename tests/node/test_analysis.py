@@ -33,7 +33,7 @@ from rollouts import Shop
 from traffic import Traffic, reasons
 
 GOOD = ("good-1", "good-2")
-BEFORE = 1.0
+LEAD_SECONDS = 1.0
 """Seconds of traffic before the first update."""
 
 
@@ -54,7 +54,7 @@ def test_only_bad_versions_are_rolled_back(rounds, cluster, namespace, binary, r
         url = shop.open(image(old_version))
         runner = CanaryRunner(shop, prometheus, tmp_path)
         with Traffic(url, RATES) as traffic:
-            time.sleep(BEFORE)
+            time.sleep(LEAD_SECONDS)
             for _round in range(rounds):
                 for version in (
                     *FAILING_METRICS,

@@ -39,7 +39,7 @@ def play(seed: int) -> tuple[int, collections.Counter[str], str]:
     release = Release(seed, embedded.find(CLUSTER).kubeconfig)
     try:
         with release:
-            release.play()
+            release.run()
     except Exception:  # any error fails this seed
         return seed, release.counts, f"{release}\n{traceback.format_exc()}"
     return seed, release.counts, ""

@@ -274,7 +274,7 @@ class Release:
 
     # The release
 
-    def play(self) -> None:
+    def run(self) -> None:
         self.counts["releases"] += 1
         if self.hosts != ["localhost"]:
             self.counts["over several clusters"] += 1

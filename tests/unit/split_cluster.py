@@ -58,7 +58,7 @@ class SettlingClock(FakeClock):
 
 
 class SplitCluster(CheckedCluster):
-    """Simulated cluster with foo and a route, which checks the requests after each change."""
+    """Simulated cluster with foo and a route. Checks the requests after each change."""
 
     def __init__(self, kind):
         self.world = None

@@ -58,8 +58,8 @@ class World(Cluster):
         self.kind, self.cluster, self.hides_revisions = Kind(kind), model(kind), False
         self.cluster.settle()
         self.on_wait = self.cluster.settle
-        pods = getattr(self.cluster, "sets", self.cluster)
-        self.live_pods, self.all_pods = pods.live_pods, getattr(
+        pod_model = getattr(self.cluster, "sets", self.cluster)
+        self.live_pods, self.all_pods = pod_model.live_pods, getattr(
             self.cluster, "all_pods", lambda controller: [])
 
     def revisions(self, uids):

@@ -23,7 +23,7 @@ from namespace import Namespace
 from objects import manifest
 from row import AnyCluster, Row
 
-#: The last release of each major version, with a Python version that it supports.
+#: The package's last release of each major version, with a Python version that it supports.
 KUBERNETES = {
     "24.2.0": "3.9", "25.3.0": "3.9", "26.1.0": "3.10", "27.2.0": "3.10", "28.1.0": "3.11",
     "29.0.0": "3.11", "30.1.0": "3.11",

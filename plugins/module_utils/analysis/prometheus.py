@@ -39,7 +39,7 @@ ARGUMENT_SPEC: Json = dict(
 
 MAX_RESPONSE_BYTES = 2**20
 MAX_WARNINGS = 3
-#: Seconds between two attempts.
+#: Seconds before the second and before the third attempt.
 BACKOFF = (0.2, 1.0)
 _PREFIX = "prometheus_"
 _URL_HINT = ("it must look like http://prometheus.example.com:9090, maybe with a path; in a user "

@@ -14,7 +14,7 @@ from .outcome import Measurement, Outcome, Reading, metric_outcome, number, over
 from .spec import Analysis, Metric
 
 #: Maximum number of measurements of a metric in an error.
-MAX_REASONS = 5
+MAX_MEASUREMENTS = 5
 
 
 class Subject(t.NamedTuple):
@@ -117,12 +117,12 @@ def _further_checks(analysis: Analysis) -> str:
 
 def _explanatory_measurements(name: str, outcome: Outcome,
                               measurements: t.Sequence[Measurement]) -> list[Measurement]:
-    # A metric may be inconclusive although all of its measurements failed.
+    # After an early end, a metric may be inconclusive although all its measurements failed.
     unsuccessful_measurements = [
         measurement for measurement in measurements
         if measurement.metric == name and measurement.outcome is not Outcome.PASSED]
     return ([measurement for measurement in unsuccessful_measurements
-             if measurement.outcome is outcome] or unsuccessful_measurements)[-MAX_REASONS:]
+             if measurement.outcome is outcome] or unsuccessful_measurements)[-MAX_MEASUREMENTS:]
 
 
 def _sentence(measurement: Measurement, analysis: Analysis) -> str:

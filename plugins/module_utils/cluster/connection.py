@@ -4,8 +4,8 @@
 
 """Connect to an API server: address, certificates and credentials.
 
-Options and environment variables have the names and the precedence of kubernetes.core. An import of
-the clients of the kubernetes package would double the time of a short task.
+Options and environment variables have the names and the precedence of kubernetes.core. The API
+clients of the kubernetes package are not used: their import would double the time of a short task.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ ARGUMENT_SPEC: Json = dict(
 #: The API server writes the part before the slash to managedFields.
 USER_AGENT = "baton.kubernetes/0.1.0"
 MAX_CONNECTIONS = 32
-#: Seconds for which headers are reused. For a token, the kubernetes package rereads all files.
+#: Seconds for which headers are reused: for a token, the kubernetes package rereads all files.
 HEADER_LIFETIME = 1.0
 #: Second names of options, used by the kubernetes package and by environment variables.
 _PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert",
                   "client_cert": "cert_file", "client_key": "key_file"}
 _FALSE_TEXTS = ("0", "false", "no", "off", "n", "f")
-_POD_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+_POD_NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 _MAX_REASON_LENGTH = 500
 
 
@@ -108,7 +108,7 @@ class Connection:
     def _errors(self, what: str, next_command: str = "") -> t.Iterator[None]:
         """Turn each error into a RolloutError, without the secrets of options and files."""
         try:
-            # Import kubernetes first: an error must name it, because it installs PyYAML, too.
+            # kubernetes first: it installs PyYAML, so an error must name kubernetes.
             import kubernetes.config  # noqa: F401
             import yaml
 
@@ -156,7 +156,7 @@ class Connection:
         with self._errors("the credentials cannot be renewed"):
             token = self._token().strip()  # the file of a token ends with a newline
         if not (token.isascii() and token.isprintable()):
-            # The HTTP library would print the token.
+            # The error of the HTTP library would contain the token.
             raise RolloutError(
                 "the token is not valid: it contains line breaks or non-ASCII characters",
                 next_command=HINT)
@@ -233,7 +233,7 @@ def _namespace(options: Json, configuration: t.Any) -> str:
 
     content, context = content_of(options.get("kubeconfig")), options.get("context")
     if content is None and context is None and _load_service_account(configuration):
-        with open(_POD_NAMESPACE, encoding="utf-8") as file:
+        with open(_POD_NAMESPACE_FILE, encoding="utf-8") as file:
             return file.read().strip()
     content = content or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
     return Kubeconfig(content, context, 0, persist_token=False).namespace

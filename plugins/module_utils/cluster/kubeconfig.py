@@ -125,7 +125,7 @@ class Kubeconfig:
     def _resolved_user(self) -> Json:
         """Return the user without the exec plugin and the inline certificates.
 
-        The auth provider is no copy, because the kubernetes package refreshes its token in place.
+        The auth provider is not copied: the kubernetes package refreshes its token in place.
         """
         fields = _USER_FIELDS[:2] if "exec" in self._user else _USER_FIELDS
         user = {field: self._user[field] for field in fields if field in self._user}

@@ -34,8 +34,9 @@ def loss_symptoms(spec: Json, status: Json, conditions: dict[str, Json]) -> list
     if "Ready" in conditions and not has_status(conditions, "Ready", "True"):
         symptoms.append(condition_symptom(conditions["Ready"]))
         # The node controller sets no reason, unlike the kubelet.
-        containers = _list(status, "containerStatuses")
-        are_ready = bool(containers) and all(state.get("ready") is True for state in containers)
+        container_statuses = _list(status, "containerStatuses")
+        are_ready = bool(container_statuses) and all(
+            container_status.get("ready") is True for container_status in container_statuses)
         if are_ready and not _text(conditions["Ready"], "reason"):
             node = _text(spec, "nodeName")
             symptoms.append(Symptom("NodeNotReady", f"node {node} has stopped responding"))

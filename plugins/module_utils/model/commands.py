@@ -116,7 +116,7 @@ def is_for_fleet(options: t.Mapping[str, t.Any], state: State | None,
 def repeated_options(options: t.Mapping[str, t.Any], state: State | None, is_fleet: bool) -> Json:
     """Return the options of the task that a command repeats.
 
-    state: the state that the command requests. None repeats the options of all states.
+    state: the state that the command requests. With None, the states of an option do not matter.
     """
     return {option: value for option, value in options.items()
             if option not in _NEVER_REPEATED

@@ -4,7 +4,7 @@
 
 """Validate settings: the fields of spec that an update changes temporarily.
 
-The record with the previous settings may be forged (object_meta.Rollout).
+The previous settings are read from a record (object_meta.Rollout), which may be forged.
 """
 
 from __future__ import annotations

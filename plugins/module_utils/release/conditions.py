@@ -194,7 +194,7 @@ class SplitConditions:
     def needs_restoration_after_failure(self) -> bool:
         """Return whether a failure may have left the requests held.
 
-        A rollback would restore the route.
+        False after a rollback, which restores the route.
         """
         event = self._history.failed
         may_hold = event and (event.turn.purpose == "update" or (

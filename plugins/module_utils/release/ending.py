@@ -207,7 +207,7 @@ class Ending:
 def failure_sentence(request: Request, event: Event, reason: str, success_message: str) -> str:
     """Return the sentence about a failed turn.
 
-    success_message: of the update, if an after hook has failed.
+    success_message: the message of the update; used if an after hook has failed.
     """
     turn, task = event.turn, text(event.failure, "task")
     if turn.purpose == "update" and request.role == "image_bump":

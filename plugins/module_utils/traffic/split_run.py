@@ -32,8 +32,10 @@ from .record import GATEWAY_API, TRAFFIC_SELECTOR, without_version
 from .related import Related
 from .request import TrafficRequest
 
-#: Seconds between two observations, and seconds of the waits SERVICES_KNOWN and DRAIN.
-POLL_INTERVAL, DRAIN_SECONDS = 0.5, 5.0
+#: Seconds between two observations.
+POLL_INTERVAL = 0.5
+#: Duration of the waits SERVICES_KNOWN and DRAIN.
+DRAIN_SECONDS = 5.0
 #: Maximum number of consecutive writes with a failed precondition.
 MAX_REJECTIONS = 10
 #: Maximum number of times a run applies an action to an object. A split needs four.

@@ -33,7 +33,7 @@ def is_available() -> bool:
 
 
 def draw(rollout: Rollout, width: int, height: int, name: str) -> str:
-    """Draw a chart of a size in pixels, and return its svg element.
+    """Draw a chart of width x height pixels, and return its svg element.
 
     name: the prefix of all ids, unique on the page.
     """
@@ -51,8 +51,8 @@ class _Chart:
         self.max_pods = max(1, rollout.ceiling or 0,
                             *(sample.old_pods + sample.new_pods for sample in self.samples
                               if not sample.is_taking_over))
-        # In pods, with space above the ceiling.
-        self.height = self.max_pods * 1.06
+        #: The number of pods at the top edge, above the ceiling.
+        self.top_pods = self.max_pods * 1.06
         self.picture = drawsvg.Drawing(width, height, id_prefix=name, role="img", class_="sizes",
                                        aria_labelledby=f"{name}-title {name}-desc")
         self.picture.append(drawsvg.Title(f"Pods of {rollout.title} over time", id=f"{name}-title"))
@@ -73,7 +73,7 @@ class _Chart:
         return round(LEFT + (self.right - LEFT) * seconds / self.seconds, 1)
 
     def y(self, pods: float) -> float:
-        return round(self.bottom - (self.bottom - TOP) * pods / self.height, 1)
+        return round(self.bottom - (self.bottom - TOP) * pods / self.top_pods, 1)
 
     def spans(self) -> t.Iterator[tuple[Sample, float, float]]:
         """Yield each sample with its x coordinate and the next x coordinate."""

@@ -636,7 +636,7 @@ def test_default_namespace_inside_a_cluster_is_the_namespace_of_the_pod(monkeypa
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", write_file("token", SECRET))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", write_file("ca.crt", "c"))
-    monkeypatch.setattr(connection, "_POD_NAMESPACE", write_file("namespace", "pods-own\n"))
+    monkeypatch.setattr(connection, "_POD_NAMESPACE_FILE", write_file("namespace", "pods-own\n"))
     write_file("default", with_namespaces(main="shop", other="bar"))
 
     assert connection.default_namespace({}, {}) == "pods-own"

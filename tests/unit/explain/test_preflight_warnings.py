@@ -262,7 +262,7 @@ def test_no_warning_about_requests_without_a_service(services):
     assert warnings_of(desired=template(), services=services) == []
 
 
-def test_headless_service_counts():
+def test_headless_service_causes_warnings():
     assert len(warnings_of(desired=template(), services=[service(clusterIP="None")])) == 2
 
 
@@ -394,7 +394,7 @@ def test_surge_is_limited_to_the_number_of_pods():
     assert warnings_of(request, quotas=[quota({"pods": "6"}, {"pods": "3"})]) == []
 
 
-def test_no_surge_needs_no_quota():
+def test_update_without_a_surge_needs_no_free_quota():
     request = dataclasses.replace(REQUEST, max_surge=Size(0), max_unavailable=Size(1))
 
     assert warnings_of(request, quotas=[quota({"pods": "3"}, {"pods": "3"})]) == []
@@ -529,10 +529,10 @@ def test_some_node_fits_the_new_pods(nodes, new_template):
 # Budgets
 
 
-def budget(selector: Json | None = None, expected: int | None = None, **spec: t.Any) -> Json:
+def budget(selector: Json | None = None, expected_pods: int | None = None, **spec: t.Any) -> Json:
     selector = {"matchLabels": {"app": "foo"}} if selector is None else selector
     return {"metadata": {"name": "web"}, "spec": {"selector": selector, **spec},
-            "status": {} if expected is None else {"expectedPods": expected}}
+            "status": {} if expected_pods is None else {"expectedPods": expected_pods}}
 
 
 @pytest.mark.parametrize("spec, field, count", [
@@ -542,7 +542,7 @@ def budget(selector: Json | None = None, expected: int | None = None, **spec: t.
     ({"maxUnavailable": 0}, "maxUnavailable: 0", 4),
     ({"maxUnavailable": "0%"}, "maxUnavailable: 0%", 4),
     # The budget also covers two pods of another controller.
-    ({"minAvailable": 6, "expected": 5}, "minAvailable: 6", 6),
+    ({"minAvailable": 6, "expected_pods": 5}, "minAvailable: 6", 6),
 ])
 def test_budget_that_allows_no_eviction(spec, field, count):
     assert single(warnings_of(budgets=[budget(**spec)])) == (
@@ -558,7 +558,7 @@ def test_budget_that_allows_no_eviction(spec, field, count):
     {"minAvailable": "75%"},
     {"maxUnavailable": 1},
     {"maxUnavailable": "1%"},
-    {"minAvailable": 5, "expected": 5},
+    {"minAvailable": 5, "expected_pods": 5},
     {"minAvailable": "100%", "selector": {"matchLabels": {"app": "bar"}}},
     {},
 ])
@@ -630,7 +630,7 @@ ALL_PROBLEMS = {
                              nodeSelector={"disk": "ssd"}, overhead={"cpu": "1"}),
     "services": [service(ports=[{"port": 80, "targetPort": "web-http"}, {"port": 9090}]),
                  service({DEPLOYMENT_LABEL: "abc"}), service({"app": "bar"})],
-    "budgets": [budget(minAvailable="100%", expected=3), budget({"matchExpressions": [
+    "budgets": [budget(minAvailable="100%", expected_pods=3), budget({"matchExpressions": [
         {"key": "app", "operator": "In", "values": ["foo"]}]}, maxUnavailable=0)],
     "autoscalers": [hpa("a"), hpa("b")],
     "quotas": [quota({"pods": "3", "requests.cpu": "1", "memory": "1Gi"},

@@ -84,7 +84,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         primary = observed.primary
         if primary is None:
             return False
-        # To begin an update, the record has to name the current ControllerRevision.
+        # The record of a new update has to name the current ControllerRevision.
         return (request.undoes or observed.in_progress or observed.record is not None
                 or recorded.pauses(request, primary)
                 or _are_all_counted_as_new(primary)
@@ -192,7 +192,7 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
     # The deletion of a miscounted pod may leave the status unchanged.
     if not is_unchanged or (miscounted_pods and memory.monotonic_time >= memory.next_pod_list):
         memory.next_pod_list = memory.monotonic_time + LIST_INTERVAL
-        # The count of ready pods below needs the new pods, too.
+        # With an unchanged version, the count of ready pods below needs the new pods, too.
         items = cluster.all_pods(primary, "" if is_unchanged else new_revision) or ()
         pods = list(map(DaemonPod.from_api, own_pods(primary, items)))
         ready_count = sum(pod.is_ready and not pod.is_inactive for pod in pods)

@@ -94,7 +94,7 @@ def make_unready(model, *nodes):
 
 
 def versions(model):
-    """Return the version of each pod, by the name of its node. "!" marks an unready pod."""
+    """Return the version of each pod, sorted by node. "!" marks an unready pod."""
     images = {revision["metadata"]["labels"][object_meta.POD_REVISION]: revision["data"]["spec"][
         "template"]["spec"]["containers"][0]["image"]
         for revision in model.revisions(["uid of foo"])}
@@ -217,11 +217,11 @@ def test_ready_pods_are_replaced_within_max_unavailable():
     assert versions(model) == ["v1!", "v2", "v1", "v1"]
 
 
-@pytest.mark.parametrize("deletion_time, is_late",
+@pytest.mark.parametrize("deletion_time, is_overdue",
                          [("2026-11-21T09:58:59Z", True), ("2026-11-21T09:59:30Z", False)])
 @pytest.mark.parametrize("now", ["2026-11-21T09:58:20Z", NOW, "2026-11-21T10:01:40Z"],
                          ids=["100 s behind", "exact", "100 s ahead"])
-def test_overdue_terminating_pod_is_named(deletion_time, is_late, now):
+def test_overdue_terminating_pod_is_named(deletion_time, is_overdue, now):
     """A terminating pod counts as a new pod. If it is overdue, one more pod is deleted."""
     model = cluster(4)
     two_unavailable = request_for(image="myimage:v2", pause_at="1", max_unavailable="2")
@@ -232,12 +232,12 @@ def test_overdue_terminating_pod_is_named(deletion_time, is_late, now):
                    "spec": {"nodeName": "node 3"}}
     model.all_pods = lambda controller: [*DaemonSetModel.all_pods(model, controller)[:3],
                                          overdue_pod]
-    assert isinstance(decide(two_unavailable, model, now=now), Step if is_late else Wait)
+    assert isinstance(decide(two_unavailable, model, now=now), Step if is_overdue else Wait)
     decision = decide(CANARY, model, now=now)
     assert isinstance(decision, Wait)
     assert decision.until.endswith(
         f"; pod {overdue_pod['metadata']['name']} of node node 3 should have gone by "
-        f"{deletion_time}") is is_late
+        f"{deletion_time}") is is_overdue
 
 
 def test_max_unavailable_is_respected():
@@ -345,9 +345,9 @@ def test_surge_excludes_termination_complete(params):
                          ids=["surge of the task", "surge of the DaemonSet"])
 def test_host_ports_exclude_a_surge(params):
     model = cluster(strategy=SURGE if not params else STRATEGY)
-    with_host_port = template()
-    with_host_port["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080}]
-    set_by_other_client(model, "/spec/template", with_host_port)
+    pod_template = template()
+    pod_template["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080}]
+    set_by_other_client(model, "/spec/template", pod_template)
     nodes = [pod.node for pod in model.pods("foo")]
     for node in nodes:
         delete_pod_of(model, node)
@@ -539,7 +539,7 @@ def test_rollback_after_the_server_completed_the_update_of_a_killed_task():
 
 
 def test_rollback_of_an_update_to_an_old_template():
-    """The rollback restores a revision with a higher number than the revision of the update."""
+    """The update renumbers the revision of the old template, instead of creating one."""
     model = cluster()
     run_task(UPDATE, model)
     run_task(request_for(image="myimage:v1", pause_at="1"), model)
@@ -755,7 +755,7 @@ def test_no_deletion_if_labels_and_status_disagree():
     assert isinstance(decide(CANARY, model), Wait)
 
 
-def test_pause_without_a_record():
+def test_pause_with_an_empty_record_is_resumable():
     model = cluster(4)
     run_task(CANARY, model)
     write_record(model, "{}")
@@ -768,7 +768,7 @@ def test_pause_without_a_record():
                           {"maxUnavailable": 2, "maxSurge": 2},
                           {"maxUnavailable": "500%"}, {"maxUnavailable": 0}, {}])
 @pytest.mark.parametrize("request_", [UPDATE, CANARY])
-def test_rolling_update_valid_only_with_on_delete_is_restored(rolling_update, request_):
+def test_on_delete_strategy_with_invalid_numbers_is_restored(rolling_update, request_):
     strategy = {"type": "OnDelete", "rollingUpdate": rolling_update}
     model = cluster(strategy=strategy)
     run_task(request_, model)
@@ -1177,7 +1177,7 @@ def test_replacement_of_wrongly_counted_pods_respects_max_unavailable():
 
 
 @pytest.mark.parametrize("is_ready", [True, False], ids=["ready", "not ready yet"])
-def test_replaced_pods_are_observed_with_an_unchanged_status(is_ready):
+def test_replaced_pods_are_observed_despite_an_unchanged_status(is_ready):
     """The server does not write an unchanged status, so no watch event reports the new pod."""
     model = cluster(4)
     recreate(model, "myimage:v2")

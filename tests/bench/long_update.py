@@ -41,7 +41,7 @@ PODS = 3
 #: Minute of each hour at which tokens are revoked, the API server restarts, and a token is issued.
 REVOKE_MINUTE, RESTART_MINUTE, ISSUE_MINUTE = 15, 40, 55
 #: Minute of an hour at which a token expires. The client renews a token five minutes earlier.
-EXPIRY = 5
+EXPIRY_MINUTE = 5
 
 SETTLING_SECONDS = 2.0
 """Real seconds from a restart of the API server until the clock runs fast again."""
@@ -141,7 +141,7 @@ class _Credential:
         self._secrets.append(secret)
 
     def revoke_all_but_last(self) -> None:
-        """Revoke all tokens except the last. The API server still accepts them for 10 s."""
+        """Revoke all tokens except the last. The API server accepts revoked tokens for 10 s."""
         for secret in self._secrets[:-1]:
             self._core.delete_namespaced_secret(secret, self._namespace)
         del self._secrets[:-1]
@@ -174,7 +174,7 @@ class _Update:
             "kubeconfig": str(kubeconfig), "namespace": self._playground.namespace, "name": "foo",
             "image": "myimage:v2", "progress_deadline": (HOURS + 1) * 3600,
             "_ansible_remote_tmp": str(self._folder)}}), "utf-8")
-        self._credential.issue(self._clock.now() + 3600 + 60 * EXPIRY)
+        self._credential.issue(self._clock.now() + 3600 + 60 * EXPIRY_MINUTE)
         self._output = (self._folder / "output").open("w+b")
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("fast_task.py")),
@@ -201,12 +201,12 @@ class _Update:
         self._samples.clear()
         end = number + 1
         self._pass_until(number, REVOKE_MINUTE)
-        self._issue(expiry=end * 60 + EXPIRY)
+        self._issue(expiry_minute=end * 60 + EXPIRY_MINUTE)
         self._credential.revoke_all_but_last()
         self._pass_until(number, RESTART_MINUTE)
         self._restart()
         self._pass_until(number, ISSUE_MINUTE)
-        self._issue(expiry=(end + 1) * 60 + EXPIRY)
+        self._issue(expiry_minute=(end + 1) * 60 + EXPIRY_MINUTE)
         self._pass_until(end, 0)
         hour = Hour(median(sample.memory for sample in self._samples),
                     median(sample.threads for sample in self._samples),
@@ -241,8 +241,8 @@ class _Update:
         statuses = json.loads((self._folder / "statistics").read_text("utf-8"))
         return statuses.get("410", 0)
 
-    def _issue(self, expiry: int) -> None:
-        self._credential.issue(self._begin + 60 * expiry)
+    def _issue(self, expiry_minute: int) -> None:
+        self._credential.issue(self._begin + 60 * expiry_minute)
 
     def _restart(self) -> None:
         self._clock.set_speed(1)

@@ -23,11 +23,11 @@ class Process(NamedTuple):
 
     @classmethod
     def spawn(
-        cls, argv: list[str], environment: dict[str, str], log: Path, is_child: bool = False
+        cls, argv: list[str], environment: dict[str, str], log: Path, returns_child: bool = False
     ) -> Process:
         """Start argv in a new session, so that Ctrl-C does not reach the process.
 
-        is_child: return the child that argv (nsenter or unshare) starts.
+        returns_child: return the child that argv (nsenter or unshare) starts.
         """
         try:
             pid = os.posix_spawn(
@@ -51,7 +51,7 @@ class Process(NamedTuple):
             )
         except OSError as error:
             raise ClusterError(f"{argv[0]} cannot be run: {error.strerror}") from error
-        if is_child:
+        if returns_child:
             pid = _await_child(pid, log)
         return cls(pid, _state_of(pid)[1])
 

@@ -34,7 +34,7 @@ def run_jobs(
 ) -> None:
     """Run each job once, in parallel workers.
 
-    create_resource: called with the number of the worker. An exception exits the program.
+    create_resource: called with the number of the worker. Any exception exits the program.
     """
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
     errors: list[BaseException] = []

@@ -61,7 +61,7 @@ class Foo:
         self._catch_up()
         with self._lock:
             self._min_ready, self._max_pods = REPLICAS, 0
-            self._count()
+            self._record_counts()
 
     def show(self, since_watch: bool = False) -> None:
         """Print the number of pods by image and state.
@@ -113,9 +113,9 @@ class Foo:
                     self._watched_pods.pop(pod.metadata.uid, None)
                 else:
                     self._watched_pods[pod.metadata.uid] = Pod.of(pod)
-                self._count()
+                self._record_counts()
 
-    def _count(self) -> None:
+    def _record_counts(self) -> None:
         ready = sum(pod.state == "ready" for pod in self._watched_pods.values())
         self._min_ready = min(self._min_ready, ready)
         self._max_pods = max(self._max_pods, len(self._watched_pods))

@@ -65,12 +65,12 @@ def copy_pages(source_folder: Path) -> None:
         if file.is_file():
             copy.parent.mkdir(parents=True, exist_ok=True)
             if file.suffix == ".md":
-                copy.write_text(with_folder_links(file, repository), "utf-8")
+                copy.write_text(with_absolute_folder_links(file, repository), "utf-8")
             else:
                 shutil.copy(file, copy)
 
 
-def with_folder_links(page: Path, repository: str) -> str:
+def with_absolute_folder_links(page: Path, repository: str) -> str:
     """Return the text of a page, with links to folders of the repository made absolute."""
 
     def replacement(match: re.Match[str]) -> str:

@@ -26,8 +26,7 @@ Json = dict[str, Any]
 PROGRAM = "kubectl-1.17"
 
 FLOW = Flow("kubectl rolling-update", create_foo, UPDATE)
-"""The flow of kubectl. foo has no deployment label at first, so that kubectl labels its pods, too.
-"""
+"""The flow of kubectl. At first, foo has no deployment label, so kubectl must label its pods."""
 
 
 def series() -> list[Series]:

@@ -35,7 +35,7 @@ from forged import (
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
 from objects import eventually, is_ready, manifest, role_rules
-from writes import Killed, intercept_writes, is_reparenting, is_write
+from writes import Killed, any_write, intercept_writes, is_reparenting
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
@@ -88,15 +88,15 @@ UPDATE = {"image": "myimage:v2"}
 MIGRATE = {"module": "migrate_to_deployment", "state": "migrated"}
 PHASES = {phase.title: phase for phase in (
     Phase("idle"),
-    Phase("updating", task=UPDATE, kill_at=(is_write, 5)),
+    Phase("updating", task=UPDATE, kill_at=(any_write, 5)),
     Phase("paused", task={**UPDATE, "pause_at": "1"}),
     Phase("handing over", task=UPDATE, kill_at=(is_reparenting, 2)),
     Phase("migrating", task=MIGRATE, kill_at=(is_reparenting, 2)),
     Phase("idle ReplicaSet", RS),
-    Phase("updating ReplicaSet", RS, UPDATE, (is_write, 5)),
+    Phase("updating ReplicaSet", RS, UPDATE, (any_write, 5)),
     Phase("idle Deployment", DEPLOYMENT),
     Phase("paused Deployment", DEPLOYMENT, {**UPDATE, "pause_at": "1"}),
-    Phase("updating Deployment", DEPLOYMENT, UPDATE, (is_write, 2)),
+    Phase("updating Deployment", DEPLOYMENT, UPDATE, (any_write, 2)),
 )}
 TASKS: dict[str, Json] = {
     "updated": UPDATE, "unchanged": {"image": "myimage:v1"},

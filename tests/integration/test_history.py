@@ -42,16 +42,16 @@ def rollback_params(number, **params):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("pod_options", [
+@pytest.mark.parametrize("template_options", [
     {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v9"}]}}},
     {"definition": manifest(1, image="myimage:v9", name="bar")},
 ], ids=["template", "definition"])
-def test_rollback_ignores_pod_options(namespace, pod_options):
+def test_rollback_ignores_template_options(namespace, template_options):
     """The user has added `state` to the task of an earlier update."""
     namespace.make_rc(REPLICAS)
     namespace.roll(image="myimage:v2")
 
-    result = namespace.roll(**rollback_params(1), **pod_options)
+    result = namespace.roll(**rollback_params(1), **template_options)
 
     assert namespace.rc_names() == ["foo"] and images(namespace) == {"myimage:v1"}
     assert result["msg"].startswith("foo is rolled back to myimage:v1")
@@ -98,7 +98,7 @@ def test_history_is_deleted_with_the_controller(namespace):
 
 @pytest.mark.full
 def test_history_survives_an_orphaning_deletion_of_the_controller(namespace):
-    """The garbage collector removes the owner by a patch, which must not change the data."""
+    """The garbage collector patches the owner reference away, which must not change the data."""
     namespace.make_rc(1)
     containers = [
         {

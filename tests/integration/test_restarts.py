@@ -30,6 +30,7 @@ RENAMED = "rename foo: "
 CLOSED = "no more pods are created for it"
 #: Foo owns all pods.
 HANDED_OVER = "hand over foo-"
+#: The successor is deleted.
 DELETED = "it has no pods"
 #: Half of the pods are handed over to foo. There is no progress line.
 HANDING_OVER = "half of the pods"

@@ -97,9 +97,9 @@ def assert_equal_answers(namespace, task_runner, flow, options):
     for task in ({"name": "one"}, {"names": ["absent", "two"], "max_failures": "1"}):
         before = generations(namespace)
         assert task_runner.in_process(**common_options, **task) is None
-        plan = task_runner.module(check_mode=True, **common_options, **task)
+        plan = task_runner.run_module(check_mode=True, **common_options, **task)
         assert generations(namespace) == before
-        result = task_runner.module(**common_options, **task)
+        result = task_runner.run_module(**common_options, **task)
         assert (comparable_parts(with_real_wording(plan), flow) == comparable_parts(result, flow)
                 and result["changed"])
 
@@ -118,8 +118,8 @@ def assert_equal_answers(namespace, task_runner, flow, options):
         in_process = task_runner.in_process(**common_options, **task)
         assert (in_process is not None and in_process.get("failed", False) == fails
                 and not in_process["changed"])
-        assert (in_process == task_runner.module(**common_options, **task)
-                == task_runner.module(check_mode=True, **common_options, **task))
+        assert (in_process == task_runner.run_module(**common_options, **task)
+                == task_runner.run_module(check_mode=True, **common_options, **task))
         # Only `three` needs an update, which is not started because another controller fails.
         is_started_by_name = {result["name"]: not result["skipped"]
                               for result in in_process["results"]}

@@ -31,7 +31,7 @@ def intercept_writes(gateway: KubernetesGateway,
                 lambda step, original=original: interceptor(step, lambda: original(step)))
 
 
-def is_write(_step: t.Any) -> bool:
+def any_write(_step: t.Any) -> bool:
     return True
 
 
@@ -47,7 +47,7 @@ WriteFilter: t.TypeAlias = "t.Callable[[t.Any], bool]"
 
 
 def kill_at_write(number: int, after: bool,
-                  matches: WriteFilter = is_write) -> t.Callable[[KubernetesGateway], None]:
+                  matches: WriteFilter = any_write) -> t.Callable[[KubernetesGateway], None]:
     """Return a fault that kills the client before or after the nth matching write (n from 1)."""
 
     def fault(gateway: KubernetesGateway) -> None:
@@ -68,7 +68,7 @@ def kill_at_write(number: int, after: bool,
 
 
 def action_after_write(number: int, act: t.Callable[[], None],
-                       matches: WriteFilter = is_write) -> t.Callable[[KubernetesGateway], None]:
+                       matches: WriteFilter = any_write) -> t.Callable[[KubernetesGateway], None]:
     """Return a fault that lets another client act after the nth matching write (n from 1)."""
 
     def fault(gateway: KubernetesGateway) -> None:

@@ -32,7 +32,7 @@ SHARE = 1 / PODS
 CANARY_RC = dataclasses.replace(RC, pods=PODS)
 
 RATES = {"new": 400}
-"""Requests per second, on new connections: with few persistent ones, the shares would vary."""
+"""Requests per second by connection. With few persistent connections, the shares would vary."""
 
 DRAIN = 4.0
 """Seconds for which a pod continues to serve after SIGTERM."""
@@ -112,9 +112,9 @@ class Canary:
     #: Requests during the playbook, and how many of them got no answer.
     requests: int = 0
     lost: int = 0
-    #: From the first to the last answer of the new version: answers of all versions, and of the new
-    #: version.
+    #: Answers of all versions from the first to the last answer of the new version.
     all_answers: list[Answer] = dataclasses.field(default_factory=list)
+    #: Answers of the new version.
     answers: list[Answer] = dataclasses.field(default_factory=list)
 
     @property

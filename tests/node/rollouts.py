@@ -135,7 +135,7 @@ class Shop:
     def roll(self, **task: t.Any) -> Json:
         return self.namespace.roll(on_line=self.lines.append, **self.kind.options, **task)
 
-    def roll_until(self, is_reached: t.Callable[[], bool], what: str, **task: t.Any) -> None:
+    def roll_and_kill(self, is_reached: t.Callable[[], bool], what: str, **task: t.Any) -> None:
         program = clients.Program()
         params = {"name": "foo", "namespace": self.namespace.name, **self.kind.options, **task}
         with (
@@ -181,7 +181,7 @@ def update(shop: Shop) -> None:
 
 
 def kill_and_resume(shop: Shop) -> None:
-    shop.roll_until(lambda: shop.images()[V2] >= 2, "two new pods", image=V2)
+    shop.roll_and_kill(lambda: shop.images()[V2] >= 2, "two new pods", image=V2)
     time.sleep(DRAIN + 1)
     shop.roll(image=V2)
 
@@ -189,14 +189,14 @@ def kill_and_resume(shop: Shop) -> None:
 def kill_at_new_pod_and_resume(shop: Shop) -> None:
     """Kill the task while the new pod starts, wait until the pod is ready, and run the task again.
     """
-    shop.roll_until(lambda: shop.has_pod_of(V2), "a new pod", image=V2)
+    shop.roll_and_kill(lambda: shop.has_pod_of(V2), "a new pod", image=V2)
     time.sleep(START + DRAIN + 1)
     shop.roll(image=V2)
 
 
 def kill_at_new_pod_and_roll_back(shop: Shop) -> None:
     initial_pods = uids(shop.namespace.pods())
-    shop.roll_until(lambda: shop.has_pod_of(V2), "a new pod", image=V2)
+    shop.roll_and_kill(lambda: shop.has_pod_of(V2), "a new pod", image=V2)
     shop.roll(state="rolled_back")
     assert initial_pods <= uids(shop.namespace.pods()), "the old pod was replaced"
 
@@ -212,8 +212,8 @@ def kill_in_handover_and_resume(shop: Shop) -> None:
     shop.roll(image=V2)
 
 
-def roll_back(shop: Shop) -> None:
-    shop.roll_until(lambda: shop.images()[V2] >= 2, "two new pods", image=V2)
+def kill_and_roll_back(shop: Shop) -> None:
+    shop.roll_and_kill(lambda: shop.images()[V2] >= 2, "two new pods", image=V2)
     shop.roll(state="rolled_back")
 
 
@@ -342,7 +342,7 @@ class Row:
     may_retain_old_pods: bool = False
     container: Json = dataclasses.field(default_factory=lambda: WELL_BEHAVED)
     #: Whether all pods except Kind.unavailable must always be ready.
-    has_all_pods_ready: bool = True
+    must_keep_pods_ready: bool = True
     is_negative_control: bool = False
     #: Whether `make test` runs the first kind of the row.
     is_sample: bool = False
@@ -374,7 +374,7 @@ ROWS = [
     ),
     Row(
         "update, killed at half and rolled back",
-        roll_back,
+        kill_and_roll_back,
         final_image=V1,
         may_retain_old_pods=True,
     ),
@@ -393,7 +393,7 @@ ROWS = [
         update_with_disruption(outage_of("kubelet")),
         kinds=(RC,),
         # a restarted kubelet may briefly report a pod as unready
-        has_all_pods_ready=False,
+        must_keep_pods_ready=False,
     ),
     Row(
         "update, containerd killed and restarted",

@@ -50,12 +50,12 @@ def shop(request, cluster, namespace):
 @pytest.fixture
 def measure(request, shop):
     """Provide a function that waits for a scale-out, and records its duration from `begin` on."""
-    def measure(title, log, begin, frozen=0.0):
+    def measure(title, log, begin, freeze_seconds=0.0):
         first = log.first_scaling(begin)
-        eventually(lambda: shop.size() >= NEEDED, "the size for the load")
+        eventually(lambda: shop.size() >= NEEDED, f"a scale-out to {NEEDED} pods")
         complete = time.time()
         request.config.stash[record.SCALE_OUTS].append(record.ScaleOut(
-            title, shop.kind.name, frozen, first - begin, complete - begin))
+            title, shop.kind.name, freeze_seconds, first - begin, complete - begin))
         assert first - begin < MAX_DELAY
 
     return measure

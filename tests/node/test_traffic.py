@@ -62,7 +62,7 @@ def test_no_request_fails_during_a_rollout(case, cluster, namespace, request):
     first_version, last_version = V1.rpartition(":")[2], row.final_image.rpartition(":")[2]
     assert versions(traffic.between(0, began)) == [first_version]
     assert versions(traffic.since(ended)) == [last_version]
-    if row.has_all_pods_ready:
+    if row.must_keep_pods_ready:
         assert observer.min_ready >= case.kind.pods - case.kind.unavailable
     assert row.may_retain_old_pods or not uids(namespace.pods()) & observer.initial_pods
     third = (ended - began) / 3

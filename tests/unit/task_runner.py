@@ -34,7 +34,7 @@ class TaskRunner:
         #: The options of the last module (`invocation`).
         self.invocation = None
 
-    def module(self, module=rolling_update, check_mode=False, **arguments):
+    def run_module(self, module=rolling_update, check_mode=False, **arguments):
         module = OTHER_MODULES.get(module, module)
         arguments = {"ANSIBLE_MODULE_ARGS": {**arguments, "_ansible_check_mode": check_mode}}
         self._monkeypatch.setattr(basic, "_ANSIBLE_ARGS", json.dumps(arguments).encode())

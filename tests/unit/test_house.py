@@ -44,8 +44,8 @@ def test_only_flows_compare_kinds_and_states(name):
     assert list(comparisons(ast.parse(FILES[name].read_text("utf-8")))) == []
 
 
-#: Except template.py (the definition) and provenance.py, these files look up a template in a
-#: history, or compare templates within a migration.
+#: Except template.py, which defines same_template, and provenance.py, these files look up a
+#: template in a history, or compare templates within a migration.
 COMPARES_TEMPLATES = {
     "model/template.py", "flows/provenance.py", "flows/previous.py", "flows/deployment/observed.py",
     "flows/deployment/planner.py", "flows/daemonset/observed.py",

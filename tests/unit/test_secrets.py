@@ -89,7 +89,7 @@ def test_no_failure_reveals_a_secret(name, failure, refusing_server, log_message
     for module, arguments in ((rolling_update, {"image": "x:1"}), (rolling_update_info, {}),
                               (rollout_analysis, metrics),
                               (traffic_split, {"route": "edge", "weight": "1"})):
-        result = runner.module(module, name="foo", **arguments, **options)
+        result = runner.run_module(module, name="foo", **arguments, **options)
         outputs += [result, runner.invocation]
         assert result["failed"] and "Traceback" not in json.dumps(result)
     outputs.append(runner.in_process(name="foo", image="x:1", **options))

@@ -430,7 +430,8 @@ def test_the_result_in_process_equals_that_of_the_module(simulate_cluster, runne
     result = runner.in_process(**arguments)
 
     assert result is not None
-    assert result == runner.module(**arguments) == runner.module(check_mode=True, **arguments)
+    assert (result == runner.run_module(**arguments)
+            == runner.run_module(check_mode=True, **arguments))
     assert (not any(gateway.attempts for gateway in gateways)
             and all(gateway.is_closed for gateway in gateways))
 
@@ -463,9 +464,9 @@ def test_steps_are_left_to_the_module_which_does_what_check_mode_plans(
     arguments["image"] = "myimage:v2"
 
     assert runner.in_process(**arguments) is None
-    plan = runner.module(check_mode=True, **arguments)
+    plan = runner.run_module(check_mode=True, **arguments)
     assert not any(gateway.attempts for gateway in gateways)
-    done = runner.module(**arguments)
+    done = runner.run_module(**arguments)
     assert [entry["name"] for entry in done["results"]] == arguments.get("names", ["foo"])
 
     assert plan["changed"] and gateways[-1].attempts
@@ -489,7 +490,7 @@ def test_the_entry_of_a_single_controller_repeats_the_top_level_keys(
         simulate_cluster, runner, arguments, keys, is_run):
     simulate_cluster(rc(replicas=2))
 
-    result = runner.module(name="foo", check_mode=not is_run, **arguments)
+    result = runner.run_module(name="foo", check_mode=not is_run, **arguments)
 
     (entry,) = result["results"]
     assert ENTRY.items() <= entry.items() and keys <= entry.keys()
@@ -507,7 +508,7 @@ def test_entry_of_a_failed_single_controller_has_the_failure(simulate_cluster, r
                                                              arguments, kind):
     simulate_cluster(rc())
 
-    result = runner.module(name="foo", **arguments)
+    result = runner.run_module(name="foo", **arguments)
 
     (entry,) = result["results"]
     assert entry == {**ENTRY, "kind": kind, "failed": True, "changed": False, "msg": result["msg"],
@@ -527,7 +528,7 @@ def test_kubernetes_is_named_if_both_packages_are_missing(runner, monkeypatch):
     for absent in ("kubernetes.config", "yaml"):
         monkeypatch.setitem(sys.modules, absent, None)
 
-    assert "library (kubernetes) on" in runner.module(name="foo", image="x:1")["msg"]
+    assert "library (kubernetes) on" in runner.run_module(name="foo", image="x:1")["msg"]
 
 
 @pytest.mark.parametrize("absent, package, options", [
@@ -541,7 +542,7 @@ def test_a_missing_package_is_reported_in_the_words_of_ansible(
     change = {} if "definition" in options else {"image": "x:1"}
     request = {"name": "foo", **change, **options}
 
-    answers = [runner.in_process(**request), runner.module(**request)]
+    answers = [runner.in_process(**request), runner.run_module(**request)]
 
     assert answers[0] == answers[1] and answers[0]["failed"] and "s3cret" not in json.dumps(answers)
     assert answers[0]["msg"].startswith(
@@ -560,8 +561,8 @@ def test_no_answer_reveals_a_secret(runner, monkeypatch, options):
     monkeypatch.setattr(task, "_gateway", fail)
     request = {"name": "foo", **options}
 
-    answers = [runner.in_process(**request, image="x:1"), runner.module(**request, image="x:1"),
-               runner.module(rolling_update_info, **request)]
+    answers = [runner.in_process(**request, image="x:1"), runner.run_module(**request, image="x:1"),
+               runner.run_module(rolling_update_info, **request)]
 
     assert "s3cret" not in json.dumps([*answers, runner.invocation])
     assert answers[0] == answers[1]

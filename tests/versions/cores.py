@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rows of ansible-core versions: integration tests after an installation by README.md."""
+"""Rows of ansible-core versions: install as in README.md, and run integration tests."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def core_environment(versions: tuple[str, str, str]) -> Path:
 
 @contextlib.contextmanager
 def installed_collection(folder: Path) -> Iterator[dict[str, str]]:
-    """Install the collection by the commands of README.md, and provide its variables."""
+    """Install the collection as in README.md, and provide the environment variables to use it."""
     (block,) = re.findall(r"## Install\n.*?\n\n((?:    [^\n]*\n)+)",
                           (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
     with (tempfile.TemporaryDirectory(prefix="baton-collections-") as collections,

@@ -25,8 +25,10 @@ from .outcome import (
 from .report import Subject
 from .spec import Analysis, ErrorLines, Metric
 
-#: Limits for the new pods, and for the old pods: named in a query, and with logs to read.
-MAX_PODS, MAX_PODS_FOR_LOGS = 500, 20
+#: Maximum number of new pods, and of old pods, in a query.
+MAX_PODS = 500
+#: Maximum number of new pods, and of old pods, whose logs are read.
+MAX_PODS_FOR_LOGS = 20
 MAX_WARNINGS = 10
 #: Seconds between two calls of stop() during a wait.
 POLL_INTERVAL = 0.2

@@ -27,7 +27,7 @@ from .spec import ErrorLines
 MAX_LOG_BYTES, MAX_TOTAL_BYTES = 2**18, 2**22
 #: Limits of a reading.
 MAX_LOGS, MAX_CONNECTIONS = 200, 8
-#: Seconds: of a request, of each pause before a retry, and of matching the lines.
+#: In seconds. BACKOFF has the pauses before the retries.
 REQUEST_TIMEOUT, BACKOFF, MATCH_TIMEOUT = 10.0, (0.2, 1.0), 10.0
 #: Prints "1" or "0" for each line. This is a program because Python cannot interrupt a regular
 #: expression that backtracks exponentially. SIGALRM ends the process if the task was killed.

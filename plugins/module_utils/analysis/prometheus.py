@@ -199,7 +199,7 @@ def _parse_url(options: Json) -> tuple[str, Json]:
     """Return the URL without credentials, and the headers with the credentials."""
     import urllib3
 
-    url = masking.without_password(options.get("url", ""))
+    url = masking.without_credentials(options.get("url", ""))
     try:
         parts = urlsplit(options.get("url", "").rstrip("/"))
         _port = parts.port  # raises ValueError for an invalid port

@@ -96,7 +96,7 @@ class Connection:
             self._configuration, self._kubeconfig = _configuration(
                 self._options, self._plugin_timeout)
             # A copy: a renewed token resets `configuration.host` to the host of the kubeconfig.
-            self.server: str = masking.without_password(self._configuration.host.rstrip("/"))
+            self.server: str = masking.without_credentials(self._configuration.host.rstrip("/"))
             self.pool: t.Any = rest.RESTClientObject(self._configuration).pool_manager
             self.pool.connection_pool_kw["block"] = True
             self._set_pool_size()

@@ -50,6 +50,6 @@ def _read(url: str) -> str:
         return str(content, encoding="utf-8")
     except (OSError, ValueError, urllib.error.URLError, http.client.HTTPException,
             AnsibleConnectionError) as error:
-        address = masking.without_password(url).partition("?")[0]
+        address = masking.without_credentials(url).partition("?")[0]
         why = masking.mask(" ".join(str(error).split()), secrets({"src": url}))
         raise RolloutError(f"src {address} cannot be read", why=why) from None

@@ -22,7 +22,7 @@ _URL_OPTIONS = ("host", "proxy")
 _FILE_OPTIONS = ("client_cert", "client_key", "ca_cert")
 _PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 _MAX_NAME_LENGTH = 255
-#: A value of at most this length counts as a path.
+#: A longer value counts as a path only if it exists or looks like a path.
 _MAX_PATH_LENGTH = 40
 #: No token, key or base64 text has one of these endings.
 _FILE_ENDINGS = re.compile(r"\.(ya?ml|json|conf|config|kubeconfig)$")
@@ -138,7 +138,7 @@ def is_path(value: str) -> bool:
                                 or bool(_FILE_ENDINGS.search(value)))
 
 
-def without_password(address: str) -> str:
+def without_credentials(address: str) -> str:
     """Return a URL without user name and password."""
     scheme, _credentials, rest = _split_url(address)
     return f"{scheme}{rest}"
@@ -155,7 +155,7 @@ def _split_url(address: str) -> tuple[str, str, str]:
 
 
 def _content(kubeconfig: t.Any) -> t.Any:
-    """Parse inline content, or return None for invalid YAML."""
+    """Parse inline content (None if invalid), and return any other value as it is."""
     if not isinstance(kubeconfig, str) or is_path(kubeconfig):
         return kubeconfig
     try:

@@ -183,7 +183,7 @@ NOT_STARTED = (
     Row("crash", r"^(PostStartHookError|PreStartHookError)", Fatal.ON_REPEAT,
         "look at lifecycle.postStart in the template",
         has_log=True),
-    # Multi-Attach: a failed node loses its volumes after six minutes. The second pattern skips
+    # Not fatal, because a failed node loses its volumes after six minutes. The next row skips
     # errors of a kubelet whose cache does not have a new pod yet.
     Row("volume", r"^Failed\w{1,253}: .*Multi-Attach error", Fatal.NO,
         "remove the old pod first, because only one node at a time can use the volume: max_surge=0 "

@@ -51,7 +51,7 @@ class Vitals(t.NamedTuple):
                    is_healthy(pod), text(ready, "lastTransitionTime"))
 
 
-#: By uid.
+#: The pods at the start of a soak, by uid.
 InitialPods: t.TypeAlias = "t.Mapping[str, Vitals]"
 #: The manifests, by uid.
 CurrentPods: t.TypeAlias = "t.Mapping[str, Json]"
@@ -152,7 +152,7 @@ def past_failures(request: Request, initial_pods: InitialPods,
 def excess_warnings(request: Request, new: CurrentPods, old: CurrentPods,
                     events: t.Iterable[Json], initial_counts: t.Mapping[str, int],
                     ignored_reasons: t.Container[str] = ()) -> list[Cause]:
-    """Return a cause if the new pods have more warning Events than the old pods, else [].
+    """Return a cause if mean and maximum of the warnings per pod are higher for new pods, else [].
 
     initial_counts: from event_counts().
     """

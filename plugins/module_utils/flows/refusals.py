@@ -101,20 +101,20 @@ def refuse_without_room(request: Request, primary: Controller, annotations: t.Ma
                                          f"{primary.name} -o yaml"))
 
 
-def nothing_to_roll_back(request: Request, before: Revision | None,
+def nothing_to_roll_back(request: Request, newest_other: Revision | None,
                          message: str = "there is no update in progress to roll back",
                          finish: t.Sequence[str] = ()) -> RolloutError:
     """Return the error for a rollback if no update is in progress, or the old template is unknown.
 
-    before: the newest revision with another template. finish: the commands that finish an update
-    in progress.
+    newest_other: the newest revision with another template. finish: the commands that finish an
+    update in progress.
     """
-    previous = (f"; the previous revision is {before.number} "
-                f"({image_names(images_of(before.template))})" if before else "")
+    previous = (f"; the previous revision is {newest_other.number} "
+                f"({image_names(images_of(newest_other.template))})" if newest_other else "")
     return RolloutError(f"{message}{previous}", where=request.where,
-                        next_command=list_alternatives(*finish, way_back(request, before)) if before
-                        or not finish else
-                        (*finish, "then:", way_back(request, before)))
+                        next_command=list_alternatives(*finish, way_back(request, newest_other))
+                        if newest_other or not finish else
+                        (*finish, "then:", way_back(request, newest_other)))
 
 
 def template_lost(request: Request, is_paused: bool,
@@ -129,14 +129,14 @@ def template_lost(request: Request, is_paused: bool,
                                                        way_back(request, newest_other)))
 
 
-def way_back(request: Request, before: Revision | None) -> str:
+def way_back(request: Request, newest_other: Revision | None) -> str:
     """Return the command that rolls back to a revision, or that updates to an earlier image.
 
     The user has to fill in the image, since anyone with annotate permission can write the record.
     """
-    if before is None:
+    if newest_other is None:
         return request.command(State.UPDATED, images={"": "THE-EARLIER-IMAGE"}, next_name=None)
-    return request.command(State.ROLLED_BACK, to_revision=before.number)
+    return request.command(State.ROLLED_BACK, to_revision=newest_other.number)
 
 
 def refuse_contested(request: Request, revisions: t.Sequence[Revision]) -> None:

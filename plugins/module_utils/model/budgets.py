@@ -79,7 +79,7 @@ def desired_healthy(budget: Json, expected: int) -> int:
     return _scaled(spec.get("minAvailable"), expected, otherwise=0)
 
 
-#: By operator: whether a label value matches the values of an expression. Source:
+#: Maps each operator to a test of a label value against the values of an expression. Source:
 #: Requirement.Matches (apimachinery/pkg/labels/selector.go).
 _OPERATORS: dict[t.Any, t.Callable[[str | None, list], bool]] = {
     "In": lambda value, values: value is not None and value in values,

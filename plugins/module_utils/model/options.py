@@ -398,7 +398,7 @@ def refuse_invalid(option: str, name: str, value: t.Any) -> None:
 #: Options that become fields of the Request without a check.
 _COPIED_OPTIONS = ("nodes", "image_drift", "autoscaler", "return_sizes", "lock",
                    "connection", "default_namespace")
-#: Parsers of the other such options, called with the option's name and value.
+#: Parsers of options that become fields, called with the option's name and value.
 _PARSERS: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "namespace": _parse_namespace,
     "template": refuse_non_json,

@@ -176,8 +176,8 @@ class _SimulatedObjects(t.NamedTuple):
 
     def write(self, write: Write) -> bool:
         controller = self.subject().controller
-        is_of_controller = controller is not None and write.kind == controller.kind
-        return (self.gateway if is_of_controller else self.objects).write(write)
+        is_controller_write = controller is not None and write.kind == controller.kind
+        return (self.gateway if is_controller_write else self.objects).write(write)
 
     def settle(self) -> None:
         self.objects.settle()

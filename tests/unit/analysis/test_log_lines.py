@@ -52,7 +52,7 @@ CRASHING = {"name": "web", "state": {"waiting": {"reason": "CrashLoopBackOff"}},
                                          "finishedAt": at("08:09:45")}}}
 #: Pods, each with its readable logs: (container, is_previous, seconds that the log covers).
 LOGS = {
-    "old": (pod(running()), [("web", False, 60)]),
+    "started long ago": (pod(running()), [("web", False, 60)]),
     "started 10 seconds ago": (pod(running(since="08:09:50")), [("web", False, 10)]),
     "two containers": (pod(running(), running("proxy")),
                        [("web", False, 60), ("proxy", False, 60)]),
@@ -151,7 +151,8 @@ def test_error_lines_per_minute_and_pod():
         "containers of a pod must be added")
     assert value_of(PER_MINUTE, counted_log(6, seconds_=30), counted_log(0, seconds_=30)) == 6, (
         "both logs of a restarted container must be added")
-    assert value_of(PER_MINUTE, counted_log(1, seconds_=0)) == 60
+    assert value_of(PER_MINUTE, counted_log(1, seconds_=0)) == 60, (
+        "a log of less than 1 s must count as 1 s")
 
 
 def test_error_lines_per_line():

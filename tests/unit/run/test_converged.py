@@ -78,7 +78,7 @@ class UnreadyCluster(Cluster):
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_task_waits_for_pods_without_a_write(kind, outcome):
+def test_task_without_a_write_waits_for_pods(kind, outcome):
     cluster, request = UnreadyCluster(kind, outcome, waits=5), update_request(kind,
                                                                               **OUTCOMES[outcome])
     assert driver.look(choose(request), request, cluster, cluster.clock) is None

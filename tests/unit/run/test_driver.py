@@ -287,7 +287,7 @@ def test_blocking_requests_on_a_slow_connection(surge, scale_steps):
                                 *during_handover, *after_handover]
 
 
-def test_list_of_pods_sent_before_the_close_does_not_end_the_handover():
+def test_pods_listed_before_the_template_is_closed_do_not_end_the_handover():
     """The successor may have created a pod after the list."""
     cluster = SlowCluster(rc(replicas=1))
     live_pods = cluster.live_pods
@@ -456,7 +456,7 @@ def interrupted_handover():
     return cluster
 
 
-def test_unknown_successor_is_looked_up_before_foo_is_opened():
+def test_unknown_successor_is_looked_up_before_foo_may_create_pods():
     """A killed task began the handover, and the list may be out of date."""
     cluster = interrupted_handover()
     cluster.unreported_names.add(SUCCESSOR)

@@ -254,7 +254,7 @@ def test_max_failures_stops_the_fleet(max_failures, names, started):
 MODES = [fleet.run, fleet.simulate, fleet.look]
 
 
-def answer(mode, cluster, **changes):
+def task_result(mode, cluster, **changes):
     """Return the result of a task, even after a failure."""
     task_params = params(**{"image": "myimage:v2", **changes})
     fleet_ = fleet.Fleet.from_params(task_params)
@@ -276,7 +276,7 @@ def test_invalid_name_is_reported_before_the_first_write(mode, problem, names):
     cluster = Cluster(*(items if problem == "controlled" else items[:2]))
     cluster.refused_names = {"one", "two"}
 
-    result = answer(mode, cluster, names=names)
+    result = task_result(mode, cluster, names=names)
 
     assert [(entry["name"], entry["failed"], entry["skipped"]) for entry in result["results"]] == [
         (name, name == "wrong", name != "wrong") for name in names]
@@ -312,7 +312,7 @@ def test_other_update_in_progress_is_reported_before_the_first_write(mode, holde
     cluster = cluster_during_update(**holder)
     cluster.refused_names = {"one"}
 
-    result = answer(mode, cluster, image="myimage:v3", names=["one", "foo"])
+    result = task_result(mode, cluster, image="myimage:v3", names=["one", "foo"])
 
     assert [(entry["failed"], entry["skipped"]) for entry in result["results"]] == [
         (False, True), (True, False)]
@@ -320,8 +320,8 @@ def test_other_update_in_progress_is_reported_before_the_first_write(mode, holde
 
 
 def test_look_leaves_a_held_lease_to_the_task():
-    assert answer(fleet.look, cluster_during_update(machine="another"), image="myimage:v3",
-                  names=["one", "foo"]) is None
+    assert task_result(fleet.look, cluster_during_update(machine="another"), image="myimage:v3",
+                       names=["one", "foo"]) is None
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -330,8 +330,8 @@ def test_all_invalid_names_are_reported_at_once(mode):
     items[2]["metadata"]["ownerReferences"] = [{"kind": "DeploymentConfig", "name": "x", "uid": "x",
                                                 "controller": True}]
 
-    result = answer(mode, Cluster(*items), image="myimage:v1",
-                    names=["nobody", "one", "three", "nothing", "two"])
+    result = task_result(mode, Cluster(*items), image="myimage:v1",
+                         names=["nobody", "one", "three", "nothing", "two"])
 
     assert [entry["name"] for entry in result["results"] if entry["failed"]] == [
         "nobody", "three", "nothing"]
@@ -346,7 +346,7 @@ def test_all_invalid_names_are_reported_at_once(mode):
 def test_invalid_names_within_max_failures_do_not_stop_the_fleet(mode):
     cluster = Cluster(*controllers("one", "two"))
 
-    result = answer(mode, cluster, names=["nobody", "one", "two"], max_failures="1")
+    result = task_result(mode, cluster, names=["nobody", "one", "two"], max_failures="1")
 
     assert [(entry["failed"], entry["changed"]) for entry in result["results"]] == [
         (True, False), (False, True), (False, True)]
@@ -360,8 +360,8 @@ def test_invalid_name_counts_as_a_failure():
     cluster = Cluster(*controllers("one", "two"))
     cluster.refused_names = {"one"}
 
-    result = answer(fleet.run, cluster, names=["one", "two", "nobody"], max_failures="1",
-                    concurrency=1)
+    result = task_result(fleet.run, cluster, names=["one", "two", "nobody"], max_failures="1",
+                         concurrency=1)
 
     assert [(entry["failed"], entry["skipped"]) for entry in result["results"]] == [
         (True, False), (False, True), (True, False)]
@@ -371,11 +371,11 @@ def test_invalid_name_counts_as_a_failure():
 
 @pytest.mark.parametrize("mode, times", [(fleet.run, 2), (fleet.simulate, 1), (fleet.look, 1)])
 def test_one_dry_run_for_each_template_of_a_controller(mode, times):
-    """Each mode sends one for the old controller; at its end, run() sends one for the new one."""
+    """Each mode sends one for the old template; run() finally sends one for the new template."""
     cluster = Cluster(*controllers("one", "two"))
     cluster.admission_image = "myimage:v2"
 
-    answer(mode, cluster, image=None, template={"spec": {}}, names=["one", "two"])
+    task_result(mode, cluster, image=None, template={"spec": {}}, names=["one", "two"])
 
     assert len(cluster.called("dry_run")) == 2 * times
 
@@ -383,7 +383,7 @@ def test_one_dry_run_for_each_template_of_a_controller(mode, times):
 def test_check_mode_lists_shared_objects_once():
     cluster = Cluster(*controllers("one", "two", "three"))
 
-    answer(fleet.simulate, cluster, names=["one", "two", "three"])
+    task_result(fleet.simulate, cluster, names=["one", "two", "three"])
 
     assert set(cluster.requests.values()) == {1} and "nodes" in cluster.requests
 
@@ -393,13 +393,14 @@ def test_equal_warnings_are_joined():
         def rules(self):
             return [{"apiGroups": ["", "coordination.k8s.io"], "resources": ["*"], "verbs": ["*"]}]
 
-    result = answer(fleet.run, ClusterWithRules(*controllers("one", "two")), names=["one", "two"])
+    result = task_result(fleet.run, ClusterWithRules(*controllers("one", "two")),
+                         names=["one", "two"])
 
     (warning,) = result["warnings"]
     assert warning.startswith("one, two: the previous template is not stored")
 
 
-def test_selected_controllers_without_the_repository_are_skipped():
+def test_selected_controllers_with_another_image_are_skipped():
     items = controllers("one", "two", "gone meanwhile")
     items[1]["spec"]["template"]["spec"]["containers"][0]["image"] = "other:v1"
     cluster = Cluster(*items, selected=["one", "two"])
@@ -475,8 +476,8 @@ def test_bug_fails_one_controller():
             return 1 // 0 if write.name == "two" else super().write(write)
 
     cluster = BuggyCluster(*controllers("one", "two", "three"))
-    result = answer(fleet.run, cluster, names=["one", "two", "three"], max_failures="1",
-                    concurrency=1)
+    result = task_result(fleet.run, cluster, names=["one", "two", "three"], max_failures="1",
+                         concurrency=1)
 
     assert [(entry["failed"], entry["changed"]) for entry in result["results"]] == [
         (False, True), (True, False), (False, True)]
@@ -490,7 +491,7 @@ def test_bug_in_a_watch_fails_all_controllers():
         def wait(self, seconds):
             raise RuntimeError("dictionary changed size during iteration")
 
-    result = answer(fleet.run, BuggyCluster(*controllers("one", "two")), names=["one", "two"])
+    result = task_result(fleet.run, BuggyCluster(*controllers("one", "two")), names=["one", "two"])
 
     assert all(entry["failed"] and "internal error: RuntimeError: dictionary" in entry["msg"]
                and entry["steps"]

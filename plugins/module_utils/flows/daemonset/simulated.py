@@ -42,10 +42,10 @@ class SimulatedDaemonSets(RevisionsModel[DaemonSet]):
     def __init__(self, items: t.Iterable[Json],
                  look_up_revisions: LookUpRevisions = lambda _uids: [],
                  look_up_pods: LookUpPods = lambda _controller: None,
-                 nodes: t.Callable[[str], frozenset[str]] = lambda _selector: frozenset(),
+                 look_up_nodes: t.Callable[[str], frozenset[str]] = lambda _selector: frozenset(),
                  ) -> None:
         super().__init__(items, look_up_revisions)
-        self._look_up_pods, self._look_up_nodes = look_up_pods, nodes
+        self._look_up_pods, self._look_up_nodes = look_up_pods, look_up_nodes
         #: The node names by DaemonSet.
         self._nodes: dict[str, tuple[str, ...]] = {}
         #: The number of syncs, which makes the names of new pods unique.
@@ -145,12 +145,12 @@ def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, .
         return _without_second_pod(pods)
     surge = Size.from_api(controller.rolling_update["maxSurge"]).resolve(len(nodes), round_up=True)
     if surge:
-        return _with_surge(controller, pods, surge, created_pod)
-    return _without_surge(controller, pods, len(nodes), new_revision)
+        return _next_pods_with_surge(controller, pods, surge, created_pod)
+    return _next_pods_without_surge(controller, pods, len(nodes), new_revision)
 
 
-def _with_surge(controller: DaemonSet, pods: tuple[Pod, ...], surge: int, created_pod: Pod,
-                ) -> tuple[Pod, ...]:
+def _next_pods_with_surge(controller: DaemonSet, pods: tuple[Pod, ...], surge: int,
+                          created_pod: Pod) -> tuple[Pod, ...]:
     old, new = _old_and_new(controller, pods, created_pod.revision)
     new_by_node = {pod.node: pod for pod in new}
     old_beside_new = [pod for pod in old if pod.node in new_by_node]
@@ -163,8 +163,8 @@ def _with_surge(controller: DaemonSet, pods: tuple[Pod, ...], surge: int, create
     return pods if next_pod is None else (*pods, created_pod._replace(node=next_pod.node))
 
 
-def _without_surge(controller: DaemonSet, pods: tuple[Pod, ...], size: int, new_revision: str,
-                   ) -> tuple[Pod, ...]:
+def _next_pods_without_surge(controller: DaemonSet, pods: tuple[Pod, ...], size: int,
+                             new_revision: str) -> tuple[Pod, ...]:
     old, _new = _old_and_new(controller, pods, new_revision)
     deleted_pod = next((pod for pod in old if not pod.ready), None)
     unavailable = size - sum(pod.ready for pod in pods)

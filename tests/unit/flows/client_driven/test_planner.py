@@ -150,10 +150,10 @@ UPDATES = {
     "pause_at: a scale-down by another client stays":
         (update_with_pause(AT_TWO), [old(0, annotate=PAUSED_AT["2"]), new(2)],
          ("done", f"foo is already paused: {SUCCESSOR} has 2 of 3 replicas")),
-    "pause_at: a higher number resumes, without the annotation":
+    "pause_at: a higher number resumes, and removes the annotation":
         (update_with_pause(AT_TWO), [old(2, annotate=PAUSED_AT["1"]), new(1)],
          ("annotate", "foo", 0, "updating, 0 desired")),
-    "pause_at: no pause resumes without the annotation":
+    "pause_at: a task without pause_at resumes, and removes the annotation":
         (UPDATE, [old(2, annotate=PAUSED_AT["1"]), new(1)],
          ("annotate", "foo", 0, "updating, 0 desired")),
     "pause_at 100%: before the handover":
@@ -221,10 +221,10 @@ UPDATES = {
          ("annotate", "foo", 0, "updating, 0 desired")),
     "both: all annotations of foo missing: restore them":
         (UPDATE, [rc(), new()], ("annotate", "foo", None, "updating, 0 desired")),
-    "both: desired missing on the successor: add it":
+    "both: the successor lacks the annotation desired: add it":
         (UPDATE, [old(), new(annotate={object_meta.DESIRED: None})],
          ("annotate", SUCCESSOR, None, "updating, 3 desired")),
-    "both: desired missing on both: add it from the original size":
+    "both: both lack the annotation desired: add it from the original size":
         (UPDATE,
          [old(2, original=5, annotate={object_meta.DESIRED: None}),
           new(1, annotate={object_meta.DESIRED: None})],
@@ -255,7 +255,7 @@ UPDATES = {
         (UPDATE, [old(5, available=3), new(3)], ("scale", "foo", 5, 0)),
     "both: larger size of the successor by another client is reduced":
         (UPDATE, [old(3), new(5)], ("scale", SUCCESSOR, 5, 3)),
-    "foo 0, successor: not all available: wait":
+    "foo 0, successor not fully available: wait":
         (UPDATE, [old(0), new(3, available=2)], ("wait", f"{SUCCESSOR} 2/3 available, foo 0")),
     "foo 0, successor available: handover":
         (UPDATE, [old(0), new(3)], ("rename", "foo", V1, V2)),

@@ -34,7 +34,7 @@ with contextlib.suppress(Exception):
 def parameters(function: str, args: t.Any, folder: str) -> Json | None:
     """Return the validated parameters of a module, or None if the module must report an error.
 
-    function: its name in task.py. folder: the base of relative paths.
+    function: the name of a function in task.py. folder: the base of relative paths.
     """
     try:
         with _in_folder(folder):

@@ -20,7 +20,7 @@ METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 """The header Accept. {} is "List" in a request for a list, and "" for a watch."""
 
 QUIET = 1.0
-"""Seconds without an event after which the observation is complete."""
+"""The observation is complete after this many seconds without an event."""
 
 
 class Watch:
@@ -28,7 +28,7 @@ class Watch:
 
     def __init__(self, kubeconfig: str, namespace: str) -> None:
         self._command = [sys.executable, str(Path(__file__)), kubeconfig, namespace]
-        # set at the end of the block
+        #: Number of created pods. Both numbers are set at the end of the block.
         self.created = 0
         #: Number of pods that had no controller at some time.
         self.without_controller = 0

@@ -44,7 +44,7 @@ PACKAGES = {
     "kind": ("kind", "sigs.k8s.io/kind"),
     "kubeadm": ("kubeadm", "k8s.io/kubernetes/cmd/kubeadm"),
 }
-"""The folder with go.mod, and the Go package, by program."""
+"""Program -> (folder with go.mod, Go package)."""
 
 OPTIONAL = (
     "kubectl",

@@ -96,7 +96,7 @@ def test_an_alert_launches_the_job_template(
 
 
 def test_refused_alerts_change_nothing(namespace, programs, environment, tmp_path):
-    """ansible-rulebook handles alerts in order. Only the last one, for `last`, is accepted."""
+    """Alerts are handled in order. Only the last one is accepted: its rollback ends the wait."""
     start_paused_updates(namespace, "foo", "last")
     trace = tmp_path / "trace"
     template = TEMPLATE_IN_A_LABEL % trace

@@ -3,7 +3,7 @@
 
 """Test that a real Gateway sends the requested share of the requests to the new version.
 
-The session ends with tables, and can write them to docs/internals/traffic.md:
+At its end, pytest prints tables. To write them to docs/internals/traffic.md:
 
     WRITE_TRAFFIC=1 make test-gateway
 """
@@ -23,8 +23,8 @@ from traffic import reasons, versions
 
 #: Requests per second, on new and on persistent connections.
 RATES = {"new": 60, "persistent": 240}
-#: Maximum difference of the measured and the requested share, in standard deviations. A correct
-#: Gateway exceeds four in one of 16,000 measurements.
+#: Maximum difference of the measured and the requested share, in standard deviations. By chance,
+#: one in 16,000 measurements of a correct Gateway exceeds four.
 MAX_DEVIATIONS = 4
 LONG = pytest.mark.long
 

@@ -7,7 +7,7 @@ A history is a sequence of moves on one controller, or on several controllers (a
 task, which may be killed, or an action of another client. A few histories are generated from
 each seed. A failed history is printed with its moves and results.
 
-With --acts, each task of a table (acts.py) is killed at each write.
+With --acts N, each task of a table (acts.py) is killed at every Nth moment before or after a write.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def play_on_cluster(seed: int, kinds: t.Sequence[str]) -> tuple[int, Counts, str
 
 
 def play_acts(number: int, kind: str, row: acts.Row, step: int) -> tuple[str, Counts, str]:
-    """Kill the task of a row at every `step`-th moment, and return title, counts and traceback.
+    """Kill a row's task at each `step`-th moment of acts.play; return title, counts, traceback.
 
     number: the index of the row. It shifts the first kill.
     """
@@ -149,7 +149,8 @@ def main() -> int:
     source.add_argument("--simulated", type=int, metavar="N",
                         help="play N histories per seed in the simulated cluster instead")
     source.add_argument("--acts", type=int, metavar="N",
-                        help="kill the tasks of the table of acts at every Nth write instead")
+                        help="instead, kill the tasks of the table of acts at every Nth moment "
+                             "before or after a write")
     parser.add_argument("--rows", default="", metavar="REGEX",
                         help="play only the rows of the table of acts whose title matches")
     parser.add_argument("--record", action="store_true",

@@ -211,10 +211,10 @@ class OpenShift:
         return (current is not None and current["metadata"]["uid"] == config["metadata"]["uid"]
                 and all("deletionTimestamp" not in item["metadata"] for item in (current, rc)))
 
-    def _is_triggered(self, config: Json, newest: Json | None, number: int) -> bool:
+    def _is_triggered(self, config: Json, newest: Json | None, latest_version: int) -> bool:
         if all(trigger["type"] != "ConfigChange" for trigger in config["spec"]["triggers"]):
             return False
-        if number == 0:
+        if latest_version == 0:
             return True
         if newest is None:
             return False

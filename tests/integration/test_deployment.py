@@ -115,7 +115,7 @@ def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
 
 
 @pytest.mark.full
-def test_image_changed_by_another_client_during_an_update_is_refused(namespace):
+def test_update_is_refused_after_another_client_changed_the_image(namespace):
     before = namespace.make_deployment(3)
     update(namespace, pause_at="1")
     namespace.patch_deployment(
@@ -227,7 +227,7 @@ def test_pod_disruption_budget_limits_unavailable_pods(namespace):
         "spec": {"minAvailable": 4, "selector": {"matchLabels": {"app": "foo"}}}})
     with namespace.observer() as observer:
         update(namespace)
-    # The budget allows no disruption, but a pod that is terminating does not count as ready.
+    # The budget allows no disruption, but the observer does not count a pod that is terminating.
     assert observer.min_ready >= 3 and pod_counts(namespace) == (0, 4)
     assert settings(namespace.deployment()) == settings(before)
 
@@ -258,7 +258,7 @@ def test_rollback_to_a_revision_can_pause_and_be_rolled_back(namespace):
 
 
 @pytest.mark.full
-def test_failed_revision_is_rolled_back_to_the_former_template(namespace):
+def test_failed_rollback_to_a_revision_is_rolled_back(namespace):
     namespace.make_deployment(3)
     broken = {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}],
                        "schedulerName": "none"}}

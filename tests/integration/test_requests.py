@@ -36,7 +36,7 @@ class ApiTraffic:
     def __str__(self) -> str:
         return (f"{self.steps} steps, {self.requests} requests, {self.bytes} bytes of responses "
                 f"(first list {self.first_list}, "
-                f"pods {self.longest_pod_list}), "
+                f"longest list of pods {self.longest_pod_list}), "
                 f"{self.events} events of at most {self.longest_event} bytes")
 
 
@@ -116,7 +116,7 @@ def test_number_of_requests_does_not_depend_on_the_number_of_pods(
     "few_pods, many_pods", [(10, 100), pytest.param(10, 1000, marks=pytest.mark.long)]
 )
 def test_handover_takes_one_request_for_each_pod(cluster, monkeypatch, few_pods, many_pods):
-    """The number of lists depends on the speed of the machine."""
+    """The tolerance is for lists, whose number depends on the speed of the machine."""
     monkeypatch.setattr(Deadlines, "_causes", lambda *_unused: [])
     small, large = (api_traffic_of(cluster, pods, image_drift="ignore")
                     for pods in (few_pods, many_pods))
@@ -159,7 +159,7 @@ def test_many_pods_are_listed_in_full_only_after_a_failure(namespace):
 @pytest.mark.long
 @pytest.mark.parametrize("image", ["unready", "readiness", "novolume", "evicted", "crash"])
 def test_causes_are_the_same_for_many_pods_and_few_pods(namespace, image):
-    """The module first reads a table, if there are many pods, which only delays the diagnosis."""
+    """For many pods, the module first reads a table, which only delays the diagnosis."""
     causes = []
     for replicas in (3, LARGE_CONTROLLER + 1):
         namespace.make_rc(replicas, name=f"foo-{replicas}")

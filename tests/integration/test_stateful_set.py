@@ -330,7 +330,7 @@ def test_rerun_completes_a_killed_rollback(namespace, number, after):
 
 
 @pytest.mark.full
-def test_image_changed_by_another_client_during_an_update_is_refused(namespace):
+def test_update_is_refused_after_another_client_changed_the_image(namespace):
     namespace.make_stateful_set(3)
     update(namespace, pause_at="1")
     set_image(namespace, "myimage:v3")
@@ -385,7 +385,7 @@ def test_task_completes_after_the_previous_manifest_was_applied_during_a_pause(
         try:
             roll_back(namespace)
         except RolloutError as error:
-            # The controller manager may have completed the update.
+            # The controller manager may already have replaced the new pod.
             assert "there is no update in progress" in error.message
     else:
         update(namespace, **({"pause_at": "1"} if next_task == "pause" else {}))

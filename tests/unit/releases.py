@@ -56,7 +56,7 @@ class Controller:
     is_locked: bool = False
     #: Whether all old pods exist beside the new pods.
     keeps_old: bool = False
-    #: The percentage of new pods from which on they are unavailable. 101 means never.
+    #: From this percentage of new pods on, they are unavailable. 101 means never.
     breaks_at: int = 101
     was_rolled_back: bool = False
     #: The share of the requests for the new pods in percent, or "" if the route is not split.
@@ -123,7 +123,7 @@ class Cluster:
                              for name in names if not self.controllers[name].is_deleted]}
 
     def rollout(self, name: str, before: str = "") -> Json:
-        """Return the value of `rollout` in a result, with the image `before` the task."""
+        """Return the value of `rollout` in a result. before: the image before the task."""
         controller = self.controllers[name]
         image, new_image = controller.image, controller.new_image
         new_percent = controller.new_percent
@@ -194,7 +194,7 @@ class Killed(Exception):
 class Run:
     """Run of a role, turn by turn.
 
-    files: by file of the user or "analysis of NAME", a function that returns why it fails, or "".
+    files: user's file or "analysis of NAME" -> function that returns why it fails, or "".
     answer: called while the role waits for an approval.
     """
 
@@ -234,7 +234,7 @@ class Run:
         return result, failure
 
     def _run_action(self, turn: Turn) -> tuple[Json, str]:
-        """Return (result of the action, why a file of the user or an analysis fails, or "")."""
+        """Return the result of the action, and why a user's file or an analysis fails, or ""."""
         if turn.do == "update":
             return self.cluster.update(turn_options.module_options(self.request, turn)), ""
         if turn.do == "split":
@@ -246,9 +246,10 @@ class Run:
             return self.cluster.info(turn_options.module_options(self.request, turn)), ""
         if turn.do == "analyze":
             results: list[Json] = []
-            for pair in turn.analyses:
+            for controller_and_analysis in turn.analyses:
                 options = turn_options.analysis_options(
-                    conditions.Release(self.request, self.history), pair, results)
+                    conditions.Release(self.request, self.history), controller_and_analysis,
+                    results)
                 if why := self.files.get(f"analysis of {options['name']}",
                                          lambda _cluster: "")(self.cluster):
                     return {"results": results}, why

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-#: By lock file, the files with its required versions.
+#: Lock file -> the files with the versions that it must contain.
 LOCKS = {"tests/requirements.lock": ("requirements.txt", "tests/requirements.txt"),
          "docs/requirements.lock": ("docs/requirements.txt",),
          "tests/packaging/requirements.lock": ("tests/packaging/requirements.txt",),
@@ -57,7 +57,7 @@ def test_lock_files_have_the_same_versions():
 
 
 def test_lock_file_of_the_tests_has_the_required_extras():
-    """For a missing extra, pip selects another release, which is not pinned."""
+    """If the lock file lacks an extra, pip selects another release, which is not pinned."""
     text = re.sub(r"#.*", "", (ROOT / "tests/requirements.lock").read_text()).replace("\\\n", " ")
     locked_packages = {canonicalize_name(requirement.name): requirement.extras
                        for requirement in (Requirement(line.partition("--hash")[0])

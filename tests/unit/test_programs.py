@@ -76,7 +76,7 @@ def test_existing_programs_are_not_built_again(calls):
 
 def test_a_failed_build_leaves_no_program_and_the_next_build_resumes(
         calls, tmp_path, monkeypatch):
-    """Keep the programs that were built before the failure in .drafts/."""
+    """Keep in .drafts/ the programs that were built before the failure."""
     monkeypatch.setenv("BROKEN", "kube-scheduler")
     with pytest.raises(ClusterError,
                        match=r"(?s)^building .*kube-scheduler.* failed, exit code 1:.*no space "
@@ -110,4 +110,4 @@ def test_the_remaining_build_time_is_estimated(monkeypatch):
     assert str(progress) == ", 1 of 4, about 90 s left"
     list(progress.count("bcdefg"))
     assert str(progress) == ", 4 of 4, about 8 s left", (
-        "with more packages than announced, one must count as left")
+        "with more packages than announced, the estimate must be one progress interval")

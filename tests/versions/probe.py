@@ -1,11 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update a controller with each source of credentials, in the Python of a row.
+"""Update a controller with each source of credentials, in the Python of one tested version.
 
-Reads a JSON object from stdin: `namespace`, `sources` (the options of a connection, by source,
-which is also the controller's name), and `pod` (the paths of the token and of the CA certificate in
-a pod). Prints a JSON object that maps each source to an error or "".
+Reads a JSON object from stdin: `namespace`, `sources` (name of the source and of its controller ->
+options of the connection), and `pod` (the paths of the token and of the CA certificate in a pod).
+Prints a JSON object that maps each source to an error or "".
 """
 
 from __future__ import annotations

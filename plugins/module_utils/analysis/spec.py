@@ -39,14 +39,14 @@ class MetricType(StrEnum):
 
 
 class Per(StrEnum):
-    """The divisor of the number of error lines: minutes and pods, or all lines."""
+    """The number of error lines is divided by minutes and pods, or by the number of all lines."""
 
     MINUTE = "minute"
     LINE = "line"
 
 
 class OnEmpty(StrEnum):
-    """The outcome of a measurement without a number. ZERO: use the number 0."""
+    """The outcome if the query or the logs give no number. ZERO: use the number 0."""
 
     INCONCLUSIVE = "inconclusive"
     PASS = "pass"
@@ -142,7 +142,7 @@ class Analysis:
     """The metrics of an analysis, and the number and times of their measurements."""
 
     metrics: tuple[Metric, ...]
-    #: A duration of Prometheus before each measurement, for example 5m.
+    #: How far each measurement looks back, as a Prometheus duration such as 5m.
     window: str
     #: Seconds.
     initial_delay: float

@@ -30,8 +30,8 @@ class _ControllersByName(IndexedControllers):
     """A view of the stored controllers by name, without a copy."""
 
     def __init__(self, stored: t.Mapping[str, _StoredController],
-                 by_index: t.Callable[[str], list[_StoredController]]) -> None:
-        self._stored, self._by_index = stored, by_index
+                 by_partner: t.Callable[[str], list[_StoredController]]) -> None:
+        self._stored, self._by_partner = stored, by_partner
 
     def __getitem__(self, name: str) -> Controller:
         return self._stored[name].controller
@@ -43,7 +43,7 @@ class _ControllersByName(IndexedControllers):
         return len(self._stored)
 
     def partners_of(self, name: str) -> list[Controller]:
-        return [stored.controller for stored in self._by_index(name)]
+        return [stored.controller for stored in self._by_partner(name)]
 
 
 class Controllers:
@@ -102,7 +102,7 @@ class Controllers:
     def update(self, seconds: float) -> list[Json] | None:
         """Wait up to `seconds` for a change, and return the changed controllers.
 
-        Returns None if any controller may have changed. Raises RolloutError.
+        Returns None if a new list leaves unknown which controllers changed. Raises RolloutError.
         """
         with self._errors():
             return self._informer.update(seconds)

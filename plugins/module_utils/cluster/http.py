@@ -48,7 +48,7 @@ PAGE_SIZE, SMALL_PAGE_SIZE, MAX_OBJECTS = 500, 20, 200_000
 
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
-#: Only the metadata, in a list or of one object.
+#: Only metadata: of the objects in a list (METADATA), or of one object (OBJECT_METADATA).
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 OBJECT_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 #: The columns of kubectl get.

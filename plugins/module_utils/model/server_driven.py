@@ -84,7 +84,7 @@ class Deployment(ServerDriven):
 
     @property
     def has_update_settings(self) -> bool:
-        """Whether spec, which annotations cannot forge, has values that only an update sets."""
+        """Whether spec has values that only an update sets. (Annotations can be forged.)"""
         return (self.settings["minReadySeconds"] == NEVER_AVAILABLE
                 or self.settings["progressDeadlineSeconds"] == UPDATE_DEADLINE)
 

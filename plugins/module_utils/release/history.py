@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The history of a release: its turns and their results. Pure."""
+"""The history of a release: its turns and their results. No I/O."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class History:
     def stages(self, pauses: t.Sequence[Stage]) -> list[Json]:
         """Return the stages for the report.
 
-        The wait for approval has its own entry. So has the update after a last stage below 100%.
+        The wait for approval has its own entry. So has the update to 100% after a lower last stage.
         """
         stages: list[Json] = []
         for event in self.with_purpose(*UPDATE_PURPOSES):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide which controllers a failed run of a role rolls back, and which it only reports. Pure.
+"""Decide which controllers a failed run of a role rolls back, and which it only reports. No I/O.
 
 A failed task has no result for the controllers that it did not reach, so earlier results count,
 too.
@@ -37,7 +37,7 @@ class RollbackScope:
 
     #: One for each controller and task, in order.
     results: list[Json]
-    #: Of the last update or wait for approval, with the changes by other clients.
+    #: Results of the last update or wait for approval; they show changes by other clients.
     last_results: list[Json]
 
     @functools.cached_property
@@ -105,7 +105,7 @@ class RollbackScope:
 
 
 def is_same_update(earlier_rollout: Json, current_rollout: Json) -> bool:
-    """Return whether a controller still has the update of this run, or its rollback."""
+    """Return whether no other update than that of this run is in progress."""
     return (text(current_rollout, "direction") != "forward"
             or desired_images(current_rollout) == desired_images(earlier_rollout))
 

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Split the requests for a Service in the rules of a route, and restore the rules. Pure.
+"""Split the requests for a Service in the rules of a route, and restore the rules. No I/O.
 
-A split of the Service `shop` adds two Services to each rule that names `shop`:
+A split of the Service `shop` adds two Services, with weights, to each rule that names `shop`:
 
-    shop 1  ->  shop 0, shop-1 99, shop-2 1
+    shop: 1  ->  shop: 0, shop-1: 99, shop-2: 1
 
 Envoy receives backends and weights in any order, and answers a request for an unknown backend with
 status 503. So no write changes both backends and weights.

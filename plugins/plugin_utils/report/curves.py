@@ -43,7 +43,7 @@ class Point(t.NamedTuple):
     old: float | None
     outcome: str
     reason: str
-    #: For the new value.
+    #: Bounds of the new value, or None.
     lower_bound: float | None
     upper_bound: float | None
 
@@ -130,7 +130,7 @@ def _number(item: Json, key: str) -> float | None:
     return value if abs(value) < 1e300 else None  # a chart cannot show infinity
 
 
-#: Functions of the value at a point, by class in the style sheet, in the order of drawing.
+#: CSS class without "line-" -> function that returns the value to draw. Later lines are on top.
 _LINES: dict[str, t.Callable[[Point], float | None]] = {
     "lower-bound": lambda point: point.lower_bound,
     "upper-bound": lambda point: point.upper_bound,
@@ -147,9 +147,9 @@ def _line(coordinates: list[tuple[float, float]], style: str) -> drawsvg.Path:
 
 
 def draw(curve: Curve, width: int, height: int, name: str) -> str:
-    """Draw a chart of a size in pixels, and return its svg element.
+    """Draw a chart, and return its svg element.
 
-    name: the prefix of all ids, unique on the page.
+    width, height: in pixels. name: the prefix of all ids, unique on the page.
     """
     picture = drawsvg.Drawing(width, height, id_prefix=name, role="img", class_="sizes",
                               aria_labelledby=f"{name}-title")
@@ -173,7 +173,7 @@ def draw(curve: Curve, width: int, height: int, name: str) -> str:
         return round(bottom - (bottom - TOP) * (value - ticks[0]) / (ticks[-1] - ticks[0]), 1)
 
     for tick in ticks:
-        # An axis at the lowest tick could hide the line of a threshold.
+        # The lowest tick has a grid line, too: an axis there could hide the line of a threshold.
         picture.append(drawsvg.Line(LEFT, y(tick), right, y(tick), class_="grid"))
         picture.append(drawsvg.Text(f"{tick:.4g}", None, LEFT - 8, y(tick), class_="number",
                                     text_anchor="end", dy="0.35em"))

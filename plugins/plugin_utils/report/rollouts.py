@@ -32,7 +32,7 @@ Json = dict[str, t.Any]
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 ROLLBACK = "rollback"
-#: The page for several clusters shows these keys if all runs have the same value.
+#: The page for several clusters shows each of these keys whose value is the same in all runs.
 COMMON_KEYS = ("name", "namespace", "image", "images", "user", "host")
 #: Controllers with a section, samples of a chart, and listed steps.
 MAX_SECTIONS, MAX_SAMPLES, MAX_STEPS = 10, 500, 500
@@ -336,7 +336,7 @@ def _title(stage: Json) -> str:
 
 
 def with_common_keys(data: Json) -> Json:
-    """Return the data of several clusters with the keys of a Run, and other data unchanged."""
+    """Return data of several clusters with the keys of a Run; return other data unchanged."""
     clusters = mapping(data, "clusters")
     if not clusters or "outcome" in data:
         return data

@@ -175,7 +175,7 @@ def test_write_to_an_autoscaler_returns_whether_it_is_stored(gateway, api, answe
     assert api.sent[0] == ("PATCH", f"{HPA_PATH}/hpa") and "hpa" not in gateway.controllers()
 
 
-def test_rejected_write_to_an_autoscaler_suggests_ignore(gateway, api):
+def test_rejected_write_suggests_autoscaler_ignore(gateway, api):
     api.answers.append(status(403))
 
     with pytest.raises(RolloutError) as error:

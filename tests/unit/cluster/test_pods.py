@@ -242,7 +242,7 @@ def test_dropped_events_are_found_by_a_list_and_a_new_watch(gateway, api):
 
 
 @pytest.mark.usefixtures("relists")
-def test_dropped_events_of_unready_pods_and_warnings(gateway, api):
+def test_dropped_unready_pods_and_warnings_are_found_by_a_list(gateway, api):
     api.watches += [drop_events] * 2
     event = {"metadata": {"name": "e", "uid": "e", "resourceVersion": "11"}}
     api.answers += [pods()] * 200
@@ -448,7 +448,7 @@ def test_forbidden_list_of_live_pods_is_an_error(gateway, api):
 PATCHED_POD = answer({"kind": "PartialObjectMetadata", "metadata": {}})
 
 
-def patched_pods(api):
+def names_of_patched_pods(api):
     return [path.rpartition("/")[2] for method, path in api.sent if method == "PATCH"]
 
 
@@ -474,7 +474,7 @@ def test_failed_patch_of_a_pod_is_left_to_the_next_observation(gateway, api, res
     api.answers += [PATCHED_POD, response, PATCHED_POD]
 
     assert gateway.hand_over(reparent_to_bar("a", "b", "c"), always_continue) == 2
-    assert patched_pods(api) == ["a", "b", "c"] and len(api.sent) == 3
+    assert names_of_patched_pods(api) == ["a", "b", "c"] and len(api.sent) == 3
 
 
 @pytest.mark.parametrize("response, reason", [
@@ -494,7 +494,7 @@ def test_forbidden_patch_of_a_pod_is_an_error_with_the_reason(gateway, api, resp
             and reason in error.value.why)
     assert (error.value.where == "namespace default"
             and "docs/reference/permissions.md" in error.value.next_command)
-    assert patched_pods(api) == ["a", "b"]
+    assert names_of_patched_pods(api) == ["a", "b"]
 
 
 def test_rejected_credentials_do_not_blame_a_pod(gateway, api):
@@ -508,10 +508,10 @@ def test_patch_of_a_pod_is_retried_on_an_overloaded_server(gateway, api):
     api.answers += [status(429), status(503), PATCHED_POD]
 
     assert gateway.hand_over(reparent_to_bar("a"), always_continue) == 1
-    assert patched_pods(api) == ["a"] * 3
+    assert names_of_patched_pods(api) == ["a"] * 3
 
 
-def patched_pod(version):
+def patched_pod_answer(version):
     return answer({"kind": "PartialObjectMetadata", "metadata": {"resourceVersion": version}})
 
 
@@ -520,7 +520,7 @@ def query_of(request):
 
 
 def test_the_list_after_a_handover_waits_only_for_its_patches(gateway, api):
-    api.answers += [patched_pod("9"), patched_pod("10"),
+    api.answers += [patched_pod_answer("9"), patched_pod_answer("10"),
                     pods(pod("a", uid="1"), **{"continue": "x"}), pods(), pods()]
 
     gateway.hand_over(reparent_to_bar("a", "b"), always_continue)
@@ -537,7 +537,7 @@ def test_the_list_after_a_handover_waits_only_for_its_patches(gateway, api):
 @pytest.mark.parametrize("response", [status(409), reset, PATCHED_POD],
                          ids=["conflict", "reset", "no version"])
 def test_the_list_after_an_incomplete_handover_shows_the_present_state(gateway, api, response):
-    api.answers += [patched_pod("7"), response, pods()]
+    api.answers += [patched_pod_answer("7"), response, pods()]
 
     gateway.hand_over(reparent_to_bar("a", "b"), always_continue)
     gateway.live_pods({})
@@ -546,7 +546,7 @@ def test_the_list_after_an_incomplete_handover_shows_the_present_state(gateway, 
 
 
 def test_a_handover_affects_no_list_of_other_pods(gateway, api):
-    api.answers += [patched_pod("7"), pods(), pods(), pods()]
+    api.answers += [patched_pod_answer("7"), pods(), pods(), pods()]
 
     gateway.hand_over(reparent_to_bar("a"), always_continue)
     gateway.live_pods({"app": "other"})
@@ -560,7 +560,7 @@ def test_a_handover_affects_no_list_of_other_pods(gateway, api):
 @pytest.mark.parametrize("responses", [[status(504, "Too large resource version")],
                                        [status(410)] * 2], ids=["too large", "expired"])
 def test_a_server_without_the_version_lists_the_present_state(gateway, api, responses):
-    api.answers += [patched_pod("7"), *responses, pods(pod("a", uid="1"))]
+    api.answers += [patched_pod_answer("7"), *responses, pods(pod("a", uid="1"))]
 
     gateway.hand_over(reparent_to_bar("a"), always_continue)
 
@@ -598,7 +598,7 @@ def test_handover_uses_several_connections(gateway, api):
     api.answers += [slow] * len(pod_names)
 
     assert gateway.hand_over(reparent_to_bar(*pod_names), always_continue) == len(pod_names)
-    assert sorted(patched_pods(api)) == sorted(pod_names)
+    assert sorted(names_of_patched_pods(api)) == sorted(pod_names)
     assert len(clients) >= 3
 
 
@@ -629,7 +629,7 @@ def test_handover_stops_if_may_continue_is_false(gateway, api, monkeypatch):
     reparented_count = gateway.hand_over(reparent_to_bar(*map(str, range(20))),
                                          lambda: checks.append(1) or len(checks) < 3)
 
-    assert 0 < reparented_count == len(patched_pods(api)) < 10 and len(checks) == 3
+    assert 0 < reparented_count == len(names_of_patched_pods(api)) < 10 and len(checks) == 3
 
 
 def test_lost_lease_ends_a_handover_with_an_error(gateway, api, monkeypatch):
@@ -647,7 +647,7 @@ def test_lost_lease_ends_a_handover_with_an_error(gateway, api, monkeypatch):
     with pytest.raises(RolloutError, match="another task has the Lease"):
         gateway.hand_over(reparent_to_bar(*map(str, range(20))), lose_lease)
 
-    assert len(patched_pods(api)) < 10
+    assert len(names_of_patched_pods(api)) < 10
 
 
 # Permission for a handover, before the first write

@@ -134,7 +134,7 @@ class Case:
     observations: t.Sequence[t.Any]
     #: A letter per observation: F if the cause is fatal, else N.
     fatal: str
-    #: The log for the last observation: (container, whether of its previous run).
+    #: The log for the last observation: (container, True for its previous run).
     log: tuple[str, bool] = ("", False)
     waits_for_termination: bool = False
 
@@ -954,7 +954,7 @@ def test_sidecar_is_named_as_a_sidecar():
     assert (cause.kind, cause.place) == ("crash", "pod foo-1, sidecar container setup")
 
 
-def test_crash_with_few_failed_probes_is_a_crash():
+def test_crash_with_few_failed_probes_is_not_caused_by_a_probe():
     crash = {**crash_loop(3)[0], "spec": {"containers": [{"name": "web", **LIVENESS_SPEC}]}}
 
     assert [cause.kind
@@ -1005,7 +1005,7 @@ def test_failure_condition_with_too_many_pods_is_a_failed_deletion():
     assert (cause.kind, cause.reason) == ("admission", "FailedDelete")
 
 
-def test_closed_template_is_not_a_failure():
+def test_missing_priority_class_of_a_handover_is_not_a_failure():
     assert diagnose(failure=f'pods "foo-" is forbidden: no PriorityClass with name {CLOSED} was '
                             'found') == []
 

@@ -53,14 +53,14 @@ def test_release_turn_by_turn():
     result = single(
         paused("a") | {"rollout": {"phase": "paused", "controller": {"replicas": 3}, "since": NOW}})
     analysis_turn = release.next_turn(request, first_turn["state"], result, {}, NOW)
-    (pair,) = analysis_turn["state"]["turn"]["analyses"]
-    assert release.analysis_options(request, analysis_turn["state"], pair, []) == {
+    (controller_and_analysis,) = analysis_turn["state"]["turn"]["analyses"]
+    assert release.analysis_options(
+        request, analysis_turn["state"], controller_and_analysis, []) == {
         "count": 3, "name": "a", "namespace": "shop", "on_no_old_pods": "inconclusive"}
     results = [{"name": "a", "old_pods": ["x"], "msg": "fine", "metrics": [], "measurements": []}]
 
-    approval_turn = release.next_turn(request, analysis_turn["state"], {"results": results}, {},
-                                      NOW)
-    approval_turn = release.next_turn(request, approval_turn["state"], now=NOW)
+    show_turn = release.next_turn(request, analysis_turn["state"], {"results": results}, {}, NOW)
+    approval_turn = release.next_turn(request, show_turn["state"], now=NOW)
     assert release.approval_answer(request, approval_turn["state"], None, NOW) == {
         "is_answered": False, "looks": 725}
 
@@ -143,7 +143,7 @@ def test_invalid_max_failed_clusters_is_refused(percentage):
     ("europe.html", "eu", None, "europe-eu.html"),
     ("out/r.html", "localhost", None, "out/r.html"), ("", "eu", "", ""),
     ("/tmp/v1.2/report", "eu", "/tmp/v1.2/report", "/tmp/v1.2/report-eu"),
-], ids=["host as part of the name", "same path for all hosts", "template with the host",
+], ids=["host in the name by chance", "same path for all hosts", "path with the host",
         "single host", "no inventory", "no report", "no suffix"])
 def test_path_of_the_page_of_a_cluster(path, host, path_of_another_host, page):
     assert release.host_page(path, host, path_of_another_host) == page

@@ -385,7 +385,7 @@ def arguments_in_bash(words):
 
 
 @given(ANY_TEXT, ANY_TEXT)
-def test_image_of_the_cluster_is_quoted_or_left_out(image, container):
+def test_image_from_the_cluster_is_quoted_or_left_out(image, container):
     for images in ({"": image}, {container: image}, {container: image, "b": "b:1"}):
         command = build_request(**V2).command(State.UPDATED, images=images)
         if command.startswith("ansible "):

@@ -138,7 +138,7 @@ def test_no_rollback_after_a_timeout_caused_by_finalizers():
 
 
 def seconds_until(cluster, line):
-    """Return the seconds from the last write to a progress line with this end."""
+    """Return the seconds from the last write to the progress line that ends with `line`."""
     return next(now for now, text in cluster.lines if text.endswith(line)) - cluster.writes[-1][0]
 
 

@@ -51,7 +51,7 @@ class Task:
     """State of a task: its planned write, and how often it may still be killed."""
 
     request: t.Any
-    deaths: int = 1
+    kills_left: int = 1
     pending: t.Any = None
     is_drained: bool = False
     is_done: bool = False
@@ -64,9 +64,9 @@ class Task:
             next_world = world.copy()
             next_world.write(self.pending)
             moves = [(next_world, dataclasses.replace(self, pending=None))]
-            if self.deaths:
+            if self.kills_left:
                 dead = dataclasses.replace(self, pending=None, is_drained=False,
-                                           deaths=self.deaths - 1)
+                                           kills_left=self.kills_left - 1)
                 moves.append((world, dead))
             return moves
         return [(world, self.after_decision(world))]
@@ -86,13 +86,14 @@ class Task:
             self, is_drained=self.is_drained or decision in (DRAIN, SERVICES_KNOWN))
 
     def key(self):
-        return (id(self.request), self.deaths, repr(self.pending), self.is_drained, self.is_done)
+        return (id(self.request), self.kills_left, repr(self.pending), self.is_drained,
+                self.is_done)
 
 
 class Explorer:
-    def __init__(self, *requests, deaths=1, edits=0, max_writes=MAX_WRITES):
+    def __init__(self, *requests, max_kills=1, edits=0, max_writes=MAX_WRITES):
         self._states = set()
-        self._tasks = tuple(Task(request, deaths) for request in requests)
+        self._tasks = tuple(Task(request, max_kills) for request in requests)
         self._edits, self._max_writes = edits, max_writes
 
     def explore(self, world):
@@ -147,7 +148,7 @@ def check_ends(world, is_edited):
 RULES_BEFORE_SPLIT = [rule(backend("foo", 3)), rule(backend("bar"), path="/bar")]
 
 
-@pytest.mark.parametrize("requests, deaths, edits, max_writes, min_states", [
+@pytest.mark.parametrize("requests, max_kills, edits, max_writes, min_states", [
     ((SPLIT,), 2, 1, MAX_WRITES, 100),
     ((RESTORE,), 0, 0, MAX_WRITES, 2),
     ((SPLIT, RESTORE), 0, 0, 10, 500),
@@ -157,20 +158,21 @@ RULES_BEFORE_SPLIT = [rule(backend("foo", 3)), rule(backend("bar"), path="/bar")
     ((MIRRORING, RESTORE), 0, 0, 8, 500),
 ], ids=["killed", "nothing to restore", "split and restore", "split and restore, more writes",
         "two splits", "killed mirror", "mirror and restore"])
-def test_route_never_names_a_service_without_ready_pods(requests, deaths, edits, max_writes,
+def test_route_never_names_a_service_without_ready_pods(requests, max_kills, edits, max_writes,
                                                         min_states):
-    explorer = Explorer(*requests, deaths=deaths, edits=edits, max_writes=max_writes)
+    explorer = Explorer(*requests, max_kills=max_kills, edits=edits, max_writes=max_writes)
 
     assert explorer.explore(World(*RULES_BEFORE_SPLIT)) >= min_states
 
 
-@pytest.mark.parametrize("requests, deaths, edits, max_writes, min_states", [
+@pytest.mark.parametrize("requests, max_kills, edits, max_writes, min_states", [
     ((HOLD,), 2, 1, MAX_WRITES, 100),
     ((HOLD, RESTORE), 0, 0, 9, 500),
     ((HOLD, HOLD), 1, 0, MAX_WRITES, 100),
 ], ids=["killed", "hold and restore", "two holds"])
-def test_requests_are_held_while_an_update_begins(requests, deaths, edits, max_writes, min_states):
-    explorer = Explorer(*requests, deaths=deaths, edits=edits, max_writes=max_writes)
+def test_requests_are_held_while_an_update_begins(requests, max_kills, edits, max_writes,
+                                                  min_states):
+    explorer = Explorer(*requests, max_kills=max_kills, edits=edits, max_writes=max_writes)
 
     assert explorer.explore(World(*RULES_BEFORE_SPLIT, versions=BEFORE_UPDATE)) >= min_states
 
@@ -181,7 +183,7 @@ def test_another_share_after_held_requests_loses_no_request(request_):
     world = World(*RULES_BEFORE_SPLIT, versions=BEFORE_UPDATE)
     run(world, HOLD)
     begin_update(world)
-    Explorer(request_, deaths=2).explore(world)
+    Explorer(request_, max_kills=2).explore(world)
 
 
 @pytest.mark.sample(8)
@@ -193,4 +195,4 @@ def test_restoration_and_another_share_after_a_split_lose_no_request(first_reque
     world = World(*RULES_BEFORE_SPLIT)
     run(world, first_request)
     world.check()
-    Explorer(request_, RESTORE, deaths=0).explore(world)
+    Explorer(request_, RESTORE, max_kills=0).explore(world)

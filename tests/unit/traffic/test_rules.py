@@ -190,7 +190,7 @@ def test_rules_that_cannot_be_split_are_refused(backends, error):
     ([{**rule(backend("foo")), "matches": [{"headers": [{"name": "X-Tester"}]}]}], MATCH,
      "the route already has a condition for a name in match"),
 ])
-def test_limits_of_gateway_api_are_refused(plain, match, error):
+def test_rules_beyond_the_limits_of_gateway_api_are_refused(plain, match, error):
     with pytest.raises(RolloutError, match=error):
         rules.refuse_exceeded_limits(split_rules(plain, match=match), "the route")
     rules.refuse_exceeded_limits(split_rules(plain), "the route")

@@ -57,8 +57,8 @@ def _match_without_primary(request: Request, observed: ClientDrivenObserved,
                            successor: Controller) -> Match:
     """Return how the successor's template matches the request after the primary's deletion.
 
-    The priority class of a handover in the template confirms the record. The annotation RESTART
-    shows a restart. A user who may only annotate the controller can change neither.
+    In the template, the priority class of a handover confirms the record, and the annotation
+    RESTART shows a restart. A user who may only annotate the controller can change neither.
     """
     has_begun, restarts = provenance.has_begun(request, successor), request.state.restarts
     is_restarted = RESTART in (successor.template["metadata"].get("annotations") or {})

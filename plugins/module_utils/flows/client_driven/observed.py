@@ -42,7 +42,7 @@ class ClientDrivenObserved(Observed):
 def find(controllers: t.Mapping[str, Controller], request: Request) -> ClientDrivenObserved:
     """Find the primary and the successor of a request."""
     primary = controllers.get(request.name)
-    # Any user with annotate permission can name a partner, so the name must match too.
+    # Any user with annotate permission can forge the annotation, so the name must match too.
     partners = sorted((controller for controller in partners_of(controllers, request.name)
                        if not controller.owner and controller.is_named_for(request.name)),
                       key=lambda controller: controller.name)

@@ -146,14 +146,14 @@ def _with_both(request: Request, observed: ClientDrivenObserved, primary: Contro
         raise refusals.another_update(request, successor, primary)
     desired = size.final_size(request, observed, primary, successor)
     target = max(pause_at(request, desired), successor.replicas)
-    # An annotation of a pause at another number of pods is removed.
+    # Remove the annotation of a pause if its number of pods is not the target.
     paused = primary.paused if primary.paused == target else None
     # | yes | yes | annotations are missing | annotate the primary, then the successor |
     if step := _annotate(observed, primary, successor, desired, is_forward=True, paused=paused):
         return step
     # | yes | yes | the sizes are not reached | scale one of them, or wait |
     minimum = desired if request.keeps_old else desired - target
-    if decision := _scale(request, observed, grows=successor, shrinks=primary, desired=desired,
+    if decision := _scale(request, observed, growing=successor, shrinking=primary, desired=desired,
                           target=target, minimum=minimum):
         return decision
     # | yes | yes | `pause_at` is reached | annotate the primary: paused; done |
@@ -192,7 +192,7 @@ def _roll_back(request: Request, observed: ClientDrivenObserved) -> Decision:
         return wait_for_deletion(successor)
     desired = size.final_size(request, observed, primary, successor)
     return (_annotate(observed, primary, successor, desired, is_forward=False, paused=None)
-            or _scale(request, observed, grows=primary, shrinks=successor, desired=desired,
+            or _scale(request, observed, growing=primary, shrinking=successor, desired=desired,
                       target=desired, minimum=0)
             or _delete(successor))
 
@@ -242,9 +242,9 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
     these annotations, so only one of two clients with opposite requests can change sizes.
     """
     outcome = "updating" if is_forward else "rolling back"
-    grows = successor if is_forward else primary
+    growing = successor if is_forward else primary
     for controller, partner in ((primary, successor), (successor, primary)):
-        goal = desired if controller is grows else 0
+        goal = desired if controller is growing else 0
         annotations = {PARTNER: partner.name, PARTNER_UID: partner.uid,
                        DESIRED: str(goal), ORIGINAL: str(desired), PAUSED: None}
         if controller is primary and paused is not None:
@@ -254,7 +254,7 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
         changes = {key: value for key, value in annotations.items()
                    if controller.annotations.get(key) != value}
         if changes:
-            if controller is grows and controller.last_rollout.get("outcome") != outcome:
+            if controller is growing and controller.last_rollout.get("outcome") != outcome:
                 changes[LAST_ROLLOUT] = rollout_record(outcome, partner, controller, observed.now,
                                                        **_request_field(successor))
             return Step(Action.ANNOTATE, controller.name,
@@ -263,40 +263,41 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
     return None
 
 
-def _scale(request: Request, observed: ClientDrivenObserved, *, grows: Controller,
-           shrinks: Controller, desired: int, target: int, minimum: int) -> Decision | None:
+def _scale(request: Request, observed: ClientDrivenObserved, *, growing: Controller,
+           shrinking: Controller, desired: int, target: int, minimum: int) -> Decision | None:
     """Return the next scale step, or a wait; None if both controllers have their final size.
 
-    target: the final size of `grows`. minimum: the final size of `shrinks`. With
+    target: the final size of `growing`. minimum: the final size of `shrinking`. With
     pod_replacement_policy=TerminationComplete, terminating pods count as existing (KEP-5882).
     """
     surge, unavailable = budgets.surge_and_unavailable(request, observed.budgets, desired)
     budgets.refuse_blocking_budgets(request, observed.budgets, desired, surge, unavailable)
-    pending_deletions = _pending_deletions(request, grows)
+    pending_deletions = _pending_deletions(request, growing)
 
     def allowed_size(terminating: int) -> int:
-        other_pods = shrinks.max_pods + pending_deletions + terminating
+        other_pods = shrinking.max_pods + pending_deletions + terminating
         return min(target, grow_to(desired=desired, surge=surge, shrinking_pods=other_pods))
 
-    if grows.replicas > desired:
-        return scale(grows, desired)
-    if shrinks.is_observed and grows.replicas < (
+    if growing.replicas > desired:
+        return scale(growing, desired)
+    if shrinking.is_observed and growing.replicas < (
             grown_size := allowed_size(observed.terminating.count)):
-        return scale(grows, grown_size)
-    if grows.is_observed:
+        return scale(growing, grown_size)
+    if growing.is_observed:
         shrunk_size = shrink_to(
-            desired=desired, unavailable=unavailable, shrinking=shrinks.replicas,
-            growing_available=min(grows.available, grows.replicas))
+            desired=desired, unavailable=unavailable, shrinking=shrinking.replicas,
+            growing_available=min(growing.available, growing.replicas))
         shrunk_size = max(shrunk_size, minimum)
-        if shrunk_size < shrinks.replicas:
-            return scale(shrinks, shrunk_size)
-    has_final_sizes = (grows.is_settled and grows.replicas == target
-                       and shrinks.has_at_most(minimum))
+        if shrunk_size < shrinking.replicas:
+            return scale(shrinking, shrunk_size)
+    has_final_sizes = (growing.is_settled and growing.replicas == target
+                       and shrinking.has_at_most(minimum))
     if has_final_sizes and not observed.terminating.count:
         return None
-    sizes = f"{grows.name} {grows.available}/{target} available, {shrinks.name} {shrinks.current}"
+    sizes = (f"{growing.name} {growing.available}/{target} available, "
+             f"{shrinking.name} {shrinking.current}")
     waits_only_for_terminating = has_final_sizes or (
-        shrinks.is_observed and grows.replicas < allowed_size(0))
+        shrinking.is_observed and growing.replicas < allowed_size(0))
     return handover.wait(sizes, observed) if waits_only_for_terminating else Wait(sizes)
 
 

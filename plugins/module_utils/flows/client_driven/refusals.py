@@ -34,7 +34,7 @@ from .observed import ClientDrivenObserved, mismatch
 
 def refuse_deleting_or_closed(request: Request, primary: Controller,
                               successor: Controller | None) -> None:
-    """Refuse a primary that is being deleted, or that cannot create pods outside a handover."""
+    """Refuse a primary that is being deleted or, without a handover, cannot create pods."""
     refusals.refuse_deleting(request, primary)
     if (handover.is_closed(primary) and not primary.has_takeover
             and not (successor and successor.takeover)):
@@ -141,7 +141,7 @@ def refuse_mismatch(request: Request, primary: Controller, successor: Controller
         "inspect it:", f"{get_command} {successor.name} -o yaml",
         "delete it only if its pods are not needed, or set another next_name")
     has_expected_name = successor.name == request.next_name or successor.is_named_for(primary.name)
-    # Only annotations name the successor.
+    # Here, only an annotation of the primary names this successor.
     if primary.partner == successor.name and not has_expected_name:
         advice = ("inspect both:", f"{get_command} {primary.name} {successor.name} -o yaml",
                   "if it was the next_name of this update:",

@@ -34,12 +34,13 @@ def pauses(request: Request, primary: ServerDriven) -> bool:
     return request.pause_at is not None and not request.undoes and primary.may_pause
 
 
-def unchanged_message(request: Request, primary: ServerDriven, present_number: int | None) -> str:
+def unchanged_message(request: Request, primary: ServerDriven,
+                      current_revision_number: int | None) -> str:
     """Return the message of a task that changes nothing."""
     if request.revision is None:
         return f"{primary.name} already has the desired template"
     return (f"{primary.name} already has the template of revision {request.to_revision}"
-            if present_number == request.to_revision else
+            if current_revision_number == request.to_revision else
             f"{primary.name} is already rolled back to revision {request.to_revision}")
 
 
@@ -50,11 +51,11 @@ def digest(primary: ServerDriven, template: Json | None = None) -> str:
 
 
 def rollback_fields(request: Request, primary: ServerDriven, record: Rollout,
-                    present_number: int | None) -> Json:
+                    current_revision_number: int | None) -> Json:
     """Return the fields of the final record of a rollback."""
     fields: Json = {"template": digest(primary),
                     **({"to_revision": record.to_revision} if record.to_revision else {}),
-                    **({"revision": present_number} if present_number else {})}
+                    **({"revision": current_revision_number} if current_revision_number else {})}
     if record.request == PREVIOUS:
         fields["request"] = (record.request if record.is_rolling_back else
                              provenance.record_entry(record.request, primary, request.label_key))

@@ -39,7 +39,7 @@ def test_pods_return_to_the_replication_controller_after_each_step(steps):
 
 
 @pytest.mark.parametrize("steps", range(1, 5))
-def test_migration_resumed_after_each_step_of_its_rollback_ends_as_a_deployment(steps):
+def test_migration_resumes_after_each_step_of_its_rollback(steps):
     world = World()
     world.run_steps(4)
     world.run_steps(steps, ROLLBACK)

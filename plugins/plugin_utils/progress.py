@@ -31,9 +31,9 @@ from ansible.utils.display import Display
 
 MAX_LINE_LENGTH = 500
 MAX_READ_BYTES = 2**20
-#: Seconds between two checks whether Ansible runs, and after a failed read.
+#: Seconds between checks whether Ansible runs, and of the pause after a failed read.
 CHECK_PERIOD = 0.5
-#: In seconds, after the end of the module.
+#: Maximum seconds to wait for the last lines after the end of the module.
 LAST_LINES_TIMEOUT = 10.0
 
 
@@ -76,8 +76,8 @@ class RemoteFile:
     """A progress file on another machine."""
 
     pause = 0.3
-    #: A command checks for new lines up to max_polls times, every 0.2 s. The first_reads commands
-    #: check only max_first_polls times, because a module may end without a line.
+    #: A command checks for new lines up to max_polls times, every 0.2 s. The first commands
+    #: (first_reads) check only max_first_polls times, because a module may end without a line.
     max_polls, max_first_polls, first_reads = 10, 2, 20
 
     def __init__(self, action: ActionBase, path: str, become_user: str = "") -> None:

@@ -119,7 +119,7 @@ def rollout_of_100(bench: Bench) -> list[Row]:
     steps = [run.steps for run in ours]
     what, peer, their_seconds = f"{pods} pods, surge {surge}", "Deployment controller", [
         run.seconds for run in theirs]
-    rollout = median(run.seconds for run in ours)
+    rollout_seconds = median(run.seconds for run in ours)
     return [
         Row(f"{what}: until every pod is new", [run.until_new for run in ours], peer, their_seconds,
             ratio_goal=1.1),
@@ -127,7 +127,7 @@ def rollout_of_100(bench: Bench) -> list[Row]:
             ratio_goal=1.3),
         Row(f"{what}: `ansible` from start to end", with_ansible, peer, their_seconds),
         Row("of that, beyond the rollout itself and `ansible -m ping`",
-            [seconds - rollout - median(pings) for seconds in with_ansible],
+            [seconds - rollout_seconds - median(pings) for seconds in with_ansible],
             max_value=0.3),
         Row(f"{what}: requests per replaced pod", [run.requests / pods for run in ours], peer,
             [run.requests / pods for run in theirs], unit="", max_value=1),
@@ -300,7 +300,7 @@ def _compare_with_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Pl
 
 
 def throttled(bench: Bench) -> list[Row]:
-    """Compare rollouts with a controller manager that sends at most 20 requests per second."""
+    """Compare rollouts while the controller manager sends at most 20 requests per second."""
     pods, surge = 100, "25%"
     with (embedded.up(THROTTLED, controller_manager_qps=20) as cluster,
           Playground(cluster.kubeconfig) as ours,
@@ -385,7 +385,7 @@ def _slow_line(bench: Bench, surge: int | str, seconds: int,
 
 
 def kubectl(bench: Bench) -> list[Row]:
-    """Compare an update of 50 pods in steps of one pod with kubectl 1.17 and with a Deployment."""
+    """Compare an update of 50 pods, one at a time, with kubectl 1.17 and with a Deployment."""
     pods = 50
     program = binaries.provide([KUBECTL])[KUBECTL]
     with (Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as theirs,
@@ -564,11 +564,11 @@ def large_fleet(bench: Bench) -> list[Row]:
     for count in (10, 100, 1000):
         many, _single_runs, theirs = _fleet(bench, kind, count, pods=2, concurrency=50)
         few, what = few or many, f"{count} {kind}s of 2 pods in one task, 50 at a time"
-        is_all = count == 1000
+        is_largest = count == 1000
         rows += [
             Row(what, [run.seconds for run in many], "Deployment controller",
                 [run.seconds for run in theirs],
-                ratio_goal=1.3 if is_all else None),
+                ratio_goal=1.3 if is_largest else None),
             Row("of that, processor time of the task", [run.processor for run in many],
                 "as many reads of one of them", [run.reads_processor for run in many]),
             Row("of that, processor time of the cluster", [run.cluster_processor for run in many],
@@ -580,10 +580,10 @@ def large_fleet(bench: Bench) -> list[Row]:
                 [(run.cluster_processor + run.reads_processor) / processors for run in many],
                 "Deployment controller", [run.seconds for run in theirs]),
             Row(f"{what}: peak memory", [run.memory for run in many], unit="MiB",
-                max_value=200 if is_all else None),
+                max_value=200 if is_largest else None),
             Row(f"{what}: requests per {kind}", [run.requests / count for run in many],
                 f"10 {kind}s",
-                [run.requests / 10 for run in few], unit="", ratio_goal=1 if is_all else None),
+                [run.requests / 10 for run in few], unit="", ratio_goal=1 if is_largest else None),
             Row(f"{what}: requests answered with 429", [run.refused for run in many], unit="",
                 max_value=0),
         ]
@@ -645,11 +645,11 @@ def role(bench: Bench) -> list[Row]:
 
         def by_tasks() -> float:
             image = next(versions)
-            return with_updates([{"baton.kubernetes.rolling_update": {
+            return run_updates([{"baton.kubernetes.rolling_update": {
                 "name": "foo", "image": image, **({"pause_at": stage} if stage else {})}}
                 for stage in (*stages, "")])
 
-        def with_updates(updates: list[Json]) -> float:
+        def run_updates(updates: list[Json]) -> float:
             *staged, last = updates
             return play(theirs, tasks=[*(step for update in staged for step in (
                 update, {"ansible.builtin.include_tasks": "check.yml"})), last])
@@ -658,7 +658,7 @@ def role(bench: Bench) -> list[Row]:
             bench.with_fewer_runs(), "the role", by_role, by_tasks,
             lambda: play(ours, vars={"turn": 0},
                          tasks=[{"ansible.builtin.include_tasks": "turn.yml"}]),
-            lambda: with_updates([check[0] for _stage in (*stages, "")]))
+            lambda: run_updates([check[0] for _stage in (*stages, "")]))
     what = "a release by image_bump, three stages with a check each, 10 pods"
     return [Row(what, releases, "the updates and checks in a playbook", updates),
             Row("of that, beyond the updates and checks", differences(releases, updates),

@@ -57,24 +57,24 @@ class Judge(Observer):
               max_unready: int = 0) -> None:
         """Start the observation in an idle namespace.
 
-        required_controllers: one of them must always exist.
+        required_controllers: one of them, or a successor of foo, must always exist.
         """
         if self.errors:  # the watch was interrupted, so start a new one
             self.errors.clear()
             self._controllers.clear()
             self.__enter__()
         pods = self.namespace.pods()
-        ready = uids(pod for pod in pods if is_ready(pod) or not max_unready)
-        self._wait_for_watch(lambda: self._ready() == ready
+        ready_uids = uids(pod for pod in pods if is_ready(pod) or not max_unready)
+        self._wait_for_watch(lambda: self._ready_uids() == ready_uids
                              and sorted(self._controllers) == self.namespace.rc_names())
         other_count = len(OTHER_CONTROLLERS)
-        self._floor = min(replicas - max_unready, len(ready) - other_count) + other_count
+        self._floor = min(replicas - max_unready, len(ready_uids) - other_count) + other_count
         self._ceiling = replicas + max_surge + other_count
         self._initial_versions = self._versions_of_other_controllers()
         self._required_controllers = required_controllers
         with self._lock:  # the watch may still process earlier events
             self.initial_pods = set(self.names_by_uid)
-            self.min_ready, self.max_pods = len(ready), len(pods)
+            self.min_ready, self.max_pods = len(ready_uids), len(pods)
             self.orphans.clear()
         self.controllers_deleted.clear()
         self.events_without_foo.clear()
@@ -113,7 +113,7 @@ class Judge(Observer):
         if not self._stop.is_set() and not self.errors:
             self.errors.append(EOFError("the watch has ended"))
 
-    def _ready(self) -> set[str]:
+    def _ready_uids(self) -> set[str]:
         return {uid for uid, pod in list(self._pods.items()) if is_ready(pod)}
 
     def _versions_of_other_controllers(self) -> Json:
@@ -186,8 +186,8 @@ class World:
             self.namespace.remove_deployment(item["metadata"]["name"])
         for resource in ("replicasets", "statefulsets"):
             self.namespace.call("DELETE", self.namespace.apps_path(resource))
-        # Otherwise, the DaemonSet controller could apply its expectations about the deleted
-        # DaemonSet to the next one of this name, which would get no pods for five minutes.
+        # Foreground: otherwise, the DaemonSet controller could apply its expectations about the
+        # deleted DaemonSet to the next one of this name, which would get no pods for five minutes.
         daemon_sets = self.namespace.apps_path("daemonsets")
         self.namespace.call("DELETE", daemon_sets, {"propagationPolicy": "Foreground"})
         for pod in self.namespace.pods():

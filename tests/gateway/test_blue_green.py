@@ -43,7 +43,7 @@ def test_switch_and_switch_back_lose_no_request(kind, gateway, cluster, namespac
             shop.complete(**UPDATE)
             time.sleep(2)
             assert shop.is_restored()
-    # Envoy may apply the next weights before the API server has answered the write
+    # End 1 s early: Envoy may apply the next weights before their write is answered
     ends = [begin - 1 for _weight, begin in changes[1:]] + [time.time()]
     for (weight, begin), end in zip(changes, ends, strict=True):
         direction, old_version = ("switch", "v1") if weight == "100%" else ("back", "v2")

@@ -47,14 +47,14 @@ def test_no_request_is_lost_while_other_clients_write(gateway, cluster, namespac
         shop.open()
         shop.pause()
         with shop.traffic(RATES) as traffic:
-            for seconds, task in enumerate(({"weight": "10%"}, {"weight": "0%"},
+            for timeout, task in enumerate(({"weight": "10%"}, {"weight": "0%"},
                                             {"weight": "50%"}, {"state": "restored"}), 11):
                 forge(shop)
-                set_timeout(shop, seconds)
+                set_timeout(shop, timeout)
                 time.sleep(PAUSE)
                 shop.split(**task)
                 (rule,) = shop.route()["spec"]["rules"]
-                assert rule["timeouts"] == {"request": f"{seconds}s"}
+                assert rule["timeouts"] == {"request": f"{timeout}s"}
                 time.sleep(PAUSE)
             forge(shop)
             shop.split(state="restored")

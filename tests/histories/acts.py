@@ -74,7 +74,7 @@ ACTIONS: dict[str, t.Callable[[History], None]] = {
     "edit the template": lambda history: history.edit("a"),
     "remove the annotations": lambda history: history.unmark(),
 }
-ALL_ACTIONS = {
+API_SERVER_ACTIONS = {
     **ACTIONS,
     "apply the first manifest": lambda history: history.apply(REPLICAS),
     "recreate the controller": lambda history: history.recreate(REPLICAS, "myimage:v1", True),
@@ -91,13 +91,13 @@ def kinds_and_rows(on_api_server: bool) -> list[tuple[str, Row]]:
 
 class HistoryWithKill(History):
     def play(self, kind: str, row: Row, moment: tuple[int, bool], action: str) -> bool:
-        """Play a row with a kill (as in DEATHS). Return False if the task ends before the kill."""
+        """Play a row with a kill at `moment` (see DEATHS). Return False if the task ends before."""
         self.start(kind, REPLICAS)
         for task in row.before:
             assert self._run(task, None).outcome == "done", task
         if self._run(row.task, moment).outcome != "killed":
             return False
-        ALL_ACTIONS[action](self)
+        API_SERVER_ACTIONS[action](self)
         task = row.task if row.after is None else row.after
         self._run_and_paste(task, None)
         if action == "nothing" and not self.pending_task:

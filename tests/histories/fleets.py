@@ -67,9 +67,9 @@ class FleetObserver(Observer):
         super().__init__(world.namespace)
         self.min_ready_by_label: dict[str, int] = {}
 
-    def _count(self, event_type: str, pod: Json) -> None:
-        super()._count(event_type, pod)
-        if self._is_counting:
+    def _record_pod(self, event_type: str, pod: Json) -> None:
+        super()._record_pod(event_type, pod)
+        if self._is_measuring:
             ready = [item["metadata"]["labels"].get(MEMBER_LABEL, "")
                      for item in self._pods.values() if is_ready(item)]
             label = pod["metadata"]["labels"].get(MEMBER_LABEL, "")

@@ -34,7 +34,7 @@ class Observer:
     min_ready: int = 10**9
     #: Maximum number of pods, without terminating pods.
     max_pods: int = 0
-    max_pods_in_total: int = 0
+    max_pods_with_terminating: int = 0
     controllers_deleted: list[str] = dataclasses.field(default_factory=list)
     errors: list[BaseException] = dataclasses.field(default_factory=list)
 
@@ -43,7 +43,7 @@ class Observer:
         self._terminating_uids: set[str] = set()
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._is_counting = False
+        self._is_measuring = False
         for resource, receive in (("pods", self._receive_pod),
                                   ("replicationcontrollers", self._receive_controller)):
             resource_list = self.namespace.call("GET", self.namespace.path(resource))
@@ -52,7 +52,7 @@ class Observer:
             arguments = (resource, resource_list["metadata"]["resourceVersion"], receive)
             threading.Thread(target=self._watch, args=arguments, daemon=True).start()
         self.initial_pods = set(self.names_by_uid)
-        self._is_counting = True
+        self._is_measuring = True
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -119,9 +119,9 @@ class Observer:
 
     def _receive_pod(self, event_type: str, pod: Json) -> None:
         with self._lock:
-            self._count(event_type, pod)
+            self._record_pod(event_type, pod)
 
-    def _count(self, event_type: str, pod: Json) -> None:
+    def _record_pod(self, event_type: str, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
         self.names_by_uid[uid] = pod["metadata"]["name"]
         self._pods.pop(uid, None)
@@ -136,12 +136,12 @@ class Observer:
                 self.orphans.add(pod["metadata"]["name"])
         for container in pod["status"].get("containerStatuses", ()):
             self.restarts += container["restartCount"]
-        if self._is_counting:
+        if self._is_measuring:
             self.min_ready = min(self.min_ready,
                                  sum(map(is_ready, list(self._pods.values()))))
             self.max_pods = max(self.max_pods, len(self._pods))
-            self.max_pods_in_total = max(self.max_pods_in_total,
-                                         len(self._pods) + len(self._terminating_uids))
+            self.max_pods_with_terminating = max(self.max_pods_with_terminating,
+                                                 len(self._pods) + len(self._terminating_uids))
 
     def _receive_controller(self, event_type: str, item: Json) -> None:
         if event_type == "DELETED":

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that playbooks change the clusters of the selected hosts, not of the current context.
+"""Test that playbooks change the clusters of the selected hosts, not the current context's.
 
 Two namespaces of one cluster represent two clusters.
 """

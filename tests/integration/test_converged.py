@@ -11,7 +11,7 @@ from objects import eventually, manifest
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 pytestmark = pytest.mark.fake_nodes("pods that take seconds to become ready, or never do")
-#: Their planners do not check the pods if the stored template is the desired template.
+#: Kinds whose planners do not check the pods if the stored template is the desired one.
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment")
 
 

@@ -31,7 +31,7 @@ ARGO_COMMAND = "argocd app set web --sync-policy none"
 
 
 def record_managers(managers):
-    """Return a fault that appends the field managers of the object after each write.
+    """Return a fault that appends to `managers` the field managers after each write.
 
     `managers` maps a resource to a list of sets.
     """
@@ -101,8 +101,8 @@ def make(namespace, kind):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind, write_number", [(RC, 5), (RC, 11), (DEPLOYMENT, 1)],
                          ids=["sizes", "handover", "Deployment"])
-def test_update_begun_with_the_former_field_manager_completes(namespace, monkeypatch, kind,
-                                                              write_number):
+def test_update_completes_after_a_start_with_the_former_field_manager(
+        namespace, monkeypatch, kind, write_number):
     make(namespace, kind)
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(connection, "USER_AGENT", f"{FORMER_MANAGER}/2.8.0")

@@ -399,7 +399,7 @@ SAMPLED_WRITES = (3, 6)
                                        marks=() if number in SAMPLED_WRITES else pytest.mark.long)
                           for number, title in WRITES.items()])
 @pytest.mark.parametrize("apply", APPLY_FUNCTIONS)
-def test_old_manifest_applied_in_a_handover_loses_no_pod(
+def test_no_pod_is_lost_if_the_old_manifest_is_applied_in_a_handover(
         namespace, controllers, apply, number, is_client_running):
     controllers.make()
     warnings = []
@@ -428,7 +428,7 @@ def test_old_manifest_applied_in_a_handover_loses_no_pod(
 
 @pytest.mark.full
 @pytest.mark.parametrize("apply", APPLY_FUNCTIONS)
-def test_old_manifest_applied_before_the_last_write_loses_no_pod(
+def test_no_pod_is_lost_if_the_old_manifest_is_applied_before_the_last_write(
         namespace, controllers, apply):
     controllers.make()
     with namespace.observer() as observer:
@@ -460,7 +460,7 @@ def test_image_of_another_client_is_reported_in_a_warning_and_a_progress_line(
 
 
 class Readiness:
-    """Sets the condition Ready of all running pods, to False for those in `unready`."""
+    """Sets the condition Ready of all running pods: True, but False for those in `unready`."""
 
     def __init__(self, namespace):
         self.namespace, self.unready, self._stop = namespace, set(), threading.Event()

@@ -136,7 +136,7 @@ def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
     assert steps[0] == steps[1]
 
 
-def test_foo_deleted_during_the_update_is_created_again(namespace):
+def test_foo_is_created_again_if_deleted_during_the_update(namespace):
     namespace.make_replica_set(REPLICAS)
     update(namespace, image="myimage:v2", pause_at="2")
     namespace.call("DELETE", namespace.apps_path("replicasets", "foo"),

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.fake_nodes  # the tests write the pods' status
 
 KINDS = ("ReplicationController", "Deployment", "StatefulSet", "DaemonSet")
 SIZE = 2
-#: An incident ends it earlier.
+#: A soak that an incident ends earlier.
 LONG_SOAK = "20s"
 
 
@@ -291,11 +291,11 @@ def test_relist_notices_incidents_without_watch_events(namespace, make, monkeypa
     roll, started_at = make("ReplicationController"), time.monotonic()
     queue_events = watch.Watch._queue_events
 
-    def drop_pods(self, response):
+    def drop_pod_events(self, response):
         return (self._stopped.wait(30) if self._path.endswith("/pods")
                 else queue_events(self, response))
 
-    monkeypatch.setattr(watch.Watch, "_queue_events", drop_pods)
+    monkeypatch.setattr(watch.Watch, "_queue_events", drop_pod_events)
 
     error = fail_soak(namespace, roll, restart_container)
 

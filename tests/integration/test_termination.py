@@ -71,7 +71,7 @@ def test_terminating_pods_are_counted_with_termination_complete(namespace, kind)
         result["rollout"]["phase"] == "complete" and remaining_pods == []
         and len(observer.new_pods) == 4
     )
-    assert observer.max_pods_in_total == 5 and observer.min_ready >= 4
+    assert observer.max_pods_with_terminating == 5 and observer.min_ready >= 4
 
 
 def test_terminating_pods_do_not_count_by_default(namespace):
@@ -83,7 +83,8 @@ def test_terminating_pods_do_not_count_by_default(namespace):
         with removing_finalizers(namespace, after=0):
             eventually(lambda: not terminating_pods(namespace), "the deletion of the old pods")
 
-    assert len(remaining_pods) == 4 and observer.max_pods_in_total == 8 and observer.max_pods == 5
+    assert (len(remaining_pods) == 4 and observer.max_pods_with_terminating == 8
+            and observer.max_pods == 5)
 
 
 @pytest.mark.full
@@ -97,7 +98,7 @@ def test_terminating_pods_are_counted_in_a_rollback(namespace):
 
     assert (rollback["rollout"]["phase"] == "complete" and namespace.rc_names() == ["foo"]
             and len(uids(namespace.pods())) == 4)
-    assert observer.max_pods_in_total == 5 and observer.min_ready >= 4
+    assert observer.max_pods_with_terminating == 5 and observer.min_ready >= 4
 
 
 def test_error_for_a_blocked_termination_names_the_finalizer_and_the_command(namespace):

@@ -21,8 +21,8 @@ from objects import Json, eventually
 from rollouts import V1, V2, WELL_BEHAVED, Kind, Shop
 from traffic import Traffic
 
-SERVICE = "v1beta1.metrics.k8s.io"
-SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+API_SERVICE = "v1beta1.metrics.k8s.io"
+API_SERVICES_PATH = "/apis/apiregistration.k8s.io/v1/apiservices"
 NODES = "/apis/metrics.k8s.io/v1beta1/nodes"
 
 RESOLUTION = 10
@@ -31,18 +31,18 @@ RESOLUTION = 10
 MINIMUM, MAXIMUM = 4, 10
 """Size limits of the autoscaler."""
 
-REQUEST, UTILIZATION = 40, 50
+CPU_REQUEST, UTILIZATION = 40, 50
 """CPU request in millicores, and the autoscaler's target in percent of this request."""
 
-RATE, MILLISECONDS = 65, 2
+RATE, CPU_MILLISECONDS = 65, 2
 """Requests per second, and milliseconds of processor time of each answer."""
 
 NEEDED = 6
-"""The load needs RATE * MILLISECONDS / (REQUEST * UTILIZATION / 100) = 6.5 pods. The autoscaler may
-stop at 6, within its tolerance of 10%.
+"""The load needs RATE * CPU_MILLISECONDS / (CPU_REQUEST * UTILIZATION / 100) = 6.5 pods. The
+autoscaler may stop at 6, within its tolerance of 10%.
 """
 
-CONTAINER: Json = {**WELL_BEHAVED, "resources": {"requests": {"cpu": f"{REQUEST}m"}}}
+CONTAINER: Json = {**WELL_BEHAVED, "resources": {"requests": {"cpu": f"{CPU_REQUEST}m"}}}
 
 
 @contextlib.contextmanager
@@ -53,8 +53,8 @@ def metrics_server(cluster: Cluster, folder: Path) -> t.Iterator[None]:
     namespace.create("services", {
         "metadata": {"name": "metrics-server"},
         "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}})
-    namespace.call("POST", SERVICES, {
-        "metadata": {"name": SERVICE},
+    namespace.call("POST", API_SERVICES_PATH, {
+        "metadata": {"name": API_SERVICE},
         "spec": {"group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100,
                  "versionPriority": 100, "insecureSkipTLSVerify": True,
                  "service": {"name": "metrics-server", "namespace": namespace.name, "port": port}}})
@@ -78,7 +78,7 @@ def metrics_server(cluster: Cluster, folder: Path) -> t.Iterator[None]:
         with programs.running(command, folder / "metrics-server.log", os.environ, is_ready):
             yield
     finally:
-        namespace.call("DELETE", f"{SERVICES}/{SERVICE}")
+        namespace.call("DELETE", f"{API_SERVICES_PATH}/{API_SERVICE}")
         namespace.delete()
 
 
@@ -102,7 +102,7 @@ class AutoscaledShop(Shop):
                     "target": {"type": "Utilization", "averageUtilization": UTILIZATION}}}]}})
         eventually(lambda: self.conditions().get("ScalingActive") == "True",
                    "metrics of all pods", 180)
-        return f"{url}?cpu={MILLISECONDS}"
+        return f"{url}?cpu={CPU_MILLISECONDS}"
 
     def autoscaler(self) -> Json:
         return self.namespace.call("GET", f"{self._autoscalers}/foo")
@@ -115,13 +115,14 @@ class AutoscaledShop(Shop):
     def size(self) -> int:
         return self.namespace.call("GET", f"{self.path}/foo")["spec"]["replicas"]
 
-    def ready(self) -> dict[str, int]:
+    def ready_pods_by_image(self) -> dict[str, int]:
         return {image: count for image, count in self.images().items() if image}
 
     def wait_for_scale_out(self) -> int:
         """Wait until the size is sufficient for the load, and return the number of pods."""
         eventually(lambda: self.size() >= NEEDED, "a scale-out")
-        eventually(lambda: sum(self.ready().values()) == self.size(), "the ready pods")
+        eventually(lambda: sum(self.ready_pods_by_image().values()) == self.size(),
+                   "as many ready pods as replicas")
         return self.size()
 
     def wait_for_canary(self) -> None:

@@ -169,9 +169,9 @@ def settings_of_scale_outs(_scale_outs: list[ScaleOut]) -> list[str]:
         "the load.",
         f"- metrics-server measures every {autoscaled.RESOLUTION} s; the autoscaler synchronizes "
         "every second, and not every 15 s, the default of Kubernetes: add up to 15 s.",
-        f"- {autoscaled.MINIMUM} pods; a CPU request of {autoscaled.REQUEST}m and a target of "
+        f"- {autoscaled.MINIMUM} pods; a CPU request of {autoscaled.CPU_REQUEST}m and a target of "
         f"{autoscaled.UTILIZATION}%. {autoscaled.RATE} requests/s, each of which uses "
-        f"{autoscaled.MILLISECONDS} ms of processor time. A new pod listens after {START:g} s.",
+        f"{autoscaled.CPU_MILLISECONDS} ms of processor time. A new pod listens after {START:g} s.",
     ]
 
 

@@ -88,7 +88,7 @@ def test_scale_out_waits_for_the_end_of_a_paused_canary(shop, measure):
         shop.wait_for_canary()
         with load(url):
             time.sleep(60)
-            assert not log.scaled and sum(shop.ready().values()) == MINIMUM
+            assert not log.scaled and sum(shop.ready_pods_by_image().values()) == MINIMUM
             shop.roll(image=V2)
             measure("canary, paused for a minute", log, *end_and_duration_of_freeze(log))
 
@@ -101,16 +101,17 @@ def test_active_autoscaler_scales_both_versions_of_a_paused_deployment(shop):
 
     with load(url):
         size = shop.wait_for_scale_out()
-        pods = shop.ready()
+        pods = shop.ready_pods_by_image()
         assert abs(pods[V2] - size / 4) < 1
         result = shop.roll(image=V2, pause_at="25%", autoscaler="ignore")
-        assert f"is paused at {pods[V2]} of {size}" in result["msg"] and shop.ready() == pods
+        assert (f"is paused at {pods[V2]} of {size}" in result["msg"]
+                and shop.ready_pods_by_image() == pods)
     shop.wait_for_canary()
 
     with load(url):
         shop.wait_for_scale_out()
         shop.roll(image=V2, autoscaler="ignore")
-        assert shop.ready() == {V2: shop.size()} and shop.size() >= NEEDED
+        assert shop.ready_pods_by_image() == {V2: shop.size()} and shop.size() >= NEEDED
 
 
 @pytest.mark.parametrize("shop", [STATEFUL_SET], indirect=True, ids=NAME)
@@ -121,7 +122,7 @@ def test_active_autoscaler_adds_new_pods_to_the_canary_of_a_stateful_set(shop):
 
     with load(url):
         shop.wait_for_scale_out()
-        pods = shop.ready()
+        pods = shop.ready_pods_by_image()
         assert pods[V1] == MINIMUM - 1 and pods[V2] > NEEDED - MINIMUM
     shop.wait_for_canary()
 
@@ -132,7 +133,7 @@ def test_active_autoscaler_adds_old_pods_to_the_canary_of_a_replication_controll
     shop.open_autoscaled()
     shop.roll(image=V2, pause_at=1, autoscaler="ignore")
 
-    eventually(lambda: shop.ready() == {V1: MINIMUM, V2: 1}, "an additional old pod")
+    eventually(lambda: shop.ready_pods_by_image() == {V1: MINIMUM, V2: 1}, "an additional old pod")
     assert shop.rescales()
     with pytest.raises(RolloutError, match="another client keeps undoing this step"):
         shop.roll(image=V2, autoscaler="ignore")

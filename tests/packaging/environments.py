@@ -69,7 +69,7 @@ def collection_faults(builder: Path, archive: Path, folder: Path) -> Iterator[st
                             capture_output=True, text=True).stdout
     dependencies = yaml.safe_load(output)
     packages = {re.split(r"[ <>=]", line)[0] for line in dependencies["python"]}
-    if packages != {"kubernetes"}:  # ansible-builder omits requirements of ansible-core
+    if packages != {"kubernetes"}:  # ansible-builder omits packages that ansible-core requires
         yield f"meta/execution-environment.yml declares the Python packages {packages}"
     if dependencies["system"]:
         yield f"meta/execution-environment.yml declares system packages: {dependencies}"

@@ -54,7 +54,7 @@ class Cluster(IdleGateway):
         self.waiting_reason = "ContainerCreating"
         #: Controllers that the watch has not reported yet.
         self.unreported_names = set()
-        #: attempts: all writes. writes: (time, accepted write). calls: (verb, argument) of others.
+        #: attempts: all writes. writes: (time, accepted write). calls: other (verb, argument).
         self.attempts, self.writes, self.calls = [], [], []
 
     def controllers(self, kind=None):

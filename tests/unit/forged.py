@@ -106,7 +106,7 @@ DAEMON_SET_RECORD: Json = {
 OUTCOMES = ("updating", "rolling back", "updated", "rolled_back")
 
 
-#: Fields of scaleUp and scaleDown of an autoscaler. The first of POLICIES is valid.
+#: Fields of an autoscaler's scaleUp and scaleDown, and values of `policies` (the first is valid).
 RULES = ("policies", "selectPolicy", "stabilizationWindowSeconds", "tolerance")
 POLICIES = tuple([{"type": "Pods", "value": 1, "periodSeconds": 1, **wrong}] for wrong in (
     {}, {"type": "evil"}, {"value": 0}, {"value": "1"}, {"periodSeconds": 1801}, {"other": 1}))
@@ -417,7 +417,7 @@ RECIPES: dict[str, dict[str, dict[str, str]]] = {
                object_meta.DESIRED: "3",
                object_meta.LAST_ROLLOUT: json.dumps(
                    {**DOCUMENTS[object_meta.LAST_ROLLOUT], "outcome": "updating"})}},
-    "controller without pods as successor of foo with another partner": {
+    "controller without pods as successor of foo, which has another partner": {
         "foo": {object_meta.PARTNER: "absent"},
         IDLE: {object_meta.PARTNER: "foo", object_meta.PARTNER_UID: UID.format("foo"),
                object_meta.DESIRED: "3",

@@ -16,7 +16,7 @@ from ..model.fields import display_text, text
 from ..model.steps import Create, Delete, Patch, Write
 
 RETRIED = {408, 429, 500, 502, 503, 504}
-#: The message, with status 500, if a webhook with failurePolicy Fail does not respond.
+#: Message (status 500) about a webhook with failurePolicy Fail that does not respond.
 _UNREACHABLE_WEBHOOK = re.compile(r'failed calling webhook "([^"]{1,253})"')
 
 
@@ -40,7 +40,7 @@ class Refused(Exception):
     def is_stale(self, write: Write) -> bool:
         """Return whether another client has changed or deleted the object."""
         if self.status == 422:
-            # Without causes, and not denied by a webhook: a "test" operation has failed.
+            # A failed "test" operation has no causes, and is not denied by a webhook.
             causes = (self.details.get("details") or {}).get("causes")
             is_permanent = causes or "denied the request" in self.reason
             return isinstance(write, Patch) and not is_permanent

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Warn that Argo CD, Flux or Helm will restore the manifest of an object. Pure.
+"""Warn that Argo CD, Flux or Helm will reset an object to its manifest. Pure.
 
 Any user who may change the object can forge its labels, annotations and managedFields, so they only
 cause warnings.
@@ -21,7 +21,7 @@ from ..model.object_meta import suspended_gitops
 from ..model.observed import Controller
 from ..model.request import Request
 
-#: Its value is "application:group/kind:namespace/name".
+#: An annotation with the value "application:group/kind:namespace/name".
 ARGO_TRACKING = "argocd.argoproj.io/tracking-id"
 ARGO_LABEL = "argocd.argoproj.io/instance"
 #: Default label of Argo CD before 3.0. Most charts set it, too.
@@ -30,7 +30,7 @@ ARGO_MANAGERS = {"argocd-controller", "argocd-application-controller"}
 #: Labels with the name and the namespace of the Kustomization or HelmRelease.
 FLUX_KUSTOMIZATION = (suspension.KUSTOMIZATION.label, "kustomize.toolkit.fluxcd.io/namespace")
 FLUX_RELEASE = (suspension.RELEASE.label, "helm.toolkit.fluxcd.io/namespace")
-#: MANAGED_BY is a label. Argo CD sets it too, when it renders a chart, but not HELM_RELEASE.
+#: A label. Argo CD also sets it when it renders a chart, but not the annotations HELM_RELEASE.
 MANAGED_BY = "app.kubernetes.io/managed-by"
 HELM_RELEASE = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 
@@ -48,7 +48,7 @@ class Managed(t.NamedTuple):
     annotations: t.Mapping[str, t.Any]
     managers: frozenset[str]
     namespace: str = ""
-    #: Such as "deployment", or "" if the update deletes the object.
+    #: For kubectl, such as "deployment"; "" if the update deletes the object.
     resource: str = ""
 
 
@@ -78,8 +78,9 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
     managers = [_argo(managed), *(find(request.connection, managed)
                                   for find in (_flux_kustomization, _flux_release, _helm))]
     if not is_deleted:
-        managers = [manager and _with_option(request, primary, manager) for manager in managers]
-    # The successor inherits the label of Argo CD, but has no manifest in git.
+        managers = [manager and _with_suspend_gitops(request, primary, manager)
+                    for manager in managers]
+    # By its inherited label, Argo CD takes the successor for an object removed from git.
     is_pruned = flow.creates_successor and not _is_tracked(managed)
     pruning = ("With automatic pruning, Argo CD deletes the successor during the update. "
                if is_pruned else "")
@@ -88,17 +89,17 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
             f"{manager.advice or _default_advice(manager)}" for manager in managers if manager]
 
 
-def _with_option(request: Request, primary: Controller, manager: Manager) -> Manager:
+def _with_suspend_gitops(request: Request, primary: Controller, manager: Manager) -> Manager:
     tool = manager.tool
     if tool is None:
         return manager._replace(suspend=f"{manager.suspend} (suspend_gitops suspends only Flux)"
                                 if request.suspends_gitops else manager.suspend)
-    is_suspended = suspension.is_suspended(tool, primary) or (
+    is_suspended_during_update = suspension.is_suspended(tool, primary) or (
         request.suspends_gitops and tool.annotation not in primary.annotations)
     if tool is suspension.RELEASE:
         return manager._replace(when="at the release's next upgrade, or by drift detection after "
-                                     "the update,") if is_suspended else manager
-    if is_suspended:
+                                     "the update,") if is_suspended_during_update else manager
+    if is_suspended_during_update:
         return manager._replace(
             when=f"suspend_gitops excludes {primary.name} from it until the update ends; at its "
                  "next reconciliation after that,",
@@ -108,7 +109,7 @@ def _with_option(request: Request, primary: Controller, manager: Manager) -> Man
 
 def continuous_managers(connection: Connection, managed: Managed) -> list[Manager]:
     """Return the tools that undo a change at their next reconciliation."""
-    # Helm applies only the differences between two versions of a chart.
+    # Without Helm: it applies only the differences between two versions of a chart.
     managers = [_argo(managed), *(find(connection, managed)
                                   for find in (_flux_kustomization, _flux_release))]
     return [manager for manager in managers if manager]

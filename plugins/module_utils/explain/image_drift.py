@@ -17,9 +17,9 @@ from .diagnosis import Cause
 
 DRIFT = "image-drift"
 MAX_TEXT_LENGTH = 200
-#: Maximum numbers in a message: of versions, and of pod names per version.
+#: Maximum number of versions in a message, and of pod names per version.
 MAX_VERSIONS, MAX_NAMES = 5, 5
-#: The field of the status, by field of the spec.
+#: Maps a field of the spec to the field of the status.
 _STATUS_FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 
 
@@ -85,7 +85,7 @@ def _cause(container: str, image: str, versions: t.Mapping[str, list[str]]) -> C
 
 
 def sentence(cause: Cause) -> str:
-    """Return the sentence without the number of pods."""
+    """Return the cause as a sentence, without the number of pods."""
     return f"{cause.place}: {cause.message}"
 
 

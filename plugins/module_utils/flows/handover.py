@@ -175,7 +175,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
     if not primary.has_takeover or primary.images != successor.images:
         return _restore_template(primary, successor)
     # | closed | any | another client scaled the primary down | restore the size |
-    # A closed primary cannot create pods, so it needs no more than the pods of both.
+    # A closed primary creates no pods, so it can have at most its own and the successor's.
     size = min(takeover["replicas"], primary.current + max(successor.replicas, successor.current))
     if primary.replicas < size and not (successor.is_deleting and successor.current == 0):
         return scale(primary, size, Action.RESTORE)

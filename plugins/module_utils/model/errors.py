@@ -12,7 +12,7 @@ import typing as t
 from . import error_pages, shell
 from .fields import escape_unprintable
 
-#: Maximum stack frames, and characters of the text, in an internal error.
+#: Maximum number of stack frames, and of characters of the text, in an internal error.
 MAX_FRAMES, MAX_TEXT_LENGTH = 30, 1000
 
 
@@ -107,7 +107,7 @@ class RolloutFailed(RolloutError):
 
     page = "new-pods"
     #: Whether the controller manager keeps replacing failed pods.
-    is_endless = False
+    keeps_replacing_pods = False
     #: Whether a rollback (on_failure) is impossible, or would fail as well.
     skips_rollback = False
 

@@ -28,20 +28,20 @@ class Soak:
     """The start and the outcome of a soak."""
 
     #: The hash of the new pods' template.
-    template: str
+    template_hash: str
     #: Seconds since 1970 by the API server's clock.
     began: float
     #: The number of pods that have passed the soak, or None before its end.
     passed: int | None = None
     #: The length of the passed soak.
     seconds: float = 0
-    #: The reasons of Warning Events about old pods. Such Events about new pods are ignored.
+    #: Reasons of Warning Events about old pods. For new pods, these reasons are ignored.
     old_pod_reasons: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         """Return the value of the annotation."""
-        soak: Json = {"template": self.template, "began": fields.rfc3339(self.began)}
+        soak: Json = {"template": self.template_hash, "began": fields.rfc3339(self.began)}
         if self.old_pod_reasons:
             soak["usual"] = [
                 reason[:MAX_REASON_LENGTH] for reason in sorted(self.old_pod_reasons)[:MAX_REASONS]]
@@ -53,16 +53,16 @@ class Soak:
         """Parse the value of the annotation. Return None for an invalid value."""
         if value is None:
             return None
-        template, began = fields.text(value, "template"), fields.seconds(value.get("began"))
+        template_hash, began = fields.text(value, "template"), fields.seconds(value.get("began"))
         passed, seconds = value.get("passed"), value.get("seconds", 0)
-        is_valid_length = (isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-                           and 0 <= seconds < 2**31)
+        has_valid_seconds = (isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+                             and 0 <= seconds < 2**31)
         reasons = value.get("usual", [])
-        are_reasons = isinstance(reasons, list) and len(reasons) <= MAX_REASONS and all(
+        has_valid_reasons = isinstance(reasons, list) and len(reasons) <= MAX_REASONS and all(
             isinstance(reason, str) and 0 < len(reason) <= MAX_REASON_LENGTH for reason in reasons)
-        has_start = (0 < len(template) <= MAX_HASH_LENGTH
+        has_start = (0 < len(template_hash) <= MAX_HASH_LENGTH
                      and began is not None and 0 <= began <= MAX_TIME)
-        if not has_start or not is_valid_length or not are_reasons or not (
+        if not has_start or not has_valid_seconds or not has_valid_reasons or not (
                 passed is None or fields.is_count(passed)):
             return None
-        return cls(template, began or 0.0, passed, seconds, tuple(reasons))
+        return cls(template_hash, began or 0.0, passed, seconds, tuple(reasons))

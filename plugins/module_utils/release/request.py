@@ -84,31 +84,32 @@ class Request:
         """
         role, layer = text(variables, "role"), text(variables, "layer")
         errors = [str(error) for error in values(variables, "errors")]
-        name_of = functools.partial(variable, role, layer)
+        option_name = functools.partial(variable, role, layer)
         selection = {option: value
                      for option, value in mapping(variables, "selection").items() if value}
         if len(selection) != 1 and not errors:
-            one_of = f"{name_of('name')}, {name_of('names')} and {name_of('label_selectors')}"
+            one_of = (f"{option_name('name')}, {option_name('names')} and "
+                      f"{option_name('label_selectors')}")
             errors.append(f"Give exactly one of {one_of} (given: "
-                          f"{' and '.join(map(name_of, selection)) or 'none'})")
+                          f"{' and '.join(map(option_name, selection)) or 'none'})")
         traffic = mapping(variables, "traffic")
-        stages = _stages(variables, f"{name_of('stages')}:", errors)
+        stages = _stages(variables, f"{option_name('stages')}:", errors)
         analyses = variables.get("analyses") or []
         if not (isinstance(analyses, list)
                 and all(isinstance(analysis, dict) for analysis in analyses)):
-            errors.append(f"{name_of('analysis')} is not a list of dictionaries")
+            errors.append(f"{option_name('analysis')} is not a list of dictionaries")
             analyses = []
         approve_within = variables.get("approve_within") or ""
-        errors += (_errors_of_value(duration, name_of("approve_within"), approve_within)
+        errors += (_errors_of_value(duration, option_name("approve_within"), approve_within)
                    if approve_within else [])
         options = mapping(variables, "options")
         keep_for = text(variables, "keep_old_for")
-        errors += _errors_of_keep_for(keep_for, options, stages, name_of)
-        errors += errors_of_shares(stages, selection, traffic, name_of,
+        errors += _errors_of_keep_for(keep_for, options, stages, option_name)
+        errors += errors_of_shares(stages, selection, traffic, option_name,
                                    keeps_old=_keeps_old(options))
         for option, value in options.items():
-            errors += _errors_of_value(functools.partial(refuse_invalid, option), name_of(option),
-                                       value)
+            errors += _errors_of_value(functools.partial(refuse_invalid, option),
+                                       option_name(option), value)
         files = {hook: [File(text(file, "typed"), text(file, "path"))
                         for file in objects(mapping(variables, "files"), hook)]
                  for hook in ("before", "verify", "after", "failure")}
@@ -221,15 +222,15 @@ def _keeps_old(options: Json) -> bool:
 
 
 def _errors_of_keep_for(keep_for: str, options: Json, stages: t.Sequence[Stage],
-                        name_of: t.Callable[[str], str]) -> list[str]:
+                        option_name: t.Callable[[str], str]) -> list[str]:
     if not keep_for:
         return []
-    option = name_of("keep_old_for")
+    option = option_name("keep_old_for")
     errors = _errors_of_value(duration, option, keep_for)
     if not _keeps_old(options):
-        errors.append(f"{option} keeps the old pods of all stages: set {name_of('keep_old')}")
+        errors.append(f"{option} keeps the old pods of all stages: set {option_name('keep_old')}")
     if not stages[-1].is_complete:
-        errors.append(f"{option} ends with the update: let {name_of('stages')} end with 100%")
+        errors.append(f"{option} ends with the update: let {option_name('stages')} end with 100%")
     return errors
 
 

@@ -73,20 +73,22 @@ def parse_stage(message_start: str, value: t.Any) -> Stage:
 
 
 def errors_of_shares(stages: t.Sequence[Stage], selection: Json, traffic: Json,
-                     name_of: t.Callable[[str], str], *, keeps_old: bool) -> list[str]:
+                     option_name: t.Callable[[str], str], *, keeps_old: bool) -> list[str]:
     """Return the error messages for the stages that have a share of the requests."""
     stages_with_share = [stage for stage in stages if stage.traffic]
     if not stages_with_share:
         return []
-    first, message_start = stages_with_share[0], f"{name_of('stages')}: "
+    first, message_start = stages_with_share[0], f"{option_name('stages')}: "
     errors = [f"{message_start}{stage} leaves no old pods for the other requests: a share needs "
-              f"fewer than 100% of the pods, or {name_of('keep_old')}"
+              f"fewer than 100% of the pods, or {option_name('keep_old')}"
               for stage in stages_with_share
               if stage.size == Size(100, percent=True) and not keeps_old]
     if not (traffic.get("route") or traffic.get("service")):
-        errors.append(f"{message_start}{first} is a share of the requests: give {name_of('route')},"
-                      f" the route of the requests; or only {name_of('service')}, for 0% or 100%")
+        errors.append(f"{message_start}{first} is a share of the requests: give "
+                      f"{option_name('route')}, the route of the requests; or only "
+                      f"{option_name('service')}, for 0% or 100%")
     if not selection.get("name"):
         errors.append(f"{message_start}{first} is a share of the requests of one controller: give "
-                      f"{name_of('name')}, and release further controllers in runs of their own")
+                      f"{option_name('name')}, and release further controllers in runs "
+                      "of their own")
     return errors

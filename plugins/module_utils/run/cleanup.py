@@ -45,7 +45,8 @@ def clean_up(flow: Flow, observe: t.Callable[[], Observed], request: Request, ga
             raise  # skip the cleanup: no step can be planned
         except Exception:  # probably a bug
             observed = _last_observed(request, gateway, memory)
-        if isinstance(error, RolloutFailed) and error.is_endless and observed.in_progress:
+        if (isinstance(error, RolloutFailed) and error.keeps_replacing_pods
+                and observed.in_progress):
             step = flow.halt_step(observed)
             error.what += (f"; {step.name} creates no more pods" if step and apply(step)
                            else "; the cluster keeps creating replacements")

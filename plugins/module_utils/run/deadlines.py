@@ -221,7 +221,8 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
         log = gateway.log(cause.pod, cause.container, cause.is_restarted) if cause.container else []
         reasons += [cause.sentence, *([f"its log ends with: {' | '.join(log)}"] if log else [])]
         error.causes.append({**dataclasses.asdict(cause), "log": log})
-        error.is_endless = error.is_endless or (cause.is_rejection and cause.is_fatal)
+        error.keeps_replacing_pods = error.keeps_replacing_pods or (
+            cause.is_rejection and cause.is_fatal)
     error.why = as_lines(reasons)
     is_rollback_blocked = bool(causes) and all(cause.kind in old_pods.BLOCK_ROLLBACK
                                                for cause in causes)

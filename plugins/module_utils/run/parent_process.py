@@ -17,9 +17,9 @@ import signal
 import threading
 import time
 
-#: Maximum seconds between keep-alives. (In a network partition, standard output stays open.)
+#: Maximum seconds between keep-alives. (Standard output does not show a network partition.)
 KEEPALIVE_TIMEOUT = 60.0
-#: Without a keep-alive in the first seconds, the file has no reader.
+#: Seconds after which a file without any keep-alive has no reader.
 FIRST_KEEPALIVE_TIMEOUT = 5.0
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

@@ -20,7 +20,7 @@ from . import image_drift
 if t.TYPE_CHECKING:
     from ..explain.quotas import Amounts
 
-#: By field of preflight_warnings.RelatedObjects.
+#: Maps a field of preflight_warnings.RelatedObjects to a resource.
 RESOURCES = {"services": "services", "budgets": "poddisruptionbudgets",
              "autoscalers": "horizontalpodautoscalers", "quotas": "resourcequotas",
              "nodes": "nodes"}
@@ -73,7 +73,7 @@ def _may_find_rollouts(request: Request, observed: Observed,
 
 def request_related(
         flow: Flow, request: Request, gateway: Gateway, observed: Observed) -> Responses:
-    """Request the objects for the planner. Only valid while the Lease is held."""
+    """Request the objects for the planner, which are valid only while the Lease is held."""
     responses = _send_requests(gateway, *REQUIRED_BY_STEPS)
     if flow.optional_permissions(request) and _creates_pods(flow, observed) and observed.primary:
         pending_revisions = gateway.start_in_background(
@@ -92,7 +92,7 @@ def _send_requests(gateway: Gateway, *fields: str) -> Responses:
 
 
 def read_frozen_autoscaler(request: Request, gateway: Gateway, memory: Memory) -> None:
-    """Read the autoscaler, which a killed task may have left frozen, before a rollback."""
+    """Read the autoscaler before a rollback: a killed task may have left it frozen."""
     if request.state.undoes and not memory.has_begun:
         read_autoscalers(gateway, memory)
 
@@ -130,7 +130,7 @@ def store_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory
 def needed_quota(flow: Flow, request: Request, observed: Observed) -> Amounts:
     """Return the resources that an update with keep_old adds to the usage of a quota.
 
-    The usage already includes some new pods of an update in progress.
+    Empty for an update in progress: the usage already includes some of its new pods.
     """
     from ..explain.preflight_warnings import usage_of
     from ..explain.quotas import Amounts

@@ -250,7 +250,7 @@ def _start_step(view: View, primary: Controller, current_soak: Soak) -> Step:
 def _stored_soak(view: View, now: float) -> Soak | None:
     primary = view.observed.primary
     stored_soak = object_meta.soak(primary.annotations) if primary else None
-    is_valid = (stored_soak and stored_soak.template == view.template_hash
+    is_valid = (stored_soak and stored_soak.template_hash == view.template_hash
                 and stored_soak.began <= now + CLOCK_SKEW)
     return stored_soak if is_valid else None
 

@@ -32,9 +32,9 @@ from .record import (
     routes_of,
 )
 
-#: By RFC 1035.
+#: The limit of RFC 1035.
 MAX_SERVICE_NAME_LENGTH = 63
-#: The fields of each port, and of spec, to copy from the original Service.
+#: Fields to copy from the original Service: of each port, and of spec.
 _PORT_FIELDS = ("name", "protocol", "port", "targetPort", "appProtocol")
 _SERVICE_FIELDS = ("publishNotReadyAddresses", "ipFamilies", "ipFamilyPolicy",
                    "internalTrafficPolicy", "trafficDistribution", "sessionAffinity",

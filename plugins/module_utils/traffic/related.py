@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Define the objects outside of a traffic split that warnings and causes need. Pure."""
+"""Define the objects outside of a traffic split that are read for warnings and causes. Pure."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Related(t.NamedTuple):
     """The readable objects that may name the Service."""
 
     items: tuple[tuple[Resource, Json], ...] = ()
-    #: Common to all Gateways of the route.
+    #: The features common to the GatewayClasses of the route.
     features: frozenset[str] = frozenset()
 
     def items_naming(self, service: str, namespace: str, role: Role) -> list[tuple[Resource, Json]]:

@@ -173,7 +173,7 @@ def test_decided_outcome_is_final():
             decided_outcome = metric_outcome(outcomes[:number_at_decision], spec)
             if passes_inconclusive:
                 assert decided_outcome is final
-            else:  # failed may become inconclusive, and the reverse
+            else:  # FAILED may become INCONCLUSIVE, and vice versa
                 assert (decided_outcome is PASSED) is (final is PASSED)
 
 

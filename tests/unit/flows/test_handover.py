@@ -763,19 +763,19 @@ def test_replaced_foo_before_step_2_loses_the_annotation(world):
 
 
 @WORLDS
-@pytest.mark.parametrize("partner", [
+@pytest.mark.parametrize("other_controller", [
     rc("bar"), rc("bar", annotations={object_meta.PARTNER: "another"}),
     rc("bar", annotations={object_meta.PARTNER: "foo"},
        ownerReferences=[{"kind": "Deployment", "name": "web", "controller": True}]),
 ], ids=["no partner", "another partner", "another owner"])
-def test_takeover_annotation_with_another_controller_is_refused(world, partner):
+def test_takeover_annotation_with_another_controller_is_refused(world, other_controller):
     """Otherwise, a user who may only annotate foo could change foo's pods."""
     primary = changed(world.renamed(),
                       annotations={object_meta.TAKEOVER: json.dumps(
                           {**TAKEOVER, "next": "bar", "uid": "uid of bar"})})
 
     with pytest.raises(RolloutError) as error:
-        decide(world.update, primary, world.of_kind(partner), pods=pods(3))
+        decide(world.update, primary, world.of_kind(other_controller), pods=pods(3))
 
     assert error.value.what == (
         f"the annotation {object_meta.TAKEOVER} names bar, which is not the successor in this "

@@ -34,7 +34,7 @@ INVALID_ENTRY = (
     (["auto", "secret/read-by-api"], ["auto", "secret/read-by-api"]),
     ([], []),
 ])
-def test_references_accept_the_kind_names_of_kubectl(value, references):
+def test_roll_on_accepts_the_kind_names_of_kubectl(value, references):
     assert list(map(str, build_request(**V2, roll_on=value).roll_on)) == references
 
 

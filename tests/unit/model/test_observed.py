@@ -255,7 +255,7 @@ SUCCESSORS = {
     "first of several partners of foo": (UPDATE, [successor_with_hash("2222222222"),
                                                   successor_with_hash("1111111111")],
                                          "foo-1111111111"),
-    "partner of foo, whose partner is deleted": (
+    "partner of foo, but foo names a deleted partner": (
         UPDATE, [old(annotate={object_meta.PARTNER: "gone"}), successor_with_hash("1111111111")],
         "foo-1111111111"),
     "not a partner of foo: unrelated name": (ROLLBACK, [rc(), new(name="payments")], None),

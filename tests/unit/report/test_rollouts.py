@@ -148,8 +148,7 @@ def test_small_fleet_has_a_section_per_controller():
     ({"action": "delete", "from": 0, "to": None}, "it had no pods"),
     ({"action": "annotate", "from": 0, "to": "updating, 0 desired"}, "updating, 0 desired"),
     ({}, ""),
-], ids=["scale", "create", "rename", "delete with pods", "delete without pods", "annotate",
-        "empty"])
+], ids=["scale", "create", "rename", "hand over", "delete", "annotate", "empty"])
 def test_words_for_a_step(step, words):
     assert rollouts.describe_change(step) == words
 

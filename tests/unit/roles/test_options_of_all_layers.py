@@ -285,7 +285,7 @@ def test_each_layer_names_the_unit_of_an_option(role):
         texts[option].append(f"{question['question_name']} {question['question_description']}")
 
     for option in options.keys() & module.keys():
-        for unit in ("econds", "percentage"):
+        for unit in ("econds", "percentage"):  # Seconds or seconds
             if unit in first_words(module[option]):
                 assert [text for text in texts[option] if unit not in text] == [], option
     assert all(text[0].isupper() for descriptions in texts.values() for text in descriptions)

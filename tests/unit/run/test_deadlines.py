@@ -402,10 +402,10 @@ def test_failure_with_an_endless_cause_is_endless(kinds):
     """A controller endlessly replaces the pods that nodes reject."""
     causes = [Cause(kind, "reason", "message", "wait", is_fatal=True) for kind in kinds]
 
-    assert failure(UPDATE, IdleGateway(), "what", "how far", causes).is_endless
+    assert failure(UPDATE, IdleGateway(), "what", "how far", causes).keeps_replacing_pods
     rejection, crash = sorted(causes, key=lambda cause: cause.kind, reverse=True)
     for cause in (crash, dataclasses.replace(rejection, is_fatal=False)):
-        assert not failure(UPDATE, IdleGateway(), "what", "how far", [cause]).is_endless
+        assert not failure(UPDATE, IdleGateway(), "what", "how far", [cause]).keeps_replacing_pods
 
 
 def test_earlier_rejected_pods_are_ignored():

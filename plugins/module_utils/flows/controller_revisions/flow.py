@@ -137,8 +137,8 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
 def _with_stored_direction(observed: RevisionsT, cluster: Cluster) -> RevisionsT:
     """Return the observation; before Kubernetes 1.25, with the direction from the annotation.
 
-    An annotated rollback is believed only with evidence. Sometimes the only evidence is a time in
-    managedFields, which Kubernetes writes since 1.25.
+    A rollback in the annotation needs evidence, sometimes a time in managedFields. Before 1.25,
+    this time is not updated, so no evidence is needed.
     """
     record, stored_record = observed.record, observed.primary.rollout if observed.primary else None
     if (record is None or stored_record is None or not stored_record.is_rolling_back

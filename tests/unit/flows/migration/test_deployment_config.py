@@ -193,7 +193,7 @@ def test_deployment_config_resumed_by_another_client_is_paused_again(steps):
     assert world.run_steps() == [PAUSE, *ALL[steps:]]
 
 
-def test_rollout_that_completes_before_the_replica_set_exists_is_migrated_instead():
+def test_newest_rollout_is_migrated_if_it_completes_before_the_replica_set_exists():
     world = World(config(latest=2), rollout(1), rollout(2, 0, "Failed"))
     world.run_steps(2)
     world.replace("ReplicationController", "foo-2",

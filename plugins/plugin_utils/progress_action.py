@@ -36,7 +36,7 @@ class ProgressAction(ModuleAction):
 
     prints_in_check_mode = False
 
-    def update(self, task_vars: dict[str, t.Any] | None, function: str) -> dict[str, t.Any]:
+    def run_checked(self, task_vars: dict[str, t.Any] | None, function: str) -> dict[str, t.Any]:
         """Check the options, and call change()."""
         try:
             refuse_removed(MODULE_BY_FUNCTION[function], self._task.args)

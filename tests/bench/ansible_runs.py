@@ -82,9 +82,9 @@ class Ansible:
 
     def run_playbook(self, hosts: dict[str, dict[str, Any]], limit: list[str], playbook: str,
                      **variables: Any) -> tuple[float, float]:
-        """Run a playbook for the hosts in `limit`. Raises SystemExit.
+        """Run a playbook for the hosts in `limit`; return the seconds, and the peak memory in MiB.
 
-        hosts: the variables of each host. Return the seconds, and the peak memory in MiB.
+        hosts: the variables of each host. Raises SystemExit.
         """
         inventory, output = self._home / "hosts.json", self._home / "output"
         _write_inventory(inventory, hosts)

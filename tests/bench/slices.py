@@ -23,12 +23,12 @@ def slices(bench: Bench, controllers: int, counts: Sequence[int]) -> list[Row]:
     and a control node is a process.
     """
     with (playgrounds(bench.kubeconfig, CLUSTERS) as clusters,
-          Playground(bench.kubeconfig) as peers):
+          Playground(bench.kubeconfig) as deployments):
         for number in range(controllers):
             cluster = clusters[number % CLUSTERS]
             cluster.create_controller(2, "myimage:v1", f"foo-{number}")
-            peers.create("Deployment", 2, "myimage:v1", f"foo-{number}")
-        for playground in (*clusters, peers):
+            deployments.create("Deployment", 2, "myimage:v1", f"foo-{number}")
+        for playground in (*clusters, deployments):
             playground.until_ready()
         hosts = {cluster.namespace: {"controller_namespace": cluster.namespace,
                                      "kubeconfig": cluster.kubeconfig}
@@ -49,7 +49,7 @@ def slices(bench: Bench, controllers: int, counts: Sequence[int]) -> list[Row]:
         *runs, theirs = measure_alternately(
             bench.with_fewer_runs(), f"{controllers} controllers in {CLUSTERS} clusters",
             *(functools.partial(roll, count) for count in counts),
-            lambda: peers.roll_deployments(next(versions)), is_warm=True)
+            lambda: deployments.roll_deployments(next(versions)), is_warm=True)
     rows = []
     per_minute = [[controllers / run.wall * 60 for run in column] for column in runs]
     for count, column, rates in zip(counts, runs, per_minute, strict=True):

@@ -103,11 +103,11 @@ def remove_control_groups(name: str) -> None:
     Retry the removal while exiting processes are still in the group.
     """
 
-    def are_gone() -> bool:
+    def try_to_remove() -> bool:
         for group in control_groups(name):
             for folder, _folders, _files in os.walk(group, topdown=False):
                 with contextlib.suppress(OSError):
                     os.rmdir(folder)
         return not any(group.exists() for group in control_groups(name))
 
-    wait_for(f"the removal of the control groups {name}", are_gone)
+    wait_for(f"the removal of the control groups {name}", try_to_remove)

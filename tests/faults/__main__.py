@@ -49,7 +49,7 @@ def main() -> int:
             series for series in plan.series(with_peer=not options.sample)
             if not options.words or any(word in series.title for word in options.words)]
         if options.sample:
-            # Kills are last: only points with other faults can take as long as 20 s.
+            # Start the slowest first: points with faults other than kills can take 20 s.
             selected_series.sort(key=lambda series: series.kind.endswith("killed"))
         tallies = run(selected_series, cluster.kubeconfig, options.workers, options.sample)
         text = report.text(selected_series, tallies, cluster.kubeconfig,

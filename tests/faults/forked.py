@@ -35,8 +35,7 @@ def start_server(collections: Path) -> None:
 
 
 class ForkedProcess:
-    """A process like `python -m NAME ARGUMENT`, with the methods of subprocess.Popen in clients.py.
-    """
+    """A process like `python -m NAME ARGUMENT`, with the methods of Popen that clients.py calls."""
 
     def __init__(self, name: str, argument: str, environment: Mapping[str, str],
                  output: IO[Any], errors: IO[Any]) -> None:

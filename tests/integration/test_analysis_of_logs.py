@@ -34,7 +34,7 @@ def kubelet(namespace, tmp_path):
         yield server
 
 
-def make(namespace, replicas=4, kind="ReplicationController"):
+def make_controller(namespace, replicas=4, kind="ReplicationController"):
     body = manifest(replicas)
     body["spec"]["template"]["spec"] |= {"nodeSelector": {"test": namespace.name},
                                          "tolerations": [{"key": "test", "operator": "Exists"}]}
@@ -48,7 +48,7 @@ def make(namespace, replicas=4, kind="ReplicationController"):
 
 @pytest.mark.full
 def test_good_version_passes_and_bad_version_fails(namespace, kubelet):
-    make(namespace)
+    make_controller(namespace)
     created_at = time.monotonic()
     namespace.roll(image="myimage:v2", pause_at=2)
     # The first line of each pod is an error, so a low error rate needs many lines.
@@ -86,7 +86,7 @@ def test_good_version_passes_and_bad_version_fails(namespace, kubelet):
 def test_analysis_of_other_kinds(namespace, kubelet, kind):
     if kind == "StatefulSet":
         namespace.allow(role_rules("baton-stateful-sets"), "stateful-sets")
-    make(namespace, kind=kind)
+    make_controller(namespace, kind=kind)
 
     namespace.roll(kind=kind, image="myimage:v3", pause_at=1)
     time.sleep(3)
@@ -114,7 +114,7 @@ UNUSUAL_LOGS = {
 
 @pytest.mark.full
 def test_error_lines_are_counted_in_logs_with_unusual_content(namespace, kubelet):
-    make(namespace, 1)
+    make_controller(namespace, 1)
 
     for title, (lines, share, count) in UNUSUAL_LOGS.items():
         kubelet.lines = lambda pod, container, lines=lines: log_of_last_seconds(lines)
@@ -131,7 +131,7 @@ def test_error_lines_are_counted_in_logs_with_unusual_content(namespace, kubelet
 
 def test_log_is_read_up_to_the_limit(namespace, kubelet):
     """The errors per minute are calculated from the lines that are read."""
-    make(namespace, 1)
+    make_controller(namespace, 1)
     kubelet.lines = lambda pod, container: log_of_last_seconds(
         [ERROR if number % 10 == 0 else b"x" * 30 for number in range(20_000)], duration=20
     )
@@ -146,7 +146,7 @@ def test_log_is_read_up_to_the_limit(namespace, kubelet):
 
 
 def test_analysis_reads_only_the_selected_containers(namespace, kubelet):
-    make(namespace, 1)
+    make_controller(namespace, 1)
     kubelet.lines = lambda pod, container: log_of_last_seconds(
         [ERROR] if container == "proxy" else [b"good"]
     )
@@ -175,7 +175,7 @@ def test_unreachable_kubelet_is_inconclusive(namespace):
 
 @pytest.mark.full
 def test_slow_regular_expression_times_out(namespace, kubelet):
-    make(namespace, 1)
+    make_controller(namespace, 1)
     kubelet.lines = lambda pod, container: log_of_last_seconds([b"a" * 100])
 
     started_at = time.monotonic()
@@ -207,7 +207,7 @@ def playbooks(namespace, ansible_environment, tmp_path):
 
 @pytest.mark.full
 def test_documented_example_runs(namespace, kubelet, playbooks):
-    make(namespace)
+    make_controller(namespace)
     (block,) = re.findall(r"```yaml\n# logs.yml\n(.*?)```", PAGE.read_text(encoding="utf-8"),
                           re.DOTALL)
     (play,) = yaml.safe_load(block)
@@ -231,7 +231,7 @@ def test_documented_example_runs(namespace, kubelet, playbooks):
 
 @pytest.mark.full
 def test_role_rolls_back_when_new_pods_log_errors(namespace, kubelet, playbooks):
-    make(namespace)
+    make_controller(namespace)
     role_entry = {"role": "baton.kubernetes.image_bump", "image_bump_name": "foo",
                   "image_bump_namespace": namespace.name,
                   "image_bump_stages": ["50%", "100%"], "image_bump_report": "rollout.html",

@@ -140,8 +140,8 @@ def test_rerun_retains_the_approval_deadline(namespace, playbooks):
                            succeeds=False)
 
     assert pod_counts(namespace) == (2, 0)
-    deadline = re.compile(r"waits for approval until (\S+Z)")
-    assert deadline.findall(first_output) == deadline.findall(output) != []
+    deadline_pattern = re.compile(r"waits for approval until (\S+Z)")
+    assert deadline_pattern.findall(first_output) == deadline_pattern.findall(output) != []
 
 
 def test_invalid_duration_is_refused_before_the_first_write(namespace, playbooks):

@@ -50,7 +50,7 @@ def roll_back(namespace, **params):
     return namespace.roll(kind="DaemonSet", state="rolled_back", **params)
 
 
-def node_of(pod):
+def node_number(pod):
     affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
     field = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
     name = (pod["spec"].get("nodeName")
@@ -60,13 +60,13 @@ def node_of(pod):
 
 def versions(namespace):
     """Return the image tags of the pods by node; "!" marks an unready pod."""
-    pods = sorted(namespace.pods(), key=node_of)
+    pods = sorted(namespace.pods(), key=node_number)
     return [pod["spec"]["containers"][0]["image"].rpartition(":")[2]
             + ("" if is_ready(pod) else "!") for pod in pods]
 
 
 def uids_by_node(namespace):
-    return {node_of(pod): pod["metadata"]["uid"] for pod in namespace.pods()}
+    return {node_number(pod): pod["metadata"]["uid"] for pod in namespace.pods()}
 
 
 def strategy(namespace):
@@ -238,7 +238,7 @@ def test_check_mode_lists_the_steps_and_writes_nothing(namespace, nodes):
 
     assert (actions(plan_to_pause) == ["update", "delete", "delete", "annotate"]
             and actions(full_update) == ["update", "annotate"])
-    node_numbers = {pod["metadata"]["name"]: node_of(pod) for pod in namespace.pods()}
+    node_numbers = {pod["metadata"]["name"]: node_number(pod) for pod in namespace.pods()}
     assert [node_numbers[step["name"]] for step in plan_to_pause["steps"][1:3]] == [0, 1]
     assert plan_to_pause["msg"].startswith("foo would be paused at 2 of 5 replicas of myimage:v2")
     assert (full_update["msg"]
@@ -339,7 +339,7 @@ def test_update_completes_after_a_node_was_removed_during_a_pause(namespace, nod
     update(namespace, pause_at="1")
     remaining_pods = {node: uid for node, uid in uids_by_node(namespace).items() if node}
     assert ([pod["spec"]["containers"][0]["image"]
-             for pod in sorted(namespace.pods(), key=node_of) if node_of(pod)] == [
+             for pod in sorted(namespace.pods(), key=node_number) if node_number(pod)] == [
         "myimage:v2", *["myimage:v1"] * 3] and len(remaining_pods) == 4)
     update(namespace)
     assert strategy(namespace)["type"] == "RollingUpdate"
@@ -348,7 +348,7 @@ def test_update_completes_after_a_node_was_removed_during_a_pause(namespace, nod
 def test_pod_killed_during_a_pause_gets_the_new_template(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     update(namespace, pause_at="1")
-    (last_pod,) = [pod for pod in namespace.pods() if node_of(pod) == 4]
+    (last_pod,) = [pod for pod in namespace.pods() if node_number(pod) == 4]
     namespace.remove(last_pod["metadata"]["name"], "pods")
     eventually(
         lambda: versions(namespace) == ["v2", "v1", "v1", "v1", "v2"], "the replacement of the pod"

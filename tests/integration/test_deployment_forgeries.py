@@ -138,13 +138,13 @@ def test_rollback_from_a_pause_ignores_a_forged_record(namespace):
     assert deployment_spec(namespace) == before
 
 
-@pytest.mark.parametrize("number, after", [(1, True), (2, False)])
-def test_rerun_after_a_kill_restores_the_strategy(namespace, number, after):
+@pytest.mark.parametrize("write_number, dies_after_write", [(1, True), (2, False)])
+def test_rerun_after_a_kill_restores_the_strategy(namespace, write_number, dies_after_write):
     namespace.make_deployment(3)
     before = deployment_spec(namespace)
     with pytest.raises(Killed):
         update(namespace, image="myimage:v2", max_surge="2", max_unavailable="0",
-               fault=kill_at_write(number, after))
+               fault=kill_at_write(write_number, dies_after_write))
     assert deployment_spec(namespace)["strategy"]["rollingUpdate"] == {
         "maxSurge": 2,
         "maxUnavailable": 0,

@@ -91,8 +91,10 @@ def test_blocked_deletion_is_reported_and_a_rerun_resumes(controllers, case):
     lines = []
 
     with pytest.raises(RolloutError) as error:
-        fault = {"fault": add_finalizer_to_successors(controllers)} if case == "handover" else {}
-        controllers.roll(on_line=lines.append, **SHORT_DEADLINE, **request, **fault)
+        fault_params = ({"fault": add_finalizer_to_successors(controllers)} if case == "handover"
+                        else {})
+        controllers.roll(on_line=lines.append, **SHORT_DEADLINE, **request,
+                         **fault_params)
 
     items = controllers.by_name()
     (name,) = (name

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update a ReplicaSet of a Rollout of Argo Rollouts, or a Deployment whose template it uses."""
+"""Update the ReplicaSet of a Rollout (Argo Rollouts), or the Deployment that a Rollout uses."""
 
 from __future__ import annotations
 
@@ -109,10 +109,10 @@ def test_command_of_the_error_updates_the_pods(namespace, rollout, plugin, has_w
         eventually(lambda: images(namespace) == {old_image}, "the first update")
         rollout.wait_until("Healthy")
     old_pods = {pod["metadata"]["name"] for pod in namespace.pods()}
-    replica_sets = [item["metadata"]["name"] for item in namespace.replica_sets()
-                    if item["metadata"]["ownerReferences"][0]["kind"] == "Rollout"
-                    and item["spec"]["replicas"]]
-    kind, name = ("Deployment", "foo") if has_workload_ref else ("ReplicaSet", replica_sets[0])
+    replica_set_names = [item["metadata"]["name"] for item in namespace.replica_sets()
+                         if item["metadata"]["ownerReferences"][0]["kind"] == "Rollout"
+                         and item["spec"]["replicas"]]
+    kind, name = ("Deployment", "foo") if has_workload_ref else ("ReplicaSet", replica_set_names[0])
 
     error = refusal(namespace, kind=kind, name=name, **options)
     run_command(error.next_command)
@@ -124,7 +124,7 @@ def test_command_of_the_error_updates_the_pods(namespace, rollout, plugin, has_w
         assert rollout.get()["spec"]["restartAt"]
         return
     eventually(lambda: images(namespace) == {new_image} and not old_pods & {
-        pod["metadata"]["name"] for pod in namespace.pods()}, "the pods of the command")
+        pod["metadata"]["name"] for pod in namespace.pods()}, "the update by the command")
 
 
 def test_update_that_began_before_the_rollout_was_created_is_rolled_back(namespace, rollout):

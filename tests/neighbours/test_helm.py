@@ -74,7 +74,7 @@ def test_upgrade_during_an_update_fails_and_changes_no_controller(release, verb,
 
 
 def test_upgrade_with_the_new_image_during_an_update_fails_for_one_controller(release):
-    """The ReplicationController has another size. The other controllers have the new image."""
+    """Only the size of the ReplicationController conflicts."""
     release.install()
     release.pause()
 

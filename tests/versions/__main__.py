@@ -66,9 +66,9 @@ def main() -> int:
     return 0 if rows and not any(row.failed for row in rows) else 1
 
 
-def run_row(records: bool, cluster: AnyCluster, row: Row) -> None:
+def run_row(is_recorded: bool, cluster: AnyCluster, row: Row) -> None:
     row.run(cluster)
-    if records:
+    if is_recorded:
         with DOCUMENT_LOCK:
             table.record([row], is_all=False)
 

@@ -28,7 +28,7 @@ from .http import (
 )
 from .refused import RETRIED, Refused
 
-#: With fewer pods per connection, a connection saves less time than its TLS handshake costs.
+#: A connection for fewer than PODS_PER_CONNECTION pods costs more time (TLS) than it saves.
 MAX_CONNECTIONS, PODS_PER_CONNECTION = 16, 25
 #: With a high latency, even a connection for a single pod saves time.
 MAX_CONNECTIONS_ON_HIGH_LATENCY = 20
@@ -41,14 +41,14 @@ class Handovers(Namespaced):
     """The handovers of pods in a namespace; see gateway.py."""
 
     def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
-        patches, versions = collections.deque(write.patches()), list[t.Optional[str]]()
+        patches, resource_versions = collections.deque(write.patches()), list[t.Optional[str]]()
         stop = threading.Event()
         self._complete_handovers.pop(write.source_uid, None)
 
         def work() -> None:
             with contextlib.suppress(IndexError):  # the deque is empty
                 while not stop.is_set():
-                    versions.append(self._reparent(patches.popleft()))
+                    resource_versions.append(self._reparent(patches.popleft()))
 
         worker_count = min(MAX_CONNECTIONS, -(-len(patches) // PODS_PER_CONNECTION))
         if self.http.is_slow:
@@ -64,10 +64,11 @@ class Handovers(Namespaced):
                 stop.set()
         for future in futures:
             future.result()
-        if versions and not patches and all(version and version.isdigit() for version in versions):
+        if resource_versions and not patches and all(version and version.isdigit()
+                                                     for version in resource_versions):
             self._complete_handovers[write.source_uid] = write.pods[0].labels, max(
-                map(str, versions), key=int)
-        return len(versions) - versions.count(None)
+                map(str, resource_versions), key=int)
+        return len(resource_versions) - resource_versions.count(None)
 
     def _reparent(self, patch: Patch) -> str | None:
         """Change the owner of a pod; return its resourceVersion, or None if it may have failed."""

@@ -137,7 +137,7 @@ class Model(t.Protocol):
 class Memory:
     """The facts that a run keeps between observations (docs/internals/design.md)."""
 
-    #: In RFC 3339.
+    #: The current time, in RFC 3339.
     now: str = ""
     #: The user who runs the task.
     who: str = ""
@@ -147,7 +147,7 @@ class Memory:
     server_time: float = 0.0
     #: Whether the preflight checks have passed and the Lease is acquired.
     has_begun: bool = False
-    #: None before the first read, like budgets.
+    #: Like budgets, None before they are read.
     autoscalers: t.Sequence[Json] | None = None
     budgets: t.Sequence[Json] | None = None
     observed: Observed = Observed(None, None)
@@ -159,7 +159,7 @@ class Memory:
     revisions: list[Json] | None = None
     #: Whether the task has the permissions for the history.
     keeps_history: bool = True
-    #: No earlier than this, by the monotonic clock.
+    #: When the pods may be listed again, by the monotonic clock.
     next_pod_list: float = 0.0
     warnings: list[str] = dataclasses.field(default_factory=list)
     _caches: object = None
@@ -170,9 +170,9 @@ class Memory:
             self._caches = caches_type()
         return self._caches
 
-    def note_handover(self, seconds: float, is_complete: bool) -> None:
-        """Delay the next list of pods after a handover step, if it has reparented all pods."""
-        self.next_pod_list = seconds + (POD_LIST_INTERVAL if is_complete else 0)
+    def note_handover(self, now: float, is_complete: bool) -> None:
+        """Delay the next list of pods after a handover step that has reparented all pods."""
+        self.next_pod_list = now + (POD_LIST_INTERVAL if is_complete else 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,7 +237,7 @@ class RolloutStatus:
     unavailable: int = 0
     #: When the update in progress began or was reversed, in RFC 3339.
     since: str | None = None
-    #: The images by container, before the update and now.
+    #: before: the images by container before the update. after: those of the survivor now.
     before: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     after: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     template: Json | None = None
@@ -339,7 +339,7 @@ class Flow(t.Protocol[ObservedT]):
         return None
 
     def lookup_names(self, observed: ObservedT) -> tuple[str, ...]:
-        """Return the names to read again after a rejected write, before that of the primary."""
+        """Return the names to read again after a rejected write, before the primary's name."""
         return ()
 
     def note(self, step: Step, memory: Memory) -> None:

@@ -359,7 +359,7 @@ def _finish_without_successor(request: Request, observed: Observed, primary: Con
     if takeover["priorityClassName"]:
         spec = {**spec, "priorityClassName": takeover["priorityClassName"]}
     warning = ""
-    if primary.successor_spec not in (
+    if primary.successor_hash not in (
             None, stored_template_hash({**primary.template, "spec": spec})):
         warning = (f"another client applied another template to {primary.name} at the end of its "
                    f"update: {image_names(images)}. The update is repeated; make sure that the "

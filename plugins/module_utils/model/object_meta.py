@@ -89,7 +89,7 @@ ROLLOUT_NUMBER = "openshift.io/deployment-config.latest-version"
 ROLLOUT_PHASE = "openshift.io/deployment.phase"
 #: The name of the ReplicationController.
 ROLLOUT_NAME = "openshift.io/deployment.name"
-#: Label on the pods, with the same value.
+#: Label on the pods: the name of the ReplicationController.
 ROLLOUT_LABEL = "deployment"
 
 # Annotations of an interrupted `kubectl rolling-update`.
@@ -221,7 +221,7 @@ def soak(annotations: Annotations) -> Soak | None:
     return Soak.read(values.json_object(annotations.get(SOAK)))
 
 
-def successor_spec(annotations: Annotations) -> str | None:
+def successor_hash(annotations: Annotations) -> str | None:
     return annotations.get(SUCCESSOR_SPEC)
 
 
@@ -335,7 +335,7 @@ def invalid_keys(annotations: Annotations) -> list[str]:
             if key in annotations and read(annotations) in (None, {})]
 
 
-def holder(annotations: t.Mapping[str, t.Any]) -> str:
+def holders(annotations: t.Mapping[str, t.Any]) -> str:
     """Return the holders of a Lease, separated by spaces."""
     return fields.text(annotations, HOLDER)
 

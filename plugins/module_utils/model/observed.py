@@ -194,8 +194,8 @@ class Controller:
         return object_meta.has_takeover(self.annotations)
 
     @property
-    def successor_spec(self) -> str | None:
-        return object_meta.successor_spec(self.annotations)
+    def successor_hash(self) -> str | None:
+        return object_meta.successor_hash(self.annotations)
 
     @property
     def reference(self) -> Json:

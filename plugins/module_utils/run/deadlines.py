@@ -31,10 +31,10 @@ from .clock import Clock, Intervals
 if t.TYPE_CHECKING:
     from ..explain import diagnosis
 
-#: A cause counts as solved after this many seconds. (A crashing container runs for a moment after
-#: each restart.)
+#: A cause counts as solved if it is not observed for this many seconds. (A crashing container runs
+#: for a moment after each restart.)
 CAUSE_TIMEOUT = 2.0
-#: With more replicas, a list of all pods takes megabytes.
+#: The number of replicas above which a list of all pods takes megabytes.
 LARGE_CONTROLLER = 200
 #: Seconds without progress after which even the pods of a LARGE_CONTROLLER are listed.
 CHEAP_CHECK_SECONDS = 10.0
@@ -91,11 +91,11 @@ class Deadlines:
         #: The minimum of RolloutStatus.goal, which a scale-down decreases.
         self._min_goal = math.inf
         self._progress_time = self._clock.monotonic()
-        #: Since the last progress.
+        #: The minimum number of terminating pods since the last progress.
         self._min_terminating_count = math.inf
         #: By Cause.kind: the times of the first and the last observation.
         self._fatal_cause_times: dict[str, tuple[float, float]] = {}
-        #: At the first observation since the last progress.
+        #: The rejected pods at the first observation since the last progress.
         self._initial_rejected_count: int | None = None
 
     def wait(self, request: Request, status: RolloutStatus, wait: Wait,
@@ -112,7 +112,7 @@ class Deadlines:
         if self._max_progress is None or progress > self._max_progress or goal < self._min_goal:
             self._max_progress, self._progress_time = progress, now
             self._initial_rejected_count, self._min_terminating_count = None, math.inf
-        # A deleted pod counts as progress.
+        # A pod that has terminated counts as progress.
         if 0 < wait.terminating.count < self._min_terminating_count:
             self._min_terminating_count, self._progress_time = wait.terminating.count, now
         self._min_goal = min(self._min_goal, goal)

@@ -39,7 +39,7 @@ RENEW_DEADLINE = LEASE_DURATION / 2
 RETRY_PERIOD = 0.5
 #: In seconds since renewTime.
 ABANDONED_AFTER = 4 * LEASE_DURATION
-#: Less than LEASE_DURATION, because a task of an earlier version may wait for the shared Lease.
+#: Less than LEASE_DURATION, or a waiting task of an earlier version would take the shared Lease.
 SHARED_RENEW_INTERVAL = 5.0
 #: A write may conflict with tasks for other kinds, which also write the shared Lease.
 MAX_WRITE_ATTEMPTS = 10
@@ -65,7 +65,7 @@ class StoredLease:
     @classmethod
     def from_api(cls, manifest: Json) -> StoredLease:
         metadata, spec = fields.mapping(manifest, "metadata"), fields.mapping(manifest, "spec")
-        holders = object_meta.holder(fields.mapping(metadata, "annotations"))
+        holders = object_meta.holders(fields.mapping(metadata, "annotations"))
         processes = [Process.from_text(text) for text in holders[:MAX_HOLDERS_LENGTH].split(" ")]
         return cls(
             processes=() if None in processes else tuple(filter(None, processes)),
@@ -90,7 +90,7 @@ class StoredLease:
 
 
 class Task(t.NamedTuple):
-    """The parameters of a task for its Leases."""
+    """The parameters that all Leases of a task share."""
 
     gateway: Gateway
     request: Request

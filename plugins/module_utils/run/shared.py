@@ -21,7 +21,7 @@ from ..model.kinds import Kind
 from ..model.observed import Controller, Pod, TerminatingPod
 from ..model.steps import AUTOSCALER, Create, Handover, Merge, Patch, Write
 
-RESYNC_INTERVAL = 1.0
+MIN_WAIT = 1.0
 
 
 class SharedCluster:
@@ -33,7 +33,7 @@ class SharedCluster:
         self._gateways = {name: SharedGateway(self) for name in names}
         self._lock = threading.Lock()
         self._objects: dict[str, list[Json] | None] = {}
-        #: Empty before the request. The only element can be None.
+        #: Empty before the request, then its result as the only element (None: incomplete).
         self._rules: list[list[Json] | None] = []
         self._revisions: list[Json] | None = None
         #: Controllers that have read the cached revisions.
@@ -123,7 +123,7 @@ class SharedGateway:
         return self._dry_run[1]
 
     def wait(self, seconds: float) -> None:
-        self.woken.wait(max(seconds, RESYNC_INTERVAL))
+        self.woken.wait(max(seconds, MIN_WAIT))
         self.woken.clear()
         if self._cluster.error:
             raise copy.copy(self._cluster.error)

@@ -4,8 +4,8 @@
 
 """The soak: the new pods have to stay healthy for a time at a pause, and at the end of an update.
 
-The time continues after an interrupted task. It counts from the beginning (in an annotation) or
-from the last incident (in the status of the pods), whichever is later.
+The time continues after an interrupted task. It counts from its beginning (stored in an
+annotation) or from the last incident (shown by the status of the pods), whichever is later.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ class _WatchTime:
         self._start = 0.0
         #: From an interrupted task.
         self.earlier_seconds = 0.0
-        #: The maximum of `seconds`, and its time.
+        #: The maximum of `seconds`, and when it was reached.
         self.longest_seconds, self._longest_at = 0.0, clock.monotonic()
 
     @property

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Warn, before the first change of a split, of requests that it does not reach. Pure.
+"""Before a split begins, warn of requests that it will not affect. Pure.
 
 ROWS is the table in docs/how-to/traffic-split.md (a test compares both).
 """
@@ -53,7 +53,7 @@ class Row(t.NamedTuple):
     """A row of the table."""
 
     case: str
-    #: A template.
+    #: With placeholders, such as {position}.
     sentence: str
     find: t.Callable[[Split], Values]
 

@@ -104,9 +104,9 @@ def test_no_command_for_a_rollout_of_another_group_or_an_invalid_name(group, nam
     assert error.value.next_command.startswith("update Rollout/web")
 
 
-@pytest.mark.parametrize("kind, template", [("Deployment", "deployment foo"),
-                                            ("ReplicaSet", "rs foo")])
-def test_next_command_without_a_new_image_is_kubectl_edit(kind, template):
+@pytest.mark.parametrize("kind, edited_object", [("Deployment", "deployment foo"),
+                                                 ("ReplicaSet", "rs foo")])
+def test_next_command_without_a_new_image_is_kubectl_edit(kind, edited_object):
     request = request_of(kind, roll_on=["configmap/shop"], image=None)
     cluster = ClusterWithRollouts(kind)
     cluster.config_object = lambda kind, name: {
@@ -117,7 +117,7 @@ def test_next_command_without_a_new_image_is_kubectl_edit(kind, template):
     with pytest.raises(RolloutError) as error:
         cluster.run(request)
 
-    assert error.value.next_command == f"kubectl -n shop edit {template}"
+    assert error.value.next_command == f"kubectl -n shop edit {edited_object}"
 
 
 @pytest.mark.parametrize("kind, reference", [

@@ -73,10 +73,11 @@ def test_model_of_a_request(request_, model, service, pods):
             and len(simulation.live_pods({"app": "foo"})) == pods)
 
 
-@pytest.mark.parametrize("request_, sets", [(UPDATE, []), (MIGRATE, []), (DEPLOYMENT, ["foo-1"])],
+@pytest.mark.parametrize("request_, replica_sets",
+                         [(UPDATE, []), (MIGRATE, []), (DEPLOYMENT, ["foo-1"])],
                          ids=["ReplicationController", "migration", "Deployment"])
-def test_only_deployments_have_replica_sets(request_, sets):
-    assert list(choose(request_).model(StubCluster()).controllers(Kind.REPLICA_SET)) == sets
+def test_only_deployments_have_replica_sets(request_, replica_sets):
+    assert list(choose(request_).model(StubCluster()).controllers(Kind.REPLICA_SET)) == replica_sets
 
 
 def test_history_is_read_once_per_controller():

@@ -163,7 +163,7 @@ def test_rollback_to_previous_after_a_rollback(world):
     assert world.restore_previous() == 0 and world.version == "v2"
 
 
-def test_rollback_to_previous_may_be_repeated_after_its_own_rollback(world):
+def test_rollback_to_previous_can_be_repeated_after_it_was_rolled_back(world):
     """A failed task with on_failure=rollback has not restored the previous revision yet."""
     world.update("v2")
     world.restore_previous(world.writes_of_unfinished_update)
@@ -173,7 +173,7 @@ def test_rollback_to_previous_may_be_repeated_after_its_own_rollback(world):
     assert world.restore_previous() and world.version == "v1" and world.restore_previous() == 0
 
 
-def test_rollback_to_previous_resumes_a_rollback(world):
+def test_rollback_to_previous_resumes_while_it_is_rolled_back(world):
     world.update("v2")
     world.restore_previous(world.writes_of_unfinished_update)
     world.run(1, state="rolled_back")

@@ -222,8 +222,8 @@ def test_pods_of_another_owner_are_not_reparented():
     assert owners(cluster) == [UID, UID]
 
 
-def test_an_open_controller_replaces_reparented_pods():
-    """Closed templates prevent these additional pods."""
+def test_controller_without_a_closed_template_replaces_reparented_pods():
+    """A closed template would prevent these additional pods."""
     cluster = ClusterModel([rc(replicas=2), rc("bar", replicas=0)])
     cluster.write(handover_to_bar(2))
     run(cluster, Move("deliver-owner", "uid of bar"), Move("deliver-owner", "uid of bar"), SYNC)
@@ -317,11 +317,11 @@ def test_orphan_that_still_has_an_owner_in_the_cache_is_not_adopted():
 
 
 def test_deleted_and_terminating_controllers_do_not_adopt():
-    terminating = ClusterModel([rc(replicas=1, current=0, deletionTimestamp="now")])
-    deletion = ClusterModel([rc(current=0)])
-    deletion.write(Delete("foo", {}))
+    cluster_with_terminating = ClusterModel([rc(replicas=1, current=0, deletionTimestamp="now")])
+    cluster_after_deletion = ClusterModel([rc(current=0)])
+    cluster_after_deletion.write(Delete("foo", {}))
 
-    for cluster in (terminating, deletion):
+    for cluster in (cluster_with_terminating, cluster_after_deletion):
         cluster.pods = [orphan()]
         assert SYNC not in cluster.moves()
 
@@ -409,25 +409,25 @@ def test_a_settled_cluster_has_the_requested_sizes(data):
 @given(st.data())
 def test_check_mode_settles_in_the_same_state_as_any_order_of_moves(data):
     items = [rc(replicas=2, label="a"), rc("bar", 2, label="b", available=1, finalizers=["x"])]
-    any_order, check_mode = ClusterModel(items), SimulatedCluster(items)
+    model, check_mode = ClusterModel(items), SimulatedCluster(items)
     writes = [Delete("foo", {}), Delete("bar", {}), Create(rc("bar", 1, label="b")),
               handover_to_bar(1), handover_to_bar(2)] + [
         Patch(name, (put(REPLICAS, size),)) for name in ("foo", "bar") for size in range(4)]
     for _turn in range(data.draw(st.integers(0, 6))):
         write = data.draw(st.sampled_from(writes))
-        assert any_order.write(write) == check_mode.write(write)
+        assert model.write(write) == check_mode.write(write)
         if data.draw(st.booleans()):
             check_mode.settle()
-            while moves := any_order.moves():
-                any_order.make(data.draw(st.sampled_from(moves)))
-    any_order.settle()
+            while moves := model.moves():
+                model.make(data.draw(st.sampled_from(moves)))
+    model.settle()
     check_mode.settle()
 
     assert [(name, controller.replicas, controller.current, controller.available)
-            for name, controller in any_order.controllers().items()] == [
+            for name, controller in model.controllers().items()] == [
         (name, controller.replicas, controller.current, controller.available) for name,
         controller in check_mode.controllers().items()]
-    assert sorted((pod.labels, pod.ready) for pod in any_order.pods) == sorted(
+    assert sorted((pod.labels, pod.ready) for pod in model.pods) == sorted(
         (pod.labels, pod.ready) for pod in check_mode.pods)
 
 

@@ -65,14 +65,14 @@ def test_first_batch_starts():
 
 
 def test_failures_are_counted_per_batch():
-    hosts, batch_of_each = list("abcdef"), ["a", "a", "c", "c", "", ""]
+    hosts, batch_names = list("abcdef"), ["a", "a", "c", "c", "", ""]
 
-    assert reason_not_to_begin(hosts, ["e", "f"], batch_of_each,
+    assert reason_not_to_begin(hosts, ["e", "f"], batch_names,
                                ["failed", "updated", "updated", "failed", "", ""], 50) == ""
     assert "c: failed, d: failed" in reason_not_to_begin(
-        hosts, ["e", "f"], batch_of_each, ["updated", "updated", "failed", "failed", "", ""], 50)
+        hosts, ["e", "f"], batch_names, ["updated", "updated", "failed", "failed", "", ""], 50)
     assert "a: failed" in reason_not_to_begin(
-        hosts, ["e", "f"], batch_of_each, ["failed", "updated", "updated", "updated", "", ""], 25)
+        hosts, ["e", "f"], batch_names, ["failed", "updated", "updated", "updated", "", ""], 25)
 
 
 def test_lost_host_counts_as_failed():

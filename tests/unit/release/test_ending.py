@@ -125,14 +125,14 @@ def test_unreached_stage_has_not_passed(result, outcome):
 
 
 def test_sizes_of_all_controllers():
-    second = (paused("app-2")
-              | {"rollout": {"desired": 4, "controller": {"replicas": 3},
-                             "successor": {"replicas": 1}}})
+    paused_result = (paused("app-2")
+                     | {"rollout": {"desired": 4, "controller": {"replicas": 3},
+                                    "successor": {"replicas": 1}}})
     deleted = {"name": "app-3", "rollout": {"desired": None, "controller": None, "successor": None}}
 
-    assert summary(second | {"name": "shop"}).sizes == {"desired": 4, "old": 3, "new": 1}
-    assert summary(fleet(second, second | {"name": "app-4"}, deleted, SKIPPED)).sizes == {
-        "desired": 8, "old": 6, "new": 2}
+    assert summary(paused_result | {"name": "shop"}).sizes == {"desired": 4, "old": 3, "new": 1}
+    assert summary(fleet(paused_result, paused_result | {"name": "app-4"}, deleted,
+                         SKIPPED)).sizes == {"desired": 8, "old": 6, "new": 2}
 
 
 def test_summary_names_the_controllers():
@@ -306,7 +306,7 @@ def test_updates_of_a_fleet_to_another_image_are_aborted():
 
     assert aborted_names(rollouts, image="shop:v1") == ["foo", "other"]
     assert aborted_names(rollouts, by_labels=True, image="shop:v1") == ["foo"], (
-        "the controller other runs another repository")
+        "the image of the controller `other` is from another repository")
     assert aborted_names(rollouts, by_labels=True, images={"web": "shop:v1"}) == ["foo", "other"]
     assert aborted_names(rollouts,
                          previous={"foo": {"web": "shop:v2"}, "back": {"web": "shop:v0"}}) == [
@@ -509,15 +509,15 @@ def test_answer_to_an_approval(rollouts, at, outcome):
     assert Approval(SINGLE_PAUSED, "shop", rollouts, deadline=150, now=at).outcome == outcome
 
 
-def by_another_client(phase, name="shop"):
-    """Return a rollout that another client has replaced by an update to v3."""
+def update_by_another_client(phase, name="shop"):
+    """Return the rollout of an update to v3 by another client."""
     return rollout_now(phase, "forward", "v1", name) | {"successor": {"images": {"web": "v3"}}}
 
 
 @pytest.mark.parametrize("rollout_",
-                         [by_another_client("progressing"), by_another_client("paused"),
-                          by_another_client("taking_over"),
-                          None])
+                         [update_by_another_client("progressing"),
+                          update_by_another_client("paused"),
+                          update_by_another_client("taking_over"), None])
 def test_update_of_another_client_is_not_rolled_back(rollout_):
     approval = Approval(SINGLE_PAUSED, "shop", [rollout_] if rollout_ else [], deadline=150,
                         now=100)
@@ -530,7 +530,7 @@ def test_update_of_another_client_is_not_rolled_back(rollout_):
 def test_remaining_updates_are_rolled_back():
     fleet_result = fleet(PAUSED | {"name": "a"}, PAUSED | {"name": "b"})
 
-    rollouts = [by_another_client("paused", "a"), rollout_now("paused", "forward", name="b")]
+    rollouts = [update_by_another_client("paused", "a"), rollout_now("paused", "forward", name="b")]
     approval = Approval(fleet_result, "", rollouts, deadline=150, now=100)
 
     assert approval.outcome == "denied" and summary(approval.current_result).in_progress == ["b"]

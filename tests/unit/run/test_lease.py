@@ -128,9 +128,9 @@ class Client:
         request = Request("foo", "shop", kind=kind, images={"": "myimage:v2"},
                           lock_timeout=lock_timeout, **options)
         process = process or Process.of_new_task(str(kind))._replace(machine=machine)
-        self.lease = TaskLeases(server, request, lambda: self.clock, self.sleep,
-                                lambda: self.reason_to_stop, self.lines.append, renew_interval,
-                                process)
+        self.leases = TaskLeases(server, request, lambda: self.clock, self.sleep,
+                                 lambda: self.reason_to_stop, self.lines.append, renew_interval,
+                                 process)
 
     def sleep(self, seconds):
         assert self.slept_seconds < 120, "this wait has no end"
@@ -143,10 +143,10 @@ class Client:
         self.clock += seconds
         self.server.now += seconds
 
-    def renew_periodically(self):
+    def pass_time_and_renew(self):
         """Let RETRY_PERIOD pass, and renew the Lease if due."""
         self.clock += lease.RETRY_PERIOD
-        self.lease.renew()
+        self.leases.renew()
 
 
 @pytest.fixture
@@ -157,9 +157,9 @@ def server():
 def test_lease_is_created_and_deleted(server):
     client = Client(server)
 
-    client.lease.acquire()
+    client.leases.acquire()
     stored_lease = server.leases[NAME]
-    client.lease.release()
+    client.leases.release()
 
     assert (stored_lease["spec"]["leaseDurationSeconds"] == LEASE_DURATION
             and ", process " in stored_lease["spec"]["holderIdentity"])
@@ -170,11 +170,11 @@ def test_lease_is_created_and_deleted(server):
 
 def test_live_holder_on_another_machine_is_detected_by_a_renewal(server):
     first = Client(server)
-    first.lease.acquire()
-    second = Client(server, other_clients=first.renew_periodically)
+    first.leases.acquire()
+    second = Client(server, other_clients=first.pass_time_and_renew)
 
     with pytest.raises(RolloutError) as error:
-        second.lease.acquire()
+        second.leases.acquire()
 
     holder = server.leases[NAME]["spec"]["holderIdentity"]
     assert error.value.what == (
@@ -186,11 +186,11 @@ def test_live_holder_on_another_machine_is_detected_by_a_renewal(server):
 
 
 def test_lease_of_a_killed_holder_expires(server):
-    Client(server).lease.acquire()
+    Client(server).leases.acquire()
     server.now += 4
     second = Client(server)
 
-    second.lease.acquire()
+    second.leases.acquire()
 
     assert LEASE_DURATION <= second.slept_seconds <= LEASE_DURATION + 2 * lease.RETRY_PERIOD
     assert server.leases[NAME]["spec"]["leaseTransitions"] == 1
@@ -206,19 +206,19 @@ def test_clock_skew_does_not_expire_a_lease(server, minutes):
 
     def renew_with_wrong_time():
         server.server_time = wrong_time
-        first.renew_periodically()
+        first.pass_time_and_renew()
         server.server_time = server_time
 
     server.server_time = wrong_time
     first = Client(server)
-    first.lease.acquire()
+    first.leases.acquire()
     server.server_time = server_time
 
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        Client(server, other_clients=renew_with_wrong_time).lease.acquire()
+        Client(server, other_clients=renew_with_wrong_time).leases.acquire()
 
     second = Client(server)
-    second.lease.acquire()
+    second.leases.acquire()
     assert second.slept_seconds <= LEASE_DURATION + 2 * lease.RETRY_PERIOD
 
 
@@ -226,32 +226,32 @@ def test_clock_skew_does_not_expire_a_lease(server, minutes):
 def test_clock_skew_does_not_expire_a_lease_of_a_fleet(server, seconds):
     """A task for a fleet renews its Lease only every 7 s."""
     class ClientWithOtherClock(Client):
-        def renew_periodically(self):
+        def pass_time_and_renew(self):
             server_time = server.server_time
             server.server_time = lambda: server.now + seconds
-            super().renew_periodically()
+            super().pass_time_and_renew()
             server.server_time = server_time
 
     first = ClientWithOtherClock(server, renew_interval=7.0)
     server.server_time = lambda: server.now + seconds
-    first.lease.acquire()
+    first.leases.acquire()
     del server.server_time
-    second = Client(server, other_clients=first.renew_periodically)
+    second = Client(server, other_clients=first.pass_time_and_renew)
 
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        second.lease.acquire()
+        second.leases.acquire()
 
-    assert 6 <= second.slept_seconds <= 8 and not first.lease.is_lost
+    assert 6 <= second.slept_seconds <= 8 and not first.leases.is_lost
 
 
 def test_live_holder_on_this_machine_is_refused_at_once(server, monkeypatch):
     first = Client(server, machine="here")
-    first.lease.acquire()
+    first.leases.acquire()
     monkeypatch.setattr(Process, "has_ended", lambda process: False)
     second = Client(server, machine="here")
 
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        second.lease.acquire()
+        second.leases.acquire()
 
     assert second.slept_seconds == 0
 
@@ -261,14 +261,14 @@ def test_lease_of_a_killed_holder_on_this_machine_is_acquired_at_once(server):
         child = Process.of_new_task("ReplicationController")
         child = child._replace(machine="here", pid=str(process.pid),
                                start=start_time(str(process.pid)))
-        Client(server, process=child).lease.acquire()
+        Client(server, process=child).leases.acquire()
         with pytest.raises(RolloutError, match="another task is already working on it"):
-            Client(server, machine="here").lease.acquire()
+            Client(server, machine="here").leases.acquire()
         process.kill()
         process.wait()
 
     second = Client(server, machine="here")
-    second.lease.acquire()
+    second.leases.acquire()
 
     assert second.slept_seconds == 0
 
@@ -338,13 +338,13 @@ FORGED_SPECS = {
                          ids=["no holder", "process 1 of this machine", "list", "invalid text"])
 @pytest.mark.parametrize("forged", [{}, *FORGED_SPECS.values()], ids=["unchanged", *FORGED_SPECS])
 def test_forged_lease_expires_after_lease_duration(server, forged, holder):
-    Client(server).lease.acquire()
+    Client(server).leases.acquire()
     server.leases[NAME]["spec"] |= {"holderIdentity": "jane", **forged}
     server.leases[NAME]["metadata"]["annotations"] = {object_meta.HOLDER: holder()}
     server.now += 1 + LEASE_DURATION
 
     client = Client(server, machine="here")
-    client.lease.acquire()
+    client.leases.acquire()
 
     assert client.slept_seconds <= LEASE_DURATION + 2 * lease.RETRY_PERIOD
     assert 0 <= server.leases[NAME]["spec"]["leaseTransitions"] < 2**31
@@ -360,34 +360,34 @@ def test_lease_without_fields_is_acquired(server, empty_lease):
     server.lease = lambda name: server.leases.setdefault(
         NAME, {"metadata": {"resourceVersion": ""}}) and empty_lease
 
-    client.lease.acquire()
+    client.leases.acquire()
 
     assert client.slept_seconds == 0
 
 
 def test_lock_timeout_waits_for_the_holder(server):
     first = Client(server)
-    first.lease.acquire()
+    first.leases.acquire()
 
     def renew_then_release():
         if second.slept_seconds < 40:
-            first.renew_periodically()
+            first.pass_time_and_renew()
         elif second.slept_seconds == 40:
-            first.lease.release()
+            first.leases.release()
 
     second = Client(server, lock_timeout=60, other_clients=renew_then_release)
-    second.lease.acquire()
+    second.leases.acquire()
 
     assert 40 <= second.slept_seconds <= 41
 
 
 def test_lock_timeout_ends_the_wait(server):
     first = Client(server)
-    first.lease.acquire()
-    second = Client(server, lock_timeout=30, other_clients=first.renew_periodically)
+    first.leases.acquire()
+    second = Client(server, lock_timeout=30, other_clients=first.pass_time_and_renew)
 
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        second.lease.acquire()
+        second.leases.acquire()
 
     assert 30 <= second.slept_seconds <= 31
 
@@ -398,7 +398,7 @@ def test_error_if_the_lease_is_never_acquired(server):
     with pytest.raises(RolloutError,
                        match=r"could not acquire the Lease .*: other tasks kept acquiring it "
                              r"first"):
-        Client(server).lease.acquire()
+        Client(server).leases.acquire()
 
 
 def test_lock_timeout_covers_conflicts_with_other_tasks(server):
@@ -406,7 +406,7 @@ def test_lock_timeout_covers_conflicts_with_other_tasks(server):
     client = Client(server, lock_timeout=20)
 
     with pytest.raises(RolloutError, match=r"could not acquire the Lease"):
-        client.lease.acquire()
+        client.leases.acquire()
 
     assert client.slept_seconds > 20 + 2 * lease.LEASE_DURATION - lease.RETRY_PERIOD
 
@@ -430,19 +430,19 @@ def test_start_time_of_a_process(monkeypatch, state, expected):
 
 
 def test_signal_ends_the_wait(server):
-    Client(server).lease.acquire()
+    Client(server).leases.acquire()
     second = Client(server, other_clients=lambda: setattr(second, "reason_to_stop", "SIGTERM"))
 
     with pytest.raises(RolloutError, match=r"stopped \(SIGTERM\) before anything was changed"):
-        second.lease.acquire()
+        second.leases.acquire()
 
 
 def test_lease_is_renewed_at_the_interval(server):
     client = Client(server)
-    client.lease.acquire()
+    client.leases.acquire()
     for _turn in range(40):
         client.advance(0.1)
-        client.lease.renew()
+        client.leases.renew()
 
     assert server.writes[NAME] in (2, 3) and server.writes[NAME_WITHOUT_KIND] == 1
     assert server.leases[NAME]["spec"]["acquireTime"] < server.leases[NAME]["spec"]["renewTime"]
@@ -459,45 +459,45 @@ def test_age_of_a_lease_counts_from_the_request(server):
         return put_lease(item)
 
     server.put_lease = put_slowly
-    client.lease.acquire()
-    client.lease.renew()
+    client.leases.acquire()
+    client.leases.renew()
 
     assert names == [NAME, NAME_WITHOUT_KIND, NAME, NAME_WITHOUT_KIND]
 
 
 def test_lost_lease_stops_the_driver(server):
     first, second = Client(server), Client(server)
-    first.lease.acquire()
+    first.leases.acquire()
     first.advance(LEASE_DURATION + 1)
-    second.lease.acquire()
+    second.leases.acquire()
 
     with pytest.raises(RolloutError) as error:
-        first.lease.renew()
-    first.lease.release()
+        first.leases.renew()
+    first.leases.release()
 
     assert "took over" in error.value.what and server.leases[NAME]["metadata"]["annotations"]
     second.advance(lease.RENEW_INTERVAL)
-    second.lease.renew()
+    second.leases.renew()
 
 
 def test_deleted_or_edited_lease_is_acquired_again(server):
     client = Client(server)
-    client.lease.acquire()
+    client.leases.acquire()
     for interfere in (server.leases.clear,
                       lambda: server.leases[NAME]["metadata"].update(
                           resourceVersion="7", labels={"a": "b"})):
         interfere()
         client.advance(lease.RENEW_INTERVAL)
-        client.lease.renew()
+        client.leases.renew()
         assert server.leases[NAME]["metadata"]["annotations"] == {
-            object_meta.HOLDER: str(client.lease.process)}
+            object_meta.HOLDER: str(client.leases.process)}
 
 
 @pytest.fixture
 def slow_client(server):
     """Return a client on a slow connection whose Lease is due for renewal."""
     client = Client(server)
-    client.lease.acquire()
+    client.leases.acquire()
     server.background = []
     client.advance(lease.RENEW_INTERVAL)
     return client
@@ -505,14 +505,14 @@ def slow_client(server):
 
 def test_timely_renewal_runs_in_the_background(server, slow_client):
     for _turn in range(3):
-        slow_client.lease.renew()
+        slow_client.leases.renew()
         slow_client.advance(1)
     assert len(server.background) == 1 and server.writes[NAME] == 1
 
     server.background[0].answer()
-    slow_client.lease.renew()
+    slow_client.leases.renew()
     slow_client.advance(lease.RENEW_INTERVAL)
-    slow_client.lease.renew()
+    slow_client.leases.renew()
 
     assert len(server.background) == 3 and server.writes[NAME] == 2
 
@@ -520,10 +520,10 @@ def test_timely_renewal_runs_in_the_background(server, slow_client):
 def test_both_leases_are_written_concurrently_on_a_slow_connection(server):
     server.background = []
     client = Client(server)
-    client.lease.acquire()
+    client.leases.acquire()
     assert len(server.background) == 1 and server.writes == {NAME: 1, NAME_WITHOUT_KIND: 1}
 
-    client.lease.release()
+    client.leases.release()
     assert len(server.background) == 3 and server.leases == {}
 
 
@@ -531,70 +531,70 @@ def test_refused_task_releases_its_other_lease(server, monkeypatch):
     monkeypatch.setattr(concurrent.futures, "wait",
                         lambda requests: [request.answer() for request in requests])
     first = Client(server)
-    first.lease.acquire()
+    first.leases.acquire()
     del server.leases[NAME_WITHOUT_KIND]
     server.background = []
-    second = Client(server, other_clients=first.renew_periodically)
+    second = Client(server, other_clients=first.pass_time_and_renew)
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        second.lease.acquire()
+        second.leases.acquire()
 
-    second.lease.release()
+    second.leases.release()
 
-    assert str(second.lease.process) not in str(server.leases)
+    assert str(second.leases.process) not in str(server.leases)
 
 
 def test_late_renewal_blocks_the_driver(server, slow_client):
-    slow_client.lease.renew()
+    slow_client.leases.renew()
     slow_client.advance(lease.RENEW_DEADLINE - lease.RENEW_INTERVAL)
     assert server.writes[NAME] == 1
 
-    slow_client.lease.renew()
+    slow_client.leases.renew()
 
     assert server.writes[NAME] == 2
 
 
 def test_renewal_older_than_the_lease_duration_is_ignored(server, slow_client):
     """Another client may hold the Lease after a suspension of this machine."""
-    slow_client.lease.renew()
+    slow_client.leases.renew()
     server.background[0].answer()
     slow_client.advance(LEASE_DURATION + 1)
     second = Client(server)
-    second.lease.acquire()
+    second.leases.acquire()
 
     with pytest.raises(RolloutError, match="took over"):
-        slow_client.lease.renew()
+        slow_client.leases.renew()
 
 
 def test_late_queued_renewal_is_sent_directly(server, slow_client):
     server.is_free = False
-    slow_client.lease.renew()
+    slow_client.leases.renew()
     slow_client.advance(lease.RENEW_DEADLINE - lease.RENEW_INTERVAL)
 
-    slow_client.lease.renew()
+    slow_client.leases.renew()
 
     assert server.writes[NAME] == 2 and server.background[0].cancelled()
 
 
 def test_release_cancels_a_queued_renewal(server, slow_client):
     server.is_free = False
-    slow_client.lease.renew()
+    slow_client.leases.renew()
 
-    slow_client.lease.release()
+    slow_client.leases.release()
 
     assert server.leases == {} and server.background[0].cancelled()
 
 
 def test_background_renewal_with_another_holder_stops_the_driver(server, slow_client):
-    slow_client.lease.renew()
+    slow_client.leases.renew()
     slow_client.advance(LEASE_DURATION + 1)
     second = Client(server)
-    second.lease.acquire()
+    second.leases.acquire()
     server.background[0].answer()
 
     with pytest.raises(RolloutError, match="took over"):
-        slow_client.lease.renew()
+        slow_client.leases.renew()
 
-    assert slow_client.lease.is_lost
+    assert slow_client.leases.is_lost
 
 
 def test_failed_background_renewal_is_reported_by_the_next_renewal(
@@ -603,19 +603,19 @@ def test_failed_background_renewal_is_reported_by_the_next_renewal(
         raise RolloutError("the API server cannot be reached")
 
     monkeypatch.setattr(server, "put_lease", fail)
-    slow_client.lease.renew()
+    slow_client.leases.renew()
     server.background[0].answer()
 
     with pytest.raises(RolloutError, match="cannot be reached"):
-        slow_client.lease.renew()
+        slow_client.leases.renew()
 
 
 def test_release_waits_for_a_renewal_in_flight(server, slow_client, monkeypatch):
     monkeypatch.setattr(concurrent.futures, "wait",
                         lambda requests: [request.answer() for request in requests])
-    slow_client.lease.renew()
+    slow_client.leases.renew()
 
-    slow_client.lease.release()
+    slow_client.leases.release()
 
     assert server.leases == {}
 
@@ -635,9 +635,9 @@ def test_names_of_leases_are_valid_and_unique():
 class EarlierVersion(Client):
     def __init__(self, server, **options):
         super().__init__(server, **options)
-        task = self.lease._leases[0]._task._replace(
-            process=self.lease.process._replace(task=self.lease.process.task[:8]))
-        self.lease._leases = [lease._ExclusiveLease(task, NAME_WITHOUT_KIND, lease.RENEW_INTERVAL)]
+        task = self.leases._leases[0]._task._replace(
+            process=self.leases.process._replace(task=self.leases.process.task[:8]))
+        self.leases._leases = [lease._ExclusiveLease(task, NAME_WITHOUT_KIND, lease.RENEW_INTERVAL)]
 
 
 @pytest.mark.parametrize("machine", ["", "here"])
@@ -645,22 +645,22 @@ def test_two_kinds_with_one_name_have_separate_leases(server, machine):
     kinds = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT)
     fleet = [Client(server, machine, kind=kind, renew_interval=7.0) for kind in kinds]
     for client in fleet:
-        client.lease.acquire()
+        client.leases.acquire()
     for _second in range(2 * LEASE_DURATION):
         server.now += 1
         for client in fleet:
             client.clock += 1
-            client.lease.renew()
+            client.leases.renew()
 
     assert [client.slept_seconds for client in fleet] == [0, 0]
     for kind in kinds:
         with pytest.raises(RolloutError, match="another task is already working on it"):
             Client(server, machine, kind=kind,
-                   other_clients=lambda: [client.renew_periodically()
-                                          for client in fleet]).lease.acquire()
+                   other_clients=lambda: [client.pass_time_and_renew()
+                                          for client in fleet]).leases.acquire()
     for client in fleet:
-        client.lease.renew()
-        client.lease.release()
+        client.leases.renew()
+        client.leases.release()
     assert server.leases == {}
 
 
@@ -672,40 +672,40 @@ def test_earlier_version_and_this_version_exclude_each_other(
     # an earlier version runs in another process
     monkeypatch.setattr(Process, "has_ended", lambda process: False)
     holder = first(server, machine=machine, kind=kind)
-    holder.lease.acquire()
-    waiter = second(server, machine=machine, other_clients=holder.renew_periodically)
+    holder.leases.acquire()
+    waiter = second(server, machine=machine, other_clients=holder.pass_time_and_renew)
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        waiter.lease.acquire()
-    waiter.lease.release()
-    holder.lease.renew()
-    holder.lease.release()
+        waiter.leases.acquire()
+    waiter.leases.release()
+    holder.leases.renew()
+    holder.leases.release()
 
     assert server.leases == {}
-    second(server, machine=machine).lease.acquire()
+    second(server, machine=machine).leases.acquire()
 
 
 def test_shared_lease_stays_until_the_last_release(server):
     first, second = Client(server), Client(server, kind=Kind.DEPLOYMENT)
-    first.lease.acquire()
-    second.lease.acquire()
-    first.lease.release()
+    first.leases.acquire()
+    second.leases.acquire()
+    first.leases.release()
 
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        EarlierVersion(server, other_clients=second.renew_periodically).lease.acquire()
+        EarlierVersion(server, other_clients=second.pass_time_and_renew).leases.acquire()
 
-    second.lease.release()
+    second.leases.release()
     assert server.leases == {}
 
 
 def test_lease_is_renewed_during_the_wait_for_an_earlier_version(server):
     earlier = EarlierVersion(server)
-    earlier.lease.acquire()
+    earlier.leases.acquire()
 
     def renew_then_release():
-        earlier.renew_periodically() if client.slept_seconds < 40 else earlier.lease.release()
+        earlier.pass_time_and_renew() if client.slept_seconds < 40 else earlier.leases.release()
 
     client = Client(server, lock_timeout=60, other_clients=renew_then_release)
-    client.lease.acquire()
+    client.leases.acquire()
 
     assert 40 <= client.slept_seconds <= 41 and server.writes[NAME] > 40 / lease.RENEW_INTERVAL / 2
 
@@ -715,44 +715,44 @@ def test_lease_is_renewed_during_the_wait_for_an_earlier_version(server):
 def test_migration_holds_the_lease_of_the_deployment(server, module, state):
     migrates = module is Module.MIGRATION
     first = Client(server, module=module, state=state or module.default_state)
-    first.lease.acquire()
-    second = Client(server, kind=Kind.DEPLOYMENT, other_clients=first.renew_periodically)
+    first.leases.acquire()
+    second = Client(server, kind=Kind.DEPLOYMENT, other_clients=first.pass_time_and_renew)
 
     if migrates:
         with pytest.raises(RolloutError, match="another task is already working on it"):
-            second.lease.acquire()
+            second.leases.acquire()
     else:
-        second.lease.acquire()
-    second.lease.release()
-    first.lease.release()
+        second.leases.acquire()
+    second.leases.release()
+    first.leases.release()
     assert server.leases == {}
 
 
 def test_lease_of_an_ended_task_of_this_process_is_acquired_at_once(server):
     """The process knows the end of the task even if the release failed."""
     first = Client(server, machine="here")
-    first.lease.acquire()
-    first.lease.end_task()
+    first.leases.acquire()
+    first.leases.end_task()
 
     second = Client(server, machine="here")
-    second.lease.acquire()
+    second.leases.acquire()
 
     assert second.slept_seconds == 0
 
 
 def test_lease_written_by_another_client_is_reported(server):
     client = Client(server)
-    client.lease.acquire()
+    client.leases.acquire()
     client.advance(3)
     server.leases[NAME] = {"metadata": {"name": NAME, "resourceVersion": "99"},
                            "spec": {"holderIdentity": "jane"}}
 
     with pytest.raises(RolloutError) as error:
-        client.lease.renew()
+        client.leases.renew()
 
     assert error.value.what == (
         f"stopped: jane has written the Lease {NAME}, which this task renewed 3 s ago")
-    assert client.lease.is_lost
+    assert client.leases.is_lost
 
 
 #: Pid 1 is running. ENDED has another start time, so it had the pid before.
@@ -804,17 +804,17 @@ def test_acquisition_for_each_holder(server, has_kind, holder_name, shared_holde
     client = Client(server, machine="here", other_clients=renew_as_holder)
     if expected == "never":
         with pytest.raises(RolloutError, match="another task is already working on it: jane"):
-            client.lease.acquire()
+            client.leases.acquire()
     else:
-        client.lease.acquire()
+        client.leases.acquire()
         assert {"at once": client.slept_seconds == 0,
                 "later": LEASE_DURATION < client.slept_seconds < LEASE_DURATION + 2}[expected]
-    client.lease.release()
+    client.leases.release()
 
     if expected == "never" or (not has_kind and shared_holder != "an earlier version"
                                and holder_name not in (
             "no holder", "ended process on this machine", "ended task of this process")):
-        assert set(server.leases) == {name} and str(client.lease.process) not in str(server.leases)
+        assert set(server.leases) == {name} and str(client.leases.process) not in str(server.leases)
     else:
         assert server.leases == {}
 
@@ -868,13 +868,13 @@ class RandomTask:
         self.client_class = rng.choice((Client, Client, EarlierVersion))
         self.kind = rng.choice((Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT))
         client = self.client_class(server, kind=self.kind)
-        self.lease, self.renewal_count, self.error, self.is_holding = client.lease, 0, None, False
+        self.leases, self.renewal_count, self.error, self.is_holding = client.leases, 0, None, False
         gateway = types.SimpleNamespace(lease=self.with_delays(server.lease),
                                         put_lease=self.with_delays(server.put_lease),
                                         delete_lease=self.with_delays(server.delete_lease),
                                         server_time=lambda: scheduler.now,
                                         start_in_background=lambda work: None)
-        for single_lease in self.lease._leases:
+        for single_lease in self.leases._leases:
             single_lease._task = single_lease._task._replace(
                 gateway=gateway, elapsed=lambda: scheduler.now, sleep=scheduler.wait)
             single_lease._gateway, single_lease._elapsed = gateway, single_lease._task.elapsed
@@ -897,10 +897,10 @@ class RandomTask:
 
     def run(self, tasks):
         try:
-            self.lease.acquire()
+            self.leases.acquire()
             self.is_holding = True
             for _step in range(self.steps):
-                self.lease.renew()
+                self.leases.renew()
                 self.renewal_count += 1
                 assert not [rival for rival in tasks
                             if rival is not self and self.excludes(rival) and rival.may_work()]
@@ -910,7 +910,7 @@ class RandomTask:
         except AssertionError as overlap:
             self.scheduler.overlaps.append(overlap)
         self.is_holding = False
-        self.lease.release()
+        self.leases.release()
 
     def excludes(self, rival):
         return self.kind is rival.kind or EarlierVersion in (self.client_class, rival.client_class)
@@ -919,13 +919,13 @@ class RandomTask:
         """Return whether the task may write without a renewal of the Lease."""
         return (self.is_holding
                 and all(self.scheduler.now - single_lease._renewed_at < lease.RENEW_DEADLINE
-                        for single_lease in self.lease._leases))
+                        for single_lease in self.leases._leases))
 
 
 @pytest.mark.parametrize("seeds", [range(first, first + 50) for first in range(0, 500, 50)],
                          ids=str)
 def test_random_interleavings_never_let_two_tasks_work(seeds):
-    seeds_by_holders = collections.Counter()
+    seed_counts = collections.Counter()
     for seed in seeds:
         scheduler, server = Scheduler(random.Random(seed)), Server()
         tasks = [RandomTask(scheduler, server) for _task in range(4)]
@@ -935,15 +935,15 @@ def test_random_interleavings_never_let_two_tasks_work(seeds):
 
         assert scheduler.overlaps == [], f"seed {seed}"
         assert all(task.renewal_count or task.error or task.dies_at_request for task in tasks)
-        seeds_by_holders[sum(bool(task.renewal_count) for task in tasks)] += 1
-    assert seeds_by_holders[1] and seeds_by_holders[2] and seeds_by_holders[3]
+        seed_counts[sum(bool(task.renewal_count) for task in tasks)] += 1
+    assert seed_counts[1] and seed_counts[2] and seed_counts[3]
 
 
 def test_task_without_changes_deletes_leases_of_a_dead_process(server):
     Client(server, machine="here",
-           process=Process("here", "1", "0", "1.ReplicationController")).lease.acquire()
+           process=Process("here", "1", "0", "1.ReplicationController")).leases.acquire()
 
-    Client(server, machine="here").lease.delete_abandoned()
+    Client(server, machine="here").leases.delete_abandoned()
 
     assert server.leases == {}
 
@@ -952,32 +952,32 @@ def test_task_without_changes_deletes_leases_of_a_dead_process(server):
                          [(0, True), (LEASE_DURATION + 1, True),
                           (lease.ABANDONED_AFTER + 1, False)])
 def test_task_without_changes_deletes_abandoned_leases(server, seconds, remains):
-    Client(server, machine="elsewhere").lease.acquire()
+    Client(server, machine="elsewhere").leases.acquire()
     server.now += seconds
 
-    Client(server, machine="here").lease.delete_abandoned()
+    Client(server, machine="here").leases.delete_abandoned()
 
     assert bool(server.leases) == remains
 
 
 def test_deleted_abandoned_lease_is_acquired_again(server):
     client = Client(server, machine="elsewhere")
-    client.lease.acquire()
+    client.leases.acquire()
     for item in server.leases.values():
         # Any client with permission to update Leases can forge renewTime.
         item["spec"]["renewTime"] = "1970-01-01T00:00:00.000000Z"
-    Client(server, machine="here").lease.delete_abandoned()
+    Client(server, machine="here").leases.delete_abandoned()
     client.advance(lease.RENEW_INTERVAL + lease.SHARED_RENEW_INTERVAL)
 
-    client.lease.renew()
+    client.leases.renew()
 
-    assert set(server.leases) == {NAME, NAME_WITHOUT_KIND} and not client.lease.is_lost
+    assert set(server.leases) == {NAME, NAME_WITHOUT_KIND} and not client.leases.is_lost
 
 
 def test_task_without_changes_or_lock_deletes_no_lease(server):
-    Client(server, machine="elsewhere").lease.acquire()
+    Client(server, machine="elsewhere").leases.acquire()
     server.now += lease.ABANDONED_AFTER + 1
 
-    Client(server, machine="here", lock=False).lease.delete_abandoned()
+    Client(server, machine="here", lock=False).leases.delete_abandoned()
 
     assert server.leases

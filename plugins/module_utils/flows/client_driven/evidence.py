@@ -41,7 +41,7 @@ def _match_with_primary(request: Request, observed: ClientDrivenObserved, primar
     if not has_expected_name:
         return Match.NO
     present_hash = handover.stored_template_hash(successor.template)
-    recorded_hash = primary.successor_spec if primary.partner_uid == successor.uid else None
+    recorded_hash = primary.successor_hash if primary.partner_uid == successor.uid else None
     is_confirmed_by_primary = recorded_hash == present_hash and bool(successor.current)
     is_confirmed_by_task = recorded_hash in (None, present_hash) and observed.is_created_here
     dry_run_hash = (observed.dry_run_template

@@ -54,7 +54,7 @@ from .observed import ClientDrivenObserved, expected_successor, find
 from .planner import UNKNOWN_TERMINATING, depends_on_terminating, plan
 from .status import goal_of, phase_of, status_of_pods
 
-COUNT_NEEDS: Rule = ("", "pods", ("list",))
+COUNT_PERMISSION: Rule = ("", "pods", ("list",))
 #: Minimum seconds between two counts of terminating pods; longer with more than 100 pods.
 COUNT_INTERVAL = 0.5
 
@@ -91,7 +91,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         rule = full_access(self.watches[0])
         if _hands_over(request):
             return rule, *handover.NEEDS
-        return (rule, COUNT_NEEDS) if request.waits_for_termination else (rule,)
+        return (rule, COUNT_PERMISSION) if request.waits_for_termination else (rule,)
 
     def optional_permissions(self, request: Request) -> tuple[Rule, ...]:
         return history.NEEDS
@@ -289,7 +289,7 @@ def _size_before_update(observed: Observed) -> int | None:
 
 def _with_dry_run_template(request: Request, observed: ClientDrivenObserved, cluster: Cluster,
                            caches: Caches) -> ClientDrivenObserved:
-    """Return the observation, with dry_run_template if there is no other evidence."""
+    """Return the observation, with dry_run_template if needed to prove the successor's template."""
     primary, successor = observed.primary, observed.successor
     if not primary or not successor or observed.desired is None or handover.is_under_way(observed):
         return observed
@@ -369,7 +369,7 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
                       memory: Memory) -> ClientDrivenObserved:
     """Return the observation with the terminating pods, if the next step depends on them.
 
-    They are listed after the status was read, so that no pod is missing from both.
+    They are listed after the status was read, so that each pod is in at least one of them.
     """
     if not request.waits_for_termination or not depends_on_terminating(request, observed):
         return observed
@@ -405,7 +405,7 @@ def _unreported_successor(observed: ClientDrivenObserved, memory: Memory) -> str
         return None if is_looked_up else primary.partner
     has_just_annotated = caches.step and (
         (caches.step.action, caches.step.name) == (Action.ANNOTATE, primary.name))
-    # This task has just written the name. If the name is in use, the creation fails.
+    # A name that this task has just written needs no look-up: if it is in use, the creation fails.
     return primary.partner if primary.partner_uid or not has_just_annotated else None
 
 

@@ -87,8 +87,7 @@ class RevisionsPlanner(Planner[RevisionsT]):
 
     def progress(self) -> Wait:
         primary = self.primary
-        # After the last replacement, the wait ends without a further step of the controller
-        # manager.
+        # After the last replacement, no step of the controller manager remains: observe often.
         are_all_replaced = primary.is_observed and primary.updated >= primary.replicas
         return Wait(f"{primary.name} {primary.updated}/{primary.replicas} updated, "
                     f"{primary.available} available",

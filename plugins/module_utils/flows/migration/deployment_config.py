@@ -30,8 +30,8 @@ COMPLETE, FAILED = "Complete", "Failed"
 #: The annotation of a ReplicationController that holds its DeploymentConfig as JSON.
 _ENCODED_CONFIG = "openshift.io/encoded-deployment-config"
 #: Strategy fields without a counterpart in a Deployment, with the API server's defaults in seconds.
-_UNSUPPORTED_DEFAULTS = {"updatePeriodSeconds": 1, "intervalSeconds": 1,
-                         "activeDeadlineSeconds": 21600}
+_DEFAULTS_OF_UNSUPPORTED = {"updatePeriodSeconds": 1, "intervalSeconds": 1,
+                            "activeDeadlineSeconds": 21600}
 #: The API server's default of timeoutSeconds.
 _DEFAULT_TIMEOUT_SECONDS = 600
 
@@ -89,9 +89,9 @@ def deployment_fields(config: DeploymentConfig | None) -> Json:
     """Return fields for the spec of the Deployment; {} without a DeploymentConfig."""
     if config is None:
         return {}
-    kind, params = _strategy(config)
-    strategy: Json = {"type": "Recreate"} if kind == "Recreate" else {}
-    if kind == "Rolling":
+    strategy_type, params = _strategy(config)
+    strategy: Json = {"type": "Recreate"} if strategy_type == "Recreate" else {}
+    if strategy_type == "Rolling":
         numbers = {field: params[field] for field in ("maxSurge", "maxUnavailable")
                    if params.get(field) is not None}
         strategy = {"type": "RollingUpdate", **({"rollingUpdate": numbers} if numbers else {})}
@@ -144,7 +144,7 @@ def _lost_triggers(request: Request, config: DeploymentConfig) -> t.Iterator[str
                f"{display_text(image)} are not "
                "rolled out any more. To restore this afterwards, with an annotation that "
                f"OpenShift supports: {request.oc} {display_text(shlex.join(command))}")
-    # If the field `triggers` is missing, ConfigChange is the default. An empty list is no trigger.
+    # ConfigChange is the default if the field `triggers` is missing. [] means no trigger.
     if (config.spec.get("triggers") is not None
             and all(trigger.get("type") != "ConfigChange" for trigger in triggers)):
         yield (f"{config.name} has no ConfigChange trigger, so that changes of its template wait "
@@ -152,22 +152,23 @@ def _lost_triggers(request: Request, config: DeploymentConfig) -> t.Iterator[str
 
 
 def _lost_strategy(config: DeploymentConfig) -> t.Iterator[str]:
-    kind, params = _strategy(config)
+    strategy_type, params = _strategy(config)
     hooks = [hook for hook in ("pre", "mid", "post") if params.get(hook)]
     if hooks:
         plural = len(hooks) > 1
         yield (f"a Deployment has no lifecycle hooks: the {' and '.join(hooks)} "
                f"hook{'s' if plural else ''} of {config.name} will not run any more. Let an init "
                f"container, a Job or the pipeline do what {'they do' if plural else 'it does'}")
-    if kind == "Custom" or mapping(config.spec, "strategy", "customParams"):
-        strategy = ("RollingUpdate" if kind == "Custom"
+    if strategy_type == "Custom" or mapping(config.spec, "strategy", "customParams"):
+        strategy = ("RollingUpdate" if strategy_type == "Custom"
                     else text(mapping(deployment_fields(config), "strategy"), "type"))
         yield ("a Deployment has no custom strategy: the image of customParams will not run any "
                "more, and the Deployment gets the strategy "
                f"{strategy}")
     fields = {**params, **mapping(config.spec, "strategy")}
-    unsupported = [field for field in (*_UNSUPPORTED_DEFAULTS, "resources", "labels", "annotations")
-                   if fields.get(field) and fields[field] != _UNSUPPORTED_DEFAULTS.get(field)]
+    unsupported = [field for field in (*_DEFAULTS_OF_UNSUPPORTED, "resources", "labels",
+                                       "annotations")
+                   if fields.get(field) and fields[field] != _DEFAULTS_OF_UNSUPPORTED.get(field)]
     if unsupported:
         yield (f"these fields of the strategy of {config.name} have no counterpart in a "
                f"Deployment: {', '.join(unsupported)}")
@@ -175,9 +176,9 @@ def _lost_strategy(config: DeploymentConfig) -> t.Iterator[str]:
 
 def _strategy(config: DeploymentConfig) -> tuple[str, Json]:
     strategy = mapping(config.spec, "strategy")
-    kind = text(strategy, "type") or "Rolling"
-    return kind, mapping(strategy,
-                         {"Rolling": "rollingParams", "Recreate": "recreateParams"}.get(kind, ""))
+    strategy_type = text(strategy, "type") or "Rolling"
+    return strategy_type, mapping(strategy, {"Rolling": "rollingParams",
+                                             "Recreate": "recreateParams"}.get(strategy_type, ""))
 
 
 def _has_template_changed(config: DeploymentConfig, rollout: Controller) -> bool:

@@ -119,8 +119,8 @@ class Planner(Rules[ObservedT]):
                         is_condition=True)
         settings = self.settings.of_update(desired)
         is_rollback, images = outcome == Rollout.ROLLING_BACK, images_of(desired)
-        # The record of a rollback keeps the fingerprint of the update that is rolled back or, if
-        # that is unknown, gets that of a plain state=rolled_back, even with to_revision=previous.
+        # A rollback's record keeps the fingerprint of the update. If it is unknown, the record gets
+        # the fingerprint of a plain state=rolled_back, even with to_revision=previous.
         requested_fingerprint = (request.rollback_request().fingerprint if is_rollback
                                  else request.fingerprint)
         fingerprint = (observed.record.request if is_rollback and observed.record

@@ -60,7 +60,7 @@ class Settings(t.Generic[ObservedT]):
 
 
 class Rules(t.Generic[ObservedT]):
-    """The facts that the state table needs about a controller."""
+    """The parts of the state table that differ between kinds, for one controller."""
 
     settings_type: type[Settings[ObservedT]]
 
@@ -130,7 +130,7 @@ class Rules(t.Generic[ObservedT]):
     def has_recorded_template(self, record: Rollout) -> bool:
         """Return whether the current template has the hash in the record.
 
-        By default, only a restart compares hashes.
+        By default, the hash is compared only for a restart; otherwise, the result is True.
         """
         return (not self.request.state.restarts
                 or record.template == recorded.digest(self.primary))

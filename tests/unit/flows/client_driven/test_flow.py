@@ -15,7 +15,7 @@ from clusters import Cluster
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.flow import (
     COUNT_INTERVAL,
-    COUNT_NEEDS,
+    COUNT_PERMISSION,
     Caches,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
@@ -187,4 +187,4 @@ def test_each_terminated_pod_is_progress():
     (WAITING_ROLLBACK, True),
     (dataclasses.replace(UPDATE, next_name="bar"), False), (ROLLBACK, False)])
 def test_counting_requires_permission_to_list_pods(request_, is_required):
-    assert (COUNT_NEEDS in choose(request_).needs(request_)) is is_required
+    assert (COUNT_PERMISSION in choose(request_).needs(request_)) is is_required

@@ -230,7 +230,7 @@ def test_finalizers_are_refused_before_a_template_is_closed(steps):
     assert (CLOSED not in str(world.find("ReplicationController"))
             and bool(world.find(REVISION, "foo-migration")) == (steps > 0))
     world.replace(item)
-    # After the first step, the refused task has created the ReplicaSet.
+    # A task that is refused after the first step has also created the ReplicaSet.
     assert world.run_steps() == ALL_STEPS[max(steps, 2 if steps else 0):]
 
 

@@ -483,7 +483,7 @@ def test_min_ready_seconds_are_set_in_an_update_by_another_client():
     assert foo_of(model).settings["minReadySeconds"] == 5
 
 
-def test_pause_and_rollback_with_a_start_of_the_ordinals():
+def test_pause_and_rollback_with_ordinals_from_5():
     model = cluster(3, ordinals={"start": 5})
     run_task(CANARY, model)
     assert ([pod.ordinal for pod in model.pods("foo")] == [5, 6, 7]
@@ -536,7 +536,7 @@ def test_strategy_with_server_defaults_is_restored(strategy, first_request, monk
 # Without pods
 
 
-def change_by_other_client(path, value):
+def other_client_change(path, value):
     def change(model):
         set_by_other_client(model, path, value)
         model.settle()
@@ -560,9 +560,9 @@ INTERRUPTIONS = {
     "pause": functools.partial(run_task, CANARY),
     "pause at 100%": functools.partial(run_task, request_for(image="myimage:v2", pause_at="100%")),
     "killed update": killed_task(UPDATE), "killed rollback": killed_task(ROLLBACK),
-    "scaled to 0": change_by_other_client("/spec/replicas", 0),
-    "other template": change_by_other_client("/spec/template", template("myimage:v3")),
-    "previous template": change_by_other_client("/spec/template", template()),
+    "scaled to 0": other_client_change("/spec/replicas", 0),
+    "other template": other_client_change("/spec/template", template("myimage:v3")),
+    "previous template": other_client_change("/spec/template", template()),
 }
 
 
@@ -584,7 +584,7 @@ def test_refusals_agree_on_an_update_in_progress_without_pods(first_interruption
         with contextlib.suppress(RolloutError):
             for interruption in interruptions:
                 INTERRUPTIONS[interruption](model)
-        change_by_other_client("/spec/replicas", 0)(model)
+        other_client_change("/spec/replicas", 0)(model)
         update_refusal = refusal_of(request_for(image="myimage:v9"), model)
         rollback_refusal = refusal_of(ROLLBACK, model)
         assert ("another update" not in update_refusal
@@ -596,14 +596,14 @@ def test_previous_template_is_ambiguous_without_pods(revision, version):
     model = cluster()
     run_task(CANARY, model)
     for path, value in {"/spec/template": template("myimage:v3"), "/spec/replicas": 0}.items():
-        change_by_other_client(path, value)(model)
+        other_client_change(path, value)(model)
     rollback = request_for(state="rolled_back", to_revision=revision)
     message = r"the template before the update is ambiguous: revision 1 \(.*v1\) or revision 2"
     with pytest.raises(RolloutError, match=message) as error:
         decide(ROLLBACK, model)
     assert rollback.command() in error.value.next_command.splitlines()
     run_task(rollback, model)
-    change_by_other_client("/spec/replicas", 2)(model)
+    other_client_change("/spec/replicas", 2)(model)
     assert (versions(model) == [version] * 2
             and foo_of(model).settings["updateStrategy"] == STRATEGY)
 
@@ -827,7 +827,7 @@ def test_random_orders_respect_floor_and_pauses(data):
 
 
 def test_rollback_of_an_update_to_an_old_template():
-    """The rollback restores a revision with a higher number than the revision of the update."""
+    """Both the update and the rollback restore an old revision, which gets the highest number."""
     model = cluster()
     run_task(UPDATE, model)
     run_task(request_for(image="myimage:v1", pause_at="1"), model)

@@ -93,8 +93,7 @@ def test_blocked_deletion_is_reported_and_a_rerun_resumes(controllers, case):
     with pytest.raises(RolloutError) as error:
         fault_params = ({"fault": add_finalizer_to_successors(controllers)} if case == "handover"
                         else {})
-        controllers.roll(on_line=lines.append, **SHORT_DEADLINE, **request,
-                         **fault_params)
+        controllers.roll(on_line=lines.append, **SHORT_DEADLINE, **request, **fault_params)
 
     items = controllers.by_name()
     (name,) = (name

@@ -183,11 +183,7 @@ class Cluster:
                 wait_for(
                     "the nodes and the default ServiceAccount",
                     lambda: _can_run_pods(state),
-                    *(
-                        supervision.log_path(state, component)
-                        for group in _groups(state)
-                        for component in group
-                    ),
+                    *(supervision.log_path(state, component) for component in _components(state)),
                 )
             except BaseException:
                 with uninterrupted():
@@ -246,8 +242,7 @@ class Cluster:
         state = self._state()
         return {
             component.name: supervision.health(state, component)
-            for group in _groups(state)
-            for component in group
+            for component in _components(state)
         }
 
     def __enter__(self) -> Cluster:
@@ -350,8 +345,12 @@ def _groups(state: State) -> tuple[tuple[Component, ...], ...]:
     return CONTROL_PLANE + (real_node.COMPONENTS if state.settings.network else FAKE_KUBELETS)
 
 
+def _components(state: State) -> list[Component]:
+    return [component for group in _groups(state) for component in group]
+
+
 def _component(state: State, name: str) -> Component:
-    components = {component.name: component for group in _groups(state) for component in group}
+    components = {component.name: component for component in _components(state)}
     if name not in components:
         raise ClusterError(f"there is no component {name}; components: {', '.join(components)}")
     return components[name]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Define the tables of failure reasons for diagnosis.py. Pure.
+"""Define the tables of failure reasons for diagnosis.py. No I/O.
 
 The patterns match the messages of Kubernetes 1.36, in pkg/kubelet, pkg/scheduler/framework/plugins,
 pkg/controller and plugin/pkg/admission.

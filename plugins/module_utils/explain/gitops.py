@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Warn that Argo CD, Flux or Helm will reset an object to its manifest. Pure.
+"""Warn that Argo CD, Flux or Helm will reset an object to its manifest. No I/O.
 
 Any user who may change the object can forge its labels, annotations and managedFields, so they only
 cause warnings.

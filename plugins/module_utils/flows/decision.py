@@ -26,7 +26,7 @@ def decide(flow: Flow, request: Request, observed: Observed) -> Decision:
     if not isinstance(decision, Done):
         return decision
     status = flow.status(request, observed)
-    controller = status.grows
+    controller = status.growing
     if (controller is None or status.phase != "complete"
             or controller.available >= controller.replicas):
         return decision

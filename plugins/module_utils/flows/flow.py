@@ -244,8 +244,8 @@ class RolloutStatus:
     #: The number of new pods at which the update is paused.
     paused: int | None = None
     #: The controller that gains pods, and the controllers that lose pods.
-    grows: Controller | None = None
-    shrinks: tuple[Controller, ...] = ()
+    growing: Controller | None = None
+    shrinking: tuple[Controller, ...] = ()
     holders: tuple[Holder, ...] = ()
     #: A number that increases with each replaced pod.
     progress: int = 0
@@ -256,7 +256,7 @@ class RolloutStatus:
     @property
     def is_observed(self) -> bool:
         """Whether the controller manager has observed the last write."""
-        controllers = filter(None, (self.survivor, self.grows))
+        controllers = filter(None, (self.survivor, self.growing))
         return all(controller.is_observed for controller in controllers)
 
 

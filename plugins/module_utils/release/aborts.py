@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide which updates in progress a rollback must abort before it sets an image. Pure."""
+"""Decide which updates in progress a rollback must abort before it sets an image. No I/O."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide the batches of a play over many clusters, and whether the next batch may begin. Pure.
+"""Decide the batches of a play over many clusters, and whether the next batch may begin. No I/O.
 
 Ansible's keywords do not suffice: serial takes only numbers of hosts, and max_fail_percentage does
 not count a host that fails in a block with rescue.

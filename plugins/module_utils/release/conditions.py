@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The conditions of the rows in the decision tables of a release (table.py). Pure."""
+"""The conditions of the rows in the decision tables of a release (table.py). No I/O."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The end of a release: its outcome, message, error, report data and artifacts. Pure."""
+"""The end of a release: its outcome, message, error, report data and artifacts. No I/O."""
 
 from __future__ import annotations
 

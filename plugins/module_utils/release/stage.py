@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A stage of a release: the number of new pods, and their share of the requests. Pure."""
+"""A stage of a release: the number of new pods, and their share of the requests. No I/O."""
 
 from __future__ import annotations
 

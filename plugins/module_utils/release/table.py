@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The decision tables of a release: the next turn of the roles image_bump and rollback. Pure.
+"""The decision tables of a release: the next turn of the roles image_bump and rollback. No I/O.
 
 The first row whose condition holds (conditions.py) decides the next turn. docs/concepts/release.md
 has the same tables.

@@ -159,7 +159,7 @@ class Deadlines:
                 is_expired: bool) -> list[diagnosis.Cause]:
         from ..explain import old_pods
 
-        growing_controller = status.grows
+        growing_controller = status.growing
         if growing_controller is None or not growing_controller.is_observed:
             return []
         is_early = not is_expired and stalled_seconds < CHEAP_CHECK_SECONDS
@@ -167,7 +167,7 @@ class Deadlines:
                 and self._gateway.are_starting(growing_controller)):
             return []
         pods = self._gateway.troubled_pods(growing_controller)
-        for controller in status.shrinks:
+        for controller in status.shrinking:
             pods += [pod for pod in self._gateway.troubled_pods(controller)
                      if "deletionTimestamp" in pod["metadata"]]
         if is_expired and not pods:
@@ -195,7 +195,7 @@ class Deadlines:
 
     def _failure(self, request: Request, status: RolloutStatus, causes: t.Iterable[diagnosis.Cause],
                  what: str) -> RolloutFailed:
-        controller = status.grows
+        controller = status.growing
         progress = ""
         if controller:
             progress = (f"{controller.name} has {controller.available} of {controller.replicas} "

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Explain why requests do not arrive. Pure.
+"""Explain why requests do not arrive. No I/O.
 
 ROWS is the table in docs/how-to/traffic-split.md (a test compares both).
 """

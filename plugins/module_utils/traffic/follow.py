@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide how a traffic split follows the update of its controller. Pure.
+"""Decide how a traffic split follows the update of its controller. No I/O.
 
 An "update to the end" deletes all old pods without a pause. Before it begins, the route is
 restored, unless all requests go to the new pods. Before a rollback, the route stops sending

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Parse the objects of a traffic split. Pure.
+"""Parse the objects of a traffic split. No I/O.
 
 The original Service gets the requests before a split. The split creates a Service of the old pods
 and a Service of the new pods. Their names end with a hash of the route's uid, the selector and the

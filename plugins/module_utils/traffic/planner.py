@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide the next step of a traffic split from the observation alone. Pure.
+"""Decide the next step of a traffic split from the observation alone. No I/O.
 
 If two tasks run at the same time, neither can delete a Service named in the rules. A split writes
 the record before it creates the Services, and changes the rules only if the record is unchanged. A

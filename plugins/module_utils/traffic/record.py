@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Define the annotations of a traffic split, and parse their values. Pure.
+"""Define the annotations of a traffic split, and parse their values. No I/O.
 
 Any user with annotate permission can forge a record, so it only restores weights and removes rules
 that the split has added.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Define the objects outside of a traffic split that are read for warnings and causes. Pure."""
+"""Define the objects outside of a traffic split that are read for warnings and causes. No I/O."""
 
 from __future__ import annotations
 

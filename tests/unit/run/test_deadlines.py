@@ -223,7 +223,7 @@ def test_starting_pods_of_a_large_controller_are_read_later(replicas, starting_s
 
     deadlines = Deadlines(StartingPods(), clock, Intervals())
     for _second in range(20):
-        deadlines.wait(UPDATE, RolloutStatus(observed, grows=observed), Wait("foo"), 0)
+        deadlines.wait(UPDATE, RolloutStatus(observed, growing=observed), Wait("foo"), 0)
         clock.now += 1
     assert reads[0] == first_read
 
@@ -356,7 +356,7 @@ def seconds_left(gateway, available, *observations):
     deadlines = Deadlines(gateway, clock, Intervals())
     for steps, gateway.rejected_count, terminating in ((0, 0, 0), *observations):
         wait = Wait("foo", terminating=Terminating(terminating))
-        seconds.append(deadlines.wait(UPDATE, RolloutStatus(controller, grows=controller), wait,
+        seconds.append(deadlines.wait(UPDATE, RolloutStatus(controller, growing=controller), wait,
                                       steps)[1])
         clock.now += 1
     return seconds
@@ -452,7 +452,7 @@ def test_status_before_the_update_is_no_progress():
 
     def wait(controller):
         progress = 2 * controller.updated + controller.available
-        deadlines.wait(UPDATE, RolloutStatus(controller, grows=controller, progress=progress),
+        deadlines.wait(UPDATE, RolloutStatus(controller, growing=controller, progress=progress),
                        Wait("foo"), 1)
         clock.now += UPDATE.progress_deadline - 1
 
@@ -471,7 +471,7 @@ def test_scale_down_by_another_client_restarts_the_deadline_once():
     def wait(updated_count, replicas):
         controller = stateful_set(updated_count, replicas)
         deadlines.wait(UPDATE,
-                       RolloutStatus(controller, grows=controller, goal=replicas,
+                       RolloutStatus(controller, growing=controller, goal=replicas,
                                      progress=2 * updated_count + replicas),
                        Wait("foo"), 1)
         clock.now += UPDATE.progress_deadline - 1
@@ -504,10 +504,10 @@ def test_missing_pods_are_counted_despite_an_old_status(pods, is_reported):
 
     clock = FakeClock()
     deadlines = Deadlines(StaleStatusGateway(), clock, Intervals())
-    deadlines.wait(UPDATE, RolloutStatus(observed, grows=observed), Wait("foo"), 0)
+    deadlines.wait(UPDATE, RolloutStatus(observed, growing=observed), Wait("foo"), 0)
     clock.now += UPDATE.progress_deadline
     with pytest.raises(RolloutFailed) as error:
-        deadlines.wait(UPDATE, RolloutStatus(observed, grows=observed), Wait("foo"), 0)
+        deadlines.wait(UPDATE, RolloutStatus(observed, growing=observed), Wait("foo"), 0)
     assert ("exceeded quota: small" in error.value.why) is is_reported
 
 

@@ -30,14 +30,14 @@ def phase_of(primary: Controller | None,
 def status_of_pods(observed: ClientDrivenObserved, phase: str) -> RolloutStatus:
     """Return a status with only the fields about pods."""
     primary, successor, controllers = observed.primary, observed.successor, observed.controllers
-    growing_controller = next(
+    last_with_pods = next(
         (controller for controller in reversed(controllers) if controller.desired), None)
-    grows = (primary if handover.is_under_way(observed)
-             else growing_controller or primary or successor)
+    growing = (primary if handover.is_under_way(observed)
+               else last_with_pods or primary or successor)
     return RolloutStatus(
         survivor=None, old=Side.of(primary) if primary else None,
-        new=Side.of(successor) if successor else None, grows=grows,
-        shrinks=tuple(controller for controller in controllers if controller is not grows),
+        new=Side.of(successor) if successor else None, growing=growing,
+        shrinking=tuple(controller for controller in controllers if controller is not growing),
         holders=tuple(
             Holder(controller, {} if controller is successor or phase == "complete" else None)
             for controller in reversed(controllers)),

@@ -129,7 +129,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
         new_labels: Json = {}
         if direction:
             new_labels[object_meta.POD_REVISION] = _label_of_new_pods(observed, direction)
-        return RolloutStatus(primary, old=old, new=new, grows=primary,
+        return RolloutStatus(primary, old=old, new=new, growing=primary,
                              holders=(Holder(primary, new_labels),),
                              progress=_progress(primary))
 

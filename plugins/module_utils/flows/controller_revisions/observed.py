@@ -46,7 +46,7 @@ class RevisionsObserved(ServerDrivenObserved):
         return self.present.name if self.present else ""
 
     @property
-    def present_number(self) -> int | None:
+    def current_revision_number(self) -> int | None:
         return self.present.number if self.present else None
 
     @property

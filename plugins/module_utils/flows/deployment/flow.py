@@ -50,9 +50,9 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
         sets_with_pods = [replica_set for replica_set in observed.sets if replica_set.current]
         holders = sorted(sets_with_pods, key=lambda replica_set: replica_set is not present)
         return RolloutStatus(
-            primary, old=old, new=new, grows=growing,
-            shrinks=tuple(replica_set for replica_set in sets_with_pods
-                          if replica_set is not growing),
+            primary, old=old, new=new, growing=growing,
+            shrinking=tuple(replica_set for replica_set in sets_with_pods
+                            if replica_set is not growing),
             holders=tuple(Holder(replica_set,
                                  {} if (replica_set is present) is (direction != "back") else None)
                           for replica_set in holders),

@@ -109,7 +109,7 @@ class DeploymentObserved(ServerDrivenObserved):
         return _revision(newest) if newest else None
 
     @property
-    def present_number(self) -> int | None:
+    def current_revision_number(self) -> int | None:
         return revision_of(self.successor) if self.successor else None
 
     @property
@@ -119,7 +119,7 @@ class DeploymentObserved(ServerDrivenObserved):
 
     def revisions_with_number(self, number: int | None) -> list[Revision]:
         return super().revisions_with_number(
-            self.present_number if number in self.former_numbers else number)[:1]
+            self.current_revision_number if number in self.former_numbers else number)[:1]
 
     @property
     def stamp(self) -> Json:

@@ -76,7 +76,7 @@ class MigrationFlow(Flow[MigrationObserved]):
         return RolloutStatus(
             dataclasses.replace(primary, name=request.name), phase=phase, direction=direction,
             old=Side.of(primary), goal=goal, surge=surge, unavailable=unavailable,
-            before=primary.images, after=primary.images, template=primary.template, grows=primary,
+            before=primary.images, after=primary.images, template=primary.template, growing=primary,
             progress=primary.available, is_irreversible=is_irreversible,
             way_out=_way_out(request, observed))
 

@@ -35,7 +35,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
     # Defined by each kind
 
     def status_of_pods(self, observed: ObservedT, direction: str | None) -> RolloutStatus:
-        """Return a status with survivor, old, new, grows, shrinks, holders and progress."""
+        """Return a status with survivor, old, new, growing, shrinking, holders and progress."""
         raise NotImplementedError
 
     def with_details(self, request: Request, observed: ObservedT, desired: Json | None,

@@ -55,7 +55,7 @@ class ServerDrivenObserved(Observed):
         raise NotImplementedError
 
     @property
-    def present_number(self) -> int | None:
+    def current_revision_number(self) -> int | None:
         """The revision number of the current template, or None."""
         raise NotImplementedError
 

@@ -52,7 +52,8 @@ class Planner(Rules[ObservedT]):
         request, observed, primary = self.request, self.observed, self.primary
         # | none | all requested pods have the desired template | done, unchanged |
         if has_desired_template and observed.is_rolled_out:
-            return Done(recorded.unchanged_message(request, primary, observed.present_number))
+            return Done(recorded.unchanged_message(request, primary,
+                                                   observed.current_revision_number))
         self.refuse_paused()
         # | none | it has the desired template, and the server replaces its pods | wait |
         if has_desired_template and self.does_server_replace_pods:
@@ -164,7 +165,7 @@ class Planner(Rules[ObservedT]):
                               **observed.stamp}
         if is_rollback:
             final_record |= recorded.rollback_fields(
-                request, primary, record, observed.present_number)
+                request, primary, record, observed.current_revision_number)
         else:
             final_record["request"] = provenance.record_entry(
                 record.request, primary, request.label_key)

@@ -118,12 +118,12 @@ class Variables:
                 "has_page": bool(page_path) and os.path.exists(page_path),
                 "has_artifacts": bool(self.value(f"__{self.role}_has_artifacts", default=False)),
                 "check_mode": bool(self.value("ansible_check_mode", default=False)),
-                "host": "" if self._is_only_host
+                "host": "" if self._is_only_localhost
                 else str(self.variables.get("inventory_hostname", "")),
                 "job_template": str(self.value("awx_job_template_name")) if self.layer == "awx"
                 else "",
                 **self._repeatable_options(options | selection),
-                "errors": list(map(self._with_user_names, dict.fromkeys(self.errors)))}
+                "errors": list(map(self._with_short_names, dict.fromkeys(self.errors)))}
 
     def _repeatable_options(self, values: Json) -> Json:
         """Return the fields user_options and cluster of release/request.Request.
@@ -155,7 +155,7 @@ class Variables:
             if name in self.variables or (self.has_short_names and option in self.extra):
                 yield f"{name} was removed: {replacement}"
 
-    def _with_user_names(self, error: str) -> str:
+    def _with_short_names(self, error: str) -> str:
         """Replace the names of variables by their short names."""
         if self.layer != "role":
             for name in sorted(specs(self.role), key=len, reverse=True):
@@ -164,7 +164,7 @@ class Variables:
         return error.replace(f"{self.role}_", "") if self.layer != "role" else error
 
     @property
-    def _is_only_host(self) -> bool:
+    def _is_only_localhost(self) -> bool:
         hosts = self.variables.get("ansible_play_hosts_all") or []
         return self.variables.get("inventory_hostname") in (None, "localhost") and len(hosts) < 2
 

@@ -306,7 +306,7 @@ def traffic(params: Json, check_mode: bool = False, diff: bool = False) -> Json:
     """Run the module traffic_split. Raises RolloutError."""
     params = _with_namespace(options.with_kinds(params))
     if params["state"] == traffic_request.RESTORED:
-        params = _with_kind_to_restore(params)
+        params = _with_kind_of_controller(params)
     return _call_with_kind(
         lambda options_of_kind: _traffic(options_of_kind, check_mode, diff), params)
 
@@ -351,7 +351,7 @@ def _is_updated(params: Json) -> bool:
     return False
 
 
-def _with_kind_to_restore(params: Json) -> Json:
+def _with_kind_of_controller(params: Json) -> Json:
     """Return the parameters with the kind of the controller.
 
     The kind stays unset for a ReplicationController, and if there is no controller.

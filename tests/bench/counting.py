@@ -61,7 +61,7 @@ class AllClients:
     Watches, heartbeats of nodes, and the scheduler's bindings and Events are not counted.
     """
 
-    IDLE_SECONDS = 30
+    IDLE_RATE_SECONDS = 30
 
     MAX_IDLE_RATE = 5
     """Requests per second at which the cluster still counts as idle."""
@@ -77,7 +77,7 @@ class AllClients:
         """Call the action, and return its result and the number of requests that it caused."""
         count_before, began = self.wait_until_idle(), time.monotonic()
         if self._idle_rate is None:
-            time.sleep(self.IDLE_SECONDS)
+            time.sleep(self.IDLE_RATE_SECONDS)
             count_now, now = self.total(), time.monotonic()
             self._idle_rate = (count_now - count_before) / (now - began)
             count_before, began = count_now, now
@@ -87,12 +87,12 @@ class AllClients:
 
     def wait_until_idle(self) -> int:
         """Wait until the cluster is idle, and return total(). Raises SystemExit."""
-        now = self.total()
+        count = self.total()
         for _second in range(self.TIMEOUT):
             time.sleep(1)
-            before, now = now, self.total()
-            if now - before <= self.MAX_IDLE_RATE:
-                return now
+            count_before, count = count, self.total()
+            if count - count_before <= self.MAX_IDLE_RATE:
+                return count
         raise SystemExit(f"the API server was not idle within {self.TIMEOUT} s")
 
     def total(self) -> int:

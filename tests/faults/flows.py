@@ -196,12 +196,12 @@ def create_stuck_stateful_set(world: World) -> None:
     restored_metadata = world.namespace.patch_stateful_set(
         {"spec": {"template": {"$patch": "replace", **template}}})["metadata"]
     eventually(lambda: world.namespace.stateful_set()["status"]["observedGeneration"]
-               == restored_metadata["generation"], "the observed generation")
+               == restored_metadata["generation"], "the observation of the restored template")
 
 
 def stateful_set_flow(name: str, task: Json, opposite: Json,
                       create_state: Callable[[World], None] = create_stateful_set) -> Flow:
-    """Return a flow with one unready pod, since an old pod is deleted before its replacement."""
+    """Return a flow that allows one unready pod: an old pod is deleted before its replacement."""
     return Flow(name, create_state, task, opposite, create_paused_stateful_set,
                 max_surge=0, max_unready=1)
 

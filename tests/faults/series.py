@@ -196,7 +196,7 @@ def check_resume(world: World, flow: Flow, end_state: Any, client: Client = modu
     """Return a violation if a rerun of the task fails or does not reach `end_state`."""
     run = world.run(flow.task, client=client)
     if not run.has_succeeded:
-        return [f"the same task again fails: {run.last_output}"]
+        return [f"the rerun fails: {run.last_output}"]
     return differences(flow, world.end_state(), end_state)
 
 
@@ -262,7 +262,7 @@ def series_of_faults(flow: Flow, references: ReferenceStates, kind: FaultKind,
     scope = "one request and all later ones" if is_permanent else "one request"
     places = (lambda: PERMANENT_FAULT_STARTS) if is_permanent else numbers_from_one
     return Series(f"{scope}: {flow.name}", kind.name, places, attempt,
-                  lambda number: f"at number {number}")
+                  lambda number: f"at matching request {number}")
 
 
 def series_of_watch_faults(flow: Flow, references: ReferenceStates, name: str) -> Series:

@@ -71,12 +71,13 @@ class Release(t.NamedTuple):
 class Pace:
     """Delays the tasks until k6 has sent enough requests, even on an overloaded machine."""
 
-    def __init__(self, traffic: Traffic, count: int, releases: int) -> None:
-        self._traffic, self._count, self._releases = traffic, count, releases
+    def __init__(self, traffic: Traffic, request_count: int, release_count: int) -> None:
+        self._traffic = traffic
+        self._request_count, self._release_count = request_count, release_count
 
     def wait(self, index: int, part: float) -> None:
         """Wait for the requests of `index` releases, and of a part (0 to 1) of the next one."""
-        while self._traffic.count() < self._count * (index + part) / self._releases:
+        while self._traffic.count() < self._request_count * (index + part) / self._release_count:
             time.sleep(1)
 
 
@@ -105,7 +106,7 @@ def run_release(release: Release, shop: RoutedShop, image: str, writes: list[int
 
 
 def random_kill(writes: t.Sequence[int], generator: random.Random) -> dict[int, Kill]:
-    """Return a kill at a random write, by the position of the killed task."""
+    """Return {position of the killed task: kill at a random write}."""
     points = [(position, number + 1) for position, count in enumerate(writes)
               for number in range(max(1, count - 3))]
     position, number = generator.choice(points)
@@ -139,17 +140,17 @@ class ReleaseSpan(t.NamedTuple):
     killed: int
 
 
-#: Minimum number of requests of `make test-gateway`: the sum of five kinds of controllers.
+#: Minimum number of requests of `make test-gateway`, for all five kinds of controllers together.
 REQUESTS = 400_000
 LONG = [pytest.param(kind, (1, 2, 1), REQUESTS // 5, id=f"{kind.name}-long",
                      marks=pytest.mark.long)
         for kind in (DEPLOYMENT, RC, REPLICA_SET, STATEFUL_SET, DAEMON_SET)]
 
 
-@pytest.mark.parametrize(("kind", "counts", "requests"), [
+@pytest.mark.parametrize(("kind", "counts", "min_requests"), [
     pytest.param(DEPLOYMENT, (1, 1, 1), 0, id="Deployment"),
     pytest.param(STATEFUL_SET, (1, 0, 1), 0, id="StatefulSet"), *LONG])
-def test_no_request_is_lost(kind, counts, requests, gateway, cluster, namespace, request):
+def test_no_request_is_lost(kind, counts, min_requests, gateway, cluster, namespace, request):
     seed = random.randrange(10**6)
     print("seed", seed)
     images, writes = [V1, V2], [0] * len(tasks(kind, V1))
@@ -159,7 +160,7 @@ def test_no_request_is_lost(kind, counts, requests, gateway, cluster, namespace,
         shop.open()
         with shop.traffic(REQUESTS_PER_SECOND) as traffic:
             time.sleep(MARGIN)
-            pace = Pace(traffic, requests, sum(counts))
+            pace = Pace(traffic, min_requests, sum(counts))
             for number, release in enumerate(releases(kind, writes, counts, seed)):
                 began = time.time()
                 killed = run_release(release, shop, images[1], writes,
@@ -177,7 +178,7 @@ def test_no_request_is_lost(kind, counts, requests, gateway, cluster, namespace,
           *causes(traffic.failures[:50], gateway, stalls), *gateway.error_entries()[-20:], sep="\n")
     assert traffic.failures == []
     assert versions(traffic.answers) == ["v1", "v2"]
-    assert len(traffic.answers) >= requests
+    assert len(traffic.answers) >= min_requests
     assert sum(span.killed for span in spans) == sum(len(span.release.kills) for span in spans)
 
 

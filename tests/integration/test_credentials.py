@@ -229,7 +229,7 @@ def proxy(monkeypatch):
         server.shutdown()
 
 
-def credentials(namespace, proxy=""):
+def all_cases(namespace, proxy=""):
     configuration = namespace.client.configuration
     invalid_headers = {"kubeconfig": namespace.kubeconfig, "proxy_headers": f"me:{PASSWORD}"}
     return {"proxy-headers-as-text": Case([PASSWORD], invalid_headers,
@@ -259,7 +259,7 @@ def test_proxy_credentials_reach_only_the_proxy(namespace, proxy):
 def test_secret_option_is_never_shown(namespace, ansible_environment, tmp_path, proxy):
     """Ansible runs with -vvvv and --diff."""
     cases = {name: case
-             for name, case in credentials(namespace, proxy.address).items()
+             for name, case in all_cases(namespace, proxy.address).items()
              if not case.environment}
 
     output, scanner = play(namespace, ansible_environment, tmp_path, cases)
@@ -282,7 +282,7 @@ def test_secret_of_the_environment_is_never_shown(namespace, ansible_environment
     environment = {**ansible_environment, "K8S_AUTH_KUBECONFIG": "", "ANSIBLE_PIPELINING": "0"}
 
     output, scanner = play(namespace, environment, tmp_path,
-                           {name: credentials(namespace, proxy.address)[name]})
+                           {name: all_cases(namespace, proxy.address)[name]})
 
     assert scanner.scan_count > 15 and scanner.findings == set()
     assert f"{name} is updated to myimage:v2" in output
@@ -292,7 +292,7 @@ def test_secret_of_the_environment_is_never_shown(namespace, ansible_environment
 @pytest.mark.full
 def test_secret_option_is_in_no_file_if_the_user_disables_pipelining(
         namespace, ansible_environment, tmp_path):
-    cases = {"api-key": credentials(namespace)["api-key"]}
+    cases = {"api-key": all_cases(namespace)["api-key"]}
 
     _output, scanner = play(namespace, {**ansible_environment, "ANSIBLE_PIPELINING": "0"}, tmp_path,
                             cases)

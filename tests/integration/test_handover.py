@@ -264,7 +264,7 @@ def scale_controller(name, size):
     def scale(controllers):
         controllers.patch(name or controllers.successor(), {"spec": {"replicas": size}})
         eventually(lambda: controllers.is_observed(name or controllers.successor()),
-                   "the observed size")
+                   "the observation of the new size")
     return scale
 
 
@@ -392,24 +392,24 @@ SAMPLED_WRITES = (3, 6)
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("is_client_running", [False, pytest.param(True, marks=pytest.mark.long)],
-                         ids=["client killed", "client running"])
+@pytest.mark.parametrize("is_task_running", [False, pytest.param(True, marks=pytest.mark.long)],
+                         ids=["task killed", "task running"])
 @pytest.mark.parametrize("number",
                          [pytest.param(number, id=f"after {title}",
                                        marks=() if number in SAMPLED_WRITES else pytest.mark.long)
                           for number, title in WRITES.items()])
 @pytest.mark.parametrize("apply", APPLY_FUNCTIONS)
 def test_no_pod_is_lost_if_the_old_manifest_is_applied_in_a_handover(
-        namespace, controllers, apply, number, is_client_running):
+        namespace, controllers, apply, number, is_task_running):
     controllers.make()
     warnings = []
 
     def action():
         apply(controllers)
-        eventually(controllers.is_observed, "the observed generation of foo")
+        eventually(controllers.is_observed, "the observation of the applied manifest")
 
     with namespace.observer() as observer:
-        if is_client_running:
+        if is_task_running:
             warnings += controllers.roll(
                 fault=action_after_write(number, action, HandoverWrites()))["warnings"]
         else:
@@ -495,7 +495,7 @@ class Readiness:
     [is_reparenting, is_deletion],
     ids=["during the handover", "after the deletion of the successor"],
 )
-def test_template_is_opened_while_a_pod_is_unready(namespace, controllers, matches_write):
+def test_template_is_restored_while_a_pod_is_unready(namespace, controllers, matches_write):
     """If the successor is already deleted, the update may end before the pod becomes unready."""
     controllers.make()
     was_opened = threading.Event()

@@ -61,8 +61,8 @@ def update_fleet(namespace, **changes):
     place = fleet.Place(namespace.name, Kind.REPLICATION_CONTROLLER)
     with contextlib.closing(namespace.gateway()) as gateway:
         groups = {place: fleet.Group(choose(Request("foo")), gateway)}
-        updates = fleet.Fleet.from_params(params)
-        return fleet.run(updates, updates.requests(params, groups), groups, Clock())
+        selected_fleet = fleet.Fleet.from_params(params)
+        return fleet.run(selected_fleet, selected_fleet.requests(params, groups), groups, Clock())
 
 
 @pytest.mark.sample(2)
@@ -116,7 +116,7 @@ def test_no_old_pod_is_deleted_if_the_task_is_killed_at_any_write(namespace, kin
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_quota_without_room_is_refused_before_the_first_change(namespace, kind):
+def test_update_without_room_in_the_quota_is_refused_before_the_first_change(namespace, kind):
     create_foo(namespace, kind)
     namespace.create("resourcequotas",
                      {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "5"}}})
@@ -131,7 +131,7 @@ def test_quota_without_room_is_refused_before_the_first_change(namespace, kind):
 
 
 @pytest.mark.full
-def test_quota_without_room_for_the_new_pods_of_all_controllers_is_refused(namespace):
+def test_updates_without_room_in_the_quota_for_all_new_pods_are_refused(namespace):
     """Each controller alone fits into the quota."""
     names = ["foo", "bar"]
     for name in names:

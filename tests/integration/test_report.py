@@ -95,7 +95,8 @@ def test_report_of_a_failure_shows_the_cause_and_escapes_text(namespace, report)
     ((reason, pods, pod, _message),) = table(page, "Why the pods of foo")
     assert (reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName") and pods == "1"
             and pod.startswith("foo-"))
-    assert table(page, "Sizes of foo")[-1][2:] == ["2", "2", "–", "–"], "the update was rolled back"
+    assert table(page, "Sizes of foo")[-1][2:] == ["2", "2", "–", "–"], (
+        "the update must be rolled back")
 
 
 @pytest.mark.full

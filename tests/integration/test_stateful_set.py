@@ -66,7 +66,7 @@ def test_image_is_updated_and_the_rerun_writes_nothing(namespace, spec):
     with namespace.observer() as observer:
         result = update(namespace)
 
-    eventually(namespace.is_stateful_set_rolled_out, "the observed generation")
+    eventually(namespace.is_stateful_set_rolled_out, "the completion of the update")
     rerun = update(namespace)
     assert versions(namespace) == ["v2"] * 3 and namespace.is_stateful_set_rolled_out()
     assert result["msg"] == "foo is updated to myimage:v2: 3 of 3 replicas available"
@@ -122,7 +122,7 @@ def test_rollback_from_a_pause(namespace, spec):
     assert not rerun["changed"] and "already rolled back" in rerun["msg"]
 
 
-def test_replaced_pod_below_the_partition_keeps_the_old_template(namespace):
+def test_replacement_of_a_pod_below_the_partition_has_the_old_template(namespace):
     namespace.make_stateful_set(3)
     update(namespace, pause_at="1")
     namespace.remove("foo-0", "pods")
@@ -185,7 +185,7 @@ def test_failed_update_is_rolled_back_automatically(namespace, policy):
     assert versions(namespace) == ["v1"] * 3
 
 
-def make_broken(namespace, policy="OrderedReady"):
+def make_broken_stateful_set(namespace, policy="OrderedReady"):
     namespace.allow(role_rules("baton-stateful-sets"), "stateful-sets-foo")
     namespace.create_controller("StatefulSet", manifest(3, "myimage:v1-absent"), serviceName="foo",
                                 podManagementPolicy=policy)
@@ -208,7 +208,7 @@ BLOCKED = "the update waits for old pods, which cannot become available"
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("on_failure", ["stop", "rollback"])
 def test_old_pod_that_blocks_the_update_is_named_with_a_working_command(namespace, on_failure):
-    make_broken(namespace)
+    make_broken_stateful_set(namespace)
     with pytest.raises(RolloutError, match=BLOCKED) as caught:
         update(namespace, failure_grace=1, on_failure=on_failure)
 
@@ -226,7 +226,7 @@ def test_old_pod_that_blocks_the_update_is_named_with_a_working_command(namespac
 @pytest.mark.full
 @pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
 def test_old_pod_below_the_partition_is_named_with_a_working_command(namespace, policy):
-    make_broken(namespace, policy)
+    make_broken_stateful_set(namespace, policy)
     with pytest.raises(RolloutError, match=BLOCKED) as caught:
         update(namespace, failure_grace=1, pause_at="1")
 
@@ -297,7 +297,7 @@ def test_rollback_after_the_server_completed_the_update_of_a_killed_task(namespa
 
 
 @pytest.mark.full
-def test_replaced_pod_below_the_partition_keeps_the_old_template_with_on_delete(namespace):
+def test_replacement_of_a_pod_below_the_partition_has_the_old_template_with_on_delete(namespace):
     """After all pods were deleted, currentRevision is still the first revision."""
     before = namespace.make_stateful_set(2, image="myimage:v0", updateStrategy={"type": "OnDelete"})
     set_image(namespace, "myimage:v1")

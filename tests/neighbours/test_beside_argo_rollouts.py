@@ -21,8 +21,7 @@ import argo
 import programs
 import pytest
 from objects import eventually, manifest
-from webhooks import PODS as PODS_ONLY
-from webhooks import Webhook
+from webhooks import POD_RULE, Webhook
 from writes import Killed
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -36,7 +35,7 @@ BEGIN, END = "<!-- Measured: begin -->", "<!-- Measured: end -->"
 PODS, RUNS, SURGE = 100, 3, "25%"
 #: Number of new pods at which a process is killed.
 KILLED_AT = 30
-#: Images of which make_one_unready() has changed a pod.
+#: Images for which make_one_unready() has already changed a pod.
 CHANGED: set[str] = set()
 #: Seconds without progress after which an update fails.
 DEADLINE = 10
@@ -46,7 +45,7 @@ OURS, ARGO = "this collection", "Argo Rollouts"
 
 
 class Measurement:
-    """A context manager that measures the seconds and the requests per pod of its block.
+    """A context manager that measures the seconds of its block, and the requests per pod.
 
     `requests` has the keys of `counters`.
     """
@@ -263,7 +262,7 @@ def test_measurements(bench, tmp_path):
         measure_good_updates(bench)
         error, message = measure_failure(bench, "an image that does not exist", "-absent")
         assert ": not found (and 24 more pods)" in error.why and "timed out progressing" in message
-        with Webhook(bench.namespace, tmp_path, make_one_unready, PODS_ONLY, timeout=10):
+        with Webhook(bench.namespace, tmp_path, make_one_unready, POD_RULE, timeout=10):
             error, message = measure_failure(bench, "one new pod that never becomes ready", "-one")
         assert "no progress for 10 s" in error.what and "timed out progressing" in message
         measure_kill(bench, process)

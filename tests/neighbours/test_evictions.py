@@ -13,7 +13,7 @@ import pytest
 from evictions import Evictor, create_budget, drain, evict
 from kinds import SCALABLE, images, make, ready
 from objects import eventually
-from webhooks import PODS, Webhook, request_more_cpu
+from webhooks import POD_RULE, Webhook, request_more_cpu
 
 SIZE = 6
 #: Number of pods that the update itself may make unavailable.
@@ -60,7 +60,8 @@ def test_update_and_pause_succeed_beside_a_vertical_autoscaler(namespace, tmp_pa
     make(namespace, kind, SIZE)
     create_budget(namespace, SIZE - 1)
 
-    with (Webhook(namespace, tmp_path, request_more_cpu, PODS), namespace.observer() as observer,
+    with (Webhook(namespace, tmp_path, request_more_cpu, POD_RULE),
+          namespace.observer() as observer,
           Evictor(namespace, lambda pod: cpu_request(pod) is None) as evictor):
         paused = namespace.roll(kind=kind, image="myimage:v2", pause_at=2, min_ready_seconds=1)
         eventually(lambda: {cpu_request(pod) for pod in ready(namespace)} == {"150m"},

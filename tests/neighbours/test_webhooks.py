@@ -12,7 +12,7 @@ import time
 import pytest
 from kinds import KINDS, images, make
 from objects import eventually
-from webhooks import CONTROLLERS, MIRROR, NAME, PODS, Webhook, add_sidecar, use_mirror
+from webhooks import CONTROLLER_RULE, MIRROR, NAME, POD_RULE, Webhook, add_sidecar, use_mirror
 from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -40,7 +40,7 @@ def container_names(namespace):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_update_and_rollback_succeed_with_a_sidecar_injector(namespace, tmp_path, kind):
-    with Webhook(namespace, tmp_path, add_sidecar, PODS):
+    with Webhook(namespace, tmp_path, add_sidecar, POD_RULE):
         make(namespace, kind)
         with namespace.observer() as observer:
             paused = namespace.roll(kind=kind, image="myimage:v2", pause_at=1, soak=1)
@@ -60,7 +60,8 @@ def test_update_and_rollback_succeed_with_a_sidecar_injector(namespace, tmp_path
 
 
 @pytest.mark.parametrize("kind, rules", [
-    *((kind, (PODS, CONTROLLERS)) for kind in KINDS), (KINDS[0], (PODS,)), (KINDS[2], (PODS,))],
+    *((kind, (POD_RULE, CONTROLLER_RULE)) for kind in KINDS),
+    (KINDS[0], (POD_RULE,)), (KINDS[2], (POD_RULE,))],
     ids=[*KINDS, f"{KINDS[0]}, pods only", f"{KINDS[2]}, pods only"])
 def test_update_is_killed_resumed_and_rolled_back_with_a_mirror(namespace, tmp_path, kind, rules):
     with Webhook(namespace, tmp_path, use_mirror, *rules):
@@ -111,7 +112,7 @@ class Outage:
     pytest.param("StatefulSet", True, LONG_OUTAGE, marks=pytest.mark.long)])
 def test_outage_of_a_webhook_for_pods_is_reported_and_the_update_completes(
         namespace, tmp_path, kind, is_timeout, seconds):
-    with Webhook(namespace, tmp_path, add_sidecar, PODS) as webhook:
+    with Webhook(namespace, tmp_path, add_sidecar, POD_RULE) as webhook:
         make(namespace, kind)
         outage = Outage(webhook, seconds, is_timeout,
                         "create" if kind in CLIENT_DRIVEN else "update")
@@ -130,7 +131,7 @@ def test_outage_of_a_webhook_for_pods_is_reported_and_the_update_completes(
     ("ReplicationController", True), ("Deployment", False)])
 def test_short_outage_of_a_webhook_for_controllers_is_retried(
         namespace, tmp_path, kind, is_timeout):
-    with Webhook(namespace, tmp_path, use_mirror, CONTROLLERS) as webhook:
+    with Webhook(namespace, tmp_path, use_mirror, CONTROLLER_RULE) as webhook:
         make(namespace, kind)
         namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
         with contextlib.ExitStack() as stack:
@@ -148,7 +149,7 @@ def test_short_outage_of_a_webhook_for_controllers_is_retried(
 def test_long_outage_of_a_webhook_for_controllers_is_an_error_and_the_rerun_completes(
         namespace, tmp_path, kind, what, is_timeout):
     """For a Deployment, the first request to the webhook is a dry run."""
-    with Webhook(namespace, tmp_path, use_mirror, CONTROLLERS) as webhook:
+    with Webhook(namespace, tmp_path, use_mirror, CONTROLLER_RULE) as webhook:
         make(namespace, kind)
         namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
         before = namespace.end_state()

@@ -23,10 +23,11 @@ from objects import Json, eventually, manifest
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 NAME = "mutate.example.com"
-PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
-CONTROLLERS = {"apiGroups": ["", "apps"], "apiVersions": ["v1"],
-               "resources": ["replicationcontrollers", "replicasets", "deployments",
-                             "statefulsets", "daemonsets"], "operations": ["CREATE", "UPDATE"]}
+POD_RULE = {"apiGroups": [""], "apiVersions": ["v1"],
+            "resources": ["pods"], "operations": ["CREATE"]}
+CONTROLLER_RULE = {"apiGroups": ["", "apps"], "apiVersions": ["v1"],
+                   "resources": ["replicationcontrollers", "replicasets", "deployments",
+                                 "statefulsets", "daemonsets"], "operations": ["CREATE", "UPDATE"]}
 MIRROR = "mirror.example.com/"
 #: Returns the operations of a JSON patch for an object.
 Mutation: t.TypeAlias = t.Callable[[Json], list[Json]]

@@ -34,7 +34,7 @@ DOCUMENT = ROOT / "docs" / "internals" / "faults.md"
 NEXT_HEADING = "\n## Random histories"
 
 
-def play(seed: int) -> tuple[int, collections.Counter[str], str]:
+def run_release(seed: int) -> tuple[int, collections.Counter[str], str]:
     """Run the release of a seed. Return the seed, the counts of events, and the failure or ""."""
     release = Release(seed, embedded.find(CLUSTER).kubeconfig)
     try:
@@ -66,7 +66,8 @@ def main() -> int:
     total: collections.Counter[str] = collections.Counter()
     failed: list[int] = []
     with concurrent.futures.ProcessPoolExecutor(options.workers) as pool, embedded.up(CLUSTER):
-        for future in concurrent.futures.as_completed([pool.submit(play, seed) for seed in seeds]):
+        for future in concurrent.futures.as_completed(
+                [pool.submit(run_release, seed) for seed in seeds]):
             seed, counts, failure = future.result()
             total += counts
             failed += [seed] if failure else []

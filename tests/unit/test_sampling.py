@@ -52,7 +52,7 @@ def test_values_of_the_shorter_axis_are_chosen_equally_often():
     assert [counts["moment", str(moment)] for moment in range(3)] == [6, 6, 6]
 
 
-def test_tests_with_the_same_parameter_share_its_values():
+def test_values_of_a_parameter_are_divided_among_its_tests():
     used_counts = collections.Counter()
 
     chosen_points = [sample(points(spec=range(5)), 2, used_counts) for _test in range(3)]
@@ -60,7 +60,7 @@ def test_tests_with_the_same_parameter_share_its_values():
     assert chosen_points == [{0, 1}, {2, 3}, {4, 0}]
 
 
-def test_at_most_all_points_of_a_test_are_chosen():
+def test_sample_larger_than_a_test_has_all_its_points():
     assert sample(points(spec=range(2)), 3, collections.Counter()) == {0, 1}
 
 

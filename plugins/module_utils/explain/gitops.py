@@ -46,7 +46,7 @@ class Managed(t.NamedTuple):
     name: str
     labels: t.Mapping[str, t.Any]
     annotations: t.Mapping[str, t.Any]
-    managers: frozenset[str]
+    field_managers: frozenset[str]
     namespace: str = ""
     #: For kubectl, such as "deployment"; "" if the update deletes the object.
     resource: str = ""
@@ -64,7 +64,7 @@ class Manager(t.NamedTuple):
     #: Replaces the advice to suspend the tool.
     advice: str = ""
     #: None for other tools than Flux.
-    tool: suspension.Tool | None = None
+    flux_tool: suspension.Tool | None = None
 
 
 def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
@@ -80,7 +80,7 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
     if not is_deleted:
         managers = [manager and _with_suspend_gitops(request, primary, manager)
                     for manager in managers]
-    # By its inherited label, Argo CD takes the successor for an object removed from git.
+    # The successor inherits the label, so Argo CD takes it for an object removed from git.
     is_pruned = flow.creates_successor and not _is_tracked(managed)
     pruning = ("With automatic pruning, Argo CD deletes the successor during the update. "
                if is_pruned else "")
@@ -90,7 +90,7 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
 
 
 def _with_suspend_gitops(request: Request, primary: Controller, manager: Manager) -> Manager:
-    tool = manager.tool
+    tool = manager.flux_tool
     if tool is None:
         return manager._replace(suspend=f"{manager.suspend} (suspend_gitops suspends only Flux)"
                                 if request.suspends_gitops else manager.suspend)
@@ -143,7 +143,7 @@ def _is_tracked(managed: Managed) -> bool:
 
 
 def _argo(managed: Managed) -> Manager | None:
-    is_tracked, is_managed = _is_tracked(managed), bool(ARGO_MANAGERS & managed.managers)
+    is_tracked, is_managed = _is_tracked(managed), bool(ARGO_MANAGERS & managed.field_managers)
     if not (is_tracked or is_managed or ARGO_LABEL in managed.labels):
         return None
     tracked_by = text(managed.annotations, ARGO_TRACKING).partition(":")[0]
@@ -183,13 +183,13 @@ def _flux_release(connection: Connection, managed: Managed) -> Manager | None:
 
 def _flux(connection: Connection, managed: Managed, kind: str, resource: str,
           keys: tuple[str, str], tool: suspension.Tool, when: str) -> Manager | None:
-    if not suspension.applies(tool, managed.labels, managed.managers):
+    if not suspension.applies(tool, managed.labels, managed.field_managers):
         return None
     name, namespace = _valid_names(managed.labels, keys)
     command = (f"{shell.kubectl(connection, namespace or 'NAMESPACE')} patch {resource} "
                f"{name or 'NAME'} {_SUSPEND_PATCH}")
     return Manager(f"Flux{_in_parentheses(kind, f'{namespace}/{name}' if name else '')}", when,
-                   "suspend it", command, tool=tool)
+                   "suspend it", command, flux_tool=tool)
 
 
 def _helm(connection: Connection, managed: Managed) -> Manager | None:

@@ -40,7 +40,7 @@ def region_batches(groups: t.Mapping[str, t.Sequence[str]], regions: t.Sequence[
 def reason_not_to_begin(hosts: t.Sequence[str], batch: t.Sequence[str],
                         batch_names: t.Sequence[str], outcomes: t.Sequence[str],
                         max_failed: float = 0) -> str:
-    """Return the reason why a batch may not begin, or "".
+    """Return why a batch must not begin, or "".
 
     hosts: all hosts of the play, in order. batch_names, outcomes: for each of `hosts`, the name of
     its batch and the outcome of the role, or "" if unknown. max_failed: a percentage of the

@@ -33,7 +33,7 @@ class Release:
 
     @property
     def has_failed(self) -> bool:
-        return self.history.failed is not None
+        return self.history.failed_event is not None
 
     def next_file(self, purpose: str, files: t.Sequence[File],
                   events: t.Sequence[Event]) -> File | None:
@@ -111,7 +111,7 @@ class Release:
 
     @property
     def names_to_roll_back(self) -> list[str]:
-        event = self.history.failed
+        event = self.history.failed_event
         if (not event or event.turn.purpose not in UPDATE_PURPOSES
                 or not self.request.rolls_back_on_failure
                 or self.history.with_purpose("rollback")):
@@ -124,7 +124,7 @@ class Release:
 
         Another client may have approved the update just before the rollback.
         """
-        event, rollback = self.history.failed, self.history.last("rollback")
+        event, rollback = self.history.failed_event, self.history.last("rollback")
         return bool(event and event.turn.purpose == "approval" and rollback and rollback.has_failed
                     and not self.history.with_purpose("look"))
 
@@ -196,7 +196,7 @@ class SplitConditions:
 
         False after a rollback, which restores the route.
         """
-        event = self._history.failed
+        event = self._history.failed_event
         may_hold = event and (event.turn.purpose == "update" or (
             event.turn.purpose == "traffic" and event.result.get("changed")))
         return bool(may_hold and self._history.may_hold_requests

@@ -45,7 +45,7 @@ class Ending:
         """
         if self.is_refused:
             return "failed"
-        event = self.history.failed
+        event = self.history.failed_event
         if not event:
             return ("rolled_back" if self.request.role == "rollback"
                     else self.history.summary.outcome)
@@ -62,7 +62,7 @@ class Ending:
 
     @property
     def message(self) -> str:
-        event = self.history.failed
+        event = self.history.failed_event
         if self.is_refused:
             return self.error
         if not event:
@@ -76,7 +76,7 @@ class Ending:
         """Return the message of the last task of the role, or ""."""
         if self.is_refused:
             return "\n".join(f"{error.rstrip('.')}. {UNCHANGED}" for error in self.request.errors)
-        event = self.history.failed
+        event = self.history.failed_event
         if not event:
             return ""
         # Ansible has already shown the full message of the failed task.
@@ -232,11 +232,11 @@ def next_commands(ending: Ending) -> list[str]:
     is_update = request.role == "image_bump"
     is_resumable = is_update and bool(history.summary.in_progress
                                       or history.summary.in_progress_even_if_failed)
-    if ending.is_refused or not (is_resumable or history.failed):
+    if ending.is_refused or not (is_resumable or history.failed_event):
         return []
     is_undone = bool(ending.rollback) and not ending.rollback.get("failed")
     return next_steps.commands(request, is_resumable=is_resumable and not is_undone,
-                               is_paused=not history.failed)
+                               is_paused=not history.failed_event)
 
 
 def report_data(request: Request, history: History, ending: Ending, caller: Json, began: str,

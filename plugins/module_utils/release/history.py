@@ -99,7 +99,7 @@ class History:
         return next(iter(reversed(self.with_purpose(*purposes))), None)
 
     @functools.cached_property
-    def failed(self) -> Event | None:
+    def failed_event(self) -> Event | None:
         """Return the first event whose failure makes the run fail, or None."""
         purposes = (*UPDATE_PURPOSES, "before", "after", "rollback", "look")
         return next((event for event in self.with_purpose(*purposes) if event.has_failed), None)
@@ -139,7 +139,7 @@ class History:
         event = self.last("traffic")
         if event is None or event.has_failed or not self.summary.in_progress:
             return ""
-        # A task with before_update may set no share.
+        # A task with before_update does not always set a share.
         is_set = event.result.get("weight", event.turn.traffic) is not None
         return event.turn.traffic if is_set else ""
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Define the objects outside of a traffic split that are read for warnings and causes. No I/O."""
+"""Define the objects outside of a traffic split, read to warn and to explain failures. No I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIRROR_SHARE_FEATURE = "HTTPRouteRequestPercentageMirror"
 ISTIO = "networking.istio.io"
 
 
-class Role(enum.Enum):
+class Effect(enum.Enum):
     """The effect of an object that names the Service."""
 
     #: The object sends requests to the Service.
@@ -36,11 +36,11 @@ class Resource(t.NamedTuple):
     #: As in the URL.
     plural: str
     kind: str
-    role: Role
+    effect: Effect
     #: Return the Services that an object names: "shop" or "shop.prod.svc".
     find: t.Callable[[Json, str], t.Iterable[str]]
 
-    def is_service_named(self, item: Json, service: str, namespace: str) -> bool:
+    def names_service(self, item: Json, service: str, namespace: str) -> bool:
         """Return whether an object names the Service."""
         host = f"{service}.{namespace}"
         return any(name in (service, host) or name.startswith(f"{host}.svc")
@@ -80,13 +80,13 @@ def _in_destinations(item: Json, _namespace: str) -> t.Iterable[str]:
 
 
 RESOURCES = (
-    Resource(GATEWAY_API, "httproutes", "HTTPRoute", Role.ROUTE, _in_rules),
-    Resource(GATEWAY_API, "grpcroutes", "GRPCRoute", Role.ROUTE, _in_rules),
-    Resource("networking.k8s.io", "ingresses", "Ingress", Role.ROUTE, _in_ingress),
-    Resource("projectcontour.io", "httpproxies", "HTTPProxy", Role.ROUTE, _in_proxy),
-    Resource(GATEWAY_API, "backendtlspolicies", "BackendTLSPolicy", Role.POLICY, _in_targets),
-    Resource(ISTIO, "destinationrules", "DestinationRule", Role.POLICY, _in_host),
-    Resource(ISTIO, "virtualservices", "VirtualService", Role.MESH, _in_destinations),
+    Resource(GATEWAY_API, "httproutes", "HTTPRoute", Effect.ROUTE, _in_rules),
+    Resource(GATEWAY_API, "grpcroutes", "GRPCRoute", Effect.ROUTE, _in_rules),
+    Resource("networking.k8s.io", "ingresses", "Ingress", Effect.ROUTE, _in_ingress),
+    Resource("projectcontour.io", "httpproxies", "HTTPProxy", Effect.ROUTE, _in_proxy),
+    Resource(GATEWAY_API, "backendtlspolicies", "BackendTLSPolicy", Effect.POLICY, _in_targets),
+    Resource(ISTIO, "destinationrules", "DestinationRule", Effect.POLICY, _in_host),
+    Resource(ISTIO, "virtualservices", "VirtualService", Effect.MESH, _in_destinations),
 )
 
 
@@ -97,10 +97,11 @@ class Related(t.NamedTuple):
     #: The features common to the GatewayClasses of the route.
     features: frozenset[str] = frozenset()
 
-    def items_naming(self, service: str, namespace: str, role: Role) -> list[tuple[Resource, Json]]:
-        """Return the items with this role that name the Service."""
+    def items_naming(self, service: str, namespace: str,
+                     effect: Effect) -> list[tuple[Resource, Json]]:
+        """Return the items with this effect that name the Service."""
         return [(resource, item) for resource, item in self.items
-                if resource.role is role and resource.is_service_named(item, service, namespace)]
+                if resource.effect is effect and resource.names_service(item, service, namespace)]
 
 
 class Status(t.NamedTuple):

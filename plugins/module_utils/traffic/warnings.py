@@ -18,7 +18,7 @@ from ..model.identity import canonical
 from . import rules
 from .observed import Observed, Route, Service, creations_of
 from .planner import needed_creations, service_of_split
-from .related import MIRROR_SHARE_FEATURE, Related, Role
+from .related import MIRROR_SHARE_FEATURE, Effect, Related
 from .request import TrafficRequest
 
 #: Prefixes of annotations that configure the proxy of a Gateway.
@@ -91,7 +91,7 @@ def refuse_missing_policies(request: TrafficRequest, observed: Observed, related
         return
     service = service_of_split(request, observed, observed.versions).name
     policies, *policies_of_added = (
-        [item for resource, item in related.items_naming(name, namespace, Role.POLICY)
+        [item for resource, item in related.items_naming(name, namespace, Effect.POLICY)
          if resource.kind == TLS_POLICY] for name in (service, *names))
     missing_names = [name for name, items in zip(names, policies_of_added, strict=True)
                      if not items]
@@ -117,27 +117,27 @@ def _mirrors(split: Split) -> Values:
 
 
 def _other_routes(split: Split) -> Values:
-    for values in _related_values(split, Role.ROUTE):
+    for values in _related_values(split, Effect.ROUTE):
         if (values["kind"], values["name"]) != (split.route.kind, split.route.name):
             yield values
 
 
 def _meshes(split: Split) -> Values:
-    return _related_values(split, Role.MESH)
+    return _related_values(split, Effect.MESH)
 
 
 def _policies(split: Split) -> Values:
     namespace = split.route.namespace
     kinds = ({resource.kind for resource, _item in split.related.items_naming(
-        name, namespace, Role.POLICY)} for name in split.names)
+        name, namespace, Effect.POLICY)} for name in split.names)
     # Each Service of the split has a policy of these kinds.
     common_kinds = set.intersection(*kinds)
-    return [values for values in _related_values(split, Role.POLICY)
+    return [values for values in _related_values(split, Effect.POLICY)
             if values["kind"] not in {TLS_POLICY, *common_kinds}]
 
 
-def _related_values(split: Split, role: Role) -> t.Iterator[dict[str, str]]:
-    items = split.related.items_naming(split.service.name, split.route.namespace, role)
+def _related_values(split: Split, effect: Effect) -> t.Iterator[dict[str, str]]:
+    items = split.related.items_naming(split.service.name, split.route.namespace, effect)
     for resource, item in items:
         yield {"kind": resource.kind, "name": text(mapping(item, "metadata"), "name")}
 

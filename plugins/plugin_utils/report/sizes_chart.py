@@ -4,7 +4,7 @@
 
 """Draw a chart of a rollout: new and old pods, available pods, floor and ceiling. No I/O.
 
-drawsvg does not escape attributes, so only texts may contain names and messages.
+drawsvg does not escape attributes, so names and messages may only be in text elements.
 """
 
 from __future__ import annotations
@@ -130,12 +130,12 @@ class _Chart:
                                                  class_=kind))
 
     def available(self) -> None:
-        line, is_drawn = drawsvg.Path(class_="available"), False
+        line, is_continued = drawsvg.Path(class_="available"), False
         for sample, begin, end in self.spans():
             y = self.y(sample.available)
             if not sample.is_taking_over:
-                (line.V(y) if is_drawn else line.M(begin, y)).H(end)
-            is_drawn = not sample.is_taking_over
+                (line.V(y) if is_continued else line.M(begin, y)).H(end)
+            is_continued = not sample.is_taking_over
         self.picture.append(line)
 
 
@@ -171,7 +171,7 @@ def round_step(minimum: float) -> float:
 
 
 def _time_step(length: float, max_ticks: float) -> float:
-    """Return the smallest of TIME_STEPS with at most max_ticks ticks, or the length (seconds)."""
+    """Return the smallest of TIME_STEPS with at most max_ticks ticks, or else `length`."""
     return next((seconds for seconds in TIME_STEPS if length / seconds <= max_ticks), length)
 
 

@@ -38,7 +38,7 @@ def sentences(*pods):
     [pod("a", f"r/shop@{A}"), pod("b", f"r/shop@{A}")],
     # A mirror is another repository with the same digest
     [pod("a", f"r/shop@{A}"), pod("b", f"mirror/shop@{A}"), pod("c", f"docker-pullable://r@{A}")],
-    # Not known yet
+    # The imageIDs of b and c are not known yet
     [pod("a", f"r/shop@{A}"), pod("b", ""), {"metadata": {"name": "c"}}],
     # The ID of a local image is not a digest of a registry
     [pod("a", f"r/shop@{A}"), pod("b", B)],

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Report a rollout: the result of the task, the info module and the progress lines."""
+"""Report a rollout in the result of the task, in the info module, and in progress lines."""
 
 from __future__ import annotations
 

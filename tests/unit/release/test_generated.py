@@ -222,7 +222,7 @@ def test_keep_old_keeps_all_old_pods_until_the_last_update(history, killed_at):
     for run in (killed_run, repeated_run):
         turns = [event.turn for event in run.history.events if event.turn.purpose == "update"]
         pauses = [turn.options for turn in turns if "pause_at" in turn.options]
-        if len(pauses) < len(turns) and run.history.failed is None:
+        if len(pauses) < len(turns) and run.history.failed_event is None:
             assert len(pauses) == len(run.request.pauses), "an update ended before its stages"
             assert not request["keep_old_for"] or pauses[-1]["soak"] == request["keep_old_for"]
 
@@ -266,10 +266,10 @@ def test_failed_release_rolls_back_or_names_each_controller(history):
     ending = run.ending
 
     assert ending.outcome in ("updated", "paused", "rolled_back", "stopped", "failed")
-    has_failed = run.history.failed is not None
+    has_failed = run.history.failed_event is not None
     assert ((ending.outcome in ("updated", "paused")) is not has_failed
             and bool(ending.error) is has_failed)
-    purpose = run.history.failed.turn.purpose if has_failed else ""
+    purpose = run.history.failed_event.turn.purpose if has_failed else ""
     if (not has_failed or not run.request.rolls_back_on_failure
             or purpose not in ("update", "check", "approval")):
         return

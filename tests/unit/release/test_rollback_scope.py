@@ -109,19 +109,20 @@ def outcome_and_message(results, rollback=None):
 def test_controllers_of_earlier_stages_are_rolled_back_or_named():
     results = [result(name, "paused") for name in "abc"] + [
         LOST, skipped_result("b"), skipped_result("c")]
-    back = [result(name, "complete", outcome="rolled_back") for name in "bc"]
+    rollback_results = [result(name, "complete", outcome="rolled_back") for name in "bc"]
 
     assert RollbackScope(results, []).names_to_roll_back == ["a", "b", "c"]
     outcome, message = outcome_and_message(results,
                                            {"changed": True, "failed": True, "msg": "1 of 3",
-                                            "results": [LOST, *back]})
+                                            "results": [LOST, *rollback_results]})
     assert outcome == "failed" and "Rolled back: b, c.\n" in message
     assert message.endswith(
         "a is not rolled back: the new pods cannot become available: no such image.\nNext: ansible "
         "...")
 
     outcome, message = outcome_and_message([*results[:3], ROLLED_BACK, *results[4:]],
-                                           {"changed": True, "msg": "2 of 2", "results": back})
+                                           {"changed": True, "msg": "2 of 2",
+                                            "results": rollback_results})
     assert outcome == "rolled_back" and message.endswith("Rolled back: 2 of 2.")
 
 

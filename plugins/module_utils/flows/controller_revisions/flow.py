@@ -67,7 +67,8 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
         By default, a list is up to date if its newest ControllerRevision has the current template.
         """
         observed = self.observation_of(primary, memory.revisions or ())
-        return observed.present is None or observed.present is not observed.history[0]
+        return (observed.present_revision is None
+                or observed.present_revision is not observed.history[0])
 
     # Common to both kinds
 
@@ -175,7 +176,8 @@ def _label_of_new_pods(observed: RevisionsObserved, direction: str) -> str:
     If their ControllerRevision is deleted, the result is its name, which no pod has as label.
     """
     if direction == "forward":
-        return (observed.present.pod_revision if observed.present else "") or observed.present_name
+        return ((observed.present_revision.pod_revision if observed.present_revision else "")
+                or observed.present_name)
     undone_revision = observed.rollout.previous_name if observed.rollout else ""
     return next((revision.pod_revision for revision in observed.history
                  if revision.name == undone_revision), undone_revision)

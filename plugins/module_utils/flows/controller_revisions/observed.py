@@ -27,32 +27,32 @@ class RevisionsObserved(ServerDrivenObserved):
     """The observation of a StatefulSet or DaemonSet. The history is empty until it is read."""
 
     primary: RevisionDriven | None
-    #: Whether this run has itself observed the original settings in the record.
+    #: Whether this run has itself seen the controller with the recorded original settings.
     has_observed_settings: bool = False
 
     @property
-    def present(self) -> Revision | None:
+    def present_revision(self) -> Revision | None:
         """The ControllerRevision with the current template."""
         raise NotImplementedError
 
     @property
     def raises_max_unavailable(self) -> bool:
-        """Whether the record would raise maxUnavailable at the end of the update."""
+        """Whether restoring the recorded settings would raise maxUnavailable."""
         raise NotImplementedError
 
     @property
     def present_name(self) -> str:
-        """The name of `present`, or ""."""
-        return self.present.name if self.present else ""
+        """The name of `present_revision`, or ""."""
+        return self.present_revision.name if self.present_revision else ""
 
     @property
     def current_revision_number(self) -> int | None:
-        return self.present.number if self.present else None
+        return self.present_revision.number if self.present_revision else None
 
     @property
     def other_revisions(self) -> list[Revision]:
         """The ControllerRevisions with other templates, newest first."""
-        return [revision for revision in self.history if revision is not self.present]
+        return [revision for revision in self.history if revision is not self.present_revision]
 
     @property
     def newest_other(self) -> Revision | None:
@@ -150,8 +150,8 @@ def own_revisions(primary: RevisionDriven, revisions: t.Iterable[Json]) -> tuple
     return tuple(sorted(revisions_of_primary, key=lambda revision: revision.number, reverse=True))
 
 
-def may_be_restored(current: Revision | None, undone_name: str,
-                    history: t.Iterable[Revision]) -> bool:
+def may_have_been_restored(current: Revision | None, undone_name: str,
+                           history: t.Iterable[Revision]) -> bool:
     """Return whether a rollback of `undone_name` may have restored the current template."""
     times = {revision.name: revision.time for revision in history}
     return current is not None and undone_name in times and (current.is_renumbered

@@ -171,8 +171,8 @@ def _with_revisions_in_use(observed: DaemonSetObserved, primary: DaemonSet,
 
 def _with_daemon_pods(observed: DaemonSetObserved, primary: DaemonSet, pods: tuple[DaemonPod, ...],
                       memory: Memory) -> DaemonSetObserved:
-    miscounted_pods = (find_miscounted_pods(primary, observed.present.pod_revision, pods)
-                       if observed.present else ())
+    miscounted_pods = (find_miscounted_pods(primary, observed.present_revision.pod_revision, pods)
+                       if observed.present_revision else ())
     return dataclasses.replace(observed, daemon_pods=pods,
                                preferred_nodes=memory.caches(Caches).nodes,
                                miscounted_pods=miscounted_pods)
@@ -184,11 +184,12 @@ def _are_all_counted_as_new(primary: DaemonSet) -> bool:
 
 def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluster,
                      memory: Memory) -> DaemonSetObserved:
-    if observed.present is None or not _are_all_counted_as_new(primary):
+    if observed.present_revision is None or not _are_all_counted_as_new(primary):
         return observed
     caches = memory.caches(Caches)
     version, miscounted_pods = caches.miscounted
-    is_unchanged, new_revision = version == primary.resource_version, observed.present.pod_revision
+    is_unchanged = version == primary.resource_version
+    new_revision = observed.present_revision.pod_revision
     # The deletion of a miscounted pod may leave the status unchanged.
     if not is_unchanged or (miscounted_pods and memory.monotonic_time >= memory.next_pod_list):
         memory.next_pod_list = memory.monotonic_time + LIST_INTERVAL
@@ -207,7 +208,7 @@ def _with_stall(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluste
     caches = memory.caches(Caches)
     # One write is enough to wake the controller.
     was_woken = caches.new_pods_at_wake_up == primary.updated
-    if observed.present is None or not primary.may_stall or was_woken:
+    if observed.present_revision is None or not primary.may_stall or was_woken:
         return observed
     version, next_check = caches.next_stall_check
     if version != primary.resource_version:
@@ -218,7 +219,8 @@ def _with_stall(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluste
     caches.next_stall_check = (primary.resource_version,
                                memory.monotonic_time + UNCHANGED_LIST_INTERVAL)
     pods = map(DaemonPod.from_api, own_pods(primary, cluster.all_pods(primary) or ()))
-    has_stalled = is_stalled(primary, observed.present.pod_revision, pods, memory.server_time)
+    has_stalled = is_stalled(primary, observed.present_revision.pod_revision, pods,
+                             memory.server_time)
     if has_stalled:
         caches.new_pods_at_wake_up = primary.updated
     return dataclasses.replace(observed, is_stalled=has_stalled)

@@ -36,7 +36,7 @@ from ...model.template import labels_of, same_template
 from ...model.thresholds import Size
 from ..controller_revisions.observed import (
     RevisionsObserved,
-    may_be_restored,
+    may_have_been_restored,
     own_revisions,
     with_rolling_update,
 )
@@ -124,7 +124,7 @@ class DaemonSetObserved(RevisionsObserved):
                     and primary.updated < primary.current)
 
     @functools.cached_property
-    def present(self) -> Revision | None:
+    def present_revision(self) -> Revision | None:
         primary = self.primary
         return next((revision for revision in self.history if primary
                      and same_template(revision.template, primary.template,
@@ -205,8 +205,8 @@ def _with_credible_record(observed: DaemonSetObserved, primary: DaemonSet) -> Da
         return observed
     if observed.raises_max_unavailable:
         record = with_rolling_update(record, primary.rolling_update)
-    is_restored = not observed.other_revisions or may_be_restored(
-        observed.present, record.previous_name, observed.history)
+    is_restored = not observed.other_revisions or may_have_been_restored(
+        observed.present_revision, record.previous_name, observed.history)
     if record.is_rolling_back and primary.is_observed and not is_restored:
         record = dataclasses.replace(record, outcome=Rollout.UPDATING,
                                      previous_name=observed.other_revisions[0].name)

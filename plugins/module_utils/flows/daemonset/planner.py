@@ -156,7 +156,8 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         if not self.settings.pauses or self.request.pause_at is None:
             return (self._replace_miscounted(record) or self._wake_controller(record)
                     or (None if self.observed.is_all_new else self.progress()))
-        primary, pods, present = self.primary, self.observed.daemon_pods, self.observed.present
+        primary, pods = self.primary, self.observed.daemon_pods
+        present = self.observed.present_revision
         if pods is None or present is None:
             return self.progress()
         size = primary.replicas + primary.misscheduled

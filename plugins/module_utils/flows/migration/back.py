@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rollback of a migration to the ReplicationController. No I/O.
+"""The rollback of a migration: the ReplicationController gets its pods back. No I/O.
 
 A rollback is possible until the ReplicationController is deleted. Comments of the form `| ... |`
 are the rows of its state table. Each row reverses a row of planner.py, so that a later migration
@@ -59,7 +59,7 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
         # | any | yes | closed, closed with uncounted pods | wait |
         # The status of the ReplicationController is the same before the handover and after the
         # return of all pods. Only the status of the ReplicaSet shows whether the controller manager
-        # has seen the return: its count must first reach all pods, and later zero.
+        # has seen the return: status.replicas must first count all pods, and later be 0.
         if (replica_set and observed.pods
                 and sum(pod.owner_uid == replica_set.uid for pod in observed.pods)
                 > replica_set.current):

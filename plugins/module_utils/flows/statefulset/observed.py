@@ -34,7 +34,7 @@ from ...model.template import labels_of
 from ...model.thresholds import Size
 from ..controller_revisions.observed import (
     RevisionsObserved,
-    may_be_restored,
+    may_have_been_restored,
     own_revisions,
     with_rolling_update,
 )
@@ -97,7 +97,7 @@ class StatefulSetObserved(RevisionsObserved):
         return self.primary.update_revision if self.primary else ""
 
     @property
-    def present(self) -> Revision | None:
+    def present_revision(self) -> Revision | None:
         return next((revision for revision in self.history if revision.name == self.present_name),
                     None)
 
@@ -170,7 +170,8 @@ def _credible_record(primary: StatefulSet, observed: StatefulSetObserved) -> Rol
         record = with_rolling_update(record, {"partition": partition, **current_numbers})
     # During a rollback, currentRevision and updateRevision are both the restored revision.
     is_restored = (primary.update_revision == primary.current_revision
-                   or may_be_restored(observed.present, record.previous_name, observed.history))
+                   or may_have_been_restored(observed.present_revision, record.previous_name,
+                                             observed.history))
     if record.is_rolling_back and primary.is_observed and observed.history and not is_restored:
         return dataclasses.replace(record, outcome=Rollout.UPDATING,
                                    previous_name=primary.current_revision)

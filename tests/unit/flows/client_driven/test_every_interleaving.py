@@ -76,7 +76,7 @@ def no_garbage_collection():
     gc.enable()
 
 
-class Memory:
+class Interner:
     """Cache of items by their content, and of results by the ids of their inputs.
 
     Its references to all items prevent Python from reusing an id.
@@ -135,7 +135,7 @@ DEAD = "dead"
 
 
 class Cluster(ClusterModel):
-    """Model of the cluster that interns its items in a Memory.
+    """Model of the cluster that interns its items in an Interner.
 
     During a handover, pods may die, and another client may orphan the successor's pods or restore
     foo's manifest.
@@ -151,7 +151,7 @@ class Cluster(ClusterModel):
         """
         super().__init__(items, kind)
         self.finalizers, self.terminates_slowly = list(finalizers), terminates_slowly
-        self.memory = Memory()
+        self.interner = Interner()
         self.deaths, self.deletions, self.replacements = deaths, deletions, replacements
         self.manifest = items[0]
         self.intern_items()
@@ -200,16 +200,16 @@ class Cluster(ClusterModel):
                     + len({value for value in generations[metadata["uid"]]
                            if value < metadata["generation"]}))
 
-        memory = self.memory
-        self.items = {name: memory.intern(item, generation(item))
+        interner = self.interner
+        self.items = {name: interner.intern(item, generation(item))
                       for name, item in sorted(self.items.items())}
-        self.cached = {name: memory.version(item, generation(item))
+        self.cached = {name: interner.version(item, generation(item))
                        for name, item in sorted(self.cached.items())}
-        self.undelivered = [(name, item and memory.version(item, generation(item)))
+        self.undelivered = [(name, item and interner.version(item, generation(item)))
                             for name, item in self.undelivered]
 
     def controllers(self) -> dict[str, Controller]:
-        cache = self.memory.controllers
+        cache = self.interner.controllers
         for item in self.items.values():
             if id(item) not in cache:
                 cache[id(item)] = Controller.from_api(item, self.kind)
@@ -265,18 +265,18 @@ class Cluster(ClusterModel):
 
     def _patch(self, item: Json, write: Patch) -> bool:
         key = id(item), id(write)
-        if key not in self.memory.patched:
+        if key not in self.interner.patched:
             if not super()._patch(item, write):
                 return False
-            self.memory.patched[key] = self.items[write.name], write
-        self._store(write.name, self.memory.patched[key][0])
+            self.interner.patched[key] = self.items[write.name], write
+        self._store(write.name, self.interner.patched[key][0])
         return True
 
     def _sync(self, name: str) -> t.Any:
         key = id(self.cached[name]), id(self.items.get(name)), *self.pods
-        if key not in self.memory.synced:
-            self.memory.synced[key] = super()._sync(name)
-        return self.memory.synced[key]
+        if key not in self.interner.synced:
+            self.interner.synced[key] = super()._sync(name)
+        return self.interner.synced[key]
 
 
 def key_of(request: Request) -> str:

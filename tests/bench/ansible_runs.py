@@ -57,10 +57,10 @@ class Ansible:
         Raises SystemExit if the task fails, or if the result has another value of `changed`.
         """
         command = ["localhost", "-m", module, *(["-a", json.dumps(arguments)] if arguments else [])]
-        ended, cost = self._timed("ansible", *command)
-        if (ended.returncode
-                or json.loads(ended.stdout.partition("=>")[2]).get("changed") is not changed):
-            progress(ended.stdout + ended.stderr)
+        completed, cost = self._timed("ansible", *command)
+        if (completed.returncode
+                or json.loads(completed.stdout.partition("=>")[2]).get("changed") is not changed):
+            progress(completed.stdout + completed.stderr)
             raise SystemExit(f"{module} has not ended with changed={changed}")
         return cost
 
@@ -72,11 +72,11 @@ class Ansible:
         """
         inventory = self._home / "hosts.json"
         _write_inventory(inventory, hosts)
-        own_arguments = {name: f"{{{{ {name} }}}}" for host in hosts.values() for name in host}
-        ended, cost = self._timed("ansible", "all", "-i", str(inventory), "-f", str(len(hosts)),
-                                  "-m", module, "-a", json.dumps(own_arguments | arguments))
-        if ended.returncode or ended.stdout.count('"changed": true') < len(hosts):
-            progress(ended.stdout + ended.stderr)
+        host_arguments = {name: f"{{{{ {name} }}}}" for host in hosts.values() for name in host}
+        completed, cost = self._timed("ansible", "all", "-i", str(inventory), "-f", str(len(hosts)),
+                                      "-m", module, "-a", json.dumps(host_arguments | arguments))
+        if completed.returncode or completed.stdout.count('"changed": true') < len(hosts):
+            progress(completed.stdout + completed.stderr)
             raise SystemExit(f"{module} has not changed all of {', '.join(hosts)}")
         return cost
 
@@ -131,17 +131,17 @@ class Ansible:
         """
         for name, content in {"playbook": plays, **task_files}.items():
             (self._home / f"{name}.yml").write_text(json.dumps(content), "utf-8")
-        ended, cost = self._timed("ansible-playbook", str(self._home / "playbook.yml"))
-        if ended.returncode:
-            progress(ended.stdout + ended.stderr)
+        completed, cost = self._timed("ansible-playbook", str(self._home / "playbook.yml"))
+        if completed.returncode:
+            progress(completed.stdout + completed.stderr)
             raise SystemExit("the playbook has failed")
         return cost
 
     def _timed(self, *command: str) -> tuple[subprocess.CompletedProcess[str], Timed]:
         cpu_before, began = cpu_of_children(), time.perf_counter()
-        ended = subprocess.run(command, env=self._environment, capture_output=True, text=True,
-                               check=False)
-        return ended, Timed(time.perf_counter() - began, cpu_of_children() - cpu_before)
+        completed = subprocess.run(command, env=self._environment, capture_output=True, text=True,
+                                   check=False)
+        return completed, Timed(time.perf_counter() - began, cpu_of_children() - cpu_before)
 
 
 def _write_inventory(path: Path, hosts: dict[str, dict[str, Any]]) -> None:

@@ -105,6 +105,6 @@ def _state_of(pid: int) -> tuple[str, int]:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return "X", 0
-    # the name of the program may contain spaces and brackets
+    # the name of the program may contain spaces and parentheses
     fields = stat.rpartition(")")[2].split()
     return fields[0], int(fields[19])

@@ -201,7 +201,7 @@ def gather(futures: t.Iterable[
 
 
 def record(options: argparse.Namespace, counts: Counts, failed: list[str]) -> None:
-    # Only the keys of tasks contain a comma, such as "updated, killed".
+    # Only the keys of tasks, such as "updated, killed", contain a comma.
     task_count, kill_count = (sum(count for action, count in counts.items() if part in action)
                               for part in (", ", ", killed"))
     cells = [datetime.datetime.now(datetime.UTC).date(),

@@ -223,7 +223,7 @@ def run_program(request: dict[str, t.Any], streams: t.Sequence[int]) -> None:
     for target, stream in enumerate(streams):
         os.dup2(stream, target)
         os.close(stream)
-    # The old objects are buffered as suits the server's streams, not these.
+    # The buffering of the old objects was chosen for the server's streams.
     sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, closefd=False)
     os.chdir(request["folder"])

@@ -169,7 +169,7 @@ class Prometheus(t.NamedTuple):
 
 
 def ask(url: str, query: str) -> list[dict[str, t.Any]]:
-    """Query a Prometheus without the collection."""
+    """Query a Prometheus independently of the collection."""
     address = f"{url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
     with (contextlib.suppress(OSError),
           urllib.request.build_opener().open(address, timeout=10) as answer):

@@ -56,7 +56,7 @@ class Observer:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        eventually(self._is_up_to_date, "all pods in the observer")
+        eventually(self._is_up_to_date, "an up-to-date observer")
         self._stop.set()
         if not exception[0]:
             assert not self.errors, self.errors

@@ -107,7 +107,7 @@ def test_fleet_of_another_kind_is_updated_and_the_rerun_changes_nothing(
 def test_fleet_of_several_kinds_with_one_name_is_updated_in_the_order_of_the_kinds(
     namespace, ansible_environment
 ):
-    """The ReplicaSet of the Deployment is not updated."""
+    """The Deployment's ReplicaSet matches the selector, too, but is left out."""
     namespace.allow(role_rules("baton-stateful-sets"), "stateful-sets")
     kinds = ["StatefulSet", "Deployment", "ReplicationController", "ReplicaSet"]
     for kind in kinds[:3]:
@@ -235,7 +235,7 @@ def test_update_by_labels_sets_the_image_of_an_init_container(namespace, ansible
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
-def test_rerun_of_a_killed_fleet_resumes_all_updates(namespace, ansible_environment):
+def test_rerun_after_a_kill_resumes_all_updates_of_a_fleet(namespace, ansible_environment):
     """Controllers with another image repository are skipped."""
     make(namespace, *NAMES[:4], labels={"tier": "backend"})
     namespace.create("replicationcontrollers",

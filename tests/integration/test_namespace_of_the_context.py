@@ -27,7 +27,7 @@ def output_of(environment, *command):
     return run.stdout + run.stderr
 
 
-def test_modules_use_the_namespace_of_the_context_and_name_it(namespace, environment):
+def test_modules_use_and_report_the_namespace_of_the_context(namespace, environment):
     namespace.make_rc(2)
 
     def task(module, **options):

@@ -59,7 +59,7 @@ def removing_finalizers(namespace, after):
 
 @pytest.mark.sample(1)
 @CLIENT_DRIVEN_KINDS
-def test_terminating_pods_are_counted_with_termination_complete(namespace, kind):
+def test_policy_termination_complete_counts_terminating_pods(namespace, kind):
     make(namespace, kind)
 
     with namespace.observer() as observer, removing_finalizers(namespace, after=0.5):

@@ -4,9 +4,9 @@
 """Run `make test-mutation`: mutate the lines that have changed, and run their unit tests.
 
 A mutant is the code with one operator, constant or condition replaced. If a mutant passes the unit
-tests, no test depends on this line: the mutant survives. The exit code is 1 if a mutant survives
-and is not listed in equivalent.txt. If there are more mutants than the limit, a random sample is
-tested.
+tests, no test depends on the mutated line: the mutant survives. The exit code is 1 if a mutant
+survives and is not listed in equivalent.txt. If there are more mutants than the limit, a random
+sample is tested.
 """
 
 from __future__ import annotations

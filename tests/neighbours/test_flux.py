@@ -3,7 +3,7 @@
 
 """Update controllers that Flux's kustomize-controller manages.
 
-Flux has applied version 2 if the notes are "bbb".
+If controllers.notes() is "bbb", Flux has applied the manifests V2.
 """
 
 from __future__ import annotations

@@ -97,9 +97,9 @@ def rs(name: str = "foo", label: str | None = None, **more: t.Any) -> Json:
             "spec": {**item["spec"], "selector": {"matchLabels": {"app": "foo"}}}}
 
 
-#: SUCCESSOR is the name of the update's successor, LABEL its deployment label.
 UPDATE = parse_request({"name": "foo", "image": "myimage:v2"})
 ROLLBACK = dataclasses.replace(UPDATE, state=State.ROLLED_BACK)
+#: The name of the update's successor, and its deployment label.
 SUCCESSOR, LABEL = expected_successor(UPDATE, Controller.from_api(rc()))
 NOW = "2026-11-21T10:00:00Z"
 

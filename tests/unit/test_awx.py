@@ -81,7 +81,7 @@ def test_the_awx_project_imports_each_playbook():
 
 
 class UnsafeTagLoader(yaml.SafeLoader):
-    """Loader that reads !unsafe, which is not templated, as text."""
+    """Loader that reads values with the tag !unsafe as text."""
 
 
 UnsafeTagLoader.add_constructor("!unsafe", UnsafeTagLoader.construct_scalar)
@@ -146,7 +146,7 @@ def test_a_notification_is_json_with_the_outcome(configuration, event, artifacts
     assert artifacts.get("msg", "") in json.loads(text)["text"]
 
 
-def test_the_approval_workflow_runs_existing_playbooks_and_rolls_back_without_approval(
+def test_the_approval_workflow_runs_existing_playbooks_and_rolls_back_if_not_approved(
         configuration):
     playbooks = {template["name"]: template["playbook"]
                  for template in configuration["controller_templates"]}

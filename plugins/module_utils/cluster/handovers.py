@@ -33,7 +33,7 @@ MAX_CONNECTIONS, PODS_PER_CONNECTION = 16, 25
 #: With a high latency, even a connection for a single pod saves time.
 MAX_CONNECTIONS_ON_HIGH_LATENCY = 20
 CHECK_PERIOD = 0.2
-#: The uid in a dry run: the new owner may not exist yet.
+#: Uid of the new owner in a dry run, since this owner may not exist yet.
 NO_UID = "00000000-0000-0000-0000-000000000000"
 
 

@@ -260,7 +260,7 @@ class Namespaced:
         self.http, self._namespace = http, namespace
         self._where = f"namespace {namespace}"
         self._pods_path = f"/api/v1/namespaces/{namespace}/pods"
-        #: Complete handovers since the last list of their pods, by the uid of the old owner:
+        #: Completed handovers whose pods have not been listed since, by the uid of the old owner:
         #: (labels of the pods, highest resourceVersion of the patches).
         self._complete_handovers: dict[str, tuple[t.Mapping[str, str], str]] = {}
 

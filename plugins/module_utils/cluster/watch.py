@@ -113,7 +113,7 @@ class Watch:
     def _request_list(self, status: Json) -> None:
         """Queue an ERROR event, and wait for restart().
 
-        The caller of events() then lists the objects, which raises an error such as 403 there.
+        The caller of events() then lists the objects, and gets an error such as 403 from the list.
         """
         self._resume.clear()
         self._queue.put({"type": "ERROR", "object": status})

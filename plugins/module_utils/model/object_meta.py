@@ -140,7 +140,7 @@ class Rollout:
     to_revision: int | None = None
     #: Number of new pods at the pause.
     paused: int | None = None
-    #: A changed time wakes the DaemonSet controller. Nothing reads this field.
+    #: A time whose change wakes the DaemonSet controller. Nothing reads the value.
     woken: str = ""
 
     @property

@@ -75,8 +75,8 @@ def resolve_fenceposts(max_surge: Size, max_unavailable: Size, desired: int) -> 
 def grow_to(*, desired: int, surge: int, shrinking_pods: int) -> int:
     """Return the largest number of replicas for the growing controller.
 
-    shrinking_pods: the number of existing pods of the shrinking controller, including pods to
-    delete. Source: NewRSNewReplicas.
+    shrinking_pods: the number of existing pods of the shrinking controller, including those
+    about to be deleted. Source: NewRSNewReplicas.
 
     >>> grow_to(desired=10, surge=3, shrinking_pods=10)
     3

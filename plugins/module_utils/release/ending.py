@@ -156,7 +156,7 @@ class Ending:
         if self.rollback:
             return not self.rollback.get("failed") and not self._remaining_lines(event)
         if not self.request.name:
-            return self.request.rolls_back_on_failure and self.rollback_scope.are_rolled_back
+            return self.request.rolls_back_on_failure and self.rollback_scope.are_all_rolled_back
         rollout = mapping(self.result, "rollout")
         return bool(self.result.get("changed") and text(rollout, "phase") == "complete"
                     and text(mapping(rollout, "last_rollout"), "outcome") == "rolled_back")

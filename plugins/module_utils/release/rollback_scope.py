@@ -72,7 +72,7 @@ class RollbackScope:
                 if result.get("failed") and result.get("changed") and not _is_rolled_back(result)}
 
     @property
-    def are_rolled_back(self) -> bool:
+    def are_all_rolled_back(self) -> bool:
         """Return whether the module has rolled back every changed controller."""
         changed_results = [result for result in self.last_result_by_name.values()
                            if result.get("changed")]
@@ -105,7 +105,7 @@ class RollbackScope:
 
 
 def is_same_update(earlier_rollout: Json, current_rollout: Json) -> bool:
-    """Return whether no other update than that of this run is in progress."""
+    """Return whether the update in progress, if any, is that of this run."""
     return (text(current_rollout, "direction") != "forward"
             or desired_images(current_rollout) == desired_images(earlier_rollout))
 

@@ -34,7 +34,7 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 ROLLBACK = "rollback"
 #: The page for several clusters shows each of these keys whose value is the same in all runs.
 COMMON_KEYS = ("name", "namespace", "image", "images", "user", "host")
-#: Controllers with a section, samples of a chart, and listed steps.
+#: Maximum numbers of sections, of samples in a chart, and of listed steps.
 MAX_SECTIONS, MAX_SAMPLES, MAX_STEPS = 10, 500, 500
 
 
@@ -42,7 +42,7 @@ class Sample(t.NamedTuple):
     """The numbers of pods at one time."""
 
     at: datetime.datetime
-    #: In the handover, both the controller and the successor count all pods.
+    #: Whether a handover is in progress; both controllers then count all pods.
     is_taking_over: bool
     is_watched: bool
     #: Whether the pods of the controller are new, which is so from the handover on.
@@ -86,7 +86,7 @@ class Rollout:
     name: str
     results: list[Json]
     kind: str = ""
-    #: With the kind if the name is not unique.
+    #: The name, preceded by the kind if the name is not unique.
     title: str = ""
 
     @functools.cached_property

@@ -171,8 +171,8 @@ def test_share_is_set_before_the_checks_of_its_stage(history):
 
 @EXAMPLES
 @given(histories())
-def test_new_pods_keep_the_previous_share_until_that_of_their_stage(history):
-    """The new pods have the share of the previous stage, or 0%, until then."""
+def test_update_to_a_stage_begins_with_the_previous_share(history):
+    """Before the first share, the new pods have 0%."""
     request, cluster, _events = history
     for controller in cluster.controllers.values():
         controller.image, controller.new_image, controller.share = "myimage:v1", "", ""
@@ -223,7 +223,8 @@ def test_keep_old_keeps_all_old_pods_until_the_last_update(history, killed_at):
         turns = [event.turn for event in run.history.events if event.turn.purpose == "update"]
         pauses = [turn.options for turn in turns if "pause_at" in turn.options]
         if len(pauses) < len(turns) and run.history.failed_event is None:
-            assert len(pauses) == len(run.request.pauses), "an update ended before its stages"
+            assert len(pauses) == len(run.request.pauses), (
+                "the final update came before the last pause")
             assert not request["keep_old_for"] or pauses[-1]["soak"] == request["keep_old_for"]
 
 
@@ -313,7 +314,7 @@ def test_killed_release_resumes_with_the_same_end(history, killed_at):
 
 @EXAMPLES
 @given(histories())
-def test_artifacts_undo_the_changes_of_a_run(history):
+def test_rollback_with_the_artifacts_of_a_run_undoes_its_changes(history):
     request, cluster, _events = history
     controllers_before = copy.deepcopy(cluster.controllers)
     for controller in cluster.controllers.values():

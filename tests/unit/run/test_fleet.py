@@ -512,7 +512,7 @@ def test_driver_without_events_reads_the_controller(monkeypatch):
 @pytest.mark.parametrize("write, count", [(FREEZE, 2), (SCALE_TO_2, 1)],
                          ids=["autoscaler", "size"])
 def test_autoscalers_are_listed_again_only_after_a_write_to_one(write, count):
-    """Another driver may have frozen the autoscaler, even if its write failed."""
+    """A driver may have frozen the autoscaler even if its write failed."""
     cluster = Cluster()
     view = shared_cluster(cluster).gateway_for("one")
     cluster.refused_names = {write.name}

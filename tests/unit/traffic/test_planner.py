@@ -154,7 +154,7 @@ def test_share_of_0_percent_does_not_wait_for_the_new_pods():
 
 
 @pytest.mark.parametrize("request_", [HOLD, RESTORE], ids=["hold", "restored"])
-def test_task_with_is_before_update_changes_nothing_during_an_update(request_):
+def test_option_before_update_prevents_changes_during_an_update(request_):
     world = World()
     run(world, SPLIT)
     before_update = dataclasses.replace(request_, is_before_update=True)

@@ -139,7 +139,7 @@ def switched_cluster(kind):
     return cluster
 
 
-def check_that_old_pods_get_no_requests(cluster):
+def forbid_requests_to_old_pods(cluster):
     """Check after each change that no old pod gets requests."""
     old = cluster.world.services[cluster.world.rules[0]["backendRefs"][1]["name"]]["spec"]
     check = cluster.check_requests
@@ -165,7 +165,7 @@ def test_switch_and_back_are_one_write_each(kind):
 @pytest.mark.parametrize("kind", KEEP_OLD_KINDS)
 def test_old_pods_answer_no_request_after_the_switch(kind):
     cluster = switched_cluster(kind)
-    check_that_old_pods_get_no_requests(cluster)
+    forbid_requests_to_old_pods(cluster)
     result = cluster.roll(**RESUME)
     assert isinstance(result, dict), result
     cluster.assert_nothing_left()
@@ -185,7 +185,7 @@ def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, ta
     for write_number in range(1, MAX_WRITES):
         cluster = switched_cluster(kind)
         if task is next_task is RESUME:
-            check_that_old_pods_get_no_requests(cluster)
+            forbid_requests_to_old_pods(cluster)
         if cluster.roll(death=(write_number, is_after_write), **task) is not None:
             break
         result = cluster.roll(**next_task)

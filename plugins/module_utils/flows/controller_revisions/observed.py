@@ -36,7 +36,7 @@ class RevisionsObserved(ServerDrivenObserved):
         raise NotImplementedError
 
     @property
-    def raises_max_unavailable(self) -> bool:
+    def would_increase_max_unavailable(self) -> bool:
         """Whether restoring the recorded settings would raise maxUnavailable."""
         raise NotImplementedError
 

@@ -44,7 +44,7 @@ class RevisionsSettings(Settings[RevisionsT]):
     @property
     def warning_at_end(self) -> str:
         primary, observed = self.primary, self.observed
-        if observed.has_observed_settings or not observed.raises_max_unavailable:
+        if observed.has_observed_settings or not observed.would_increase_max_unavailable:
             return ""
         return (
             f"maxUnavailable of the {primary.kind} {primary.name} is left at "

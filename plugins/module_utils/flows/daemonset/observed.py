@@ -108,7 +108,7 @@ class DaemonSetObserved(RevisionsObserved):
         return bool(self.miscounted_pods)
 
     @property
-    def raises_max_unavailable(self) -> bool:
+    def would_increase_max_unavailable(self) -> bool:
         primary, record = self.primary, self.primary.rollout if self.primary else None
         if record is None or primary is None:
             return False
@@ -203,7 +203,7 @@ def _with_credible_record(observed: DaemonSetObserved, primary: DaemonSet) -> Da
     record = observed.record
     if record is None:
         return observed
-    if observed.raises_max_unavailable:
+    if observed.would_increase_max_unavailable:
         record = with_rolling_update(record, primary.rolling_update)
     is_restored = not observed.other_revisions or may_have_been_restored(
         observed.present_revision, record.previous_name, observed.history)

@@ -83,7 +83,7 @@ class StatefulSetObserved(RevisionsObserved):
                     and primary.current_revision != primary.update_revision)
 
     @property
-    def raises_max_unavailable(self) -> bool:
+    def would_increase_max_unavailable(self) -> bool:
         primary, record = self.primary, self.primary.rollout if self.primary else None
         if record is None or primary is None:
             return False
@@ -163,7 +163,7 @@ def _credible_record(primary: StatefulSet, observed: StatefulSetObserved) -> Rol
     record = primary.rollout
     if record is None:
         return None
-    if observed.raises_max_unavailable:
+    if observed.would_increase_max_unavailable:
         current_numbers = {field: value for field, value in primary.rolling_update.items()
                            if field == "maxUnavailable"}
         partition = record.original["updateStrategy"]["rollingUpdate"].get("partition", 0)

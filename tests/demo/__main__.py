@@ -141,7 +141,7 @@ def _run_steps(ansible: Ansible, primary: Foo) -> None:
 
 def _start_cluster() -> None:
     command(" ".join([*CLUSTER, "up", *NAME]))
-    # in another session, Ctrl-C reaches only the demo, which then waits for the cleanup
+    # the command has its own session, so Ctrl-C reaches only the demo, which waits for the cleanup
     with subprocess.Popen([*CLUSTER, "up", *NAME], stderr=subprocess.STDOUT,
                           start_new_session=True) as process:
         try:

@@ -236,7 +236,7 @@ class Proxy:
     def track(self, exchange: Exchange) -> Iterator[None]:
         """Register the connection, so that close_connections() can close it.
 
-        An error that is not of the network is added to `errors`.
+        Adds errors other than network errors to `errors`.
         """
         with self._lock:
             self._open_exchanges.add(exchange)

@@ -23,7 +23,7 @@ from proxy import Exchange, Fault, Proxy
 from rollouts import V1, V2, Kind, Shop
 from traffic import Answer, Traffic
 
-#: Seconds: START until a new pod listens, DRAIN for which a pod serves after SIGTERM.
+#: Seconds until a new pod listens (START), and for which a pod serves after SIGTERM (DRAIN).
 START, DRAIN = 1.0, 3.0
 
 

@@ -91,7 +91,10 @@ def kinds_and_rows(on_api_server: bool) -> list[tuple[str, Row]]:
 
 class HistoryWithKill(History):
     def play(self, kind: str, row: Row, moment: tuple[int, bool], action: str) -> bool:
-        """Play a row with a kill at `moment` (see DEATHS). Return False if the task ends before."""
+        """Play a row with a kill at `moment`, and return whether the task was killed.
+
+        moment: as in DEATHS of history.py.
+        """
         self.start(kind, REPLICAS)
         for task in row.before:
             assert self._run(task, None).outcome == "done", task

@@ -89,7 +89,7 @@ class RealWorld:
 
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
              ceiling: int | None) -> TaskRun:
-        # Wait until all pods are available: the DaemonSet controller deletes others immediately.
+        # Wait until all pods are available: the DaemonSet controller deletes unavailable ones.
         if params.get("min_ready_seconds"):
             time.sleep(float(params["min_ready_seconds"]) + 0.2)
         with self.namespace.observer() as observer, clocks_ahead(self.clock_ahead):

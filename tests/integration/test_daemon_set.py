@@ -345,7 +345,7 @@ def test_update_completes_after_a_node_was_removed_during_a_pause(namespace, nod
     assert strategy(namespace)["type"] == "RollingUpdate"
 
 
-def test_pod_killed_during_a_pause_gets_the_new_template(namespace, nodes):
+def test_pod_deleted_during_a_pause_is_replaced_with_the_new_template(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     update(namespace, pause_at="1")
     (last_pod,) = [pod for pod in namespace.pods() if node_number(pod) == 4]

@@ -462,7 +462,7 @@ def test_fields_without_counterpart_are_reported_before_the_first_write(
 
 
 @pytest.mark.full
-def test_config_without_a_rollout_is_refused_but_a_test_config_is_migrated(
+def test_config_without_a_rollout_is_refused_but_one_with_test_true_is_migrated(
     project, simulator
 ):
     simulator.create(1, triggers=[])
@@ -521,7 +521,7 @@ def test_migration_that_cannot_create_its_deployment_is_refused_before_the_pause
 
 
 @pytest.mark.full
-def test_replication_controller_of_another_owner_gets_no_pods(project, simulator):
+def test_replication_controller_of_another_owner_is_not_migrated(project, simulator):
     """A ReplicationController with the name of a rollout may have another owner."""
     simulator.create(1, triggers=[], paused=True)
     simulator.patch({"status": {"latestVersion": 1}}, subresource="/status")

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test actions of another client during a task, which a table in how-it-works.md lists."""
+"""Test actions of another client during a task (see the table in how-it-works.md)."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def test_task_completes_after_an_action_of_another_client(namespace, title, mome
 
 
 @pytest.mark.full
-def test_deletion_of_foo_with_all_pods_is_an_error(namespace):
+def test_deletion_of_foo_after_that_of_the_successor_is_an_error(namespace):
     namespace.make_rc(REPLICAS)
 
     result = update_during(namespace, SUCCESSOR_DELETED,
@@ -316,7 +316,7 @@ def test_deletion_of_foo_with_all_pods_is_an_error(namespace):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("moment", [MIDDLE, *LATE_MOMENTS])
 def test_recreated_foo_is_refused_until_the_successor_is_deleted(namespace, moment):
-    """If the watch reports the deletion before the creation, the task fails."""
+    """At SUCCESSOR_DELETED, the task fails only if it sees foo deleted, but not yet recreated."""
     namespace.make_rc(REPLICAS)
 
     result = update_during(namespace, moment, lambda: recreate_foo(namespace), task_waits=True)

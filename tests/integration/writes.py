@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Faults of the client under test: at one of its writes, it is killed, or another client acts.
+"""Inject a fault at a write of the client under test: kill it, or let another client act.
 
 A fault is a function that changes the gateway of the client before the task begins.
 """

@@ -50,7 +50,7 @@ class Evictor:
     def __init__(self, namespace: Namespace, select: t.Callable[[Json], bool] = lambda pod: True,
                  limit: int = 10**6) -> None:
         self.namespace, self.select, self.limit = namespace, select, limit
-        self.evicted: list[str] = []
+        self.evicted_images: list[str] = []
         self.refused = 0
         self.errors: list[BaseException] = []
         self._stop = threading.Event()
@@ -58,10 +58,10 @@ class Evictor:
 
     def _run(self) -> None:
         try:
-            while not self._stop.wait(INTERVAL) and len(self.evicted) < self.limit:
+            while not self._stop.wait(INTERVAL) and len(self.evicted_images) < self.limit:
                 pods = list(filter(self.select, ready(self.namespace)))
                 if pods and evict(self.namespace, pod := random.choice(pods)):
-                    self.evicted.append(pod["spec"]["containers"][0]["image"])
+                    self.evicted_images.append(pod["spec"]["containers"][0]["image"])
                 elif pods:
                     self.refused += 1
         except BaseException as error:

@@ -43,13 +43,13 @@ def test_update_and_pause_succeed_beside_a_descheduler(namespace, kind):
         result = namespace.roll(kind=kind, image="myimage:v2", min_ready_seconds=1,
                                 on_line=lines.append)
     rerun = namespace.roll(kind=kind, image="myimage:v2", min_ready_seconds=1)
-    print(kind, f"evicted {len(evictor.evicted)}, refused {evictor.refused}",
+    print(kind, f"evicted {len(evictor.evicted_images)}, refused {evictor.refused}",
           f"min_ready {observer.min_ready}, max_pods {observer.max_pods}", result["warnings"],
           *lines, sep="\n")
 
     assert paused["rollout"]["phase"] == "paused" and result["rollout"]["phase"] == "complete"
     assert not rerun["changed"] and images(namespace) == {"myimage:v2"}
-    assert len(evictor.evicted) >= 3
+    assert len(evictor.evicted_images) >= 3
     assert observer.min_ready >= SIZE - 1 - UNAVAILABLE.get(kind, 0)
     assert not result["warnings"]
 
@@ -71,7 +71,7 @@ def test_update_and_pause_succeed_beside_a_vertical_autoscaler(namespace, tmp_pa
 
     assert paused["rollout"]["phase"] == "paused" and result["rollout"]["phase"] == "complete"
     assert not rerun["changed"] and images(namespace) == {"myimage:v2"}
-    assert evictor.evicted and not result["warnings"]
+    assert evictor.evicted_images and not result["warnings"]
     assert {cpu_request(pod) for pod in namespace.pods()} == {"150m"}
     assert observer.min_ready >= SIZE - 1 - UNAVAILABLE.get(kind, 0)
 
@@ -89,7 +89,7 @@ def test_pause_and_update_succeed_while_nodes_are_drained(namespace, kind):
     with namespace.observer() as observer:
         namespace.roll(kind=kind, image="myimage:v2", pause_at=3, min_ready_seconds=1)
         outputs.append(drain(kubectl, namespace.admin_kubeconfig, nodes[0]))
-        eventually(lambda: len(ready(namespace)) == SIZE, "the replaced pods")
+        eventually(lambda: len(ready(namespace)) == SIZE, "the replacement pods")
         thread = threading.Thread(target=lambda: outputs.append(
             drain(kubectl, namespace.admin_kubeconfig, nodes[1])))
         lines = []
@@ -100,7 +100,7 @@ def test_pause_and_update_succeed_while_nodes_are_drained(namespace, kind):
                 thread.start()
         result = namespace.roll(kind=kind, image="myimage:v2", min_ready_seconds=1, on_line=on_line)
         thread.join(60)
-    eventually(lambda: len(ready(namespace)) == SIZE, "the replaced pods")
+    eventually(lambda: len(ready(namespace)) == SIZE, "the replacement pods")
     rerun = namespace.roll(kind=kind, image="myimage:v2", min_ready_seconds=1)
     print(kind, f"min_ready {observer.min_ready}, max_pods {observer.max_pods}",
           result["warnings"], *lines, *outputs, sep="\n")

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rows of Kubernetes versions: integration tests and random histories on the embedded cluster."""
+"""Table rows for Kubernetes versions: each runs integration tests and random histories."""
 
 from __future__ import annotations
 

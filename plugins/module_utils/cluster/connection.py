@@ -51,7 +51,7 @@ ARGUMENT_SPEC: Json = dict(
 #: The API server writes the part before the slash to managedFields.
 USER_AGENT = "baton.kubernetes/0.1.0"
 MAX_CONNECTIONS = 32
-#: Seconds for which headers are reused: for a token, the kubernetes package rereads all files.
+#: Seconds for which headers are reused: for each token, the kubernetes package rereads all files.
 HEADER_LIFETIME = 1.0
 #: Second names of options, used by the kubernetes package and by environment variables.
 _PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert",
@@ -228,7 +228,7 @@ def default_namespace(params: t.Mapping[str, t.Any], environment: t.Mapping[str,
 
 
 def _namespace(options: Json, configuration: t.Any) -> str:
-    """Return the namespace of the context, or else of the pod, or else ""."""
+    """Return the namespace of the options, else of the pod or the default kubeconfig, or ""."""
     from kubernetes.config import kube_config
 
     content, context = content_of(options.get("kubeconfig")), options.get("context")

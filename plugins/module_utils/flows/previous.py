@@ -13,7 +13,7 @@ a rollback to `previous`.
 | begun by the same request | | resume, to the revision chosen at the beginning |
 | begun by another request | | roll back, as without to_revision |
 | no | by the same request, and the template is unchanged since | done, unchanged |
-| no | rolled back, and the previous template is unchanged since | done, unchanged |
+| no | rolled back, and the template is unchanged since | done, unchanged |
 | no | any other, or by the same request and rolled back | roll back to the newest other template |
 
 If the revision number has changed since, the record no longer counts.

@@ -132,7 +132,7 @@ def template_lost(request: Request, is_paused: bool,
 def way_back(request: Request, newest_other: Revision | None) -> str:
     """Return the command that rolls back to a revision, or that updates to an earlier image.
 
-    The user has to fill in the image, since anyone with annotate permission can write the record.
+    The image is a placeholder, since anyone with annotate permission can forge the recorded one.
     """
     if newest_other is None:
         return request.command(State.UPDATED, images={"": "THE-EARLIER-IMAGE"}, next_name=None)

@@ -62,7 +62,7 @@ class ParentProcess:
 
 
 class _ProgressFile:
-    """The file of progress lines. Its last line, as an end mark, is its base name.
+    """The file of progress lines. It ends with its base name, as an end mark.
 
     The reader changes the mtime of the file as a keep-alive.
     """

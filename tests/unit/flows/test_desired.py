@@ -98,9 +98,9 @@ class Admission(IdleGateway):
 
     def dry_run(self, write):
         self.dry_run_count += 1
-        stored_template = (write.manifest["spec"]["template"] if isinstance(write, Create)
-                           else write.operations[0]["value"])
-        return {"spec": {"template": self.mutate(write, stored_template)}}
+        written_template = (write.manifest["spec"]["template"] if isinstance(write, Create)
+                            else write.operations[0]["value"])
+        return {"spec": {"template": self.mutate(write, written_template)}}
 
 
 def to_mirror(_write, written):

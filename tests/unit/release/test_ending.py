@@ -277,7 +277,7 @@ def rollouts_to(images, phase="paused", name="foo"):
     (rollouts_to({"web": "v1"}), "", {"web": "v1", "log": "v3"}, True),
     ([{"name": "foo", "phase": "progressing", "successor": None}], "v1", {}, True),
     ([], "v1", {}, False),
-], ids=["another image", "requested image", "locked", "ended", "handover", "images",
+], ids=["another image", "requested image", "in progress", "ended", "handover", "images",
         "other images", "no successor", "no controller"])
 def test_update_to_another_image_is_aborted(rollouts, image, images, is_aborted):
     assert aborted_names(rollouts, image=image, images=Lazy(images)) == ["foo"] * is_aborted

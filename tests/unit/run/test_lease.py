@@ -449,7 +449,7 @@ def test_lease_is_renewed_at_the_interval(server):
 
 
 def test_age_of_a_lease_counts_from_the_request(server):
-    """The task sets renewTime before the request, however late the response arrives."""
+    """The task sets renewTime to the time of the request, even if the response arrives late."""
     client = Client(server)
     put_lease, names = server.put_lease, []
 
@@ -755,7 +755,7 @@ def test_lease_written_by_another_client_is_reported(server):
     assert client.leases.is_lost
 
 
-#: Pid 1 is running. ENDED has another start time, so it had the pid before.
+#: Process 1 is running. ENDED is an earlier process with this pid, by its start time.
 ENDED, RUNNING = {"pid": "1", "start": "0"}, {"pid": "1", "start": start_time("1")}
 #: Holders of a Lease, and when the task acquires it ("later": after LEASE_DURATION).
 HOLDERS = {
@@ -925,7 +925,7 @@ class RandomTask:
 @pytest.mark.parametrize("seeds", [range(first, first + 50) for first in range(0, 500, 50)],
                          ids=str)
 def test_random_interleavings_never_let_two_tasks_work(seeds):
-    seed_counts = collections.Counter()
+    seeds_by_holder_count = collections.Counter()
     for seed in seeds:
         scheduler, server = Scheduler(random.Random(seed)), Server()
         tasks = [RandomTask(scheduler, server) for _task in range(4)]
@@ -935,8 +935,8 @@ def test_random_interleavings_never_let_two_tasks_work(seeds):
 
         assert scheduler.overlaps == [], f"seed {seed}"
         assert all(task.renewal_count or task.error or task.dies_at_request for task in tasks)
-        seed_counts[sum(bool(task.renewal_count) for task in tasks)] += 1
-    assert seed_counts[1] and seed_counts[2] and seed_counts[3]
+        seeds_by_holder_count[sum(bool(task.renewal_count) for task in tasks)] += 1
+    assert seeds_by_holder_count[1] and seeds_by_holder_count[2] and seeds_by_holder_count[3]
 
 
 def test_task_without_changes_deletes_leases_of_a_dead_process(server):

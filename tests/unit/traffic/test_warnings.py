@@ -45,7 +45,7 @@ def item_named(name, **spec):
 
 
 def related(**items):
-    """Return a Related with these items. items: an object by its kind."""
+    """Return a Related with these items, given as kind=object."""
     resources = {resource.kind: resource for resource in RESOURCES}
     return Related(tuple((resources[kind], item) for kind, item in items.items()))
 

@@ -7,7 +7,7 @@
 No pod is created or restarted. A Deployment adopts a ReplicaSet whose labels match its selector. If
 their templates are equal except for the label pod-template-hash, the adopted ReplicaSet becomes the
 current one (FindNewReplicaSet, EqualIgnoreHash). The migration creates this ReplicaSet, and
-hands the pods over to it (handover.py).
+hands the pods over to it (handover.py, which also defines "closed").
 
 The first step stores the ReplicationController in a ControllerRevision, so that a later task can
 resume the migration. The Deployment stays paused until the Deployment controller has adopted the

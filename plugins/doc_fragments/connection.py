@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Options of the connection to the API server, with the names of kubernetes.core."""
+    """Options of the connection to the API server, named as in kubernetes.core."""
 
     DOCUMENTATION = r"""
 options:

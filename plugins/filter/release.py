@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Filters of the roles and playbooks, which wrap functions of module_utils and plugin_utils.
+"""Wrap functions of module_utils and plugin_utils as filters for the roles and playbooks.
 
 Each filter is documented in the YAML file with its name.
 """
@@ -43,7 +43,7 @@ def turn_options(request: Json, state: Json) -> Json:
 
 
 def analysis_options(request: Json, state: Json, pair: Json, measured: list[Json]) -> Json:
-    """Wrap analysis_options() of module_utils/release/turn_options.py."""
+    """Wrap options.analysis_options(). pair: a controller and the index of an analysis."""
     release_request = Request.of(plain(request))
     release = conditions.Release(release_request, History.read(plain(state)))
     return options.analysis_options(release, plain(pair), plain(measured))

@@ -11,9 +11,9 @@ from measuring import Bench, measure_alternately, new_versions
 from playground import Playground, playgrounds
 from table import Row
 
-#: Controllers or hosts.
+#: Number of controllers or hosts.
 COUNT = 10_000
-#: Those that a task updates.
+#: How many of them a task selects.
 SELECTED = 10
 #: Threads that create controllers.
 THREADS = 8
@@ -63,9 +63,9 @@ def _hosts(bench: Bench, playground: Playground, name: str) -> list[Row]:
     hosts = {f"cluster-{number}": host for number in range(COUNT)}
     limit = list(hosts)[:SELECTED]
 
-    def converge(number: int) -> tuple[float, float]:
+    def converge(host_count: int) -> tuple[float, float]:
         return bench.ansible.run_playbook(
-            dict(list(hosts.items())[:number]), limit, "baton.kubernetes.regions",
+            dict(list(hosts.items())[:host_count]), limit, "baton.kubernetes.regions",
             controller=name, image="myimage:v1")
 
     many, few = measure_alternately(bench.with_fewer_runs(), f"an inventory of {COUNT} hosts",

@@ -38,7 +38,7 @@ HOURS = 8
 SPEED = 160.0
 PODS = 3
 
-#: Minute of each hour at which tokens are revoked, the API server restarts, and a token is issued.
+#: Minutes of each hour: tokens are revoked, the API server restarts, and a token is issued.
 REVOKE_MINUTE, RESTART_MINUTE, ISSUE_MINUTE = 15, 40, 55
 #: Minute of an hour at which a token expires. The client renews a token five minutes earlier.
 EXPIRY_MINUTE = 5
@@ -104,14 +104,14 @@ def long_update(bench: Bench) -> list[Row]:
         last_hour("threads", lambda hour: hour.threads),
         last_hour("open file descriptors", lambda hour: hour.descriptors, ratio_goal=None),
         # the number of idle connections varies
-        Row("of that, more than in the second hour", [hours[-1].descriptors - hours[1].descriptors],
-            unit="", max_value=2),
+        Row(f"{what}: open file descriptors added since the second hour",
+            [hours[-1].descriptors - hours[1].descriptors], unit="", max_value=2),
         last_hour("requests", lambda hour: hour.requests),
         last_hour("processor time", lambda hour: hour.processor, " s"),
         Row(f"{what}: restarts of the API server", [HOURS], unit=""),
         Row(f"{what}: renewed tokens", [renewals], unit=""),
         Row(f"{what}: watches that ended with status 410", [expired], unit=""),
-        Row("then, from the end of the obstacle to that of the update", [seconds]),
+        Row(f"{what}: from the uncordoning of the node to the end of the update", [seconds]),
     ]
 
 
@@ -193,7 +193,7 @@ class _Update:
         self._output.close()
 
     def pass_hour(self, number: int) -> Hour:
-        """Revoke tokens and restart the API server during an hour, and return its measurements.
+        """Revoke tokens and restart the API server during an hour. Return the hour's measurements.
 
         number: the index of the hour, from 0.
         """

@@ -122,7 +122,7 @@ class Component:
 def first_free_port() -> int:
     """Return the first of PORTS consecutive free ports.
 
-    Ephemeral ports (from 32768) are avoided: a client could take one of a stopped component.
+    Avoid ephemeral ports (from 32768): a client could take the port of a stopped component.
     """
     for first in random.sample(range(20000, 32000, 10), 200):
         if all(_is_free(first + offset) for offset in range(PORTS)):

@@ -221,7 +221,7 @@ class Cluster:
     def kill_container(self, container: str) -> None:
         """Kill a container of the real node. container: the id in the status of the pod."""
         run(
-            *real_node.enter(self._state().processes),
+            *real_node.nsenter_prefix(self._state().processes),
             *real_node.CTR,
             "task",
             "kill",

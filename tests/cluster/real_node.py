@@ -73,7 +73,7 @@ def remove(network: Network) -> None:
     remove_control_groups(network.bridge)
 
 
-def enter(running: Mapping[str, Process]) -> list[str]:
+def nsenter_prefix(running: Mapping[str, Process]) -> list[str]:
     """Return the first words of a command in the node's namespaces. Raises ClusterError."""
     if "node" not in running:
         raise ClusterError(
@@ -87,7 +87,7 @@ class OnNode(Component):
         self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]
     ) -> list[str]:
         program = str(programs[self.name]) if self.name in programs else system_program(self.name)
-        return [*enter(running), program, *self.arguments(settings)]
+        return [*nsenter_prefix(running), program, *self.arguments(settings)]
 
     def is_healthy(self, settings: Settings) -> bool:
         return status_of(f"http://{_network(settings).node}:{self.port}{self.health_path}") == 200

@@ -70,6 +70,6 @@ def run(commands: t.Sequence[str], folder: Path, environment: t.Mapping[str, str
     """
     engine.install()
     script = "\n".join([f"set -ex; cd '{folder}'", *commands])
-    # Debian's docker.io has no BuildKit
+    # Debian's package docker.io has no BuildKit
     return engine.run(["bash", "-c", script], base_image(), BASE,
                       {**environment, "DOCKER_BUILDKIT": "0"}, has_private_network=False)

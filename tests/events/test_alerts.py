@@ -18,7 +18,7 @@ from alerting import EXAMPLES, ROOT, TOKEN
 from objects import eventually
 
 #: The alert in docs/how-to/alerts.md.
-DOCUMENTED = json.loads(re.search(
+DOCUMENTED_ALERT = json.loads(re.search(
     r"-d '(.*?)'", (ROOT / "docs/how-to/alerts.md").read_text(), re.DOTALL)[1])
 #: A label that would create a file if Ansible evaluated it as a template.
 TEMPLATE_IN_A_LABEL = "{{ lookup('ansible.builtin.pipe', 'touch %s') }}"
@@ -101,7 +101,7 @@ def test_refused_alerts_change_nothing(namespace, programs, environment, tmp_pat
     trace = tmp_path / "trace"
     template = TEMPLATE_IN_A_LABEL % trace
     valid_labels = {"rollback": "controller", "controller": "foo", "namespace": namespace.name}
-    last_message = copy.deepcopy(DOCUMENTED)
+    last_message = copy.deepcopy(DOCUMENTED_ALERT)
     last_message["alerts"][0]["labels"] |= {"controller": "last", "namespace": namespace.name}
     last_message["alerts"][0]["annotations"] = {"summary": template}
     with alerting.rulebook(programs, tmp_path, "baton.kubernetes.rollback",

@@ -30,7 +30,7 @@ FLOW = Flow("kubectl rolling-update", create_foo, UPDATE)
 
 
 def series() -> list[Series]:
-    """Build kubectl if necessary, and return its series, or [] without a build."""
+    """Build kubectl if necessary, and return its series, or [] if the build fails."""
     try:
         return [series_of_kills(binaries.provide([PROGRAM])[PROGRAM])]
     except ClusterError as error:

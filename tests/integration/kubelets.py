@@ -56,7 +56,7 @@ class Kubelet(http.server.ThreadingHTTPServer):
     def __init__(self, namespace: Namespace, folder: Path) -> None:
         super().__init__(("127.0.0.1", 0), _LogHandler)
         self.namespace = namespace
-        #: Tests may replace this. It returns None for a container that has not started.
+        #: Tests may replace this. The result None means that the container has not started.
         self.lines: t.Callable[[Json, str], list[tuple[float, bytes]] | None] = lines_of_version
         self.requests: list[str] = []
         certificate, key = folder / "kubelet.crt", folder / "kubelet.key"

@@ -143,7 +143,7 @@ class OpenShift:
             rc = self.namespace.rc(f"{name}-{number}") or {"metadata": {"annotations": {}}}
             return rc["metadata"]["annotations"].get(PHASE) == phase
 
-        eventually(has_phase, f"the rollout {number} of {name}: {phase}", seconds=60)
+        eventually(has_phase, f"the phase {phase} of rollout {number} of {name}", seconds=60)
 
     # The controllers
 

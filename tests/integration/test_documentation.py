@@ -38,7 +38,7 @@ TASK_FILES = re.compile(r"\b[\w/-]+\.yml\b")
 #: A line with a command of the collection.
 COMMAND = re.compile(r"(?:    |\$ |.*`)(ansible(?:-playbook)? "
                      r"[^`]*baton\.kubernetes\.[^`]*?)`?(?:;.*|\.)?$")
-#: Other commands of README.md, with their test or a reason.
+#: Other commands of README.md, with their test, or why they need none.
 TESTED_ELSEWHERE = {
     "make demo": "test_demo.py",
     "make test": "runs this test",

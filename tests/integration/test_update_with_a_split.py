@@ -37,7 +37,7 @@ def update(edge, check_mode=False, **options):
 
 
 def endpoints_check(edge):
-    """Return a fault that asserts after each write that the weighted Services have endpoints."""
+    """Return a fault: after each write, assert that the weighted Services have endpoints."""
     def check(_step, write):
         result = write()
         for item in edge.rules()[0]["backendRefs"]:
@@ -70,7 +70,7 @@ def test_split_follows_an_update_and_its_rollback(namespace, kind, next_task, im
 @pytest.mark.parametrize("number", [1, 3, 7])
 @pytest.mark.parametrize("killed_task", [RESUME, ROLL_BACK], ids=["resume", "rollback"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_killed_task_is_rolled_back(namespace, kind, killed_task, number):
+def test_update_is_rolled_back_after_a_kill(namespace, kind, killed_task, number):
     edge = begin_update(namespace, kind)
     edge.split()
     with pytest.raises(writes.Killed):
@@ -79,7 +79,7 @@ def test_killed_task_is_rolled_back(namespace, kind, killed_task, number):
     assert is_plain(edge) and images(edge) == {"myimage:v1"}
 
 
-def test_module_follows_a_split_also_in_check_mode(namespace):
+def test_split_follows_an_update_also_in_check_mode(namespace):
     edge = begin_update(namespace)
     edge.split()
     before = edge.get()

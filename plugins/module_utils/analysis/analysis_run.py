@@ -38,7 +38,7 @@ class Sources(t.NamedTuple):
     """The functions that measure. They raise RolloutError."""
 
     query: t.Callable[[str], Reading]
-    #: Returns the numbers of error lines and of all lines in the logs of some pods.
+    #: Returns the value of the metric, and the number of lines, in the logs of some pods.
     read_logs: t.Callable[[ErrorLines, t.Sequence[str]], tuple[Reading, Reading]]
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Select the logs of a pod to read, parse them, and compute readings.
+"""Choose logs of a pod, parse them, and compute readings.
 
 Log lines may contain secrets, so readings contain only numbers and pod names.
 """
@@ -23,7 +23,7 @@ MAX_LINE_LENGTH = 4096
 #: Minimum divisor of a rate. A truncated log may contain only a short burst of lines.
 MIN_SECONDS = 1.0
 _TIMESTAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6})\d*)?(Z|[+-]\d\d:\d\d) ")
-#: ANSI escape sequences. They are removed, since \b would not match after their last letter.
+#: ANSI escape sequences. Removed, since \b in a pattern would not match after their last letter.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 

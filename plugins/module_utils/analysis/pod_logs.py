@@ -122,7 +122,7 @@ class Logs:
             if status == 403:
                 raise refused.as_error(self._where)
             # Any other body than a Status may be part of the log, which may contain secrets.
-            why = refused.reason if refused.details else f"status {status}"
+            why = refused.reason if refused.status_object else f"status {status}"
             if status == 401:
                 self._http.connection.renew(generation)
             elif status not in RETRIED:

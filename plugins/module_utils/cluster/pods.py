@@ -40,7 +40,7 @@ class Pods(Namespaced):
         #: ("watched", label selector, uid of the controller) and ("warnings",).
         self._informers: dict[tuple[str, ...], Informer[Json]] = {}
         self._informers_lock = threading.Lock()
-        #: Time and result of the last _are_starting(), by label selector.
+        #: Time and result of the last _has_starting_pods(), by label selector.
         self._starting_results: dict[str, tuple[float, bool]] = {}
 
     def _stop_informers(self) -> None:
@@ -58,7 +58,7 @@ class Pods(Namespaced):
         Raises RolloutError.
         """
         version = self._take_version(selector)
-        return tuple(Pod.from_api(metadata) for metadata in self._active_pods(selector, version)
+        return tuple(Pod.from_api(metadata) for metadata in self._unfinished_pods(selector, version)
                      if "deletionTimestamp" not in metadata)
 
     def _take_version(self, selector: Json) -> str:
@@ -79,10 +79,11 @@ class Pods(Namespaced):
 
         Raises RolloutError.
         """
-        return tuple(TerminatingPod.from_api(metadata) for metadata in self._active_pods(selector)
+        return tuple(TerminatingPod.from_api(metadata)
+                     for metadata in self._unfinished_pods(selector)
                      if "deletionTimestamp" in metadata)
 
-    def _active_pods(self, selector: Json, min_version: str = "") -> t.Iterator[Json]:
+    def _unfinished_pods(self, selector: Json, min_version: str = "") -> t.Iterator[Json]:
         """Return the metadata of the pods that have not ended. Raises RolloutError."""
         query = {"labelSelector": label_selector(selector),
                  "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
@@ -92,7 +93,7 @@ class Pods(Namespaced):
                                     accept=METADATA)[0]
         except Refused as refused:
             if min_version:
-                return self._active_pods(selector)
+                return self._unfinished_pods(selector)
             raise refused.as_error(self._where) from refused
         return (item["metadata"] for item in items)
 
@@ -115,17 +116,17 @@ class Pods(Namespaced):
         except Refused:
             return []
 
-    def are_starting(self, controller: Controller) -> bool:
+    def has_starting_pods(self, controller: Controller) -> bool:
         """Return whether no pod has a problem. After a call of troubled_pods(), return False."""
         selector, now = label_selector(controller.selector), time.monotonic()
         with self._informers_lock:
             if any(key[:2] == ("troubled", selector) for key in self._informers):
                 return False
         if now - self._starting_results.get(selector, (-TABLE_PERIOD, False))[0] >= TABLE_PERIOD:
-            self._starting_results[selector] = now, self._are_starting(selector)
+            self._starting_results[selector] = now, self._has_starting_pods(selector)
         return self._starting_results[selector][1]
 
-    def _are_starting(self, selector: str) -> bool:
+    def _has_starting_pods(self, selector: str) -> bool:
         # A table has about a tenth of the size of the objects.
         query, continue_token = {"labelSelector": selector, "includeObject": "None"}, ""
         for _page in range(MAX_TABLE_PAGES):

@@ -28,12 +28,12 @@ class Refused(Exception):
             content = json.loads(body)
             is_status = isinstance(content, dict) and content.get("kind") == "Status"
             #: The Status object, or {}.
-            self.details = content if is_status else {}
+            self.status_object = content if is_status else {}
         except ValueError:
-            self.details = {}
+            self.status_object = {}
         self.server, self.status = server, status
         self.request = f"{method} {path.partition('?')[0]}"
-        message = text(self.details, "message") or body[:256].decode(errors="replace")
+        message = text(self.status_object, "message") or body[:256].decode(errors="replace")
         self.reason = display_text(message) or f"status {status}"
         super().__init__(self.reason)
 
@@ -41,7 +41,7 @@ class Refused(Exception):
         """Return whether another client has changed or deleted the object."""
         if self.status == 422:
             # A failed "test" operation has no causes, and is not denied by a webhook.
-            causes = (self.details.get("details") or {}).get("causes")
+            causes = (self.status_object.get("details") or {}).get("causes")
             is_permanent = causes or "denied the request" in self.reason
             return isinstance(write, Patch) and not is_permanent
         return self.status == 409 or (self.status == 404 and not isinstance(write, Create))

@@ -61,7 +61,7 @@ def playbook(name: str, variables: Json) -> str | None:
     """Return the command of a playbook with these variables, or None if a value is not safe."""
     if not _is_safe(variables):
         return None
-    # Unlike a text with commas, a list with several entries needs JSON.
+    # A text may contain commas, but a list with several entries needs JSON.
     are_plain = all(is_plain(text.replace(",", "")) for text in _texts(variables)) and not any(
         isinstance(value, dict) or (isinstance(value, list) and len(value) > 1)
         for value in variables.values())

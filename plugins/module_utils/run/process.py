@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The identity of the process that runs a task, in an annotation of its Leases."""
+"""The identity of the process that runs a task, in an annotation of the task's Leases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pathlib
 import typing as t
 import uuid
 
-#: Process.task of the running tasks of this Python process.
+#: Values of Process.task for the tasks that this Python process runs.
 ACTIVE_TASKS: set[str] = set()
 
 
@@ -57,7 +57,7 @@ class Process(t.NamedTuple):
         return bool(self.machine) and self.machine == process.machine
 
     def has_ended(self) -> bool:
-        """Return whether this process of the same machine has certainly ended.
+        """Return whether this process, on this machine, has certainly ended.
 
         /proc can hide a process of another user (hidepid), but signal 0 detects it.
         """

@@ -54,17 +54,16 @@ class Recorder:
         self.steps.append(report.entry(step, self._clock.timestamp_seconds()))
         self._print_line(report.line(step))
 
-    def report_wait(self, wait_line: str, causes: t.Sequence[Cause]) -> None:
-        """Print new causes at once, and wait_line at most once per LINE_INTERVAL."""
+    def report_wait(self, wait: str, causes: t.Sequence[Cause]) -> None:
+        """Print new causes at once, and `wait` at most once per LINE_INTERVAL."""
         now = self._clock.monotonic()
         new_causes = [cause for cause in causes if cause.kind not in self._reported_causes]
-        if new_causes or (wait_line != self._last_wait and now - self._line_time >= LINE_INTERVAL):
-            self._last_wait, self._line_time = wait_line, now
+        if new_causes or (wait != self._last_wait and now - self._line_time >= LINE_INTERVAL):
+            self._last_wait, self._line_time = wait, now
             if not new_causes:
-                self._print_line(report.wait_line(wait_line, self._namespace))
+                self._print_line(report.wait_line(wait, self._namespace))
             for cause in new_causes:
-                self._print_line(report.wait_line(wait_line, self._namespace, cause.pod,
-                                                  cause.sentence))
+                self._print_line(report.wait_line(wait, self._namespace, cause.pod, cause.sentence))
             self._reported_causes.update(cause.kind for cause in new_causes)
 
     def sample(self, status: RolloutStatus, is_watched: bool, is_end: bool = False) -> None:

@@ -117,9 +117,9 @@ def test_wait_collects_changes_on_a_slow_connection(gateway, monkeypatch, is_slo
     updates = [(5, [item_named("bar", "11")]), (0, later_changes)]
 
     def update(_controllers, seconds):
-        timeout, changed_names = updates.pop(0)
+        timeout, changed_items = updates.pop(0)
         assert seconds == timeout
-        return changed_names
+        return changed_items
 
     monkeypatch.setattr(controllers.Controllers, "update", update)
 

@@ -54,7 +54,7 @@ def test_address_of_the_page_is_before_the_next_command(monkeypatch):
 
 def test_page_follows_from_the_module_that_creates_the_error():
     assert refusal(image="myimage:v2", max_surge="many").page == "options"
-    assert RolloutError("it failed").page == "", "the table of pages must not have this test"
+    assert RolloutError("it failed").page == "", "PAGES must have no row for this test"
 
 
 @pytest.mark.parametrize("module, page", [

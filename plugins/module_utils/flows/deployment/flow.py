@@ -42,21 +42,22 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
         return with_template_of_revision(request, observed, observed.primary)
 
     def status_of_pods(self, observed: DeploymentObserved, direction: str | None) -> RolloutStatus:
-        primary, present = observed.primary, observed.successor
+        primary, current_set = observed.primary, observed.successor
         if primary is None:
             return RolloutStatus(None)
         old, new = _sides(observed, primary)
-        growing = present if observed.sets else primary
+        growing = current_set if observed.sets else primary
         sets_with_pods = [replica_set for replica_set in observed.sets if replica_set.current]
-        holders = sorted(sets_with_pods, key=lambda replica_set: replica_set is not present)
+        holders = sorted(sets_with_pods, key=lambda replica_set: replica_set is not current_set)
         return RolloutStatus(
             primary, old=old, new=new, growing=growing,
             shrinking=tuple(replica_set for replica_set in sets_with_pods
                             if replica_set is not growing),
             holders=tuple(Holder(replica_set,
-                                 {} if (replica_set is present) is (direction != "back") else None)
+                                 {} if (replica_set is current_set) is (direction != "back")
+                                 else None)
                           for replica_set in holders),
-            progress=(primary.available + (present.available if present else 0)
+            progress=(primary.available + (current_set.available if current_set else 0)
                       - observed.old_pod_count))
 
     def model(self, real: RealCluster) -> Model:
@@ -81,7 +82,7 @@ def _sides(observed: DeploymentObserved, primary: Controller) -> tuple[Side, Sid
 
     During a rollback, the pods with the current template are the old pods.
     """
-    record, present, other_sets = observed.rollout, observed.successor, observed.other_sets
+    record, current_set, other_sets = observed.rollout, observed.successor, observed.other_sets
     if record is None:
         return Side.of(primary), None
     newest_other: Controller = other_sets[-1] if other_sets else primary
@@ -90,7 +91,7 @@ def _sides(observed: DeploymentObserved, primary: Controller) -> tuple[Side, Sid
                       sum(replica_set.available for replica_set in other_sets),
                       observed.images_before)
     if record.is_rolling_back:
-        return dataclasses.replace(Side.of(present or primary), name=primary.name,
+        return dataclasses.replace(Side.of(current_set or primary), name=primary.name,
                                    uid=primary.uid), other_pods
     return dataclasses.replace(other_pods, name=primary.name,
-                               uid=primary.uid), Side.of(present) if present else None
+                               uid=primary.uid), Side.of(current_set) if current_set else None

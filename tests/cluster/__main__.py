@@ -30,7 +30,7 @@ environment:
                      answers, and `down` does nothing
   KUBEBUILDER_ASSETS folder with prebuilt programs; missing programs are built
   BATON_KUBERNETES   Kubernetes version of new clusters
-  XDG_CACHE_HOME     folder of clusters and programs, baton-kubernetes/ (default: ~/.cache)
+  XDG_CACHE_HOME     parent of baton-kubernetes/, with clusters and programs (default: ~/.cache)
 
 exit codes: 0 success, 1 failure (or an unhealthy cluster in `status`), 2 invalid usage,
   130 interrupted

@@ -39,7 +39,7 @@ SECTIONS = {
 
 def main() -> int:
     python = tool_environment.python("docs", LOCK)
-    source_folder, pages = SITE / "source", SITE / "html"
+    source_folder, html_folder = SITE / "source", SITE / "html"
     shutil.rmtree(SITE, ignore_errors=True)
     copy_pages(source_folder)
     run_antsibull(source_folder / "collection")
@@ -47,12 +47,13 @@ def main() -> int:
     readme.write_text(readme.read_text("utf-8") + navigation(source_folder), "utf-8")
     subprocess.run([str(python), "-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going",
                     "-b", "html", "-d", str(SITE / "doctrees"), "-c", str(HERE), str(source_folder),
-                    str(pages)], check=True)
-    shutil.copy(pages / "README.html", pages / "index.html")
-    faults = links.broken_links(pages)
+                    str(html_folder)], check=True)
+    shutil.copy(html_folder / "README.html", html_folder / "index.html")
+    faults = links.broken_links(html_folder)
     for line in faults:
         say(f"docs: {line}")
-    say(f"docs: {len(list(pages.rglob('*.html')))} pages in {pages.relative_to(ROOT)}/index.html")
+    say(f"docs: {len(list(html_folder.rglob('*.html')))} pages, beginning with "
+        f"{html_folder.relative_to(ROOT)}/index.html")
     return 1 if faults else 0
 
 

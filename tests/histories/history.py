@@ -199,7 +199,7 @@ class History(RuleBasedStateMachine):
         self.is_migrating = self.has_abandoned_migration = False
         #: By another client, during an update.
         self.was_manifest_applied = False
-        #: By another client. The settings in the record are then outdated.
+        #: Whether a change by another client has made the settings in the record outdated.
         self.was_changed_in_migration = False
         self.skips_final_check = False
         self.world.create(kind, replicas, BROKEN if is_broken else "myimage:v1", fields or {})
@@ -362,7 +362,7 @@ class History(RuleBasedStateMachine):
             self._paste(params, run, self.alternative_index)
 
     def _paste(self, params: Json, run: TaskRun, index: int) -> None:
-        """Execute the alternative of an error with this index, and the last of each later error."""
+        """Execute the alternative `index` of an error, and the last one of each later error."""
         for _attempt in range(2 * max(self.sizes)):
             # The failed update is rolled back already, so a rerun would fail again.
             if run.outcome != "refused" or "is rolled back to" in run.message:
@@ -448,7 +448,7 @@ class History(RuleBasedStateMachine):
         unavailable = max(min(max(_unavailable_limit(params, self.kind, size, self.user_fields),
                                   self._unavailable_limit_without_record(size)),
                               _allowed_disruptions(self.budget, size)) for size in self.sizes)
-        # A pod with the label of the new template may exist already.
+        # Old pods with the label of the new template are deleted even if there is a surge.
         if self.kind == "DaemonSet" and self.is_recreated:
             unavailable = max(1, unavailable)
         surge = max(_surge_limit(params, self.kind, size, self.user_fields) for size in self.sizes)

@@ -240,7 +240,7 @@ class SharedNamespace:
     def inspect_requests(
         self, gateway: KubernetesGateway, name: str, faults_found: list[str]
     ) -> None:
-        """Append each fault in requests to `faults_found`. Refuse writes after the first one."""
+        """Append each fault in requests to `faults_found`. After the first fault, refuse writes."""
         pool = gateway.http.connection.pool
         original, prefix = pool.urlopen, gateway.http.connection.server
         leases = [identity.lease_name_without_kind(name),

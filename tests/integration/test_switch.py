@@ -81,7 +81,7 @@ def create_switched_service(namespace, kind="Deployment"):
 
 
 def endpoints_check(service):
-    """Return a fault that asserts after each write that the Service has endpoints."""
+    """Return a hook for roll() that asserts after each write that the Service has endpoints."""
     def check(_step, write):
         result = write()
         assert ready_endpoint_count(service, "foo"), service.selector()

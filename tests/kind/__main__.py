@@ -34,7 +34,7 @@ def main(command: list[str]) -> int:
     engine.install()
     programs = binaries.provide(node_image.PROGRAMS)
     path = f"{programs['kind'].parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, host_engine.IMAGE: node_image.NAME, "PATH": path}
+    environment = {**os.environ, host_engine.IMAGE_VARIABLE: node_image.NAME, "PATH": path}
     return engine.run(command, node_image.provide(programs), node_image.NAME, environment)
 
 

@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "cluster"))
 
 import embedded  # noqa: E402
-from host_engine import IMAGE  # noqa: E402
+from host_engine import IMAGE_VARIABLE  # noqa: E402
 from workspace import ClusterError, run_and_exit, wait_for  # noqa: E402
 
 NAME = embedded.checkout_cluster_name("tests")
@@ -28,7 +28,7 @@ def main(command: list[str]) -> int:
         kubeconfig = f"{folder}/kubeconfig"
         # remove the cluster of a killed run
         _kind("delete", "cluster", "--name", NAME, "--kubeconfig", kubeconfig)
-        image = os.environ.get(IMAGE)
+        image = os.environ.get(IMAGE_VARIABLE)
         try:
             _kind(
                 "create",

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import embedded
 import machine
-from host_engine import IMAGE
+from host_engine import IMAGE_VARIABLE
 from workspace import ClusterError, cache, locked
 
 HERE = Path(__file__).resolve().parent
@@ -44,8 +44,8 @@ CAP_SYS_RESOURCE = 24
 
 def hindrance() -> str:
     """Return why a private engine cannot run here, or "". Missing Debian packages are no reason."""
-    if image := os.environ.get(IMAGE):
-        return f"{LABEL} lacks the image {image}, which {IMAGE} names"
+    if image := os.environ.get(IMAGE_VARIABLE):
+        return f"{LABEL} lacks the image {image}, which {IMAGE_VARIABLE} names"
     if reason := machine.hindrance(LABEL, NEEDED):
         return reason
     free_gib = int(_first_match("/proc/meminfo", r"MemAvailable: *(\d+)")) / 2**20

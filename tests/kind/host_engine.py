@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-IMAGE = "BATON_KIND_IMAGE"
+IMAGE_VARIABLE = "BATON_KIND_IMAGE"
 """Environment variable with the name of the node image."""
 
 
@@ -21,14 +21,15 @@ def hindrance() -> str:
     for command in ("docker version", "kind version"):
         if not _succeeds(command):
             return f"this machine has no Docker engine with kind: `{command}` fails"
-    image = os.environ.get(IMAGE) or _default_image()
+    image = os.environ.get(IMAGE_VARIABLE) or _default_image()
     if (
         image
         and not _succeeds(f"docker image inspect {image}")
         and not _succeeds(f"docker pull {image}", seconds=900)
     ):
         return (
-            f"the node image {image} is missing and cannot be pulled; {IMAGE} selects another one"
+            f"the node image {image} is missing and cannot be pulled; "
+            f"{IMAGE_VARIABLE} selects another one"
         )
     return ""
 

@@ -73,8 +73,7 @@ def test_deployment_whose_template_a_rollout_uses_is_refused(namespace, rollout,
                                   "web=myimage:v2")
 
 
-def test_deployment_is_updated_without_the_permission_and_argo_rollouts_updates_its_own_pods(
-        namespace, rollout):
+def test_deployment_is_not_refused_without_permission_to_list_rollouts(namespace, rollout):
     """Negative control: the task reports a complete update, although the Deployment has no pods."""
     make_deployment_used_by_rollout(namespace, rollout, "onsuccess")
     eventually(lambda: namespace.deployment()["spec"]["replicas"] == 0, "an empty Deployment")

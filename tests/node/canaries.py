@@ -32,7 +32,7 @@ SHARE = 1 / PODS
 CANARY_RC = dataclasses.replace(RC, pods=PODS)
 
 RATES = {"new": 400}
-"""Requests per second by connection. With few persistent connections, the shares would vary."""
+"""Requests per second on new connections; with a few persistent ones, the shares would vary."""
 
 DRAIN = 4.0
 """Seconds for which a pod continues to serve after SIGTERM."""
@@ -127,7 +127,7 @@ class Canary:
         return self.is_rolled_back and message in " ".join(self.output.split())
 
     @property
-    def seconds(self) -> float:
+    def answering_seconds(self) -> float:
         return self.all_answers[-1].sent - self.all_answers[0].sent if self.all_answers else 0
 
     def assign_answers(self, traffic: Traffic) -> None:

@@ -107,7 +107,7 @@ def table_of_canaries(canaries: list[Canary]) -> list[str]:
             [len(getattr(canary, name)) for canary in canaries_of_row]
             for name in ("answers", "all_answers")
         )
-        seconds = [canary.seconds for canary in canaries_of_row]
+        seconds = [canary.answering_seconds for canary in canaries_of_row]
         cells = [
             title,
             len(canaries_of_row),

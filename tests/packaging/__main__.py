@@ -78,7 +78,7 @@ def build(folder: Path) -> Path:
                 (tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, tree / name)
         fill_in_address(tree)
-        if (tree / "changelogs/fragments").is_dir():  # otherwise, the release notes are committed
+        if (tree / "changelogs/fragments").is_dir():  # otherwise, git has the release notes already
             environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": collections}
             date = time.strftime("%Y-%m-%d", time.gmtime(commit_time))
             subprocess.run(["antsibull-changelog", "release", "--update-existing", "--date", date],

@@ -36,7 +36,7 @@ class Api(http.server.ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        #: Prepared responses to all requests except watches, and to watches.
+        #: Prepared responses (answers: to all requests except watches).
         self.answers, self.watches = [], []
         #: Requests except watches: (method, path, headers, body).
         self.requests = []

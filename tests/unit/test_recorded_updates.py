@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Resume and roll back updates of earlier versions, recorded in recorded/."""
+"""Resume and roll back updates that earlier versions of the collection began (recorded/)."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from .outcome import (
     Outcome,
     Reading,
     Readings,
+    can_no_longer_pass,
     evaluate,
-    is_decided,
     metric_outcome,
     overall_outcome,
 )
@@ -78,7 +78,7 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
                                             outcome, reason, readings))
             print_line(report.measurement_line(name, analysis, measurements[-1]))
         outcomes = report.outcomes_by_metric(analysis, measurements)
-        if any(is_decided(outcomes[metric.name], analysis) for metric in analysis.metrics):
+        if any(can_no_longer_pass(outcomes[metric.name], analysis) for metric in analysis.metrics):
             break
     result = {"namespace": namespace, **report.result(name, analysis, measurements, subject),
               "warnings": list(warnings)[:MAX_WARNINGS]}

@@ -38,7 +38,7 @@ class Reading(t.NamedTuple):
 class Readings:
     """The readings of one measurement: values, and numbers of samples.
 
-    A field is None if the metric does not need it, or if there are no old pods.
+    A field is None if the metric does not need it, or needs old pods and there are none.
     """
 
     new: Reading | None
@@ -75,7 +75,7 @@ class Measurement:
 
 def evaluate(metric: Metric, readings: Readings,
              passes_without_old_pods: bool) -> tuple[Outcome, str]:
-    """Return the outcome of a measurement, and its reason ("" for Outcome.PASSED).
+    """Return the outcome of a measurement, and its reason ("" if the thresholds are met).
 
     >>> metric = Metric("errors", "$pods", "", {"max": 0.05}, 0, OnEmpty.INCONCLUSIVE)
     >>> evaluate(metric, Readings(Reading(0.06)), False)
@@ -174,7 +174,7 @@ def metric_outcome(outcomes: t.Sequence[Outcome], analysis: Analysis) -> Outcome
     return Outcome.PASSED
 
 
-def is_decided(outcomes: t.Sequence[Outcome], analysis: Analysis) -> bool:
+def can_no_longer_pass(outcomes: t.Sequence[Outcome], analysis: Analysis) -> bool:
     """Return whether the analysis can no longer pass after these outcomes of one metric."""
     is_inconclusive = outcomes.count(Outcome.INCONCLUSIVE) > analysis.inconclusive_limit
     return (metric_outcome(outcomes, analysis) is Outcome.FAILED

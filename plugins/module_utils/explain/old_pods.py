@@ -27,7 +27,7 @@ from .diagnosis import Cause
 #: previous template, too. STUCK: the pod has neither the previous nor the new template.
 OLD, HELD, STUCK = "old-pod", "held-pod", "stuck-pod"
 KINDS = (OLD, STUCK, HELD)
-#: These would also block a rollback.
+#: Pods with the template that a rollback restores: they would block it, too.
 BLOCK_ROLLBACK = (OLD, HELD)
 
 _DELETE_ADVICE = (
@@ -44,7 +44,7 @@ _SUGGESTIONS = {OLD: _DELETE_ADVICE, STUCK: _DELETE_ADVICE, HELD: _HELD_ADVICE}
 def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
     """Return the causes for unready old pods, and for all other pods."""
-    # In a rollback, the task itself deletes these pods.
+    # In a rollback, the task itself deletes unready pods of another template.
     old_pods = {} if request.state.undoes else _unready_old_pods(controller, pods)
     old_pod_causes = [cause for pod in pods if _name(pod) in old_pods
                       for cause in _old_pod_causes(request, pod, events, old_pods)]

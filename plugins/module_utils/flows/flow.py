@@ -147,7 +147,7 @@ class Memory:
     server_time: float = 0.0
     #: Whether the preflight checks have passed and the Lease is acquired.
     has_begun: bool = False
-    #: Like budgets, None before they are read.
+    #: autoscalers, budgets: None before they are read, and without permission.
     autoscalers: t.Sequence[Json] | None = None
     budgets: t.Sequence[Json] | None = None
     observed: Observed = Observed(None, None)
@@ -339,7 +339,7 @@ class Flow(t.Protocol[ObservedT]):
         return None
 
     def lookup_names(self, observed: ObservedT) -> tuple[str, ...]:
-        """Return the names to read again after a rejected write, before the primary's name."""
+        """Return the names of the controllers to read before the primary after a rejected write."""
         return ()
 
     def note(self, step: Step, memory: Memory) -> None:

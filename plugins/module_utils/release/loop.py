@@ -58,7 +58,7 @@ def answer(request: Request, state: Json, rollouts: list[Json] | None, now: str)
     deadline = Turn(**mapping(state, "turn")).deadline
     now_seconds = seconds(now) or 0.0
     approval = Approval(history.result, request.name, rollouts, deadline, now_seconds)
-    # With five more checks, the deadline always ends the wait.
+    # Five more, so that the deadline ends the wait, and not the number of checks.
     check_count = math.ceil(max(0.0, deadline - now_seconds) / APPROVAL_POLL_INTERVAL) + 5
     return {"is_answered": approval.outcome != "waiting", "looks": check_count}
 
@@ -78,7 +78,7 @@ def _event(request: Request, history: History, turn: Turn, began: str, now: str,
         approval = Approval(history.result, request.name, rollouts, deadline, seconds(now) or 0.0)
         result = approval.current_result | {"answer": approval.outcome}
         if turn.purpose == "approval" and not failure:
-            failure = _denial(request, approval.outcome, deadline)
+            failure = _approval_failure(request, approval.outcome, deadline)
         elif turn.purpose == "look":
             failure = {}  # the run already reports the failure of its rollback
     elif turn.do == "look":
@@ -98,7 +98,7 @@ def _split_look(event: Event, request: Request) -> list[Event]:
             *([look] if Summary.of(result).is_paused else [])]
 
 
-def _denial(request: Request, outcome: str, deadline: float) -> Json:
+def _approval_failure(request: Request, outcome: str, deadline: float) -> Json:
     if outcome == "approved":
         return {}
     reason = ("The update was rolled back, or replaced by another update"

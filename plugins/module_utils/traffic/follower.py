@@ -28,7 +28,7 @@ from .reader import ClusterReader, NoReader
 from .record import GATEWAY_API, SERVICE, RouteName, routes_of
 from .request import TrafficRequest, command_options
 
-#: Needed besides the permissions for the route. Without a route, the first is not needed.
+#: Needed besides the permissions for the route. For a Service, the first is not needed.
 _COMMON_PERMISSIONS: tuple[Rule, ...] = (("", "services", ("list", "delete")),
                                          ("discovery.k8s.io", "endpointslices", ("list",)),
                                          ("", "pods", ("list",)))
@@ -83,7 +83,7 @@ class Follower:
             except RolloutError as error:
                 is_required = (goal in (Goal.RESTORED, Goal.SWITCHED)
                                and not tools.is_after_failure)
-                # Without a route, the Service may select only new pods, which a rollback deletes.
+                # The selector of a Service may select only new pods, which a rollback deletes.
                 if tools.reason_to_stop_after_renewal() or is_required or route.kind == SERVICE:
                     raise
                 has_failed = True

@@ -18,8 +18,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.outcome 
     Outcome,
     Reading,
     Readings,
+    can_no_longer_pass,
     evaluate,
-    is_decided,
     metric_outcome,
     overall_outcome,
 )
@@ -167,7 +167,7 @@ def test_decided_outcome_is_final():
                         passes_inconclusive=passes_inconclusive)
         for outcomes in itertools.product(Outcome, repeat=4):
             number_at_decision = next((number for number in range(1, 5)
-                                       if is_decided(outcomes[:number], spec)),
+                                       if can_no_longer_pass(outcomes[:number], spec)),
                                       4)
             final = metric_outcome(outcomes, spec)
             decided_outcome = metric_outcome(outcomes[:number_at_decision], spec)

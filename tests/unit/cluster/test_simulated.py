@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check mode: writes change a model, and reads of other objects go to the server."""
+"""Check mode: writes change a model, and objects outside the model are read from the server."""
 
 from __future__ import annotations
 

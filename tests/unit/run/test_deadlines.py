@@ -398,7 +398,7 @@ def test_limit_of_rejected_pods_grows_with_missing_pods():
 
 
 @pytest.mark.parametrize("kinds", [["refused-by-node", "crash"], ["crash", "refused-by-node"]])
-def test_failure_with_an_endless_cause_is_endless(kinds):
+def test_failure_with_rejected_pods_keeps_replacing_pods(kinds):
     """A controller endlessly replaces the pods that nodes reject."""
     causes = [Cause(kind, "reason", "message", "wait", is_fatal=True) for kind in kinds]
 

@@ -192,7 +192,7 @@ def test_longer_soak_or_later_pause_needs_another_soak(second_request, minimum):
     assert not cluster.timed_run(second_request)[1]["changed"]
 
 
-def test_existing_pause_is_soaked_on_request():
+def test_soak_can_be_added_to_an_existing_pause():
     cluster = ObservedCluster(rc())
     cluster.run(dataclasses.replace(SOAK_AT_PAUSE, soak=0))
     assert object_meta.SOAK not in cluster.cluster.items["foo"]["metadata"]["annotations"]
@@ -351,7 +351,7 @@ def test_recovered_failure_ends_the_soak():
     assert cause["reason"] == "ContainersNotReady"
 
 
-def test_failed_soak_is_rolled_back_on_request():
+def test_update_is_rolled_back_after_a_failed_soak():
     cluster = ObservedCluster(rc())
     cluster.schedule(30, cluster.pod_change(restarts=1))
 
@@ -395,6 +395,7 @@ def warning(about, count=1, uid="e"):
             "lastTimestamp": "1970-01-01T00:00:00Z"}
 
 
+#: In live_pods(). In watched_pods(), this pod has the uid "uid of foo-0".
 UID_OF_OLD_POD = "0"
 
 

@@ -219,7 +219,7 @@ def test_no_request_is_lost_if_a_task_is_killed_after_the_switch(kind, task, nex
 @pytest.mark.parametrize("is_after_write", MOMENTS)
 @pytest.mark.parametrize("next_task", [PAUSE, RESUME], ids=["pause", "resume"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_follows_a_hold_that_was_killed_at_any_write(kind, next_task, is_after_write):
+def test_update_completes_after_a_split_to_0_killed_at_any_write(kind, next_task, is_after_write):
     for write_number in range(1, MAX_WRITES):
         cluster = SwitchCluster(kind)
         if cluster.split("0%", death=(write_number, is_after_write)) is not None:
@@ -233,7 +233,7 @@ def test_update_follows_a_hold_that_was_killed_at_any_write(kind, next_task, is_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_follows_a_restoration_that_was_killed_at_any_write(kind):
+def test_update_completes_after_a_restoration_killed_at_any_write(kind):
     for write_number in range(1, MAX_WRITES):
         cluster = cluster_after(kind, PAUSE, "0%")
         if cluster.split(restores=True, death=(write_number, False)) is not None:
@@ -295,7 +295,7 @@ def test_forged_annotation_changes_no_service_of_other_pods(next_task):
 
 
 @pytest.mark.parametrize("record", [*KEYS[TRAFFIC_SELECTOR][:40], '{"app": "payments"}'])
-def test_stored_selector_is_never_written(record):
+def test_forged_record_is_never_written_to_the_selector(record):
     for next_task in (RESUME, ROLLBACK):
         cluster = switched_cluster("Deployment")
         cluster.change(record=record)

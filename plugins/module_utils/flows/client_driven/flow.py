@@ -369,7 +369,7 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
                       memory: Memory) -> ClientDrivenObserved:
     """Return the observation with the terminating pods, if the next step depends on them.
 
-    They are listed after the status was read, so that each pod is in at least one of them.
+    They are listed after the status was read, so that the status or the list has each pod.
     """
     if not request.waits_for_termination or not depends_on_terminating(request, observed):
         return observed

@@ -138,8 +138,8 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
 def _with_stored_direction(observed: RevisionsT, cluster: Cluster) -> RevisionsT:
     """Return the observation; before Kubernetes 1.25, with the direction from the annotation.
 
-    A rollback in the annotation needs evidence, sometimes a time in managedFields. Before 1.25,
-    this time is not updated, so no evidence is needed.
+    A rollback in the annotation is believed only with evidence, such as a time in managedFields.
+    Before 1.25, this time is not updated, so the annotation is believed.
     """
     record, stored_record = observed.record, observed.primary.rollout if observed.primary else None
     if (record is None or stored_record is None or not stored_record.is_rolling_back
@@ -173,7 +173,7 @@ def _progress(primary: RevisionDriven) -> int:
 def _label_of_new_pods(observed: RevisionsObserved, direction: str) -> str:
     """Return the label controller-revision-hash of the new pods; "" if unknown.
 
-    If their ControllerRevision is deleted, the result is its name, which no pod has as label.
+    If their ControllerRevision is deleted, return its name: the label only for a StatefulSet.
     """
     if direction == "forward":
         return ((observed.present_revision.pod_revision if observed.present_revision else "")

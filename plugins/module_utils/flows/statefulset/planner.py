@@ -60,7 +60,7 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
         return {"type": "RollingUpdate", "rollingUpdate": rolling_update}
 
     def _partition(self, has_desired_template: bool) -> int:
-        """Return the partition that pauses and keeps all new pods; 0 without a pause."""
+        """Return the partition for the pause, which keeps all new pods; 0 without a pause."""
         pause, primary = self.request.pause_at, self.primary
         if not self.pauses or pause is None:
             return 0

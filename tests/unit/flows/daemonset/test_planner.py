@@ -926,7 +926,7 @@ def take_turn(request, model):
 @settings(max_examples=300)
 @given(st.data())
 def test_random_orders_respect_floor_and_pauses(data):
-    """Clients with any requests start and die. The server moves at any time."""
+    """Start and kill clients with any requests, while the server acts at any time."""
     nodes = data.draw(st.sampled_from([1, 3, 4]))
     strategy = data.draw(st.sampled_from([STRATEGY, ON_DELETE, ON_DELETE_WITH_ROLLING_UPDATE]))
     model = cluster(nodes, strategy)

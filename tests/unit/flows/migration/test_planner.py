@@ -321,7 +321,7 @@ def test_migration_waits_for_a_controller_deleted_with_finalizers(steps):
     assert world.decide() == Done("foo is already a Deployment")
 
 
-def test_an_owner_is_released_on_request():
+def test_release_owner_removes_the_owner_reference():
     world = World(rc(replicas=2,
                      ownerReferences=[{"kind": "DeploymentConfig", "name": "foo", "uid": "x",
                                        "controller": True}]))

@@ -33,7 +33,9 @@ NEEDED = {
 
 
 def hindrance(what: str = "a real node", needed: Mapping[str, str] | None = None) -> str:
-    """Return why a real node cannot run here, or "". Missing Debian packages are no reason.
+    """Return why a real node cannot run here, or "".
+
+    Missing Debian packages that can be installed are no reason.
 
     what: the feature that needs the node. needed: packages by program, as in NEEDED.
     """

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Provide a namespace with controllers of another user, a proxy, and a judge.
+"""Provide a namespace with another user's controllers, a proxy, and a judge.
 
 The judge records violations of the guarantees. It imports only the names of annotations and labels
 from the collection, so that it does not share errors with the code under test.
@@ -104,7 +104,7 @@ class Judge(Observer):
         self._stop.set()
 
     def _wait_for_watch(self, condition: Callable[[], bool]) -> None:
-        eventually(lambda: self.errors or condition(), "the watch of the judge")
+        eventually(lambda: self.errors or condition(), "an up-to-date watch of the judge")
         if self.errors:
             raise ObservationLost(repr(self.errors[0]))
 

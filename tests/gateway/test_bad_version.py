@@ -22,6 +22,7 @@ from traffic import reasons
 KIND = dataclasses.replace(DEPLOYMENT, pods=5)
 #: Requests per second, on new and on persistent connections.
 RATES = {"new": 60, "persistent": 240}
+#: Images. The tag is the version in an answer.
 GOOD, BAD = "localhost/web:good-1", "localhost/web:errors"
 #: Options of the analysis. The new version gets 3 requests/s, which is 60 samples in the window.
 #: Two errors fail the metric. Two or more errors in 60 samples have a probability of 80% for the

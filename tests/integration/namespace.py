@@ -375,7 +375,7 @@ class Namespace:
     def roll(self, fault: t.Callable[[KubernetesGateway], None] | None = None,
              on_line: t.Callable[[str], None] = lambda line: None,
              **params: t.Any) -> Json:
-        """Run a task in this process, and return its result, with the requests by verb.
+        """Run a task in this process. Return its result, with the number of requests by verb.
 
         fault: changes the gateway before the task (see writes.py).
         """

@@ -81,7 +81,7 @@ def test_completed_migration_is_reverted_manually(migratable):
 
 
 @pytest.mark.full
-def test_deployment_updates_after_the_migration(migratable):
+def test_deployment_can_be_updated_after_the_migration(migratable):
     """The pods have a deployment label from an earlier update."""
     migratable.make_rc(3)
     migratable.roll(image="myimage:v2")
@@ -134,8 +134,8 @@ def test_check_mode_lists_the_steps_and_writes_nothing(migratable):
     assert migratable.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
     assert not migratable.replica_sets() and not migratable.deployments()
     result = migrate(migratable)
-    steps = [[(step["action"], step["kind"], step["name"], step["to"]) for step in result["steps"]]
-             for result in (plan, result)]
+    steps = [[(step["action"], step["kind"], step["name"], step["to"]) for step in answer["steps"]]
+             for answer in (plan, result)]
     assert steps[0] == steps[1]
 
 

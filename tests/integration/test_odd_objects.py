@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test objects with maximum sizes, text in several scripts, and unknown fields."""
+"""Test objects with maximum sizes, text in several scripts, and rare fields."""
 
 from __future__ import annotations
 

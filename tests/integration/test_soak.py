@@ -31,18 +31,18 @@ LONG_SOAK = "20s"
 
 
 @pytest.fixture
-def nodes(namespace):
+def add_nodes(namespace):
     yield lambda: namespace.add_nodes(SIZE)
     namespace.remove_nodes()
 
 
 @pytest.fixture
-def make(namespace, nodes):
+def make(namespace, add_nodes):
     """Provide a function that creates a controller, and returns a function that runs its tasks."""
 
     def make_controller(kind):
         if kind == "DaemonSet":
-            nodes()
+            add_nodes()
         maker = {"ReplicationController": namespace.make_rc,
                  "Deployment": namespace.make_deployment,
                  "StatefulSet": namespace.make_stateful_set,
@@ -69,7 +69,7 @@ def set_status(namespace, pod, **status):
     namespace.patch(f"{pod['metadata']['name']}/status", {"status": status}, "pods")
 
 
-def conditions(pod, **changes):
+def with_ready_condition(pod, **changes):
     return [{**condition, **changes} if condition["type"] == "Ready" else condition
             for condition in pod["status"]["conditions"]]
 
@@ -88,7 +88,7 @@ def make_unready(namespace, pod):
     (container,) = pod["status"]["containerStatuses"]
     condition = {"status": "False", "reason": "ContainersNotReady",
                  "message": "containers with unready status: [web]"}
-    set_status(namespace, pod, conditions=conditions(pod, **condition),
+    set_status(namespace, pod, conditions=with_ready_condition(pod, **condition),
                containerStatuses=[{**container, "ready": False}])
 
 
@@ -114,6 +114,7 @@ def create_warning_event(namespace, pod):
         "lastTimestamp": metadata["creationTimestamp"]})
 
 
+#: Kind of the cause, and a part of the reported text, by incident.
 INCIDENTS = {
     restart_container: ("memory",
                         "container web: OOMKilled: exit code 137 (SIGKILL), restarted once"),

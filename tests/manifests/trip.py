@@ -35,7 +35,9 @@ TRIP_LABEL = "baton.test/trip"
 PRIORITY_CLASSES = {"baton-test-high": 1000}
 RUNTIME_CLASSES = ("baton-test-sandbox",)
 ACCOUNT = "runner"
+#: Fields with a list whose order does not matter.
 UNORDERED_LISTS = ("env", "ports", "hostAliases", "imagePullSecrets", "topologySpreadConstraints")
+#: In seconds.
 DEADLINE = 40
 
 
@@ -240,7 +242,7 @@ class RoundTrip:
                 "metadata": metadata, "spec": spec, "status": {}}
 
     def _with_merged_sizes(self, steps: list[Json]) -> list[Json]:
-        """Merge scalings of ReplicaSets between other steps; omit their names, and all times."""
+        """Merge a ReplicaSet's scalings between two other steps; omit its name, and all times."""
         merged_steps: list[Json] = []
         for step in _without_times(steps):
             if step["kind"] != "ReplicaSet":

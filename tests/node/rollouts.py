@@ -31,8 +31,11 @@ Json = dict[str, t.Any]
 REPLICAS = 4
 V1, V2 = "localhost/web:v1", "localhost/web:v2"
 
-DRAIN, START = 2.0, 4.5
-"""Seconds for which a pod continues to serve after SIGTERM, and seconds until a new pod listens.
+DRAIN = 2.0
+"""Seconds for which a pod continues to serve after SIGTERM."""
+
+START = 4.5
+"""Seconds until a new pod listens.
 
 With START <= DRAIN, even the deletion of all pods at once would lose no request, since kube-proxy
 sends requests to terminating pods if no pod is ready.
@@ -151,7 +154,7 @@ class Shop:
                 program.kill()
             assert running.result().was_killed, running.result().last_output
 
-    def images(self) -> dict[str, int]:
+    def pods_by_image(self) -> dict[str, int]:
         """Return the number of ready pods by image, and of all other pods by None."""
         pods = self.namespace.call("GET", self.namespace.path("pods"))["items"]
         return collections.Counter(
@@ -168,7 +171,9 @@ class Shop:
         """Wait until all pods are ready and have the image, and kube-proxy uses them."""
         pods = self.kind.pods
         eventually(
-            lambda: self.images() == {image: pods}, f"{pods} pods of {image} and no other", DEADLINE
+            lambda: self.pods_by_image() == {image: pods},
+            f"{pods} pods of {image} and no other",
+            DEADLINE,
         )
         time.sleep(SETTLE)
 
@@ -181,7 +186,7 @@ def update(shop: Shop) -> None:
 
 
 def kill_and_resume(shop: Shop) -> None:
-    shop.roll_and_kill(lambda: shop.images()[V2] >= 2, "two new pods", image=V2)
+    shop.roll_and_kill(lambda: shop.pods_by_image()[V2] >= 2, "two new pods", image=V2)
     time.sleep(DRAIN + 1)
     shop.roll(image=V2)
 
@@ -213,14 +218,16 @@ def kill_in_handover_and_resume(shop: Shop) -> None:
 
 
 def kill_and_roll_back(shop: Shop) -> None:
-    shop.roll_and_kill(lambda: shop.images()[V2] >= 2, "two new pods", image=V2)
+    shop.roll_and_kill(lambda: shop.pods_by_image()[V2] >= 2, "two new pods", image=V2)
     shop.roll(state="rolled_back")
 
 
 def update_in_stages(shop: Shop) -> None:
     for share in (0.25, 0.5):
         shop.roll(image=V2, pause_at=f"{share:.0%}")
-        eventually(lambda: None not in shop.images(), "the termination of the old pods", DEADLINE)
+        eventually(
+            lambda: None not in shop.pods_by_image(), "the termination of the old pods", DEADLINE
+        )
         begin = time.time() + SETTLE
         time.sleep(SETTLE + 10)
         shop.stages.append((begin, time.time(), share))
@@ -246,7 +253,9 @@ def update_with_disruption(disrupt: t.Callable[[Shop], None]) -> t.Callable[[Sho
     def rollout(shop: Shop) -> None:
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             rolling = pool.submit(shop.roll, image=V2)
-            eventually(lambda: rolling.done() or shop.images()[V2] >= 2, "two new pods", DEADLINE)
+            eventually(
+                lambda: rolling.done() or shop.pods_by_image()[V2] >= 2, "two new pods", DEADLINE
+            )
             assert not rolling.done(), "the update ended before the disruption"
             disrupt(shop)
             rolling.result(DEADLINE)
@@ -304,7 +313,7 @@ def kubectl_rolling_update(shop: Shop) -> None:
 
 def delete_and_create(shop: Shop) -> None:
     shop.namespace.remove("foo", shop.kind.resource)
-    eventually(lambda: V1 not in shop.images(), "the termination of the old pods")
+    eventually(lambda: V1 not in shop.pods_by_image(), "the termination of the old pods")
     shop.namespace.call("POST", shop.path, shop.manifest(V2))
 
 

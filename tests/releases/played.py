@@ -29,7 +29,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 #: Events during a check: its outcome, a kill of the playbook, or an action of another client.
-EVENTS = ("passes", "passes", "passes", "fails", "kill", "delete", "scale", "hold", "finish",
+EVENTS = ("passes", "passes", "passes", "fails", "kill", "delete", "scale", "hold_lease", "finish",
           "undo")
 KEEP_OLD_KINDS = ("ReplicationController", "ReplicaSet", "Deployment")
 SHARES = ("0%", "1%", "10%", "50%")
@@ -226,7 +226,7 @@ class Release:
                     os.kill(pid, signal.SIGKILL)
         elif event == "edit":
             self._edit_route()
-        elif event in ("delete", "finish", "undo", "scale", "hold"):
+        elif event in ("delete", "finish", "undo", "scale", "hold_lease"):
             self.changed_by_others.add(name)
             with contextlib.suppress(RolloutError):  # no update may be in progress
                 getattr(self, f"_{event}")(name)
@@ -263,7 +263,7 @@ class Release:
                 self.namespace.call("PATCH", self._path(name), larger,
                                     "application/merge-patch+json")
 
-    def _hold(self, name: str) -> None:
+    def _hold_lease(self, name: str) -> None:
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         lease = {"metadata": {"name": f"baton-kubernetes.{self.kind.lower()}.{name}"}, "spec": {
             "holderIdentity": "ada@elsewhere", "leaseDurationSeconds": 15, "acquireTime": now,
@@ -342,9 +342,9 @@ class Release:
         tested_stages = [stage["stage"] for stage in data["stages"]
                          if [check["file"] for check in stage["checks"]] != ["approval"]]
         assert tested_stages in (pauses[:len(tested_stages)], [*pauses, "100%"]), tested_stages
-        for earlier in data["stages"][:-1]:
-            checks = {check["outcome"] for check in earlier["checks"]}
-            assert earlier["outcome"] == "passed" and checks <= {"passed"}, data["stages"]
+        for stage in data["stages"][:-1]:
+            checks = {check["outcome"] for check in stage["checks"]}
+            assert stage["outcome"] == "passed" and checks <= {"passed"}, data["stages"]
         for name in self.names[host]:
             images = set(self.images(name))
             if name in self.changed_by_others:

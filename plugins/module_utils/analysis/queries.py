@@ -87,7 +87,7 @@ class Matchers(t.NamedTuple):
 
     #: The label with a pod's name.
     pod_label: str
-    #: The label with its namespace, or "".
+    #: The label with the pod's namespace, or "".
     namespace_label: str
     labels: t.Mapping[str, str]
 

@@ -178,7 +178,7 @@ def content_of(kubeconfig: t.Any) -> t.Any:
 
 
 def not_yaml(what: str, error: Exception) -> RolloutError:
-    """Return the error for invalid YAML. The message of the parser would contain secrets."""
+    """Return the error for invalid YAML, without the parser's message: it may quote secrets."""
     mark = getattr(error, "problem_mark", None)
     why = f"line {mark.line + 1}" if mark else ""
     return RolloutError(f"{what} is not valid YAML", why=why, next_command=HINT)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find the causes of unavailable pods in the tables of failure_reasons.py. No I/O."""
+"""Find the causes of unavailable pods, using the tables of failure_reasons.py. No I/O."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from .symptoms import (
 
 #: In characters. The middle of a longer message is omitted.
 MAX_MESSAGE_LENGTH = 600
-#: These values are safe in a command.
+#: Placeholders whose values are safe in a command.
 _SAFE_PLACEHOLDERS = ("kubectl", "cluster", "logs", "claims")
 _COMMAND_PREFIXES = ("{kubectl} ", "{cluster} ", "{logs}")
 #: Prefixes that the kubelet and the container runtime add to messages.
@@ -158,7 +158,7 @@ def restart_causes(request: Request, pod: Json, container_names: t.Collection[st
 
 
 def merge(causes: t.Iterable[Cause]) -> list[Cause]:
-    """Return one cause of each kind: the fatal ones first, then the most specific ones first."""
+    """Return one cause of each kind: fatal before other ones, specific before general ones."""
     causes_by_kind: dict[str, list[Cause]] = collections.defaultdict(list)
     for cause in causes:
         causes_by_kind[cause.kind].append(cause)

@@ -17,8 +17,10 @@ from .diagnosis import Cause
 
 DRIFT = "image-drift"
 MAX_TEXT_LENGTH = 200
-#: Maximum number of versions in a message, and of pod names per version.
-MAX_VERSIONS, MAX_NAMES = 5, 5
+#: In a message.
+MAX_VERSIONS = 5
+#: Of pods, per version.
+MAX_NAMES = 5
 #: Maps a field of the spec to the field of the status.
 _STATUS_FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 

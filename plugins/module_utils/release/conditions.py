@@ -120,7 +120,7 @@ class Release:
 
     @property
     def was_late_rollback_refused(self) -> bool:
-        """Return whether the rollback after a missed deadline has failed for an unknown reason.
+        """Return whether a rollback after a missed deadline has failed for a reason still unknown.
 
         Another client may have approved the update just before the rollback.
         """

@@ -17,7 +17,7 @@ from .stage import COMPLETE, Stage, errors_of_shares, parse_stage
 
 SELECTIONS = ("name", "names", "label_selectors")
 IMAGES = ("image", "images", "container")
-#: Ansible warns about variables with the names of its keywords.
+#: Playbook variables by option, if Ansible would warn about a variable with the option's name.
 PLAYBOOK_NAMES = {"name": "controller", "namespace": "controller_namespace",
                   "timeout": "time_limit"}
 

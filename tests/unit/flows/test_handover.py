@@ -162,7 +162,7 @@ WORLDS = pytest.mark.parametrize("world", [REPLICATION_CONTROLLERS, REPLICA_SETS
 
 
 #: (controllers, pods or None if they are not listed, summary of the decision).
-#: The steps are: 1 rename foo, 2 close the successor, 3 reparent the pods, 4 delete the successor.
+#: Steps: 1 rename foo, 2 close the successor, 3 reparent pods, 4 delete the successor, 5 open foo.
 TABLE = {
     "step 1 done: close the successor":
         (lambda world: [world.renamed(), world.new(3)], None,
@@ -432,7 +432,7 @@ def test_rename_does_not_write_an_immutable_selector():
     {"matchLabels": {"app": "foo", LABEL_KEY: "earlier"}},
     {"matchLabels": {"app": "foo"}, "matchExpressions": [{"key": "app", "operator": "Exists"}]},
 ], ids=["deployment label", "expressions"])
-def test_unmatched_selector_is_refused_before_the_first_write(selector):
+def test_selector_mismatch_with_the_new_pods_is_refused_before_the_first_write(selector):
     primary = changed(REPLICA_SETS.of_kind(rc(label="earlier")), selector=selector)
 
     with pytest.raises(RolloutError, match="its selector is immutable and does not") as error:
@@ -495,7 +495,7 @@ def test_other_owner_references_of_a_pod_stay():
         "/metadata/uid", "/metadata/ownerReferences/2/uid", "/metadata/ownerReferences/2"]
 
 
-def test_labels_are_set_in_the_same_patch():
+def test_labels_and_owner_of_a_pod_are_set_in_one_patch():
     step = handover.reparent(pods(1), parse(rc(SUCCESSOR)), parse(rc()), {"example.com/hash": "x"})
 
     (patch,) = step.write.patches()

@@ -73,12 +73,12 @@ onload = () => {
   for (const frame of document.querySelectorAll("iframe")) {
     const page = frame.contentDocument, width = page.documentElement.clientWidth;
     page.querySelectorAll("details").forEach(element => { element.open = true; });
-    const beyond = [...page.body.querySelectorAll("*")].filter(element =>
+    const wideElements = [...page.body.querySelectorAll("*")].filter(element =>
       !element.closest(".scroll table, svg")
       && element.getBoundingClientRect().right > width + 1);
     measurements[frame.name] = [
       page.documentElement.scrollWidth - width, page.body.innerText.length,
-      beyond.slice(0, 5).map(element => element.outerHTML.slice(0, 100))];
+      wideElements.slice(0, 5).map(element => element.outerHTML.slice(0, 100))];
   }
   document.getElementById("found").textContent = JSON.stringify(measurements);
 };
@@ -116,9 +116,9 @@ def measured(tmp_path_factory):
 @pytest.mark.parametrize("width", [*WIDTHS, "paper"])
 @pytest.mark.parametrize("name", PAGES)
 def test_no_element_is_cut_off(measured, name, width):
-    too_wide, characters, beyond = measured[f"{name} {width}"]
+    excess_pixels, characters, wide_elements = measured[f"{name} {width}"]
 
-    assert (too_wide, beyond) == (0, []) and characters > 50
+    assert (excess_pixels, wide_elements) == (0, []) and characters > 50
 
 
 @pytest.mark.parametrize("name", ["typical", "fleet", "clusters"])

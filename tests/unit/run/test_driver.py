@@ -274,7 +274,7 @@ class SlowCluster(Cluster):
 @pytest.mark.parametrize("surge, scale_steps", [(Size(1), 40), (Size(25, percent=True), 8)],
                          ids=["1", "25%"])
 def test_blocking_requests_on_a_slow_connection(surge, scale_steps):
-    """Each of these requests depends on the response before."""
+    """Each of these requests depends on the previous response."""
     cluster = SlowCluster(rc(replicas=20))
 
     cluster.run(dataclasses.replace(UPDATE, max_surge=surge))
@@ -287,7 +287,7 @@ def test_blocking_requests_on_a_slow_connection(surge, scale_steps):
                                 *during_handover, *after_handover]
 
 
-def test_pods_listed_before_the_template_is_closed_do_not_end_the_handover():
+def test_list_of_pods_before_the_template_is_closed_does_not_end_the_handover():
     """The successor may have created a pod after the list."""
     cluster = SlowCluster(rc(replicas=1))
     live_pods = cluster.live_pods
@@ -806,7 +806,7 @@ def test_lease_is_renewed_before_the_autoscaler_is_restored():
     assert cluster.error().what == "denied by a policy" and cluster.scaler["spec"]["behavior"]
 
 
-def test_previous_revision_is_read_after_the_lease():
+def test_previous_revision_is_read_after_the_lease_is_acquired():
     cluster = Cluster(rc())
     cluster.revisions = cluster.cluster.revisions
     cluster.run()

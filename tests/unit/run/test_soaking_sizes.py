@@ -81,7 +81,7 @@ class FakeFlow:
         self.observation = Observed(parse(Kind.REPLICATION_CONTROLLER, item), None)
         self.lookups = []
         #: The pods in a new list (if empty, `pods`).
-        self.last_pods = []
+        self.relisted_pods = []
 
     def watched_pods(self, _controller):
         return list(self.pods)
@@ -93,7 +93,7 @@ class FakeFlow:
         return self.clock.now
 
     def relist_pods(self):
-        self.pods = self.last_pods or self.pods
+        self.pods = self.relisted_pods or self.pods
 
     def look_up(self, name):
         self.lookups.append(name)
@@ -202,7 +202,7 @@ def test_warnings_about_terminating_pods_are_ignored(soak_):
 
 def test_pods_are_listed_at_the_end_of_the_soak(soak_):
     soak_.observe(2, pods("a", "b"))
-    soak_.last_pods = pods("b")
+    soak_.relisted_pods = pods("b")
 
     assert isinstance(soak_.observe(2, pods("a", "b"), seconds=600), WatchPods)
     with pytest.raises(RolloutFailed, match="have not passed the soak"):

@@ -174,7 +174,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
             may_disrupt = unavailable_count < self.settings.bounds[1]
             old_pod = self._next_old_pod(live_pods, present.pod_revision, may_disrupt)
             return self._delete(old_pod, may_disrupt, record) or self._wait_for(overdue_pods)
-        # After the deletion of a node, the status still counts the pod of that node for a while.
+        # A deleted node's pod is listed for a while, although the status no longer counts it.
         has_enough_available = primary.available + primary.misscheduled >= min(ready_count, size)
         is_reached = sum(pod.is_ready for pod in new_pods) >= goal and has_enough_available
         return (self.pause(record, len(new_pods), size) if is_reached

@@ -18,7 +18,7 @@ from ...model.request import Request
 from ...model.server_driven import DeploymentConfig
 from ...model.steps import Action, Decision, Step, Wait, annotation, patch, put, test
 from .. import handover
-from .manifests import delete_stored, is_created_by_migration, name_conflict
+from .manifests import delete_stored_revision, is_created_by_migration, name_conflict
 from .observed import MigrationObserved
 
 
@@ -84,7 +84,7 @@ def plan_back(request: Request, observed: MigrationObserved) -> Decision:
         return handover.delete_empty(replica_set)
     # | any | yes | open, - | delete the stored controller |
     ends_task = config is None or not config.is_paused_for_migration
-    return delete_stored(request, f"{controller.name} has all pods", ends_task=ends_task)
+    return delete_stored_revision(request, f"{controller.name} has all pods", ends_task=ends_task)
 
 
 def pause(config: DeploymentConfig) -> Step:

@@ -113,7 +113,7 @@ def stored_images(stored: StoredController) -> dict[str, str]:
 
 def has_stored_template(request: Request, primary: Controller,
                         stored: StoredController) -> bool:
-    """Return whether a controller has the stored selector and template, even if one is closed."""
+    """Return whether a controller has the stored selector and template. Closing is ignored."""
     spec = stored["manifest"]["spec"]
     return primary.selector == spec["selector"] and _are_equal_templates(
         template_of(request, primary.template), template_of(request, spec["template"]))
@@ -151,7 +151,7 @@ def name_conflict(request: Request, controller: Controller) -> RolloutError:
                                      f"{controller.name}")
 
 
-def delete_stored(request: Request, why: str, ends_task: bool) -> Step:
+def delete_stored_revision(request: Request, why: str, ends_task: bool) -> Step:
     name = stored_revision_name(request)
     return Step(Action.DELETE, name, Delete(name, {}, REVISION), after=why, ends_task=ends_task,
                 completes_update=ends_task)

@@ -49,7 +49,7 @@ from ..refusals import refuse_deleting, refuse_finalizers
 from .back import pause, plan_back
 from .deployment_config import active_rollout, rollout_in_progress
 from .manifests import (
-    delete_stored,
+    delete_stored_revision,
     deployment_of,
     has_stored_template,
     is_created_by_migration,
@@ -175,7 +175,7 @@ def _without_replica_set(request: Request, controller: Controller, observed: Mig
     # deleted it.
     if (not handover.is_closed(controller)
             and revision_manifest(request, controller, observed.config)["data"] != stored):
-        return delete_stored(request, "the controller has changed", ends_task=False)
+        return delete_stored_revision(request, "the controller has changed", ends_task=False)
     if controller.is_deleting:
         return wait_for_deletion(controller)
     # | yes | yes | - | remove the owner reference, on request |
@@ -254,7 +254,7 @@ def _become_deployment(request: Request, observed: MigrationObserved, replica_se
     # | deleted | yes | all pods are available | delete the DeploymentConfig, then the stored one |
     if observed.config and (decision := _delete_config(request, observed, observed.config)):
         return decision
-    return delete_stored(request, "the Deployment has all pods", ends_task=True)
+    return delete_stored_revision(request, "the Deployment has all pods", ends_task=True)
 
 
 def _open(observed: MigrationObserved, replica_set: Controller,
@@ -324,7 +324,7 @@ def _pause_config(request: Request, observed: MigrationObserved,
         # | paused | yes, no ReplicaSet | another rollout has the pods | delete the stored one |
         is_outdated = (rollout and rollout.uid != observed.stored["uid"]
                        and observed.replica_set is None)
-        return (delete_stored(request, "another rollout has the pods", ends_task=False)
+        return (delete_stored_revision(request, "another rollout has the pods", ends_task=False)
                 if is_outdated else None)
     # | paused, not yet observed | - | any | wait |
     if not config.is_observed:

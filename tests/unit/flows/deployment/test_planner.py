@@ -128,7 +128,7 @@ def test_update_is_two_patches():
     assert isinstance(decide(UPDATE, model), Done)
 
 
-def test_wait_false_ends_after_the_start():
+def test_task_without_wait_ends_after_the_start():
     model = cluster()
     run_task(NO_WAIT, model, until="update")
 
@@ -136,7 +136,7 @@ def test_wait_false_ends_after_the_start():
     assert decide(NO_WAIT, model).message.startswith("the update of foo is already in progress: ")
 
 
-def test_wait_false_ends_while_pods_of_the_desired_template_are_unavailable():
+def test_task_without_wait_ends_while_pods_of_the_desired_template_are_unavailable():
     model = cluster()
     item = model.items["foo"]
     item["spec"]["template"] = template("myimage:v2")
@@ -146,7 +146,7 @@ def test_wait_false_ends_while_pods_of_the_desired_template_are_unavailable():
     assert decide(NO_WAIT, model).message.startswith("foo already has the desired template: ")
 
 
-def test_wait_false_after_a_finished_update():
+def test_task_without_wait_after_a_finished_update():
     model = cluster()
     run_task(NO_WAIT, model, until="update")
     model.settle()
@@ -222,17 +222,17 @@ def test_update_waits_until_the_replica_sets_are_complete(is_new, changes):
                       Wait)
 
 
-@pytest.mark.parametrize("request_, until, decision_class, expected_by_old_size", [
+@pytest.mark.parametrize("request_, until, decision_class, is_settled_by_old_size", [
     (CANARY, None, Done, {1: False, 2: True, 3: False}),
     (CANARY, "update", Step, {2: True, 3: True, 4: False})],
     ids=["pause", "in progress"])
 def test_pause_and_update_wait_until_the_sizes_match(request_, until, decision_class,
-                                                     expected_by_old_size):
+                                                     is_settled_by_old_size):
     """During an update, the surge limits the old pods. At a pause, the total equals the size."""
     model = cluster()
     run_task(request_, model, until=until)
     model.settle()
-    for size, is_settled in expected_by_old_size.items():
+    for size, is_settled in is_settled_by_old_size.items():
         decision = decide(request_, model,
                           **with_changed_replica_set(model, False, replicas=size, current=size,
                                                      available=size))
@@ -498,13 +498,13 @@ def forge_record(model, **changes):
             "request": V3.fingerprint, "template": digest, **changes}
 
 
-@pytest.mark.parametrize("seconds, recorded_seconds, expected", [
+@pytest.mark.parametrize("original_seconds, recorded_seconds, expected", [
     (None, 600000, None), (None, NEVER_AVAILABLE - 1, None), (700000, 600000, 700000),
     (700000, 700000, 700000), (None, 5, 5),
     (30, NEVER_AVAILABLE - 1, 30)])
-def test_large_min_ready_seconds_are_restored_only_from_replica_sets(seconds, recorded_seconds,
-                                                                     expected):
-    model = cluster(minReadySeconds=seconds, progressDeadlineSeconds=2**31 - 1)
+def test_large_min_ready_seconds_are_restored_only_from_replica_sets(
+        original_seconds, recorded_seconds, expected):
+    model = cluster(minReadySeconds=original_seconds, progressDeadlineSeconds=2**31 - 1)
     run_task(CANARY, model)
     stored_record = record(model)
     stored_record["original"]["minReadySeconds"] = recorded_seconds
@@ -652,7 +652,7 @@ def test_replica_set_of_another_deployment_is_ignored():
                          [(request_for(image="myimage:v2", pause_at="100%"), "end"),
                           (UPDATE, "update")],
                          ids=["paused", "killed client"])
-def test_revision_history_limit_0_keeps_the_previous_template_during_the_update(request_, until):
+def test_revision_history_limit_0_is_raised_during_the_update(request_, until):
     """Keep the old ReplicaSet: with 0, the server would delete it after an update or in a pause."""
     model = cluster(revisionHistoryLimit=0)
     run_task(request_, model, until=until)

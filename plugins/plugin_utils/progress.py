@@ -31,7 +31,7 @@ from ansible.utils.display import Display
 
 MAX_LINE_LENGTH = 500
 MAX_READ_BYTES = 2**20
-#: Seconds between checks whether Ansible runs, and of the pause after a failed read.
+#: Seconds between two checks whether Ansible runs, and between a failed read and the next one.
 CHECK_PERIOD = 0.5
 #: Maximum seconds to wait for the last lines after the end of the module.
 LAST_LINES_TIMEOUT = 10.0
@@ -189,7 +189,7 @@ def end_with_ansible() -> t.Iterator[None]:
 def _start_thread(target: t.Callable[[], None]) -> threading.Thread:
     """Start a thread with the context variables of Display, and with blocked signals.
 
-    With unblocked signals, this thread received one Ctrl-C in five on a busy machine.
+    With unblocked signals, the new thread received one Ctrl-C in five on a busy machine.
     """
     thread = threading.Thread(target=contextvars.copy_context().run, args=(target,), daemon=True)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))

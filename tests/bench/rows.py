@@ -43,7 +43,7 @@ LATENCY = 0.1
 
 
 def converged_task(bench: Bench) -> list[Row]:
-    """Compare a task that changes nothing with kubernetes.core.k8s.
+    """Compare a task without changes to such a task of kubernetes.core.k8s.
 
     The time of `ansible -m ping` is subtracted from both.
     """
@@ -573,10 +573,11 @@ def large_fleet(bench: Bench) -> list[Row]:
                 "as many reads of one of them", [run.reads_processor for run in many]),
             Row("of that, processor time of the cluster", [run.cluster_processor for run in many],
                 "Deployment controller", [run.cluster_processor for run in theirs]),
-            Row(f"of that, a client without processor time on {processors} processors",
+            Row(f"of that, processor time of the cluster, spread over {processors} processors",
                 [run.cluster_processor / processors for run in many],
                 "Deployment controller", [run.seconds for run in theirs]),
-            Row(f"of that, a client that only reads as often, on {processors} processors",
+            Row("of that, processor time of the cluster and of the reads, "
+                f"spread over {processors} processors",
                 [(run.cluster_processor + run.reads_processor) / processors for run in many],
                 "Deployment controller", [run.seconds for run in theirs]),
             Row(f"{what}: peak memory", [run.memory for run in many], unit="MiB",
@@ -706,7 +707,8 @@ def region(bench: Bench, count: int) -> list[Row]:
             lambda: max(roll(name) for name in list(hosts)[:single_count]),
             is_warm=True,
         )
-    what = f"{count} clusters in one command, 5 pods each, {seconds} s until ready, lines of 100 ms"
+    what = (f"{count} clusters in one command, 5 pods each, {seconds} s until ready, "
+            "100 ms more per request")
     return [Row(what, together, f"the slowest of {single_count} alone", slowest, ratio_goal=1.2)]
 
 

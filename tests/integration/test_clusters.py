@@ -34,7 +34,10 @@ def clusters(cluster, namespace):
 
 @pytest.fixture
 def playbooks(clusters, namespace, plain_environment, tmp_path):
-    """The current context is none of the clusters. The hosts in machines.yml have no contexts."""
+    """Provide playbooks. The current context belongs to neither cluster.
+
+    The hosts in machines.yml have no contexts.
+    """
     kubeconfigs = {name: target.kubeconfig_of({"token": target.token})
                    for name, target in {"current": namespace, **clusters}.items()}
     kubeconfig = {"apiVersion": "v1", "kind": "Config", "current-context": "current",

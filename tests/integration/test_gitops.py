@@ -31,7 +31,7 @@ ARGO_COMMAND = "argocd app set web --sync-policy none"
 
 
 def record_managers(managers):
-    """Return a fault that appends to `managers` the field managers after each write.
+    """Return a fault that, after each write, appends the object's field managers to `managers`.
 
     `managers` maps a resource to a list of sets.
     """

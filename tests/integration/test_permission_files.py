@@ -350,7 +350,7 @@ def create_object_naming_a_service(namespace, resource: Resource) -> bool:
 
 
 def create_if_served(namespace, path: str, body: Json) -> bool:
-    """Return whether the API server serves the kind."""
+    """Create an object. Return False if the API server does not serve its kind."""
     try:
         namespace.call("POST", path, body)
     except ApiException as error:

@@ -372,7 +372,7 @@ def images(namespace):
     return by_controller
 
 
-def test_rollback_to_an_image_resumes_after_a_kill(namespace, playbooks):
+def test_rollback_to_an_image_keeps_pods_that_already_have_it(namespace, playbooks):
     namespace.make_rc(4, image="myimage:v1")
     namespace.roll(image="myimage:v2")
     namespace.roll(image="myimage:v1", pause_at="50%")

@@ -45,8 +45,9 @@ class ScaleOut(t.NamedTuple):
 SCALE_OUTS = pytest.StashKey[list[ScaleOut]]()
 TRAFFIC = pytest.StashKey[list[Measurement]]()
 CANARIES = pytest.StashKey[list[Canary]]()
-"""Keys in the stash of the test session. CANARIES has only the rollouts of the test with the most
-rollouts.
+"""Keys in the stash of the test session.
+
+CANARIES has the rollouts of one test, the one with the most.
 """
 
 

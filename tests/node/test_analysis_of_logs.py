@@ -67,7 +67,7 @@ def test_analysis_fails_only_for_a_version_that_logs_errors(foo_namespace):
     assert "s3cret" not in str([good, bad]) and "database" not in str([good, bad])
 
 
-def test_analysis_reads_the_log_before_a_restart_and_reports_missing_logs(foo_namespace):
+def test_analysis_reads_the_log_of_a_crashed_container_and_reports_missing_logs(foo_namespace):
     crashing = {**BAD, "CRASH_MS": "1500", "START_MS": "60000"}  # never becomes ready
     with pytest.raises(RolloutFailed) as failed:
         foo_namespace.roll(template=template("v2", **crashing), failure_grace=1, on_failure="stop")

@@ -95,6 +95,7 @@ def record_migration(world_type, request, steps):
     for number, step in enumerate(steps[:-1], 1):
         world = world_type()
         world.run_steps(number, request=request)
+        # Make the model read the pods: otherwise, `_pods` may be None.
         world.cluster.live_pods({})
         moments[f"{number} {step}"] = [
             *({**item, "kind": str(kind)} for (kind, _name), item in world.cluster._items.items()
@@ -150,7 +151,7 @@ def images(pods, objects):
 
 
 def load(kind, objects):
-    cluster, of_kind = Cluster(kind), _by_kind(objects)
+    cluster, of_kind = Cluster(kind), _kind_filter(objects)
     model = cluster.cluster
     model.items = {item["metadata"]["name"]: item for item in of_kind(kind)}
     cluster.scaler = of_kind("HorizontalPodAutoscaler")[0]
@@ -186,11 +187,11 @@ def load_migration(world_type, objects):
     world.cluster._pods = tuple(
         Pod(pod["metadata"]["name"], pod["metadata"]["uid"], pod["metadata"]["labels"],
             pod["metadata"]["ownerReferences"][0]["uid"])
-        for pod in _by_kind(objects)("Pod"))
+        for pod in _kind_filter(objects)("Pod"))
     return world
 
 
-def _by_kind(objects):
+def _kind_filter(objects):
     return lambda kind: [item for item in objects if item["kind"] == kind]
 
 

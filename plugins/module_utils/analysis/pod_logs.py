@@ -25,7 +25,7 @@ from .spec import ErrorLines
 
 #: Maximum bytes of one log, and of all logs of a reading together.
 MAX_LOG_BYTES, MAX_TOTAL_BYTES = 2**18, 2**22
-#: Limits of a reading.
+#: Maximum logs of a reading, and maximum concurrent requests for them.
 MAX_LOGS, MAX_CONNECTIONS = 200, 8
 #: In seconds. BACKOFF has the pauses before the retries.
 REQUEST_TIMEOUT, BACKOFF, MATCH_TIMEOUT = 10.0, (0.2, 1.0), 10.0
@@ -44,7 +44,7 @@ _MATCH_FAILED = "matching the log lines with the pattern failed"
 
 
 class _TransientError(Exception):
-    """A log may be readable later."""
+    """The logs cannot be read now, but may be readable later."""
 
 
 class Logs:

@@ -203,8 +203,8 @@ class _Subject:
             is_fatal=((row.fatal is Fatal.YES and not symptom.is_from_event)
                       or (row.fatal is Fatal.ON_REPEAT and self.has_failed_repeatedly)),
             pod=self.pod,
-            container=self.container if row.has_log else "",
-            is_restarted=self.is_restarted and row.has_log,
+            container=self.container if row.shows_log else "",
+            is_restarted=self.is_restarted and row.shows_log,
             place=self.place,
         )
 

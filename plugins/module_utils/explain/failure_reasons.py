@@ -36,11 +36,12 @@ class Row(t.NamedTuple):
     #: untrusted, so the search must take linear time (a test checks it).
     pattern: str
     fatal: Fatal
-    #: Commands are on their own lines. {kubectl} has the namespace, {cluster} does not.
+    #: Commands are on their own lines. {kubectl} becomes kubectl with the namespace, {cluster}
+    #: becomes kubectl without it.
     suggestion: str
     #: Minimum occurrences of an Event.
     min_count: int = 1
-    has_log: bool = False
+    shows_log: bool = False
 
 
 # In each table, the first matching row is the cause.
@@ -182,9 +183,9 @@ NOT_STARTED = (
         _CORRECT_TEMPLATE),
     Row("crash", r"^(PostStartHookError|PreStartHookError)", Fatal.ON_REPEAT,
         "look at lifecycle.postStart in the template",
-        has_log=True),
-    # Not fatal, because a failed node loses its volumes after six minutes. The next row skips
-    # errors of a kubelet whose cache does not have a new pod yet.
+        shows_log=True),
+    # Not fatal: six minutes after a node fails, another node can use its volumes. The next row
+    # skips errors of a kubelet whose cache does not have a new pod yet.
     Row("volume", r"^Failed\w{1,253}: .*Multi-Attach error", Fatal.NO,
         "remove the old pod first, because only one node at a time can use the volume: max_surge=0 "
         "max_unavailable=1"),
@@ -202,10 +203,10 @@ OTHER = Row("start", r"", Fatal.NO, "{kubectl} describe pod {pod}")
 _STARTUP = Row("startup", r"^Unhealthy: .*Startup probe", Fatal.ON_REPEAT,
                "see how the container responds to its startupProbe ({startup}), or give it more "
                "time with failureThreshold:\n{logs}",
-               has_log=True)
+               shows_log=True)
 _LIVENESS = Row("liveness", r"^Unhealthy: .*Liveness probe", Fatal.ON_REPEAT,
                 "see how the container responds to its livenessProbe ({liveness}); if it only "
-                "starts slowly, give it a startupProbe:\n{logs}", has_log=True)
+                "starts slowly, give it a startupProbe:\n{logs}", shows_log=True)
 #: A container has terminated.
 TERMINATED = (
     Row("command", rf"^(StartError|ContainerCannotRun): {_EXEC_FAILURE}", Fatal.YES,
@@ -213,22 +214,22 @@ TERMINATED = (
     Row("command", r"^(StartError|ContainerCannotRun)", Fatal.YES, _CORRECT_TEMPLATE),
     Row("memory", r"^OOMKilled", Fatal.ON_REPEAT,
         "raise resources.limits.memory of container {container} ({memory}), or find out what uses "
-        "that much", has_log=True),
+        "that much", shows_log=True),
     _STARTUP,
     _LIVENESS,
     Row("crash", r"exit code 0\b", Fatal.ON_REPEAT,
         "run the container's process in the foreground, because it exits without an error: check "
-        "command and args; its log:\n{logs}", has_log=True),
+        "command and args; its log:\n{logs}", shows_log=True),
     Row("crash", r"exit code 12[67]\b", Fatal.ON_REPEAT,
         "compare command and args with what is in the image: a shell could not find or execute "
-        "a command; its log:\n{logs}", has_log=True),
+        "a command; its log:\n{logs}", shows_log=True),
     Row("crash", r"SIGKILL", Fatal.ON_REPEAT,
         "check whether a probe killed it, or the node because of a lack of memory:\n{cluster} "
-        "describe node {node}", has_log=True),
+        "describe node {node}", shows_log=True),
     Row("crash", r"SIG(SEGV|ILL|BUS|FPE)", Fatal.ON_REPEAT,
         "check whether the image was built for another architecture, a common reason; the "
-        "container's log:\n{logs}", has_log=True),
-    Row("crash", r"", Fatal.ON_REPEAT, "see its log:\n{logs}", has_log=True),
+        "container's log:\n{logs}", shows_log=True),
+    Row("crash", r"", Fatal.ON_REPEAT, "see its log:\n{logs}", shows_log=True),
 )
 
 #: A container runs, but is not ready.
@@ -237,7 +238,7 @@ RUNNING = (
     _LIVENESS._replace(min_count=2),
     Row("readiness", r"^Unhealthy: .*Readiness probe", Fatal.NO,
         "see how the container responds to its readinessProbe ({readiness}):\n{logs}", min_count=2,
-        has_log=True),
+        shows_log=True),
 )
 
 #: The kubelet rejects a pod. The controller replaces the pod at once (see run/deadlines.py).
@@ -247,7 +248,7 @@ EVICTED, NODE = "evicted", "node"
 #: Reason of the condition DisruptionTarget.
 EVICTION_BY_API = "EvictionByEvictionAPI"
 _WAIT_FIRST = "wait: it will be replaced; if this keeps happening, "
-#: The pod was evicted, lost or rejected. The controller replaces it, so no row is fatal.
+#: The pod was evicted, lost or rejected (and is replaced), or waits for a readiness gate.
 LOST = (
     Row(EVICTED, rf"^{EVICTION_BY_API}", Fatal.NO,
         _WAIT_FIRST + "find out which client evicts it: a drain of node {node}, a descheduler or a "

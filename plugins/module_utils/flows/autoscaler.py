@@ -64,7 +64,7 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
             where=request.where,
             next_command="remove autoscaler=refuse from the task: the autoscaler is then frozen "
                          "during the update")
-    # With `wait: false`, the task ends before the update, and cannot restore the autoscaler.
+    # With `wait: false`, the task ends before the update does, and cannot restore the autoscaler.
     return freeze(scaler) if decision.action in _SCALING and request.waits else decision
 
 
@@ -153,7 +153,7 @@ def _not_restored_warning(request: Request, scaler: Json) -> str:
 def _has_valid_settings(scaler: Json, settings: object_meta.Frozen) -> bool:
     """Return whether the API server would accept the settings in the annotation.
 
-    A restoration with other settings would be rejected and repeated endlessly.
+    A restoration with invalid settings would be rejected and repeated endlessly.
     """
     minimum, behavior = settings["minReplicas"], settings["behavior"]
     if minimum is not None and minimum > number(scaler.get("spec"), "maxReplicas"):

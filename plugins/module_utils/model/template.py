@@ -73,7 +73,7 @@ def replace_ambiguous_lists(patch: t.Any) -> t.Any:
 
 
 def labels_of(template: Json) -> dict[str, str]:
-    """Return the labels of a template or an object that have string values."""
+    """Return the labels with string values of a template or an object."""
     return {key: value for key, value in mapping(template, "metadata", "labels").items()
             if isinstance(value, str)}
 

@@ -46,7 +46,7 @@ def module_options(request: Request, turn: Turn) -> Json:
 def _look_options(request: Request, turn: Turn) -> Json:
     """Return the options of rolling_update_info that list the pods at the end of the update.
 
-    After a split or an analysis, the pods must be listed again.
+    Return {} before a split or an analysis: the pods must be listed again after it.
     """
     if "pause_at" not in turn.options or not request.verify or request.analyses or turn.traffic:
         return {}

@@ -283,8 +283,8 @@ class _FleetRun:
         return self._with_kind(request, request.name)
 
     def display_name(self, request: Request) -> str:
-        has_namespaces = len({place.namespace for place in self.shared}) > 1
-        name = f"{request.namespace}/{request.name}" if has_namespaces else request.name
+        has_several_namespaces = len({place.namespace for place in self.shared}) > 1
+        name = f"{request.namespace}/{request.name}" if has_several_namespaces else request.name
         return self._with_kind(request, name)
 
     def update_or_skip(self, request: Request, update: t.Callable[[Request], Json]) -> None:
@@ -299,8 +299,8 @@ class _FleetRun:
         return joint_result(entries, self._next_commands(), verb)
 
     def _with_kind(self, request: Request, name: str) -> str:
-        has_kinds = len({place.kind for place in self.shared}) > 1
-        return f"{request.kind} {name}" if has_kinds else name
+        has_several_kinds = len({place.kind for place in self.shared}) > 1
+        return f"{request.kind} {name}" if has_several_kinds else name
 
     @property
     def _failed_names(self) -> list[str]:

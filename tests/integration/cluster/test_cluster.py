@@ -591,7 +591,7 @@ def test_container_is_killed_after_three_failed_probes(
 def test_pod_on_an_unreachable_node_is_unready(
     cluster: Cluster, read_pod: ReadPod
 ) -> None:
-    """Only the kubelet could update the container statuses."""
+    """The container statuses stay the same, because only the kubelet could update them."""
     eventually(lambda: "NodeNotReady: Node is not ready" in warnings(cluster, "lost"))
 
     item = read_pod("lost")

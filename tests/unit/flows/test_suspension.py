@@ -31,7 +31,7 @@ EXCLUDED = {RECONCILE: "disabled", SUSPENDED_GITOPS: RECONCILE}
 class FluxCluster(Cluster):
     """Cluster in which a Kustomization of Flux manages foo.
 
-    It checks the annotations after each write, unless a test gives labels or annotations.
+    write() checks the annotations, unless a test gives labels or annotations.
     """
 
     def __init__(self, kind, labels=None, annotations=None):

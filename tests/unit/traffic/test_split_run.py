@@ -100,7 +100,7 @@ def test_result_of_a_split_and_of_its_restoration():
     assert cluster.clock.now - start >= split_run.DRAIN_SECONDS
 
 
-def test_restoration_without_a_gateway_does_not_wait_for_requests():
+def test_restoration_without_a_gateway_does_not_wait_until_requests_end():
     cluster = Cluster(World(), SPLIT, settles=False,
                       act=lambda world, write: world.become_ready())
     cluster.world.route["status"] = {}

@@ -200,7 +200,7 @@ def present_and_all_revisions(controller: RevisionDriven, revisions: tuple[Json,
                               ) -> tuple[Json, tuple[Json, ...]]:
     """Return the ControllerRevision of the current template, and all ControllerRevisions.
 
-    A missing one is created. A rollback gives the older ControllerRevision the highest number.
+    The former is created if it is missing, or renumbered as the newest if it is older (rollback).
     """
     newest_number = max((item["revision"] for item in revisions), default=0)
     # Times are compared as texts: this one is greater than real times and times of earlier calls.

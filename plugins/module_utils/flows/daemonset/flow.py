@@ -87,7 +87,7 @@ class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
         # The record of a new update has to name the current ControllerRevision.
         return (request.undoes or observed.in_progress or observed.record is not None
                 or recorded.pauses(request, primary)
-                or _are_all_counted_as_new(primary)
+                or _counts_all_pods_as_new(primary)
                 or (memory.has_begun
                     and self.match(request, observed, desired) is not Match.EXACT))
 
@@ -178,13 +178,13 @@ def _with_daemon_pods(observed: DaemonSetObserved, primary: DaemonSet, pods: tup
                                miscounted_pods=miscounted_pods)
 
 
-def _are_all_counted_as_new(primary: DaemonSet) -> bool:
+def _counts_all_pods_as_new(primary: DaemonSet) -> bool:
     return primary.is_observed and 0 < primary.current <= primary.updated
 
 
 def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluster,
                      memory: Memory) -> DaemonSetObserved:
-    if observed.present_revision is None or not _are_all_counted_as_new(primary):
+    if observed.present_revision is None or not _counts_all_pods_as_new(primary):
         return observed
     caches = memory.caches(Caches)
     version, miscounted_pods = caches.miscounted

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Store each template once before it is replaced, even if a task is killed. Roll back to it."""
+"""Store each template once, before its replacement, even if a task is killed. Roll back to it."""
 
 from __future__ import annotations
 

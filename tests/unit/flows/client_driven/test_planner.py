@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plan the next step for each row of the state table: a request and observed controllers."""
+"""Plan the next step from a request and observed controllers, for each row of the state table."""
 
 from __future__ import annotations
 
@@ -249,11 +249,11 @@ UPDATES = {
     "both, scaling: the successor waits for the status of foo":
         (UPDATE, [old(1, observed=False), new(1, available=0)],
          ("wait", f"{SUCCESSOR} 0/3 available, foo 1")),
-    "both: smaller size of foo by another client stays":
+    "both: another client scaled foo down: its size is kept":
         (UPDATE, [old(1), new(0)], ("scale", SUCCESSOR, 0, 3)),
-    "both: larger size of foo by another client is reduced":
+    "both: another client scaled foo up: its size is reduced":
         (UPDATE, [old(5, available=3), new(3)], ("scale", "foo", 5, 0)),
-    "both: larger size of the successor by another client is reduced":
+    "both: another client scaled the successor up: its size is reduced":
         (UPDATE, [old(3), new(5)], ("scale", SUCCESSOR, 5, 3)),
     "foo 0, successor not fully available: wait":
         (UPDATE, [old(0), new(3, available=2)], ("wait", f"{SUCCESSOR} 2/3 available, foo 0")),
@@ -516,7 +516,7 @@ REFUSALS = {
          "kubectl -n default scale rc foo --replicas=4\nkubectl -n default get rc bar\nkubectl -n "
          "default annotate rc foo "
          "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
-    "rollback, without next_name, of an update with next_name: annotations alone name no successor":
+    "rollback, without next_name, of an update with next_name: annotations prove no successor":
         (ROLLBACK, [primary_of_bar(3, 3), new_bar(0, 0)],
          f"bar {NOT_SUCCESSOR} (its name is neither foo plus its deployment label, nor the "
          "next_name of this task); it has 0 replicas of "
@@ -548,10 +548,10 @@ REFUSALS = {
     "first step with a larger size in the annotation of foo":
         (V3, [rc(replicas=2, annotations={object_meta.ORIGINAL: "300"})],
          UNCERTAIN.format("foo", 300, 2), "", SCALE.format("foo", 300, "foo", 300)),
-    "foo deleted, and the size on the successor is too large":
+    "foo deleted, and the size in the successor's annotation is too large":
         (UPDATE, [new(1)], UNCERTAIN.format(SUCCESSOR, 3, 1), "",
          SCALE.format(SUCCESSOR, 3, SUCCESSOR, 3)),
-    "different sizes on both, none plausible":
+    "different sizes in the annotations of both, none plausible":
         (UPDATE, [old(2, original=300), new(1, original=40)], UNCERTAIN.format("foo", 300, 3), "",
          SCALE.format("foo", 299, "foo", 300)),
     "an interrupted kubectl rolling-update with an invalid size":
@@ -901,7 +901,7 @@ MIRROR_IMAGE = "mirror.example.com/myimage:v2"
 
 
 def with_mirror_image(item):
-    """Return the manifest as stored by an admission that rewrites image registries."""
+    """Return the manifest as changed by an admission webhook that replaces the registry."""
     item["spec"]["template"]["spec"]["containers"][0]["image"] = MIRROR_IMAGE
     return item
 
@@ -967,7 +967,7 @@ def test_repeated_restart_starts_again():
     assert summary(decide(RESTART, primary))[0] == "annotate"
 
 
-def test_successor_of_a_deleted_primary_changed_by_admission():
+def test_successor_changed_by_admission_without_a_primary_needs_confirmation():
     successor = with_mirror_image(new(3))
     successor["metadata"]["annotations"][object_meta.LAST_ROLLOUT] = record(
         "updating", request=UPDATE.fingerprint)

@@ -24,12 +24,12 @@ def large_inventory(bench: Bench) -> list[Row]:
     with playgrounds(bench.kubeconfig, 2) as (crowded, alone):
         idle_names = [f"other-{number}" for number in range(COUNT - SELECTED)]
         with ThreadPoolExecutor(THREADS) as executor:
-            list(executor.map(lambda name: crowded.create_controller(0, "myimage:v1", name),
+            list(executor.map(lambda name: crowded.create_rc(0, "myimage:v1", name),
                               idle_names))
         names = [f"foo-{number}" for number in range(SELECTED)]
         for playground in (crowded, alone):
             for name in names:
-                playground.create_controller(2, "myimage:v1", name)
+                playground.create_rc(2, "myimage:v1", name)
             playground.until_ready()
         return [*_hosts(bench, alone, names[0]),
                 *_controllers(bench, crowded, alone, names, idle_names)]

@@ -85,8 +85,8 @@ def long_update(bench: Bench) -> list[Row]:
     with (Playground(bench.kubeconfig) as playground,
           tempfile.TemporaryDirectory(prefix="baton-bench-") as folder):
         playground.create_nodes(1)
-        playground.create_controller(PODS, "myimage:v1",
-                                     template=playground.pinned_template("foo", "myimage:v1"))
+        playground.create_rc(PODS, "myimage:v1",
+                             template=playground.pinned_template("foo", "myimage:v1"))
         playground.until_ready()
         playground.cordon_nodes(True)
         with _Update(bench.kubeconfig, playground, Path(folder)) as update:

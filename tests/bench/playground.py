@@ -158,9 +158,9 @@ class Playground:
         if kind == "Deployment":
             self.create_deployment(replicas, image, 1, name)
         else:
-            self.create_controller(replicas, image, name)
+            self.create_rc(replicas, image, name)
 
-    def create_controller(self, replicas: int, image: str, name: str = "foo", **more: Any) -> Json:
+    def create_rc(self, replicas: int, image: str, name: str = "foo", **more: Any) -> Json:
         """Create a ReplicationController, and return its manifest. more: fields of spec."""
         spec = {"replicas": replicas, "selector": {"app": name}, "template": _template(name, image),
                 **more}

@@ -50,7 +50,7 @@ def converged_task(bench: Bench) -> list[Row]:
     peer = add_kubernetes_core(bench.ansible)
     with Playground(bench.kubeconfig) as playground:
         definitions = [create(3, "myimage:v1")
-                       for create in (playground.create_controller, playground.create_deployment)]
+                       for create in (playground.create_rc, playground.create_deployment)]
         playground.until_ready()
         return [row for definition in definitions
                 for row in _converged_rows(bench, playground, peer, definition)]
@@ -93,7 +93,7 @@ def rollout_of_100(bench: Bench) -> list[Row]:
     """Compare an update of 100 pods with an update by the Deployment controller."""
     pods, surge = 100, "25%"
     with Playground(bench.kubeconfig) as playground:
-        playground.create_controller(pods, "myimage:v1")
+        playground.create_rc(pods, "myimage:v1")
         playground.create_deployment(pods, "myimage:v1", surge)
         playground.until_ready()
         task = {"name": "foo", "namespace": playground.namespace, "max_surge": surge}
@@ -162,7 +162,7 @@ def real_kubelet(bench: Bench) -> list[Row]:
     with (embedded.up(name, with_real_node=True) as cluster,
           Playground(cluster.kubeconfig) as playground):
         first = next(images)
-        playground.create_controller(pods, first)
+        playground.create_rc(pods, first)
         playground.create_deployment(pods, first, surge)
         playground.until_ready()
         task = {"name": "foo", "namespace": playground.namespace, "max_surge": surge}
@@ -305,11 +305,11 @@ def throttled(bench: Bench) -> list[Row]:
     with (embedded.up(THROTTLED, controller_manager_qps=20) as cluster,
           Playground(cluster.kubeconfig) as ours,
           Playground(cluster.kubeconfig) as peers):
-        ours.create_controller(pods, "myimage:v1")
+        ours.create_rc(pods, "myimage:v1")
         for playground in (ours, peers):
             playground.create_deployment(pods, "myimage:v1", surge)
             playground.until_ready()
-        ours.create_controller(pods, "myimage:v1", "shop-1")
+        ours.create_rc(pods, "myimage:v1", "shop-1")
         ours.until_ready()
         versions = new_versions()
         names = itertools.pairwise(f"shop-{number}" for number in itertools.count(1))
@@ -352,7 +352,7 @@ def _slow_line(bench: Bench, surge: int | str, seconds: int,
     pods = 20
     with (Playground(bench.kubeconfig, has_slow_connection=True) as ours,
           Playground(bench.kubeconfig, has_slow_connection=True) as peers):
-        ours.create_controller(pods, "myimage:v1", minReadySeconds=seconds)
+        ours.create_rc(pods, "myimage:v1", minReadySeconds=seconds)
         peers.create_deployment(pods, "myimage:v1", surge, minReadySeconds=seconds)
         for playground in (ours, peers):
             playground.until_ready()
@@ -392,7 +392,7 @@ def kubectl(bench: Bench) -> list[Row]:
           Playground(bench.kubeconfig) as deployments):
         deployments.create_deployment(pods, "myimage:v1", surge=1)
         for playground in (ours, theirs):
-            playground.create_controller(pods, "myimage:v1")
+            playground.create_rc(pods, "myimage:v1")
         for playground in (ours, theirs, deployments):
             playground.until_ready()
         versions = new_versions()
@@ -438,7 +438,7 @@ def _handover(bench: Bench, kubeconfig: str, pods: int, what: str,
     """Measure a handover. max_seconds: the goal, or None for no goal."""
     versions = new_versions()
     with Playground(kubeconfig) as playground:
-        playground.create_controller(pods, "myimage:v1")
+        playground.create_rc(pods, "myimage:v1")
         playground.until_ready()
         (runs,) = measure_alternately(
             bench, what, lambda: playground.roll_and_hand_over(pods, next(versions)))
@@ -493,7 +493,7 @@ def _in_one_step(bench: Bench, pods: int) -> tuple[list[Rollout], list[int]]:
     """
     versions = new_versions()
     with Playground(bench.kubeconfig) as playground:
-        playground.create_controller(pods, "myimage:v1")
+        playground.create_rc(pods, "myimage:v1")
         playground.until_ready()
 
         def roll() -> tuple[Rollout, int]:
@@ -627,7 +627,7 @@ def role(bench: Bench) -> list[Row]:
     check = [{"name": "Check the new pods", "ansible.builtin.debug": {"msg": "ready"}}]
     with Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as theirs:
         for playground in (ours, theirs):
-            playground.create_controller(10, "myimage:v1")
+            playground.create_rc(10, "myimage:v1")
             playground.until_ready()
         versions = new_versions()
 
@@ -685,7 +685,7 @@ def region(bench: Bench, count: int) -> list[Row]:
     single_count, seconds = 3, 3
     with playgrounds(bench.kubeconfig, count) as clusters, Proxy(bench.kubeconfig) as proxy:
         for cluster in clusters:
-            cluster.create_controller(5, "myimage:v1", minReadySeconds=seconds)
+            cluster.create_rc(5, "myimage:v1", minReadySeconds=seconds)
         for cluster in clusters:
             cluster.until_ready()
         proxy.script = lambda exchange: time.sleep(LATENCY)

@@ -26,7 +26,7 @@ def slices(bench: Bench, controllers: int, counts: Sequence[int]) -> list[Row]:
           Playground(bench.kubeconfig) as deployments):
         for number in range(controllers):
             cluster = clusters[number % CLUSTERS]
-            cluster.create_controller(2, "myimage:v1", f"foo-{number}")
+            cluster.create_rc(2, "myimage:v1", f"foo-{number}")
             deployments.create("Deployment", 2, "myimage:v1", f"foo-{number}")
         for playground in (*clusters, deployments):
             playground.until_ready()

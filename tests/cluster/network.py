@@ -12,8 +12,7 @@ from pathlib import Path
 
 from workspace import ClusterError
 
-NETWORKS = 100
-"""Maximum number of networks."""
+MAX_NETWORKS = 100
 
 
 @dataclass(frozen=True)
@@ -84,14 +83,14 @@ class Network:
 
 def claim_network() -> Network:
     """Reserve the first free network by creating its bridge. Raises ClusterError."""
-    for number in range(NETWORKS):
+    for number in range(MAX_NETWORKS):
         network = Network(number)
         if not _exists(network.bridge):
             with contextlib.suppress(ClusterError):  # another process has reserved the network
                 run("ip", "link", "add", network.bridge, "type", "bridge")
                 return network
     raise ClusterError(
-        f"all {NETWORKS} networks of real nodes are in use: `down --all` stops their clusters"
+        f"all {MAX_NETWORKS} networks of real nodes are in use: `down --all` stops their clusters"
     )
 
 

@@ -376,14 +376,14 @@ def test_active_autoscaler_scales_both_versions_of_a_paused_deployment(
 
 
 @pytest.mark.full
-def test_active_autoscaler_scales_a_deployment_with_all_old_pods_to_the_maximum(
+def test_active_autoscaler_scales_both_versions_to_the_maximum_with_keep_old(
         namespace, deployment, metrics):
     """Each version gets the size that the autoscaler computes from the pods of both. If each pod
     uses more than half of the target even without a load, the size grows to the maximum.
     """
     metrics.load, metrics.idle = 0, 30
     update(namespace, kind="Deployment", pause_at="25%", autoscaler="ignore")
-    eventually(lambda: is_of_size(namespace, 3, 3), "a size of 3")
+    eventually(lambda: is_of_size(namespace, 3, 3), "a size of 3 (4 * 30% / 50%, rounded up)")
     update(namespace, kind="Deployment", state="rolled_back", autoscaler="ignore")
 
     update(namespace, kind="Deployment", pause_at="100%", keep_old=True, autoscaler="ignore")

@@ -63,7 +63,7 @@ class Row:
     #: Objects to create before the rollout, by path. NAMESPACE stands for the test's namespace.
     objects: dict[str, Json] = dataclasses.field(default_factory=dict)
     options: Json = dataclasses.field(default_factory=dict)
-    expects_refusal: bool = False
+    waits_for_refusal: bool = False
     place: str = ""
     deletes_new_pod: bool = False
     #: For a row whose objects change the scheduler's messages in other rows.
@@ -327,7 +327,7 @@ ROWS = [
         ("exceeded quota",),
         False,
         "exceeded quota: small",
-        expects_refusal=True,
+        waits_for_refusal=True,
         objects={
             f"{CORE}/resourcequotas/small": {
                 "apiVersion": "v1",
@@ -342,7 +342,7 @@ ROWS = [
         ("must specify limits.memory",),
         True,
         "must specify limits.memory",
-        expects_refusal=True,
+        waits_for_refusal=True,
         objects={
             f"{CORE}/resourcequotas/memory": {
                 "apiVersion": "v1",
@@ -357,7 +357,7 @@ ROWS = [
         ("maximum cpu usage",),
         True,
         "maximum cpu usage per Container is 1",
-        expects_refusal=True,
+        waits_for_refusal=True,
         container={"resources": {"limits": {"cpu": "2"}}},
         objects={
             f"{CORE}/limitranges/small": {
@@ -374,7 +374,7 @@ ROWS = [
         True,
         "serviceaccount .nope. not found",
         spec={"serviceAccountName": "nope"},
-        expects_refusal=True,
+        waits_for_refusal=True,
     ),
     Row(
         "admission policy denies the pods",
@@ -382,7 +382,7 @@ ROWS = [
         ("denied request",),
         True,
         "pods need a team label",
-        expects_refusal=True,
+        waits_for_refusal=True,
         since="1.30",
         objects={
             f"{ADMISSION}/validatingadmissionpolicies/NAMESPACE": {
@@ -416,7 +416,7 @@ ROWS = [
         ("failed calling webhook",),
         False,
         "failed calling webhook",
-        expects_refusal=True,
+        waits_for_refusal=True,
         objects={
             f"{ADMISSION}/validatingwebhookconfigurations/NAMESPACE": {
                 "apiVersion": "admissionregistration.k8s.io/v1",
@@ -441,7 +441,7 @@ ROWS = [
         ("violates PodSecurity",),
         True,
         "violates PodSecurity",
-        expects_refusal=True,
+        waits_for_refusal=True,
         objects={
             CORE: {
                 "apiVersion": "v1",
@@ -457,7 +457,7 @@ ROWS = [
         True,
         "no PriorityClass with name nope",
         spec={"priorityClassName": "nope"},
-        expects_refusal=True,
+        waits_for_refusal=True,
     ),
     Row(
         "RuntimeClass missing",
@@ -466,7 +466,7 @@ ROWS = [
         True,
         "RuntimeClass .nope. not found",
         spec={"runtimeClassName": "nope"},
-        expects_refusal=True,
+        waits_for_refusal=True,
     ),
     Row("node unreachable", "node", ("NodeNotReady x",), False, "stopped responding", "v2-lost"),
     Row(
@@ -568,7 +568,7 @@ class StatusRecorder:
                         return
 
     def _status_text(self, item: Json) -> str:
-        """Return the object's status or Event as text, or "" for Events of the module."""
+        """Return an Event, or the status of an object, as text; "" for Events of the module."""
         if "involvedObject" in item:
             is_ours = item["reason"].startswith("RollingUpdate")
             return ("" if is_ours
@@ -621,7 +621,7 @@ def run_row(row: Row, kubeconfig: str, latency_meter: LatencyMeter) -> Outcome:
             namespace.call("PATCH", f"{path}?fieldManager=test", {**item, "metadata": {
                 "name": path.rpartition("/")[2], **item.get("metadata", {})}},
                 "application/apply-patch+yaml")
-        if row.expects_refusal:
+        if row.waits_for_refusal:
             eventually(lambda: refuses_new_pods(namespace, row),
                        f"the refusal of pods: {row.cause}")
         return fail_rollout(row, namespace, latency_meter)

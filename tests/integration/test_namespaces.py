@@ -28,7 +28,7 @@ def second_namespace(cluster, namespace, request):
 def grant_role(namespace, account_namespace):
     subject = {"kind": "ServiceAccount", "name": "baton", "namespace": account_namespace.name}
     namespace.call("POST", f"{RBAC}/namespaces/{namespace.name}/rolebindings", {
-        "metadata": {"name": "another-home"}, "subjects": [subject],
+        "metadata": {"name": "first-namespace"}, "subjects": [subject],
         "roleRef": {"kind": "Role", "name": "baton", "apiGroup": "rbac.authorization.k8s.io"}})
     rule = {"namespace": namespace.name, "resource": "leases", "verb": "delete",
             "group": "coordination.k8s.io"}
@@ -220,7 +220,7 @@ def test_selector_that_matches_no_namespace_is_an_error(
 
 def test_watches_of_many_namespaces_leave_connections_for_requests(
         cluster, namespace, ansible_environment):
-    """Each watch occupies a connection, and the pool of the kubernetes package has five per CPU."""
+    """Each watch occupies a connection. The kubernetes package has five connections per CPU."""
     more_namespaces = [Namespace(cluster.kubeconfig, f"many-{number}") for number in range(11)]
     try:
         for target in more_namespaces:

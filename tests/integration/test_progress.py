@@ -46,8 +46,7 @@ def variables(request):
 
 @pytest.fixture
 def play(namespace, ansible_environment, tmp_path):
-    """Provide a function that starts a playbook, which writes its result to a file for each host.
-    """
+    """Provide a function that starts a playbook, which writes the result of each host to a file."""
 
     def play(
         hosts, options=(), environment=None, play_keywords=None, task_keywords=None, **arguments

@@ -72,7 +72,7 @@ _EXCLUDED_FIELDS = {
     "priority", "schedulerName", "finalizers", "ownerReferences", "managedFields",
     "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "uid", "generation",
     "selfLink", "resourceClaims", "workloadRef", "schedulingGroup", "restartPolicyRules"}
-#: Types whose objects have exactly one optional field.
+#: Types whose objects set exactly one of their optional fields.
 _ONE_FIELD_TYPES = ("Volume", "VolumeProjection", "LifecycleHandler", "EnvVarSource",
                     "EnvFromSource")
 

@@ -83,7 +83,7 @@ def test_update_is_killed_resumed_and_rolled_back_with_a_mirror(namespace, tmp_p
 
 
 class Outage:
-    """An outage of a webhook that begins at a progress line starting with `first_word`."""
+    """An outage that begins at the first progress line starting with `first_word`."""
 
     def __init__(self, webhook, seconds, is_timeout, first_word):
         self.webhook, self.seconds, self.is_timeout, self.first_word = (

@@ -260,8 +260,8 @@ class DeploymentModel(Moves, SimulatedDeployments):
     def _change(self, name: str) -> Write | None:
         """Return the next change, which may scale the ReplicaSets of a paused Deployment.
 
-        Source: scale (pkg/controller/deployment/sync.go), which distributes the difference over all
-        ReplicaSets. This model changes only the largest one.
+        Source: scale (pkg/controller/deployment/sync.go), which distributes missing or surplus
+        replicas over all ReplicaSets. This model changes only the largest one.
         """
         primary = Deployment.from_api(self.items[name])
         if not primary.settings["paused"]:

@@ -219,13 +219,14 @@ def test_error_messages_are_collected():
 
 
 def test_documented_error_probabilities_of_samples_are_exact():
-    """The failed samples have a binomial distribution."""
+    """The number of failed samples has a binomial distribution."""
     page = (ROOT / "docs" / "how-to" / "analysis.md").read_text(encoding="utf-8")
-    slow, typical = (sum(math.comb(600, misses) * share**misses * (1 - share)**(600 - misses)
-                         for misses in counts)
-                     for share, counts in ((0.2, range(61)), (0.045, range(61, 601))))
-    assert (f"passes with a probability of {slow:.0e}, "
-            f"one in which 4.5% are fails with {typical:.0e}") in page.replace("\n", " ")
+    slow_passes, typical_fails = (
+        sum(math.comb(600, misses) * share**misses * (1 - share)**(600 - misses)
+            for misses in counts)
+        for share, counts in ((0.2, range(61)), (0.045, range(61, 601))))
+    assert (f"passes with a probability of {slow_passes:.0e}, "
+            f"one in which 4.5% are fails with {typical_fails:.0e}") in page.replace("\n", " ")
     rows = re.findall(r"^ +\| ([\d,]+) \| \d+ ± [\d.]+ \| (\d+) \| (\S+) \| (\S+) \| (\S+) \|$",
                       page, re.MULTILINE)
     assert len(rows) == 5

@@ -91,7 +91,7 @@ EXAMPLES = int(os.environ.get("FORGERIES", "0"))
 
 # Values that are read
 
-#: Files that read only the user's options, results of the collection (release/), or Prometheus.
+#: Files that read only the user's options, results of the collection, or Prometheus.
 OWN_DATA_READERS = ("cluster/connection.py", "cluster/kubeconfig.py", "cluster/exec_plugin.py",
                     "analysis/prometheus.py", "cluster/secrets.py", "analysis/spec.py",
                     "cluster/manifest_source.py", "model/label_selectors.py", "model/definition.py",

@@ -90,7 +90,8 @@ def is_closed(controller: Controller) -> bool:
 # The steps
 
 
-def rename(request: Request, primary: Controller, successor: Controller, desired: int) -> Step:
+def rename(request: Request, primary: Controller, successor: Controller,
+           desired_size: int) -> Step:
     """Return the step that gives the primary a closed copy of the successor's template."""
     # | 0 pods | all pods | no `next_name` | rename: the successor's template, closed |
     label = deployment_label(request, successor)
@@ -102,24 +103,24 @@ def rename(request: Request, primary: Controller, successor: Controller, desired
         test("/spec/replicas", 0),
         *annotate(primary,
                   {TAKEOVER: identity.canonical(
-                      takeover_annotation(request, successor, desired, primary.images))}),
+                      takeover_annotation(request, successor, desired_size, primary.images))}),
         *label_operations,
         put("/spec/template", closed_template(successor.template)),
         *([put("/spec/selector", successor.selector)] if primary.kind.may_change_selector else []),
         put("/spec/minReadySeconds", successor.min_ready_seconds),
-        put("/spec/replicas", desired),
+        put("/spec/replicas", desired_size),
     )
     return Step(Action.RENAME, primary.name, patch(primary, *operations), before=primary.images,
                 after=successor.images)
 
 
-def recreate(request: Request, successor: Controller, desired: int) -> Step:
+def recreate(request: Request, successor: Controller, desired_size: int) -> Step:
     """Return the step that recreates a deleted primary as rename() would leave it."""
     # | deleted | all pods | another client deleted the primary | create: as after the rename |
     label = deployment_label(request, successor) or ""
     annotations = {key: text
                    for key, text in successor.annotations.items() if key not in NOT_COPIED}
-    takeover = takeover_annotation(request, successor, desired,
+    takeover = takeover_annotation(request, successor, desired_size,
                                    successor.last_rollout.get("from") or {})
     manifest = {
         "apiVersion": successor.kind.api_version,
@@ -132,7 +133,7 @@ def recreate(request: Request, successor: Controller, desired: int) -> Step:
                             TAKEOVER: identity.canonical(takeover)},
         },
         "spec": {
-            "replicas": desired,
+            "replicas": desired_size,
             "selector": successor.kind.selector(successor.selector),
             "template": closed_template(successor.template),
             "minReadySeconds": successor.min_ready_seconds,
@@ -155,7 +156,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
             where=request.where,
             next_command=f"{request.kubectl} get {request.kind.short} {primary.name} -o yaml",
         )
-    # A handover closes the primary first, so another client has annotated or opened it.
+    # The primary is closed first, so if it is open, another client has annotated or opened it.
     # | open | open | the primary has the takeover annotation | annotate: remove the annotation |
     if successor and primary.has_takeover and not is_closed(primary) and not is_closed(successor):
         return Step(Action.ANNOTATE, primary.name,
@@ -261,7 +262,7 @@ def may_open(controller: Controller, source_uid: str, pods: tuple[Pod, ...] | No
 
 
 def wait(sizes: str, observed: Observed) -> Wait:
-    """Return a Wait with the terminating pods."""
+    """Return a Wait for `sizes`, which is a text, and for the terminating pods."""
     return Wait(", ".join(filter(None, (sizes, observed.terminating.condition))),
                 terminating=observed.terminating)
 
@@ -374,11 +375,11 @@ def _finish_without_successor(request: Request, observed: Observed, primary: Con
 # The takeover annotation
 
 
-def takeover_annotation(request: Request, successor: Controller, desired: int,
+def takeover_annotation(request: Request, successor: Controller, desired_size: int,
                         old_images: Json) -> Takeover:
     """Return the value of the takeover annotation."""
     return {"next": successor.name, "uid": successor.uid, "label": request.label_key,
-            "replicas": desired, "from": old_images,
+            "replicas": desired_size, "from": old_images,
             "request": request.fingerprint,
             "template": provenance.digest(successor.template, request.label_key),
             # In a closed template, CLOSED replaces the priority class.

@@ -45,7 +45,7 @@ if t.TYPE_CHECKING:
 POLL_INTERVAL = 0.2
 #: Additional seconds of a wait that only the controller manager can end. (Without them, the
 #: observations slow down a controller manager on the same machine.)
-BATCH_SECONDS = 0.02
+EXTRA_WAIT_SECONDS = 0.02
 
 
 def run(
@@ -332,7 +332,7 @@ class _Run(_State):
         self.recorder.report_wait(wait.line, causes)
         self.leases.renew()
         if wait.is_ended_by_server:
-            self.clock.sleep(BATCH_SECONDS)
+            self.clock.sleep(EXTRA_WAIT_SECONDS)
         self.gateway.wait(min(remaining_seconds, POLL_INTERVAL))
 
     def watch(self, observed: Observed) -> None:

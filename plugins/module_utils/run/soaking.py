@@ -4,7 +4,7 @@
 
 """The soak: the new pods have to stay healthy for a time at a pause, and at the end of an update.
 
-The time continues after an interrupted task. It counts from its beginning (stored in an
+The time continues after an interrupted task. It counts from the start of the soak (stored in an
 annotation) or from the last incident (shown by the status of the pods), whichever is later.
 """
 
@@ -142,14 +142,14 @@ class Soaking:
         if view.new_pod_count:
             start_step = None if stored_soak else _start_step(view, primary, current_soak)
             next_decision = (self._decision_before_end(view, decision, start_step)
-                             if self._clock.is_real else self._simulate(start_step))
+                             if self._clock.is_real else self._decision_in_check_mode(start_step))
             if next_decision:
                 return next_decision
         self._has_passed = True
         return dataclasses.replace(current_soak, passed=view.new_pod_count,
                                    seconds=view.request.soak).text
 
-    def _simulate(self, start_step: Step | None) -> Step | None:
+    def _decision_in_check_mode(self, start_step: Step | None) -> Step | None:
         if self._has_passed:
             return None
         self._has_passed = start_step is not None
@@ -258,7 +258,7 @@ def _stored_soak(view: View, now: float) -> Soak | None:
 def _is_stored_as_passed(view: View, stored_soak: Soak, pods: WatchedPods, now: float) -> bool:
     if stored_soak.passed is None or stored_soak.passed != view.status.paused:
         return False
-    # Another client may have written the annotation, so the pods must have existed for `soak`.
+    # Another client may have written the annotation: the pods must have existed `soak` seconds.
     creation_times = [seconds(pod_health.created(pod)) for pod in pods.active_new.values()]
     return stored_soak.seconds >= view.request.soak and all(
         time is not None and time + view.request.soak <= now + TIMESTAMP_RESOLUTION

@@ -687,7 +687,8 @@ INVALID_KUBECONFIGS = {
 
 @pytest.mark.parametrize("kubeconfig, what, why", INVALID_KUBECONFIGS.values(),
                          ids=INVALID_KUBECONFIGS)
-def test_invalid_kubeconfig_is_one_sentence_without_secrets(kubeconfig, what, why, write_file):
+def test_error_of_an_invalid_kubeconfig_is_one_sentence_without_secrets(
+        kubeconfig, what, why, write_file):
     error = error_of(kubeconfig=kubeconfig(write_file))
 
     assert error.what == what and why in error.why

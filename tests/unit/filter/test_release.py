@@ -62,7 +62,7 @@ def test_release_turn_by_turn():
     show_turn = release.next_turn(request, analysis_turn["state"], {"results": results}, {}, NOW)
     approval_turn = release.next_turn(request, show_turn["state"], now=NOW)
     assert release.approval_answer(request, approval_turn["state"], None, NOW) == {
-        "is_answered": False, "looks": 725}
+        "is_answered": False, "looks": 725}  # 1 h / 5 s, plus 5
 
     failure = release.failed_task({"msg": "no"}, "Wait")
     rollback_turn = release.next_turn(request, approval_turn["state"], {}, failure, NOW)

@@ -103,7 +103,7 @@ def test_named_init_container_gets_the_image():
                                                                               "web": "a:1"}
 
 
-def test_containers_precede_init_containers():
+def test_container_is_preferred_to_an_init_container():
     two_containers = pod_template("web=a:1", initContainers=[{"name": "prepare", "image": "a:1"}])
 
     assert images_after(two_containers, image="a:2") == {"prepare": "a:1", "web": "a:2"}

@@ -200,7 +200,7 @@ def test_modules_differ_only_as_documented():
     ({"__image_bump_short_names": True}, ("{}",), "{}"),
     ({"__image_bump_short_names": True, "{}": 1}, (), ""),
     ({}, ("{}",), ""),
-], ids=["role", "typed for a playbook", "another variable", "typed for a role"])
+], ids=["role", "extra variable of a playbook", "another variable", "extra variable of a role"])
 def test_a_removed_option_is_an_error_with_the_replacement(option, variables, extra, name):
     role_variables = release_request.Variables(
         "image_bump", {key.format(option): value for key, value in variables.items()}
@@ -316,12 +316,12 @@ def params_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json]:
                          [{"controller": "foo"}, {"names": "foo\nbar"},
                           {"label_selectors": "app=shop,tier=web"}],
                          ids=["name", "names", "label_selectors"])
-@pytest.mark.parametrize("names_kind", [False, True],
+@pytest.mark.parametrize("has_kind", [False, True],
                          ids=["without kind", "with kind"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("role", ROLES)
-def test_defaults_of_surveys_are_valid_for_each_kind(role, kind, selection, names_kind):
-    answers = selection | {"image": "myimage:v2"} | ({"kind": kind} if names_kind else {})
+def test_defaults_of_surveys_are_valid_for_each_kind(role, kind, selection, has_kind):
+    answers = selection | {"image": "myimage:v2"} | ({"kind": kind} if has_kind else {})
     params_of_tasks = list(params_of_a_survey(role, kind, answers))
 
     for params in params_of_tasks:

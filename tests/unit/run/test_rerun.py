@@ -124,9 +124,9 @@ def test_rerun_decides_the_same_during_a_canary_and_a_rollback(kind, strategy):
 
 
 def test_documentation_lists_the_memory_of_a_run():
-    clock_fields = {"now", "who", "monotonic_time", "server_time"}
+    clock_and_user_fields = {"now", "who", "monotonic_time", "server_time"}
     fields = {field.name for cache in (Memory, ClientDrivenCaches, DaemonSetCaches)
-              for field in dataclasses.fields(cache)} - clock_fields - {"_caches"}
+              for field in dataclasses.fields(cache)} - clock_and_user_fields - {"_caches"}
     page = (Path(__file__).parents[3] / "docs" / "internals" / "design.md").read_text("utf-8")
     section = page.partition("## What a run knows")[2].partition("\n## ")[0]
     cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| ")]

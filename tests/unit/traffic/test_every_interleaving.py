@@ -40,7 +40,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner i
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import TRAFFIC_SPLIT
 
-#: Enough for two tasks (5 writes each), which may write forever with opposite requests.
+#: Enough for two tasks (5 writes each). With opposite requests, tasks could write forever.
 MAX_WRITES = 15
 #: A field of another client, which a restoration must keep.
 EDIT = {"timeouts": {"request": "10s"}}

@@ -142,7 +142,7 @@ def _next_pods(controller: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, .
     if empty_node is not None:
         return (*pods, created_pod._replace(node=empty_node))
     if not controller.is_replaced_by_server:
-        return _without_second_pod(pods)
+        return _without_surplus_pod(pods)
     surge = Size.from_api(controller.rolling_update["maxSurge"]).resolve(len(nodes), round_up=True)
     if surge:
         return _next_pods_with_surge(controller, pods, surge, created_pod)
@@ -173,7 +173,7 @@ def _next_pods_without_surge(controller: DaemonSet, pods: tuple[Pod, ...], size:
     return without(pods, deleted_pod)
 
 
-def _without_second_pod(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+def _without_surplus_pod(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
     first_by_node = {pod.node: pod for pod in reversed(pods)}
     return without(pods, next((pod for pod in pods if first_by_node[pod.node] is not pod), None))
 

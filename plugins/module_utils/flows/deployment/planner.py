@@ -304,7 +304,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         return f"{new.name}, {new.available} of {self.primary.replicas} available"
 
     def _is_complete(self) -> bool:
-        # As `kubectl rollout status`, plus the ReplicaSets, which may be newer than the status.
+        # Like `kubectl rollout status`, but also check the ReplicaSets, which may be newer.
         primary, new = self.primary, self.observed.successor
         return bool(primary.is_observed and self.observed.is_rolled_out and new and new.is_settled
                     and primary.updated == primary.current == primary.available == primary.replicas

@@ -86,7 +86,7 @@ class SimulatedStatefulSets(RevisionsModel[StatefulSet]):
 
 def _next_pods(controller: StatefulSet, pods: dict[int, Pod], current_revision: str,
                update_revision: str, is_parallel: bool) -> tuple[Pod, ...]:
-    """Return the pods, by ordinal, after the creation or deletion of at most one pod."""
+    """Return the pods, sorted by ordinal, after the creation or deletion of at most one pod."""
 
     def result(*, without: int | None = None) -> tuple[Pod, ...]:
         return tuple(pod for ordinal, pod in sorted(pods.items()) if ordinal != without)

@@ -77,7 +77,7 @@ def set_by_other_client(model, path, value):
 
 
 def versions(model):
-    """Return the version of each pod, by its ordinal. "!" marks an unready pod."""
+    """Return the version of each pod, in the order of their ordinals. "!" marks an unready pod."""
     images = {item["metadata"]["name"]: item["data"]["spec"]["template"]["spec"]["containers"][0][
         "image"]
         for item in model.revisions(["uid of foo"])}
@@ -436,12 +436,12 @@ def test_pause_with_on_delete_requires_pods_of_one_template():
     set_by_other_client(model, "/spec/template", template("myimage:v2"))
     model.settle()
     delete_as_other_client(model, 0)
-    third_update = request_for(image="myimage:v3", pause_at="1")
+    update_to_v3 = request_for(image="myimage:v3", pause_at="1")
     with pytest.raises(RolloutError,
                        match="pause_at cannot be used, because the StatefulSet has the strategy"):
-        decide(third_update, model)
+        decide(update_to_v3, model)
     delete_as_other_client(model, 1, 2, 3)
-    run_slowly(third_update, model)
+    run_slowly(update_to_v3, model)
     assert versions(model) == ["v2", "v2", "v2", "v3"]
     delete_as_other_client(model, 0)
     assert versions(model) == ["v2", "v2", "v2", "v3"]
@@ -457,9 +457,9 @@ def test_update_and_rollback_resume_after_a_kill(turns_before_kill):
         set_by_other_client(model, "/spec/template", template("myimage:v2"))
         model.settle()
         delete_as_other_client(model, 0, 1)
-        third_update = request_for(image="myimage:v3", pause_at="1")
+        update_to_v3 = request_for(image="myimage:v3", pause_at="1")
         for _turn in range(turns_before_kill):
-            take_turn(third_update, model) or model.make(model.moves()[0])
+            take_turn(update_to_v3, model) or model.make(model.moves()[0])
         run_slowly(request, model)
         assert versions(model)[1] == version and versions(model)[0] == "v2"
 

@@ -61,7 +61,7 @@ class IdleGateway:
     def troubled_pods(self, controller):
         return []
 
-    def has_starting_pods(self, controller):
+    def has_only_expected_pods(self, controller):
         return False
 
     def all_pods(self, controller, excluded_revision=""):

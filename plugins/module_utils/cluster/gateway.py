@@ -33,7 +33,7 @@ class Gateway(RealCluster, t.Protocol):
     def warnings(self) -> list[Json]:
         """Return the Events of type Warning."""
 
-    def has_starting_pods(self, controller: Controller) -> bool:
+    def has_only_expected_pods(self, controller: Controller) -> bool:
         """Return whether each pod is ready, or is starting or terminating without a problem."""
 
     def log(self, pod: str, container: str, previous: bool) -> list[str]:

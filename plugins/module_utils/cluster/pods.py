@@ -40,7 +40,7 @@ class Pods(Namespaced):
         #: ("watched", label selector, uid of the controller) and ("warnings",).
         self._informers: dict[tuple[str, ...], Informer[Json]] = {}
         self._informers_lock = threading.Lock()
-        #: Time and result of the last _has_starting_pods(), by label selector.
+        #: Time and result of the last _has_only_expected_pods(), by label selector.
         self._starting_results: dict[str, tuple[float, bool]] = {}
 
     def _stop_informers(self) -> None:
@@ -116,17 +116,17 @@ class Pods(Namespaced):
         except Refused:
             return []
 
-    def has_starting_pods(self, controller: Controller) -> bool:
+    def has_only_expected_pods(self, controller: Controller) -> bool:
         """Return whether no pod has a problem. After a call of troubled_pods(), return False."""
         selector, now = label_selector(controller.selector), time.monotonic()
         with self._informers_lock:
             if any(key[:2] == ("troubled", selector) for key in self._informers):
                 return False
         if now - self._starting_results.get(selector, (-TABLE_PERIOD, False))[0] >= TABLE_PERIOD:
-            self._starting_results[selector] = now, self._has_starting_pods(selector)
+            self._starting_results[selector] = now, self._has_only_expected_pods(selector)
         return self._starting_results[selector][1]
 
-    def _has_starting_pods(self, selector: str) -> bool:
+    def _has_only_expected_pods(self, selector: str) -> bool:
         # A table has about a tenth of the size of the objects.
         query, continue_token = {"labelSelector": selector, "includeObject": "None"}, ""
         for _page in range(MAX_TABLE_PAGES):

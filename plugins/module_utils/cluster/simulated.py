@@ -130,7 +130,7 @@ class SimulatedGateway:
     def migrations(self) -> list[Json] | None:
         return []
 
-    def has_starting_pods(self, controller: Controller) -> bool:
+    def has_only_expected_pods(self, controller: Controller) -> bool:
         return False
 
     def warnings(self) -> list[Json]:

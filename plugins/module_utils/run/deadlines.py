@@ -164,7 +164,7 @@ class Deadlines:
             return []
         is_early = not is_expired and stalled_seconds < CHEAP_CHECK_SECONDS
         if (is_early and growing_controller.replicas > LARGE_CONTROLLER
-                and self._gateway.has_starting_pods(growing_controller)):
+                and self._gateway.has_only_expected_pods(growing_controller)):
             return []
         pods = self._gateway.troubled_pods(growing_controller)
         for controller in status.shrinking:

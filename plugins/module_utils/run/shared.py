@@ -173,8 +173,8 @@ class SharedGateway:
     def relist_pods(self) -> None:
         self._gateway.relist_pods()
 
-    def has_starting_pods(self, controller: Controller) -> bool:
-        return self._gateway.has_starting_pods(controller)
+    def has_only_expected_pods(self, controller: Controller) -> bool:
+        return self._gateway.has_only_expected_pods(controller)
 
     def nodes(self, selector: str) -> frozenset[str]:
         return self._gateway.nodes(selector)

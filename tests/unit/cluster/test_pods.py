@@ -120,21 +120,21 @@ STARTING = [("a", "0/1", "ContainerCreating", "0", "3s"), ("b", "1/1", "Running"
         "restarted", "restarts as a number",
         "cut row", "status without text", "missing columns", "no table", "pods", "refused",
         "endless pages"])
-def test_has_starting_pods_reads_the_table_of_pods(gateway, api, answers, expected):
+def test_has_only_expected_pods_reads_the_table_of_pods(gateway, api, answers, expected):
     api.answers += answers
 
-    assert gateway.has_starting_pods(PRIMARY) is expected
-    assert gateway.has_starting_pods(PRIMARY) is expected, "the second call must use the cache"
+    assert gateway.has_only_expected_pods(PRIMARY) is expected
+    assert gateway.has_only_expected_pods(PRIMARY) is expected, "the second call must use the cache"
     assert len(api.sent) == len(answers)
     assert all("labelSelector=app%3Dfoo&includeObject=None&limit=500" in path
                for _method, path in api.sent)
 
 
-def test_has_starting_pods_is_false_for_watched_pods(gateway, api):
+def test_has_only_expected_pods_is_false_for_watched_pods(gateway, api):
     api.answers += [pods()]
     gateway.troubled_pods(PRIMARY)
 
-    assert not gateway.has_starting_pods(PRIMARY) and len(api.sent) == 1
+    assert not gateway.has_only_expected_pods(PRIMARY) and len(api.sent) == 1
 
 
 def test_pods_are_listed_again_after_an_expired_watch(gateway, api):
@@ -722,7 +722,8 @@ def test_pods_are_listed_while_other_threads_add_watches(gateway, api):
             futures = [executor.submit(watch_ten, gateway, thread) for thread in range(3)]
             while not all(future.done() for future in futures):
                 gateway.relist_pods()
-                gateway.has_starting_pods(dataclasses.replace(PRIMARY, selector={"app": "none"}))
+                gateway.has_only_expected_pods(
+                    dataclasses.replace(PRIMARY, selector={"app": "none"}))
             lists = [future.result() for future in futures]
     finally:
         sys.setswitchinterval(switch_interval)

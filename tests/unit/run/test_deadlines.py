@@ -214,7 +214,7 @@ def test_starting_pods_of_a_large_controller_are_read_later(replicas, starting_s
     clock, reads = FakeClock(), []
 
     class StartingPods(IdleGateway):
-        def has_starting_pods(self, controller):
+        def has_only_expected_pods(self, controller):
             return clock.now - START < starting_seconds
 
         def troubled_pods(self, controller):

@@ -162,7 +162,7 @@ def _asks_for_nodes(request: Request) -> bool:
 def _with_revisions_in_use(observed: DaemonSetObserved, primary: DaemonSet,
                            cluster: Cluster) -> DaemonSetObserved:
     is_rolling_back = observed.record and observed.record.is_rolling_back
-    if len(observed.other_revisions) < 2 or observed.before is None or is_rolling_back:
+    if len(observed.other_revisions) < 2 or observed.previous_revision is None or is_rolling_back:
         return observed
     labels = (pod.labels for pod in own_live_pods(cluster, primary))
     return dataclasses.replace(

@@ -131,7 +131,7 @@ class DaemonSetObserved(RevisionsObserved):
                                        primary.kind.server_label)), None)
 
     @functools.cached_property
-    def before(self) -> Revision | None:
+    def previous_revision(self) -> Revision | None:
         """The revision before the update in progress, or None.
 
         The recorded revision takes precedence, unless only the newest other revision is in use.
@@ -148,11 +148,12 @@ class DaemonSetObserved(RevisionsObserved):
 
     @property
     def contested(self) -> tuple[Revision, ...]:
-        """The recorded and the newest other revision, if either may be `before`."""
-        before, other_revisions = self.before, self.other_revisions
-        if before is None or before is other_revisions[0] or self.revisions_in_use is None:
+        """The recorded and the newest other revision, if either may be the previous revision."""
+        previous, other_revisions = self.previous_revision, self.other_revisions
+        if previous is None or previous is other_revisions[0] or self.revisions_in_use is None:
             return ()
-        return () if before.pod_revision in self.revisions_in_use else (before, other_revisions[0])
+        return (() if previous.pod_revision in self.revisions_in_use
+                else (previous, other_revisions[0]))
 
 
 def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> DaemonSetObserved:

@@ -67,8 +67,8 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
         """Whether a rollback cannot surge, because both templates use the same host port."""
         if not (self.request.undoes and Size.from_api(self._requested_numbers["maxSurge"]).value):
             return False
-        present, before = self.primary.template, self.observed.before
-        previous = before.template if before else present
+        present, previous_revision = self.primary.template, self.observed.previous_revision
+        previous = previous_revision.template if previous_revision else present
         return not set(_host_ports(present)).isdisjoint(_host_ports(previous))
 
     def strategy_of_update(self, *, has_desired_template: bool) -> Json:

@@ -89,7 +89,7 @@ class DeploymentObserved(ServerDrivenObserved):
                     and self.is_former_template)
 
     @property
-    def before(self) -> Revision | None:
+    def previous_revision(self) -> Revision | None:
         """The revision of the recorded ReplicaSet, or None if another old ReplicaSet is newer.
 
         If another client changes the template during a pause, the current template has no

@@ -45,7 +45,7 @@ class ServerDrivenObserved(Observed):
         raise NotImplementedError
 
     @property
-    def before(self) -> Revision | None:
+    def previous_revision(self) -> Revision | None:
         """The revision before the update, whoever began it; None if unknown."""
         raise NotImplementedError
 
@@ -91,7 +91,7 @@ class ServerDrivenObserved(Observed):
 
     @property
     def contested(self) -> tuple[Revision, ...]:
-        """The two candidates for `before`; () if there is no doubt."""
+        """The two candidates for the previous revision; () if there is no doubt."""
         return ()
 
     # Common to all kinds
@@ -117,7 +117,7 @@ class ServerDrivenObserved(Observed):
     def can_roll_back(self) -> bool:
         """Whether state=rolled_back can roll back the update."""
         return bool((self.record and self.record.is_rolling_back)
-                    or self.is_template_restored or self.before)
+                    or self.is_template_restored or self.previous_revision)
 
     @property
     def is_irreversible(self) -> bool:
@@ -129,4 +129,4 @@ class ServerDrivenObserved(Observed):
         """The images before the update; without an update, the current images."""
         if self.primary and not self.in_progress:
             return self.primary.images
-        return images_of(self.before.template) if self.before else {}
+        return images_of(self.previous_revision.template) if self.previous_revision else {}

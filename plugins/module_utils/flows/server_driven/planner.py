@@ -95,8 +95,8 @@ class Planner(Rules[ObservedT]):
             return self.begin(primary.template, Rollout.ROLLING_BACK)
         # | any | `rolled_back`, any client has begun an update | **update**: previous template |
         # The cluster may have finished the update after its task was killed.
-        if observed.before and (observed.is_rolling or record):
-            return self.begin(observed.before.template, Rollout.ROLLING_BACK)
+        if observed.previous_revision and (observed.is_rolling or record):
+            return self.begin(observed.previous_revision.template, Rollout.ROLLING_BACK)
         # | any | `rolled_back`, and the previous template no longer exists | error |
         if observed.is_irreversible and (observed.is_proven or observed.is_rolling):
             raise self.lost_template_error()

@@ -102,7 +102,7 @@ class StatefulSetObserved(RevisionsObserved):
                     None)
 
     @property
-    def before(self) -> Revision | None:
+    def previous_revision(self) -> Revision | None:
         other_revisions = self.other_revisions
         if self.record and other_revisions and other_revisions[0].name == self.record.previous_name:
             return other_revisions[0]
@@ -112,13 +112,13 @@ class StatefulSetObserved(RevisionsObserved):
 
     @property
     def contested(self) -> tuple[Revision, ...]:
-        """The recorded and the newest other revision, if either may be `before`.
+        """The recorded and the newest other revision, if either may be the previous revision.
 
-        The status does not name `before` if another client has changed the template during the
+        The status does not name it if another client has changed the template during the
         update, and no pod has the previous template.
         """
         recorded = self.recorded_revision
-        is_contested = recorded and self.is_proven and not self.before
+        is_contested = recorded and self.is_proven and not self.previous_revision
         return (recorded, self.other_revisions[0]) if recorded and is_contested else ()
 
     @property

@@ -13,7 +13,7 @@ import typing as t
 from ansible import constants as C
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ..module_utils.cluster import connection
+from ..module_utils import task
 from ..module_utils.model.errors import RolloutError
 from ..module_utils.model.fields import Json
 from ..module_utils.model.kinds import Module
@@ -44,17 +44,17 @@ class ProgressAction(ModuleAction):
             return error.as_result() | {"failed": True}
         if self._task.args.pop("_return_sizes", False):
             self.environment["BATON_SIZES"] = "1"
-        look_options = self._task.args.pop("_look", {})
+        returns_pods = self._task.args.pop("_return_pods", False)
         result = self.change(task_vars, function)
-        if look_options and not result.get("failed"):
-            result |= self._look(task_vars, look_options)
+        if returns_pods and not result.get("failed"):
+            result |= self._pods(task_vars)
         return result
 
-    def _look(self, task_vars: dict[str, t.Any] | None, options: Json) -> Json:
+    def _pods(self, task_vars: dict[str, t.Any] | None) -> Json:
         """Return {"rollouts": as from rolling_update_info}, or {} if a task has to read them."""
-        connection_options = {option: value for option, value in self._task.args.items()
-                              if option in connection.ARGUMENT_SPEC}
-        params = self.parameters("info", task_vars, connection_options | options)
+        options = {option: value for option, value in self._task.args.items()
+                   if option in task.INFO_OPTIONS}
+        params = self.parameters("info", task_vars, options | {"pods": True})
         result = self.read("info", params) or {}
         return {key: value for key, value in result.items() if key == "rollouts"}
 

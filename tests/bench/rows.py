@@ -36,7 +36,7 @@ KUBECTL = "kubectl-1.17"
 THROTTLED = embedded.checkout_cluster_name("bench-throttled")
 
 #: Turns of the role's loop for three stages with a check each.
-ROLE_TURNS = 11
+ROLE_TURNS = 8
 
 #: Seconds that are added to each request to another region.
 LATENCY = 0.1

@@ -77,8 +77,8 @@ class Cluster:
 
     def update(self, options: Json) -> Json:
         result = self._update(options)
-        if "_look" in options and not result["failed"]:
-            return result | self.info(options["_look"])
+        if "_return_pods" in options and not result["failed"]:
+            return result | self.info(options)
         return result
 
     def _update(self, options: Json) -> Json:

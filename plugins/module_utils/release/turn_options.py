@@ -40,17 +40,13 @@ def module_options(request: Request, turn: Turn) -> Json:
         options = {option: value for option, value in options.items()
                    if option not in ("nodes", "keep_old")}
     return (options | selection | ({"_return_sizes": True} if request.report else {})
-            | _look_options(request, turn) | turn.options)
+            | ({"_return_pods": True} if _precedes_check_file(request, turn) else {})
+            | turn.options)
 
 
-def _look_options(request: Request, turn: Turn) -> Json:
-    """Return the options of rolling_update_info that list the pods at the end of the update.
-
-    Return {} before a split or an analysis: the pods must be listed again after it.
-    """
-    if "pause_at" not in turn.options or not request.verify or request.analyses or turn.traffic:
-        return {}
-    return {"_look": request.selection | request.namespace_and_kind | {"pods": True}}
+def _precedes_check_file(request: Request, turn: Turn) -> bool:
+    return ("pause_at" in turn.options and bool(request.verify) and not request.analyses
+            and not turn.traffic)
 
 
 def split_options(request: Request, turn: Turn) -> Json:

@@ -88,7 +88,7 @@ def test_pods_that_the_update_has_not_listed_are_listed_before_the_check():
 
         def update(self, options):
             return super().update({option: value for option, value in options.items()
-                                   if option != "_look"})
+                                   if option != "_return_pods"})
 
     pods = []
     run = Run(variables(stages=["10%", "100%"], verify=["smoke.yml"]),

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run the code of a module without starting another Python interpreter, which takes long.
+"""Run the code of a module without starting another Python interpreter, which is slow.
 
 A task that only reads runs in the worker process of Ansible. A task that writes runs in a forked
 process, which can be killed separately.
@@ -26,7 +26,7 @@ from ansible.utils.display import Display
 from ..module_utils import task
 from ..module_utils.model.fields import Json
 
-# Import once, before Ansible forks its workers. The task reports a broken package.
+# Import once, before Ansible forks its workers. If this fails, the task reports it.
 with contextlib.suppress(Exception):
     importlib.import_module("kubernetes.config")
 
@@ -53,9 +53,9 @@ def _validator(function: str) -> ArgumentSpecValidator:
     return ArgumentSpecValidator(task.OPTIONS[function], mutually_exclusive=exclusive_options)
 
 
-def read(function: str, params: Json, folder: str, environment: dict[str, str],
-         **flags: bool) -> Json | None:
-    """Run a function of task.py that writes nothing; return its result, or None after an error."""
+def run_read_only(function: str, params: Json, folder: str, environment: dict[str, str],
+                  **flags: bool) -> Json | None:
+    """Return the result of a function of task.py without writes; None if the module must run."""
     try:
         with _in_folder(folder), _with_environment(environment):
             return _result(function, params, flags)
@@ -68,7 +68,7 @@ class Process:
     """A forked process that runs a function of task.py, which may change the cluster.
 
     Create it before the first request, which starts threads: a lock that another thread holds
-    during a fork stays locked in the fork.
+    during a fork stays locked in the child.
     """
 
     def __init__(self, function: str, params: Json, folder: str, environment: dict[str, str],
@@ -98,7 +98,7 @@ class Process:
     def result(self) -> Json:
         """Wait for the end of the process, and return its result.
 
-        If the wait is interrupted, the process ends at its next output.
+        If the wait is interrupted, the process ends when it next writes to the closed pipe.
         """
         with open(self._output, encoding="utf-8") as output:
             text = output.read()

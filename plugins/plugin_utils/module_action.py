@@ -84,7 +84,8 @@ class ModuleAction(ActionBase):
     def read(self, function: str, params: Json | None, **flags: bool) -> Json | None:
         """Run the function in this process; return None if the module must run."""
         folder = self._loader.get_basedir()
-        return params and in_process.read(function, params, folder, self.environment, **flags)
+        return params and in_process.run_read_only(function, params, folder, self.environment,
+                                                   **flags)
 
     def run_module(self, task_vars: dict[str, t.Any] | None) -> dict[str, t.Any]:
         if self.environment:

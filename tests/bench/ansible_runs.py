@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PLAYBOOK = "playbook.yml"
 
 
-class Timed(NamedTuple):
+class Cost(NamedTuple):
     wall: float
     cpu: float
 
@@ -37,9 +37,9 @@ class Ansible:
         self.packages = home / "packages"
         config = home / "ansible.cfg"
         config.write_text("[defaults]\ninventory = /dev/null\nlocalhost_warning = false\n", "utf-8")
-        foreign = ("ANSIBLE_", "K8S_AUTH_", "KUBECONFIG", "PYTHON")
+        ignored_prefixes = ("ANSIBLE_", "K8S_AUTH_", "KUBECONFIG", "PYTHON")
         inherited = {key: value
-                     for key, value in os.environ.items() if not key.startswith(foreign)}
+                     for key, value in os.environ.items() if not key.startswith(ignored_prefixes)}
         self._environment = (inherited | {
             "ANSIBLE_COLLECTIONS_PATH":
                 f"{ROOT / '.venv/collections'}{os.pathsep}{self.collections}",
@@ -51,7 +51,7 @@ class Ansible:
             "PYTHONPATH": str(self.packages),
         })
 
-    def run(self, module: str, changed: bool, **arguments: Any) -> Timed:
+    def run(self, module: str, changed: bool, **arguments: Any) -> Cost:
         """Run the module, and return its times.
 
         Raises SystemExit if the task fails, or if the result has another value of `changed`.
@@ -64,7 +64,7 @@ class Ansible:
             raise SystemExit(f"{module} has not ended with changed={changed}")
         return cost
 
-    def run_on(self, hosts: dict[str, dict[str, Any]], module: str, **arguments: Any) -> Timed:
+    def run_on(self, hosts: dict[str, dict[str, Any]], module: str, **arguments: Any) -> Cost:
         """Run the module for all hosts in parallel, and return the times.
 
         hosts: the arguments that differ between hosts. Raises SystemExit unless the module changes
@@ -101,8 +101,8 @@ class Ansible:
         return time.perf_counter() - began, memory
 
     def run_slices(self, slices: list[dict[str, dict[str, Any]]], playbook: str,
-                   **variables: Any) -> Timed:
-        """Run a playbook for several slices in parallel, by ansible-runner as in AWX.
+                   **variables: Any) -> Cost:
+        """Run a playbook for several slices in parallel, with ansible-runner, as AWX does.
 
         slices: the variables of each host of each slice. Raises SystemExit.
         """
@@ -118,13 +118,13 @@ class Ansible:
                         ["ansible-runner", "run", str(path), "-p", PLAYBOOK],
                         env=self._environment, stdout=output, stderr=subprocess.STDOUT))
             failed = [path for path, job in zip(folders, jobs, strict=True) if job.wait()]
-            cost = Timed(time.perf_counter() - began, cpu_of_children() - cpu_before)
+            cost = Cost(time.perf_counter() - began, cpu_of_children() - cpu_before)
             if failed:
                 progress((failed[0] / "output").read_text("utf-8"))
                 raise SystemExit(f"{len(failed)} of {len(slices)} slices have failed")
         return cost
 
-    def play(self, plays: list[dict[str, Any]], **task_files: list[dict[str, Any]]) -> Timed:
+    def run_plays(self, plays: list[dict[str, Any]], **task_files: list[dict[str, Any]]) -> Cost:
         """Run a playbook with these plays, and return its times. Raises SystemExit.
 
         task_files: the tasks of included files, by their names without .yml.
@@ -137,11 +137,11 @@ class Ansible:
             raise SystemExit("the playbook has failed")
         return cost
 
-    def _timed(self, *command: str) -> tuple[subprocess.CompletedProcess[str], Timed]:
+    def _timed(self, *command: str) -> tuple[subprocess.CompletedProcess[str], Cost]:
         cpu_before, began = cpu_of_children(), time.perf_counter()
         completed = subprocess.run(command, env=self._environment, capture_output=True, text=True,
                                    check=False)
-        return completed, Timed(time.perf_counter() - began, cpu_of_children() - cpu_before)
+        return completed, Cost(time.perf_counter() - began, cpu_of_children() - cpu_before)
 
 
 def _write_inventory(path: Path, hosts: dict[str, dict[str, Any]]) -> None:

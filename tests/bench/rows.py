@@ -20,7 +20,7 @@ from typing import Any
 import binaries
 import embedded
 import machine
-from ansible_runs import Timed
+from ansible_runs import Cost
 from external import external_kubeconfig
 from large_inventory import large_inventory
 from long_update import long_update
@@ -72,7 +72,7 @@ def _converged_rows(bench: Bench, playground: Playground, peer: str, definition:
         lambda: playground.look(**task),
     )
 
-    def above_ping(runs: list[Timed], field: str) -> list[float]:
+    def above_ping(runs: list[Cost], field: str) -> list[float]:
         base = median(getattr(run, field) for run in ping)
         return [getattr(run, field) - base for run in runs]
 
@@ -636,7 +636,7 @@ def role(bench: Bench) -> list[Row]:
             plays = [{"hosts": "localhost", "connection": "local", "gather_facts": False,
                       "module_defaults": {"group/baton.kubernetes.kubernetes": connection},
                       **keywords}]
-            return bench.ansible.play(plays, check=check, turn=_empty_turn(ROLE_TURNS)).wall
+            return bench.ansible.run_plays(plays, check=check, turn=_empty_turn(ROLE_TURNS)).wall
 
         def by_role() -> float:
             return play(ours, roles=[{

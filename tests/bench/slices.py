@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from ansible_runs import Timed
+from ansible_runs import Cost
 from measuring import Bench, measure_alternately, new_versions
 from playground import Playground, playgrounds
 from table import Row
@@ -35,7 +35,7 @@ def slices(bench: Bench, controllers: int, counts: Sequence[int]) -> list[Row]:
                  for cluster in clusters}
         versions = new_versions()
 
-        def roll(count: int) -> Timed:
+        def roll(count: int) -> Cost:
             image = next(versions)
             # as AWX distributes hosts over slices
             parts = [dict(list(hosts.items())[number::count]) for number in range(count)]

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a command of the embedded cluster: `python3 tests/cluster --help`."""
+"""Manage the embedded clusters: `python3 tests/cluster --help`."""
 
 from __future__ import annotations
 
@@ -147,7 +147,8 @@ def _parser() -> argparse.ArgumentParser:
         type=_positive,
         default=2000,
         metavar="N",
-        help="requests per second of the controller manager (default: 2000; Kubernetes: 20)",
+        help="limit of the controller manager's requests per second "
+        "(default: 2000; Kubernetes: 20)",
     )
     up.add_argument(
         "--real-node",

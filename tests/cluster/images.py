@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build container images that contain a single program, without a registry or an engine."""
+"""Build container images of a single program, without a registry or a container engine."""
 
 from __future__ import annotations
 

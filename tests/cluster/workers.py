@@ -28,13 +28,13 @@ def prepare_program() -> None:
 
 def run_jobs(
     jobs: Iterable[Job],
-    workers: int,
+    worker_count: int,
     create_resource: Callable[[int], AbstractContextManager[Resource]],
     run_job: Callable[[Resource, Job], None],
 ) -> None:
     """Run each job once, in parallel workers.
 
-    create_resource: called with the number of the worker. Any exception exits the program.
+    create_resource: called with the number of the worker. An exception ends the program.
     """
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
     errors: list[BaseException] = []
@@ -55,7 +55,7 @@ def run_jobs(
             say(traceback.format_exc())
 
     threads = [
-        threading.Thread(target=work, args=(number,), daemon=True) for number in range(workers)
+        threading.Thread(target=work, args=(number,), daemon=True) for number in range(worker_count)
     ]
     for thread in threads:
         thread.start()

@@ -3,7 +3,7 @@
 
 """Test that no request is lost while other clients change the route, and forge annotations.
 
-tests/integration/test_traffic_split.py tests more forged values, and checks the objects.
+tests/integration/test_traffic_split.py forges more values, and checks the resulting objects.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
 #: Requests per second, on new and on persistent connections.
 RATES = {"new": 100, "persistent": 200}
 #: Seconds between two changes.
-PAUSE = 1.0
+CHANGE_INTERVAL = 1.0
 FORGED = json.dumps({"service": "foo", "id": "1", "restoring": True, "weights": [7], "match": []})
 
 
-def forge(shop):
+def forge_annotations(shop):
     shop.patch_route({"metadata": {"annotations": {TRAFFIC_SPLIT: FORGED}}})
     for name in ["foo", *shop.other_services()]:
         shop.namespace.call(
@@ -49,14 +49,14 @@ def test_no_request_is_lost_while_other_clients_write(gateway, cluster, namespac
         with shop.traffic(RATES) as traffic:
             for timeout, task in enumerate(({"weight": "10%"}, {"weight": "0%"},
                                             {"weight": "50%"}, {"state": "restored"}), 11):
-                forge(shop)
+                forge_annotations(shop)
                 set_timeout(shop, timeout)
-                time.sleep(PAUSE)
+                time.sleep(CHANGE_INTERVAL)
                 shop.split(**task)
                 (rule,) = shop.route()["spec"]["rules"]
                 assert rule["timeouts"] == {"request": f"{timeout}s"}
-                time.sleep(PAUSE)
-            forge(shop)
+                time.sleep(CHANGE_INTERVAL)
+            forge_annotations(shop)
             shop.split(state="restored")
         (rule,) = shop.route()["spec"]["rules"]
         print(reasons(traffic.answers), *traffic.failures[:20],

@@ -38,7 +38,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ADMISSION_PLUGINS = tuple(filter(None, os.environ.get("BATON_ADMISSION_PLUGINS", "").split(",")))
 #: Plugin of OpenShift that allows changes of ownerReferences only to clients that may delete the
 #: object and update the finalizers of the owner.
-OWNER_REFERENCES = "OwnerReferencesPermissionEnforcement"
+OWNER_REFERENCES_PLUGIN = "OwnerReferencesPermissionEnforcement"
 
 
 class Namespace:
@@ -56,7 +56,7 @@ class Namespace:
                    seconds=120)
         self._folder = tempfile.TemporaryDirectory(prefix="baton-test-")
         self.allow(role_rules(), "baton")
-        if OWNER_REFERENCES in admission_plugins:
+        if OWNER_REFERENCES_PLUGIN in admission_plugins:
             self.allow(role_rules("baton-owner-references"), "baton-owner-references")
         #: Token of the code under test.
         self.token = self.new_token()
@@ -84,11 +84,11 @@ class Namespace:
     def allow(self, rules: list[Json], name: str) -> None:
         """Grant the rules to the code under test, and wait until they are in effect."""
         subject = {"kind": "ServiceAccount", "name": "baton", "namespace": self.name}
-        group = f"{RBAC}/namespaces/{self.name}"
+        rbac_path = f"{RBAC}/namespaces/{self.name}"
         if self.get("serviceaccounts", "baton") is None:
             self.create("serviceaccounts", {"metadata": {"name": "baton"}})
-        self.call("POST", f"{group}/roles", {"metadata": {"name": name}, "rules": rules})
-        self.call("POST", f"{group}/rolebindings", {
+        self.call("POST", f"{rbac_path}/roles", {"metadata": {"name": name}, "rules": rules})
+        self.call("POST", f"{rbac_path}/rolebindings", {
             "metadata": {"name": name}, "subjects": [subject],
             "roleRef": {"kind": "Role", "name": name, "apiGroup": "rbac.authorization.k8s.io"}})
         eventually(lambda: self.is_allowed(rules), f"the Role {name}")
@@ -221,12 +221,12 @@ class Namespace:
     # Deployments and ReplicaSets
 
     def deployment(self, name: str = "foo") -> Json | None:
-        return self.get_app("deployments", name)
+        return self.get_apps_object("deployments", name)
 
     def apps_path(self, resource: str, name: str = "") -> str:
         return f"/apis/apps/v1/namespaces/{self.name}/{resource}" + (f"/{name}" if name else "")
 
-    def get_app(self, resource: str, name: str) -> Json | None:
+    def get_apps_object(self, resource: str, name: str) -> Json | None:
         try:
             return self.call("GET", self.apps_path(resource, name))
         except ApiException as error:
@@ -260,7 +260,7 @@ class Namespace:
         return t.cast(Json, self.replica_set(name))
 
     def replica_set(self, name: str = "foo") -> Json | None:
-        return self.get_app("replicasets", name)
+        return self.get_apps_object("replicasets", name)
 
     def make_deployment(self, replicas: int = 4, image: str = "myimage:v1", name: str = "foo",
                         **spec: t.Any) -> Json:
@@ -286,7 +286,7 @@ class Namespace:
     # StatefulSets
 
     def stateful_set(self, name: str = "foo") -> Json:
-        return t.cast(Json, self.get_app("statefulsets", name))
+        return t.cast(Json, self.get_apps_object("statefulsets", name))
 
     def make_stateful_set(self, replicas: int = 3, image: str = "myimage:v1", name: str = "foo",
                           **spec: t.Any) -> Json:
@@ -313,7 +313,7 @@ class Namespace:
     # DaemonSets
 
     def daemon_set(self, name: str = "foo") -> Json:
-        return t.cast(Json, self.get_app("daemonsets", name))
+        return t.cast(Json, self.get_apps_object("daemonsets", name))
 
     def add_nodes(self, count: int, **status: t.Any) -> list[str]:
         """Create fake nodes, which the caller has to remove, and return their names.

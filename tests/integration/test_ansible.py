@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test ad-hoc commands, playbooks, the installed collection, and kills of Ansible."""
+"""Test ad-hoc commands, playbooks, the installed collection, and killing Ansible."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_failed_update_is_rolled_back_and_explained(namespace, adhoc):
     assert process.returncode == 2 and result["changed"]
     (cause,) = result["failure"]["causes"]
     assert cause["kind"] == "crash" and cause["message"] in result["msg"]
-    # The suggestion is omitted: the rollback has deleted the pod of the cause.
+    # The suggestion is omitted: the rollback has deleted the pod that it is about.
     assert not any(line in result["msg"] for line in cause["suggestion"].splitlines())
     assert (
         f"{cause['place']}: CrashLoopBackOff: exit code 3".replace("pod ", f"pod {namespace.name}/")
@@ -283,7 +283,7 @@ def test_empty_option_is_treated_as_omitted(namespace, run):
     assert result_of(process)["changed"]
 
 
-def start(namespace, ansible_environment, tmp_path, *options, image="myimage:v2-slow"):
+def start_update(namespace, ansible_environment, tmp_path, *options, image="myimage:v2-slow"):
     return subprocess.Popen(
         ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a",
          f"namespace={namespace.name} name=foo image={image}", *options],
@@ -306,7 +306,7 @@ def wait_for_new_pods(namespace):
 def test_update_resumes_after_a_kill_of_the_process_tree(namespace, ansible_environment, tmp_path,
                                                          adhoc):
     namespace.make_rc(3)
-    process = start(namespace, ansible_environment, tmp_path)
+    process = start_update(namespace, ansible_environment, tmp_path)
     wait_for_new_pods(namespace)
     for pid in descendants(process.pid):
         os.kill(pid, signal.SIGKILL)
@@ -340,8 +340,8 @@ def test_update_stops_when_ansible_is_killed(
     action plugin notices the end of Ansible.
     """
     namespace.make_rc(3)
-    process = start(namespace, ansible_environment, tmp_path,
-                    *(["-e", interpreter] if interpreter else []))
+    process = start_update(namespace, ansible_environment, tmp_path,
+                           *(["-e", interpreter] if interpreter else []))
     wait_for_new_pods(namespace)
     workers = descendants(process.pid)
     if signal_title.startswith("SIGKILL"):

@@ -20,7 +20,7 @@ from proc import descendants
 
 
 class BackgroundRun(threading.Thread):
-    """A run of the playbook image_bump, whose output a thread reads."""
+    """A run of the playbook image_bump. The thread reads its output."""
 
     def __init__(self, playbooks, **variables):
         super().__init__(daemon=True)
@@ -52,10 +52,10 @@ class BackgroundRun(threading.Thread):
 
 @pytest.fixture
 def playbooks(namespace, ansible_environment, tmp_path):
-    return Playbooks(ansible_environment, tmp_path, NoCheckServer(namespace))
+    return Playbooks(ansible_environment, tmp_path, StubCheckServer(namespace))
 
 
-class NoCheckServer:
+class StubCheckServer:
     url = ""
 
     def __init__(self, namespace):
@@ -111,17 +111,17 @@ def test_another_client_rolls_back_the_update(namespace, playbooks, ansible_envi
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("on_failure, sizes, outcome",
+@pytest.mark.parametrize("on_failure, expected_pod_counts, outcome",
                          [("rollback", (2, 0), "rolled_back"), ("stop", (1, 1), "stopped")])
 def test_missing_approval_fails_the_update_at_the_deadline(
-        namespace, playbooks, on_failure, sizes, outcome):
+        namespace, playbooks, on_failure, expected_pod_counts, outcome):
     namespace.make_rc(2)
 
     output = " ".join(playbooks.run("image_bump", image="myimage:v2", stages=["50%"],
                                     approve_within=8, on_failure=on_failure,
                                     succeeds=False).split())
 
-    assert pod_counts(namespace) == sizes and f'"outcome": "{outcome}"' in output
+    assert pod_counts(namespace) == expected_pod_counts and f'"outcome": "{outcome}"' in output
     # The text continues with the deadline, such as 2026-11-21T10:00:00Z.
     assert ("The check approval has failed at stage 50% of foo: Nobody approved the update by 20"
             in output)

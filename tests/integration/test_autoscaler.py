@@ -32,7 +32,7 @@ REPLICAS = 4
 LOAD, CPU_REQUEST = 200, 100
 RESOURCES = {"requests": {"cpu": f"{CPU_REQUEST}m"}}
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
-TARGET = {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo"}
+REPLICATION_CONTROLLER = {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo"}
 DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "foo"}
 UTILIZATION = {"type": "Utilization", "averageUtilization": 50}
 API_SERVICE = "v1beta1.metrics.k8s.io"
@@ -118,7 +118,7 @@ def original_hpa(namespace, metrics):
     primary["spec"]["template"]["spec"]["containers"][0]["resources"] = RESOURCES
     namespace.create("replicationcontrollers", primary)
     namespace.until_available("foo", REPLICAS)
-    create_autoscaler(namespace, TARGET)
+    create_autoscaler(namespace, REPLICATION_CONTROLLER)
     return spec_and_annotations(namespace)
 
 
@@ -185,13 +185,13 @@ def test_autoscaler_is_frozen_during_the_update_and_restored_after_it(namespace,
 @pytest.mark.full
 def test_killed_task_leaves_the_autoscaler_frozen_until_the_rerun_or_rollback_ends(
         namespace, original_hpa):
-    for task in (dict(image="myimage:v3"), dict(state="rolled_back")):
+    for next_options in (dict(image="myimage:v3"), dict(state="rolled_back")):
         with pytest.raises(Killed):
             update(namespace, fault=kill_at_write(9, after=True), image="myimage:v3")
         assert spec_and_annotations(namespace) != original_hpa
-        update(namespace, **task)
+        update(namespace, **next_options)
         assert spec_and_annotations(namespace) == original_hpa and not rescales(namespace)
-        if "image" in task:
+        if "image" in next_options:
             update(namespace, image="myimage:v1", min_ready_seconds=0)
 
 
@@ -236,7 +236,7 @@ def test_autoscaler_does_not_scale_while_keep_old_keeps_the_old_pods(
 
 
 @pytest.mark.full
-def test_option_refuse_fails_the_update_before_the_first_write(namespace, original_hpa):
+def test_autoscaler_refuse_fails_the_update_before_the_first_write(namespace, original_hpa):
     before = namespace.rc()["metadata"]["resourceVersion"]
 
     with pytest.raises(RolloutError, match="would fight the update"):
@@ -303,7 +303,7 @@ def test_autoscaler_is_restored_after_a_denied_step(namespace, original_hpa):
 @pytest.mark.parametrize("next_task", ["rolled_back", "ignore", "rerun"])
 def test_autoscaler_is_restored_after_a_kill_at_the_freeze(
         namespace, kind, next_task):
-    """The task is killed before it annotates a Deployment: only the autoscaler shows the update."""
+    """A Deployment is not annotated yet at the kill: only the autoscaler shows the update."""
     if kind == "Deployment":
         namespace.make_deployment(2)
     else:
@@ -348,9 +348,9 @@ def deployment(namespace, metrics):
     create_autoscaler(namespace, DEPLOYMENT)
 
 
-def is_of_size(namespace, size, pods):
+def is_of_size(namespace, size, pod_count):
     return (namespace.deployment()["spec"]["replicas"] == size
-            and sum(pod_counts(namespace)) == pods)
+            and sum(pod_counts(namespace)) == pod_count)
 
 
 @pytest.mark.full

@@ -24,11 +24,12 @@ RESOURCES = {"Role": "roles", "RoleBinding": "rolebindings"}
 class ShopHandler(http.server.BaseHTTPRequestHandler):
     """Service that is healthy only at its first request."""
 
-    requests = 0
+    request_count = 0
 
     def do_GET(self):
-        ShopHandler.requests += 1
-        self.send_response(200 if self.path == "/health" and ShopHandler.requests == 1 else 503)
+        ShopHandler.request_count += 1
+        self.send_response(
+            200 if self.path == "/health" and ShopHandler.request_count == 1 else 503)
         self.end_headers()
 
     def log_message(self, *_unused):
@@ -37,7 +38,7 @@ class ShopHandler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def shop_url():
-    ShopHandler.requests = 0
+    ShopHandler.request_count = 0
     with http.server.HTTPServer(("127.0.0.1", 0), ShopHandler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
@@ -71,7 +72,7 @@ def run_playbook(namespace, plain_environment, tmp_path, shop_url):
     return run_playbook
 
 
-def test_failed_check_of_the_repository_rolls_back_the_update(namespace, run_playbook, shop_url):
+def test_failed_smoke_test_rolls_back_the_update(namespace, run_playbook, shop_url):
     namespace.make_deployment(4, name="shop")
 
     run = run_playbook("shop.yml", "-e", "image=myimage:v2",
@@ -79,7 +80,7 @@ def test_failed_check_of_the_repository_rolls_back_the_update(namespace, run_pla
 
     assert run.returncode != 0 and "smoke.yml" in run.stdout, run.stdout + run.stderr
     # One request at the first stage, and four attempts at the second stage.
-    assert ShopHandler.requests == 1 + 4
+    assert ShopHandler.request_count == 1 + 4
     assert {pod["spec"]["containers"][0]["image"]
             for pod in namespace.pods() if "deletionTimestamp" not in pod["metadata"]} == {
         "myimage:v1"}

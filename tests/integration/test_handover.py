@@ -13,7 +13,7 @@ import threading
 import embedded
 import pytest
 from kubernetes.client.exceptions import ApiException
-from namespace import ADMISSION_PLUGINS, OWNER_REFERENCES, Namespace
+from namespace import ADMISSION_PLUGINS, OWNER_REFERENCES_PLUGIN, Namespace
 from objects import eventually, is_ready, manifest, owner_uid, role_rules, uids
 from permitted_user import IMAGES, User, assert_each_permission_is_needed, summary
 from writes import Killed, action_after_write, is_deletion, is_reparenting, kill_at_write
@@ -530,7 +530,7 @@ def strict_cluster():
     if os.environ.get("KUBECONFIG"):
         pytest.skip("NEEDS THE EMBEDDED CLUSTER: the plugins of another cluster cannot be changed")
     with embedded.up(embedded.checkout_cluster_name("owners"),
-                     admission_plugins=[*{*ADMISSION_PLUGINS, OWNER_REFERENCES}]) as cluster:
+                     admission_plugins=[*{*ADMISSION_PLUGINS, OWNER_REFERENCES_PLUGIN}]) as cluster:
         yield cluster
 
 

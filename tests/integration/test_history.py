@@ -98,7 +98,7 @@ def test_history_is_deleted_with_the_controller(namespace):
 
 @pytest.mark.full
 def test_history_survives_an_orphaning_deletion_of_the_controller(namespace):
-    """The garbage collector patches the owner reference away, which must not change the data."""
+    """The garbage collector patches the owner references, which must not change `data`."""
     namespace.make_rc(1)
     containers = [
         {
@@ -182,7 +182,7 @@ def test_rollback_to_a_revision_resumes_after_a_kill_at_any_write(
                     == [(3, "myimage:v1"), (2, "myimage:v2")]), f"killed at write {number}"
             eventually(
                 lambda: len(stored_revisions(namespace)) == 2,
-                "the deletion of the revisions of foo",
+                "only two stored revisions",
             )
             namespace.remove(name)
             eventually(

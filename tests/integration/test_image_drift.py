@@ -17,10 +17,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
     RolloutFailed,
 )
 
-pytestmark = pytest.mark.fake_nodes("the test writes the imageIDs; a kubelet writes the true ones")
+pytestmark = pytest.mark.fake_nodes("the test writes the imageIDs, which a kubelet would overwrite")
 KINDS = ["ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet"]
 #: Digests before and after a tag moves.
-FIRST_DIGEST, MOVED_DIGEST = (f"sha256:{letter * 64}" for letter in "ab")
+FIRST_DIGEST, SECOND_DIGEST = (f"sha256:{letter * 64}" for letter in "ab")
 #: Fields of a pod's status, by the corresponding fields of its spec.
 STATUS_FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 
@@ -38,31 +38,31 @@ class Registry:
     #: Containers whose tag moves.
     containers: tuple[str, ...] = ("web",)
     list_count: int = 0
-    published_count: int = 0
+    written_count: int = 0
 
-    def publish_before_each_list(self, gateway):
+    def write_before_each_list(self, gateway):
         all_pods = gateway.all_pods
 
-        def publish_and_list(*arguments):
+        def write_and_list(*arguments):
             self.list_count += 1
-            self.publish()
+            self.write_digests()
             return all_pods(*arguments)
 
-        gateway.all_pods = publish_and_list
+        gateway.all_pods = write_and_list
 
-    def publish(self, image="myimage:v2"):
+    def write_digests(self, image="myimage:v2"):
         pods = [pod for pod in self.namespace.pods()
                 if pod["spec"]["containers"][0]["image"] == image]
         for pod in pods:
             operations = self.operations(pod)
             if operations:
-                self.published_count += 1
+                self.written_count += 1
                 path = self.namespace.path("pods", pod["metadata"]["name"]) + "/status"
                 self.namespace.call("PATCH", path, operations, "application/json-patch+json")
 
     def operations(self, pod):
         """Return a JSON patch that writes missing imageIDs."""
-        digest = self.digests[min(self.published_count, len(self.digests) - 1)]
+        digest = self.digests[min(self.written_count, len(self.digests) - 1)]
         operations = []
         for field, status_field in STATUS_FIELDS.items():
             statuses = pod["status"].get(status_field) or [
@@ -107,14 +107,14 @@ def drift_warnings(texts):
 @pytest.mark.parametrize("kind", KINDS)
 def test_moved_tag_causes_a_warning_with_the_pods_of_each_digest(namespace, kind):
     make_controller(namespace, kind)
-    registry, lines = Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST)), []
+    registry, lines = Registry(namespace, (FIRST_DIGEST, SECOND_DIGEST)), []
 
-    result = namespace.roll(fault=registry.publish_before_each_list, kind=kind, image="myimage:v2",
+    result = namespace.roll(fault=registry.write_before_each_list, kind=kind, image="myimage:v2",
                             on_line=lines.append)
 
     assert result["rollout"]["phase"] == "complete" and images(namespace) == {"myimage:v2"}
     (warning,) = drift_warnings(result["warnings"])
-    assert f"{FIRST_DIGEST} in " in warning and f"{MOVED_DIGEST} in " in warning
+    assert f"{FIRST_DIGEST} in " in warning and f"{SECOND_DIGEST} in " in warning
     assert any(pod["metadata"]["name"] in warning for pod in namespace.pods())
     assert len(drift_warnings(lines)) == 1
     # The flow of a DaemonSet also lists pods.
@@ -123,29 +123,29 @@ def test_moved_tag_causes_a_warning_with_the_pods_of_each_digest(namespace, kind
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_option_image_drift_fail_rolls_back_the_update(namespace, kind):
+def test_update_is_rolled_back_with_image_drift_fail(namespace, kind):
     make_controller(namespace, kind)
-    registry = Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST))
+    registry = Registry(namespace, (FIRST_DIGEST, SECOND_DIGEST))
 
     with pytest.raises(RolloutFailed) as error:
-        namespace.roll(fault=registry.publish_before_each_list, kind=kind, image="myimage:v2",
+        namespace.roll(fault=registry.write_before_each_list, kind=kind, image="myimage:v2",
                        image_drift="fail", on_failure="rollback")
 
     assert error.value.what.startswith("a tag has moved: the new pods run different versions of an "
                                        "image; foo is rolled back to myimage:v1")
-    assert len(drift_warnings([error.value.why])) == 1 and f"{MOVED_DIGEST} in " in error.value.why
+    assert len(drift_warnings([error.value.why])) == 1 and f"{SECOND_DIGEST} in " in error.value.why
     assert error.value.causes[0]["kind"] == "image-drift"
     assert "by its digest" in error.value.next_command
     eventually(lambda: images(namespace) == {"myimage:v1"}, "the old pods")
 
 
 @pytest.mark.full
-def test_option_image_drift_fail_stops_the_update_without_a_rollback(namespace):
+def test_update_stops_with_image_drift_fail(namespace):
     namespace.make_rc(6)
-    registry = Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST))
+    registry = Registry(namespace, (FIRST_DIGEST, SECOND_DIGEST))
 
     with pytest.raises(RolloutFailed) as error:
-        namespace.roll(fault=registry.publish_before_each_list, image="myimage:v2",
+        namespace.roll(fault=registry.write_before_each_list, image="myimage:v2",
                        image_drift="fail")
 
     # The update fails at the second new pod.
@@ -161,10 +161,10 @@ def test_tag_that_moves_after_the_canary_fails_the_update(namespace, kind):
     make_controller(namespace, kind)
     options = {"kind": kind, "image": "myimage:v2", "image_drift": "fail"}
     namespace.roll(**options, pause_at=1)
-    Registry(namespace, (FIRST_DIGEST,)).publish()
+    Registry(namespace, (FIRST_DIGEST,)).write_digests()
 
     with pytest.raises(RolloutFailed) as error:
-        namespace.roll(fault=Registry(namespace, (MOVED_DIGEST,)).publish_before_each_list,
+        namespace.roll(fault=Registry(namespace, (SECOND_DIGEST,)).write_before_each_list,
                        **options)
 
     canary = error.value.why.partition(f"{FIRST_DIGEST} in 1 pod (")[2].partition(")")[0]
@@ -172,18 +172,18 @@ def test_tag_that_moves_after_the_canary_fails_the_update(namespace, kind):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("container", ["setup", "injected"])
-def test_init_containers_and_added_containers_are_compared(namespace, container):
+@pytest.mark.parametrize("container", ["setup", "sidecar"])
+def test_init_containers_and_sidecars_are_compared(namespace, container):
     body = manifest(3)
     spec = body["spec"]["template"]["spec"]
     spec["initContainers"] = [{"name": "setup", "image": "setup:v1"}]
-    spec["containers"].append({"name": "injected", "image": "proxy:v1"})
+    spec["containers"].append({"name": "sidecar", "image": "proxy:v1"})
     namespace.create("replicationcontrollers", body)
     namespace.until_available("foo", 3)
 
     result = namespace.roll(
-        fault=Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST),
-                       (container,)).publish_before_each_list,
+        fault=Registry(namespace, (FIRST_DIGEST, SECOND_DIGEST),
+                       (container,)).write_before_each_list,
         images={"web": "myimage:v2"})
 
     (warning,) = (text for text in result["warnings"] if "a tag has moved" in text)
@@ -196,18 +196,18 @@ def test_tag_that_does_not_move_causes_no_warning(namespace, options):
     namespace.make_rc(4)
     registry = Registry(namespace, (FIRST_DIGEST,))
 
-    result = namespace.roll(fault=registry.publish_before_each_list, image="myimage:v2", **options)
+    result = namespace.roll(fault=registry.write_before_each_list, image="myimage:v2", **options)
 
     assert not drift_warnings(result["warnings"]) and 2 <= registry.list_count <= 3
     assert result["rollout"]["phase"] == "complete"
 
 
 @pytest.mark.full
-def test_option_image_drift_ignore_lists_no_pods(namespace):
+def test_no_pods_are_listed_with_image_drift_ignore(namespace):
     namespace.make_rc(2)
-    registry = Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST))
+    registry = Registry(namespace, (FIRST_DIGEST, SECOND_DIGEST))
 
-    result = namespace.roll(fault=registry.publish_before_each_list, image="myimage:v2",
+    result = namespace.roll(fault=registry.write_before_each_list, image="myimage:v2",
                             image_drift="ignore")
 
     assert registry.list_count == 0 and not drift_warnings(result["warnings"])
@@ -216,9 +216,9 @@ def test_option_image_drift_ignore_lists_no_pods(namespace):
 @pytest.mark.full
 def test_digests_are_compared_at_the_end_of_a_soak(namespace):
     namespace.make_deployment(4)
-    registry = Registry(namespace, (FIRST_DIGEST, MOVED_DIGEST))
+    registry = Registry(namespace, (FIRST_DIGEST, SECOND_DIGEST))
 
-    result = namespace.roll(fault=registry.publish_before_each_list, kind="Deployment",
+    result = namespace.roll(fault=registry.write_before_each_list, kind="Deployment",
                             image="myimage:v2", pause_at=2, soak=1)
 
     assert len(drift_warnings(result["warnings"])) == 1 and result["rollout"]["phase"] == "paused"
@@ -248,10 +248,10 @@ def test_missing_permission_is_an_error_only_with_image_drift_fail(namespace):
 @pytest.mark.full
 def test_hostile_status_is_escaped(namespace):
     namespace.make_rc(2)
-    registry = Registry(namespace, ("\x1b[31m" + "x" * 5000, MOVED_DIGEST))
+    registry = Registry(namespace, ("\x1b[31m" + "x" * 5000, SECOND_DIGEST))
 
     try:
-        result = namespace.roll(fault=registry.publish_before_each_list, image="myimage:v2")
+        result = namespace.roll(fault=registry.write_before_each_list, image="myimage:v2")
     except ApiException:
         pytest.fail("the API server refuses the status, so the test proves nothing")
 

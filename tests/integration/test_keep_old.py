@@ -38,7 +38,7 @@ def create_foo(namespace, kind, replicas=REPLICAS):
 
 def controller_foo(namespace, kind):
     return (namespace.rc() if kind == "ReplicationController"
-            else namespace.get_app(f"{kind.lower()}s", "foo"))
+            else namespace.get_apps_object(f"{kind.lower()}s", "foo"))
 
 
 def has_pods(namespace, kind, replicas):

@@ -73,7 +73,8 @@ def test_completed_migration_is_reverted_manually(migratable):
     for resource, name in (("deployments", "foo"),
                            ("replicasets", replica_set["metadata"]["name"])):
         migratable.call("DELETE", migratable.apps_path(resource, name), orphan)
-        eventually(lambda: migratable.get_app(resource, name) is None, f"the deletion of {name}")  # noqa: B023
+        eventually(lambda: migratable.get_apps_object(resource, name) is None,  # noqa: B023
+                   f"the deletion of {name}")
     controller = migratable.make_rc(3)
 
     assert uids(migratable.pods()) == before

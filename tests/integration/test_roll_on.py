@@ -60,7 +60,7 @@ def are_ready(namespace):
 
 def checksums(namespace, kind, name="foo"):
     item = (namespace.rc(name) if kind == "ReplicationController"
-            else namespace.get_app(f"{kind.lower()}s", name))
+            else namespace.get_apps_object(f"{kind.lower()}s", name))
     annotations = item["spec"]["template"]["metadata"].get("annotations") or {}
     return json.loads(annotations.get(CHECKSUMS, "{}"))
 

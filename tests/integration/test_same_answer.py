@@ -96,7 +96,7 @@ def assert_equal_answers(namespace, task_runner, flow, options):
     common_options = {"namespace": namespace.name, **options}
     for task in ({"name": "one"}, {"names": ["absent", "two"], "max_failures": "1"}):
         before = generations(namespace)
-        assert task_runner.in_process(**common_options, **task) is None
+        assert task_runner.run_in_process(**common_options, **task) is None
         plan = task_runner.run_module(check_mode=True, **common_options, **task)
         assert generations(namespace) == before
         result = task_runner.run_module(**common_options, **task)
@@ -115,7 +115,7 @@ def assert_equal_answers(namespace, task_runner, flow, options):
         "more failures than allowed": ({"names": ["three", "absent", "odd"],
                                         "max_failures": "1"}, True),
     }.values():
-        in_process = task_runner.in_process(**common_options, **task)
+        in_process = task_runner.run_in_process(**common_options, **task)
         assert (in_process is not None and in_process.get("failed", False) == fails
                 and not in_process["changed"])
         assert (in_process == task_runner.run_module(**common_options, **task)

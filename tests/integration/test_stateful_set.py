@@ -45,9 +45,10 @@ def versions(namespace):
             + ("" if is_ready(pod) else "!") for pod in pods]
 
 
-def uids_below(namespace, number):
+def uids_below(namespace, ordinal):
     return {pod["metadata"]["uid"]
-            for pod in namespace.pods() if int(pod["metadata"]["name"].rpartition("-")[2]) < number}
+            for pod in namespace.pods()
+            if int(pod["metadata"]["name"].rpartition("-")[2]) < ordinal}
 
 
 def strategy(namespace):
@@ -86,14 +87,15 @@ def test_update_pauses_at_the_exact_number_of_new_pods(namespace, spec):
     the old pod, it may delete the new one, so the number of created pods varies.
     """
     before = namespace.make_stateful_set(5, **spec)
-    below_4, below_2 = uids_below(namespace, 4), uids_below(namespace, 2)
+    uids_below_4, uids_below_2 = uids_below(namespace, 4), uids_below(namespace, 2)
     result = update(namespace, pause_at="20%")
-    assert versions(namespace) == ["v1"] * 4 + ["v2"] and uids_below(namespace, 4) == below_4
+    assert versions(namespace) == ["v1"] * 4 + ["v2"] and uids_below(namespace, 4) == uids_below_4
     time.sleep(3)
-    assert versions(namespace) == ["v1"] * 4 + ["v2"] and uids_below(namespace, 4) == below_4
+    assert versions(namespace) == ["v1"] * 4 + ["v2"] and uids_below(namespace, 4) == uids_below_4
     rerun = update(namespace, pause_at="20%")
     update(namespace, pause_at="60%")
-    assert versions(namespace) == ["v1"] * 2 + ["v2"] * 3 and uids_below(namespace, 2) == below_2
+    assert (versions(namespace) == ["v1"] * 2 + ["v2"] * 3
+            and uids_below(namespace, 2) == uids_below_2)
     completion = update(namespace)
 
     revision = namespace.stateful_set()["status"]["updateRevision"]
@@ -207,7 +209,7 @@ BLOCKED = "the update waits for old pods, which cannot become available"
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("on_failure", ["stop", "rollback"])
-def test_old_pod_that_blocks_the_update_is_named_with_a_working_command(namespace, on_failure):
+def test_error_names_the_blocking_old_pod_and_a_working_command(namespace, on_failure):
     make_broken_stateful_set(namespace)
     with pytest.raises(RolloutError, match=BLOCKED) as caught:
         update(namespace, failure_grace=1, on_failure=on_failure)
@@ -225,7 +227,7 @@ def test_old_pod_that_blocks_the_update_is_named_with_a_working_command(namespac
 
 @pytest.mark.full
 @pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
-def test_old_pod_below_the_partition_is_named_with_a_working_command(namespace, policy):
+def test_error_names_the_old_pod_below_the_partition_and_a_working_command(namespace, policy):
     make_broken_stateful_set(namespace, policy)
     with pytest.raises(RolloutError, match=BLOCKED) as caught:
         update(namespace, failure_grace=1, pause_at="1")
@@ -600,18 +602,18 @@ def namespace_with_feature_gate(request):
 
 @pytest.mark.full
 def test_max_unavailable_of_the_stateful_set_or_the_task_is_respected(namespace_with_feature_gate):
-    strategy_of_object = {
+    original_strategy = {
         "type": "RollingUpdate",
         "rollingUpdate": {"maxUnavailable": 2, "partition": 0},
     }
-    namespace_with_feature_gate.make_stateful_set(5, updateStrategy=strategy_of_object)
+    namespace_with_feature_gate.make_stateful_set(5, updateStrategy=original_strategy)
     for params, floor in (({}, 3), ({"max_unavailable": "3"}, 2), ({"max_unavailable": "20%"}, 4)):
         image = f"myimage:v{floor + 10}"
         with namespace_with_feature_gate.observer() as observer:
             result = update(namespace_with_feature_gate, image=image, **params)
         assert (observer.min_ready, result["rollout"]["floor"]) == (floor, floor)
         assert (not any("max_unavailable" in warning for warning in result["warnings"])
-                and strategy(namespace_with_feature_gate) == strategy_of_object)
+                and strategy(namespace_with_feature_gate) == original_strategy)
 
     # The last update of the loop was to v14.
     update(namespace_with_feature_gate, pause_at="3")
@@ -621,5 +623,5 @@ def test_max_unavailable_of_the_stateful_set_or_the_task_is_respected(namespace_
     roll_back(namespace_with_feature_gate)
     assert (
         versions(namespace_with_feature_gate) == ["v14"] * 5
-        and strategy(namespace_with_feature_gate) == strategy_of_object
+        and strategy(namespace_with_feature_gate) == original_strategy
     )

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test pod_replacement_policy: whether terminating pods count towards the maximum."""
+"""Test pod_replacement_policy: whether terminating pods count towards the limit of pods."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FINALIZER = "example.com/hold"
 CLIENT_DRIVEN_KINDS = pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet"])
 
 
-def make(namespace, kind):
+def make_controller(namespace, kind):
     """Create foo with four pods, whose finalizer delays their deletion."""
     body = manifest(4)
     body["spec"]["template"]["metadata"]["finalizers"] = [FINALIZER]
@@ -37,18 +37,18 @@ def terminating_pods(namespace):
 
 
 @contextlib.contextmanager
-def removing_finalizers(namespace, after):
-    """Remove the finalizer of each pod `after` seconds after its deletion."""
+def removing_finalizers(namespace, delay):
+    """Remove the finalizer of each pod `delay` seconds after its deletion."""
     stop, deleted_at = threading.Event(), {}
 
-    def release():
+    def remove_finalizers():
         while not stop.wait(0.05):
             for pod in terminating_pods(namespace):
                 name = pod["metadata"]["name"]
-                if time.monotonic() - deleted_at.setdefault(name, time.monotonic()) >= after:
+                if time.monotonic() - deleted_at.setdefault(name, time.monotonic()) >= delay:
                     namespace.patch(name, {"metadata": {"finalizers": None}}, "pods")
 
-    thread = threading.Thread(target=release)
+    thread = threading.Thread(target=remove_finalizers)
     thread.start()
     try:
         yield
@@ -60,9 +60,9 @@ def removing_finalizers(namespace, after):
 @pytest.mark.sample(1)
 @CLIENT_DRIVEN_KINDS
 def test_policy_termination_complete_counts_terminating_pods(namespace, kind):
-    make(namespace, kind)
+    make_controller(namespace, kind)
 
-    with namespace.observer() as observer, removing_finalizers(namespace, after=0.5):
+    with namespace.observer() as observer, removing_finalizers(namespace, delay=0.5):
         result = namespace.roll(kind=kind, image="myimage:v2",
                                 pod_replacement_policy="TerminationComplete")
         remaining_pods = terminating_pods(namespace)
@@ -75,12 +75,12 @@ def test_policy_termination_complete_counts_terminating_pods(namespace, kind):
 
 
 def test_terminating_pods_do_not_count_by_default(namespace):
-    make(namespace, "ReplicationController")
+    make_controller(namespace, "ReplicationController")
 
     with namespace.observer() as observer:
         namespace.roll(image="myimage:v2")
         remaining_pods = terminating_pods(namespace)
-        with removing_finalizers(namespace, after=0):
+        with removing_finalizers(namespace, delay=0):
             eventually(lambda: not terminating_pods(namespace), "the deletion of the old pods")
 
     assert (len(remaining_pods) == 4 and observer.max_pods_with_terminating == 8
@@ -89,10 +89,10 @@ def test_terminating_pods_do_not_count_by_default(namespace):
 
 @pytest.mark.full
 def test_terminating_pods_are_counted_in_a_rollback(namespace):
-    make(namespace, "ReplicationController")
+    make_controller(namespace, "ReplicationController")
     policy = {"pod_replacement_policy": "TerminationComplete"}
 
-    with namespace.observer() as observer, removing_finalizers(namespace, after=0.5):
+    with namespace.observer() as observer, removing_finalizers(namespace, delay=0.5):
         namespace.roll(image="myimage:v2", pause_at="50%", **policy)
         rollback = namespace.roll(state="rolled_back", **policy)
 
@@ -102,7 +102,7 @@ def test_terminating_pods_are_counted_in_a_rollback(namespace):
 
 
 def test_error_for_a_blocked_termination_names_the_finalizer_and_the_command(namespace):
-    make(namespace, "ReplicationController")
+    make_controller(namespace, "ReplicationController")
     lines = []
 
     with pytest.raises(RolloutFailed) as failed:
@@ -119,7 +119,7 @@ def test_error_for_a_blocked_termination_names_the_finalizer_and_the_command(nam
             in error.next_command)
     assert any(f"1 terminating pod is gone: {name}" in line for line in lines)
 
-    with removing_finalizers(namespace, after=0):
+    with removing_finalizers(namespace, delay=0):
         rerun = namespace.roll(image="myimage:v2", pod_replacement_policy="TerminationComplete")
 
     assert rerun["rollout"]["phase"] == "complete"

@@ -72,14 +72,14 @@ def main() -> int:
     python = tool_environment.python("cosmic-ray", LOCK)
     survivors = []
     with tempfile.TemporaryDirectory(prefix="baton-mutation-") as folder:
-        copy = copy_of_repository(Path(folder))
+        copy = clone_repository(Path(folder))
         for file in options.files or changed_files(base):
             mutants = mutate(python, copy, file, base, options.limit, options.seed)
-            new_survivors = [mutant for mutant in mutants if mutant.is_unexpected_survivor]
-            survivors += new_survivors
-            say(f"{file}: {len(new_survivors)} of {len(mutants)} survived")
+            file_survivors = [mutant for mutant in mutants if mutant.is_unexpected_survivor]
+            survivors += file_survivors
+            say(f"{file}: {len(file_survivors)} of {len(mutants)} survived unexpectedly")
     print(*(f"{mutant.diff}\n" for mutant in survivors), sep="\n")
-    print(f"{len(survivors)} mutants survived")
+    print(f"{len(survivors)} mutants survived unexpectedly")
     return 1 if survivors else 0
 
 
@@ -100,7 +100,7 @@ def changed_files(base: str) -> list[str]:
     return sorted(filter(None, names.split("\0")))
 
 
-def copy_of_repository(folder: Path) -> Path:
+def clone_repository(folder: Path) -> Path:
     copy = folder / "kubernetes"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(copy)], check=True)
     collections = copy / ".venv" / "collections" / "ansible_collections" / "baton"

@@ -41,8 +41,8 @@ def is_served(namespace: Namespace) -> bool:
 
 
 @contextlib.contextmanager
-def controller(program: Path, kubeconfig: str, folder: Path,
-               *arguments: str) -> t.Iterator[subprocess.Popen[bytes]]:
+def running_controller(program: Path, kubeconfig: str, folder: Path,
+                       *arguments: str) -> t.Iterator[subprocess.Popen[bytes]]:
     health_port = first_free_port()
 
     def is_ready() -> bool:

@@ -23,16 +23,16 @@ def write_chart(folder: Path) -> Path:
     (chart / "Chart.yaml").write_text("apiVersion: v2\nname: web\nversion: 1.0.0\n")
     (chart / "values.yaml").write_text("image: myimage:v1\nmode: a\nnote: a\n")
     for kind, name in NAMES.items():
-        values = (f"{{{{ .Values.{value} }}}}" for value in ("image", "mode", "note"))
-        template = yaml.safe_dump(manifest_of(kind, *values))
+        references = (f"{{{{ .Values.{value} }}}}" for value in ("image", "mode", "note"))
+        template = yaml.safe_dump(manifest_of(kind, *references))
         (chart / "templates" / f"{name}.yaml").write_text(template)
     return chart
 
 
 class Release(Controllers):
-    def __init__(self, program: Path, namespace: Namespace, folder: Path) -> None:
+    def __init__(self, helm_program: Path, namespace: Namespace, folder: Path) -> None:
         super().__init__(namespace)
-        self.program = program
+        self.helm_program = helm_program
         self.chart = write_chart(folder)
         self.environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith("HELM_")},
@@ -43,7 +43,7 @@ class Release(Controllers):
         """Return a Helm command. values: override the chart's values."""
         chart = [str(self.chart)] if verb in ("install", "upgrade") else []
         set_options = [f"--set={key}={value}" for key, value in values.items()]
-        return [str(self.program), verb, "web", *chart, *options, *set_options]
+        return [str(self.helm_program), verb, "web", *chart, *options, *set_options]
 
     def run(self, verb: str, *options: str, **values: str) -> str:
         """Run Helm, and return its error message, or "" if it succeeds."""
@@ -53,13 +53,13 @@ class Release(Controllers):
 
     def history(self) -> list[tuple[int, str]]:
         """Return (number, status) of each revision, such as (1, "deployed"), oldest first."""
-        done = subprocess.run([str(self.program), "history", "web", "-o", "json"],
+        done = subprocess.run([str(self.helm_program), "history", "web", "-o", "json"],
                               env=self.environment, capture_output=True, text=True, check=True)
         return [(item["revision"], item["status"]) for item in json.loads(done.stdout)]
 
     def install(self, *options: str) -> None:
         assert self.run("install", *options) == ""
-        self.wait()
+        self.wait_until_available()
 
     def interrupt(self, **values: str) -> None:
         """Start an upgrade, and kill Helm after its last write, while it waits for the new pods."""

@@ -29,7 +29,7 @@ def rollout(namespace, tmp_path):
     argo.install_definitions(namespace)
     namespace.allow(role_rules("baton-argo-rollouts"), "baton-argo-rollouts")
     program = programs.provide("rollouts-controller")
-    with argo.controller(program, namespace.admin_kubeconfig, tmp_path):
+    with argo.running_controller(program, namespace.admin_kubeconfig, tmp_path):
         yield argo.Rollout(namespace)
 
 

@@ -100,7 +100,7 @@ class Bench:
         self.namespace.call("DELETE", f"{RBAC}/clusterrolebindings/{self.namespace.name}")
 
     def controller(self):
-        return argo.controller(self.program, self.kubeconfig, self.folder)
+        return argo.running_controller(self.program, self.kubeconfig, self.folder)
 
     def measure(self):
         return Measurement(self.counters)

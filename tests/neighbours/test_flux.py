@@ -49,7 +49,7 @@ def kustomization(namespace, flux_program, tmp_path):
           flux.controller(flux_program, namespace, tmp_path)):
         kustomization = flux.Kustomization(namespace, artifacts)
         kustomization.create(V1)
-        Controllers(namespace).wait()
+        Controllers(namespace).wait_until_available()
         yield kustomization
 
 
@@ -71,7 +71,7 @@ def test_reconciliation_resets_paused_updates(kustomization, controllers):
 
     kustomization.reconcile()
 
-    controllers.assert_reset_and_updated_again()
+    controllers.check_reset_and_update_again()
 
 
 @pytest.mark.parametrize("kind, write, matches", [

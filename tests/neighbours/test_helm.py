@@ -112,7 +112,7 @@ def test_forced_or_client_side_upgrade_resets_paused_updates(
     assert release.run("upgrade", *upgrade_options, note="b") == ""
 
     assert release.notes() == "bbb" and release.history()[-1][1] == "deployed"
-    release.assert_reset_and_updated_again()
+    release.check_reset_and_update_again()
 
 
 def test_upgrade_after_an_update_needs_the_new_image(release):
@@ -187,5 +187,5 @@ def test_client_side_release_in_pending_upgrade_can_be_updated(release):
 
 def make_pending(release):
     release.interrupt(image="myimage:v2")
-    release.wait()
+    release.wait_until_available()
     assert release.history()[-1] == (2, "pending-upgrade")

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update three controllers (of different kinds) that Helm or Flux applies."""
+"""Update three controllers (of different kinds) that Helm or Flux manages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Controllers:
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
 
-    def wait(self) -> None:
+    def wait_until_available(self) -> None:
         self.namespace.until_available(NAMES[RC], REPLICAS)
         eventually(lambda: self.namespace.is_rolled_out(NAMES[DEPLOYMENT]), "the Deployment")
         eventually(lambda: self.namespace.is_stateful_set_rolled_out(NAMES[STATEFUL_SET]),
@@ -90,10 +90,10 @@ class Controllers:
         assert self.controller(RC)["spec"]["replicas"] == 2
         assert self.controller(DEPLOYMENT)["spec"]["paused"]
 
-    def assert_reset_and_updated_again(self) -> None:
+    def check_reset_and_update_again(self) -> None:
         """Assert that another tool has reset the paused updates, and run the updates again.
 
-        The Deployment must first be rolled back.
+        The update of the Deployment is refused until a task has rolled it back.
         """
         assert self.images() == ["v1"] * 3
         self.wait_for_pods(RC, "v1 v1 v1 v1 v2 v2")

@@ -169,7 +169,7 @@ def features() -> list[Feature]:
                 is_sufficient=False),
         Feature("argo-rollouts",
                 "Refuse an object whose template a Rollout of Argo Rollouts uses.",
-                (argo_rollouts.RULE,), is_sufficient=False),
+                (argo_rollouts.LIST_RULE,), is_sufficient=False),
         Feature("soak", "Watch the new pods (soak).",
                 (*soak.NEEDS, *soak.OPTIONAL_PERMISSIONS), is_sufficient=False),
         Feature("roll-on", "Replace the pods when the data that they read has changed (roll_on).",

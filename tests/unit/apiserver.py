@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a small HTTP server as the API server, and create objects of the API."""
+"""Run a small HTTP server in place of the API server, and create objects of the API."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
     scale,
 )
 
-BASE = "/api/v1/namespaces/default/replicationcontrollers"
+RC_PATH = "/api/v1/namespaces/default/replicationcontrollers"
 
 
 class Api(http.server.ThreadingHTTPServer):
@@ -36,7 +36,7 @@ class Api(http.server.ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        #: Prepared responses (answers: to all requests except watches).
+        #: Prepared responses: to all requests except watches, and to watches.
         self.answers, self.watches = [], []
         #: Requests except watches: (method, path, headers, body).
         self.requests = []
@@ -77,7 +77,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def answer(content, code=200, **headers):
-    """Return a response: a function that sends bytes, or other content as JSON.
+    """Return a response: a function that sends the content, as JSON unless it is bytes.
 
     An object without a namespace gets the namespace default.
     """
@@ -141,10 +141,10 @@ def event(event_type, version, **changes):
 def stream(*events, tail=b""):
     """Return the response to a watch: events, then the bytes of `tail`.
 
-    The query of the watch is added to the server's `watched`.
+    The query of the watch is added to the server's `watch_queries`.
     """
     def send(handler, query):
-        handler.server.watched = [*getattr(handler.server, "watched", ()), query]
+        handler.server.watch_queries = [*getattr(handler.server, "watch_queries", ()), query]
         handler.send_response(200)
         handler.end_headers()
         handler.wfile.write(b"".join(json.dumps(event_).encode() + b"\n" for event_ in events)

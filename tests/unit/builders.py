@@ -225,8 +225,8 @@ def run_past_waits(world: t.Any, max_steps: int, **request: Request) -> list[str
     return steps
 
 
-def assert_stale_status_changes_no_rollback(settled: t.Any, stale: t.Any, steps: int,
-                                            request: Request) -> None:
+def assert_rollback_ignores_stale_status(settled: t.Any, stale: t.Any, steps: int,
+                                         request: Request) -> None:
     """Assert that a rollback after `steps` steps is the same if the status is outdated."""
     for world in (settled, stale):
         world.run_steps(steps)

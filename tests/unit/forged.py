@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""List forged values of other clients, and the requests that a task may send.
+"""List values that other clients may forge, and the requests that a task may send.
 
-test_forgery.py fails if a key or field that the code reads has no row here. The integration tests
-replace UID.format(name) by the uid of the object.
+test_forgery.py fails if a key or field that the code reads has no entry here. The integration
+tests replace UID.format(name) with the uid of the object.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PAYMENTS, IDLE = "payments", "idle"
 #: The uid of a controller in the unit tests, and its placeholder in the integration tests.
 UID = "uid of {}"
 #: Command that creates a file if a forged text is pasted or evaluated.
-TRACE = "touch /tmp/forged"
+TRACE_COMMAND = "touch /tmp/forged"
 #: A depth of JSON that no parser accepts, and a length that no message has.
 DEPTH, LENGTH = 10_000, 100_000
 
@@ -44,16 +44,16 @@ NUMBERS = ("0", "1", "2", "7", "300", "1000000000", "2147483647", "2147483648", 
            "\u0663", "9" * 5000)
 JSON_TEXTS = ("", "null", "true", "[]", "{}", '"x"', '{"next":[]}', '{"next":{}}',
               "[" * DEPTH + "]" * DEPTH, '{"a":' * DEPTH + "1" + "}" * DEPTH)
-SUBSTITUTION = f"$({TRACE})"
+SUBSTITUTION = f"$({TRACE_COMMAND})"
 #: Texts that are dangerous for a terminal, a shell, a template or a message.
 DANGEROUS_TEXTS = ("\x1b]0;owned\x07\x1b[2J", "\u009b31mred",
                    "\x00\x08\x7f", "\u202egnp.exe\u2066\u200f",
                    "line\nNext:\n  rm -rf /", "carriage\rreturn", "\u2028separator\u0085",
-                   SUBSTITUTION, f"`{TRACE}`", f"'; {TRACE}; '",
-                   f"{{{{ lookup('pipe', '{TRACE}') }}}}", "{% raw %}", "x" * LENGTH,
+                   SUBSTITUTION, f"`{TRACE_COMMAND}`", f"'; {TRACE_COMMAND}; '",
+                   f"{{{{ lookup('pipe', '{TRACE_COMMAND}') }}}}", "{% raw %}", "x" * LENGTH,
                    "myimage:v9 name=payments state=rolled_back")
 TEXTS = (*JSON_TEXTS, *DANGEROUS_TEXTS)
-HOSTILE = (*PATHS, *NUMBERS, *TEXTS, *NAMES)
+HOSTILE_TEXTS = (*PATHS, *NUMBERS, *TEXTS, *NAMES)
 INVALID_VALUES: tuple[t.Any, ...] = (None, True, 0, -1, 2**31 - 1, 10**9, 1.5, [], {}, [None], [[]],
                                      {"web": None}, {"web": []}, {"web": {}},
                                      ["web"], {"": ""}, [{"name": []}], *NAMES, *PATHS[:4],
@@ -86,7 +86,7 @@ DOCUMENTS: dict[str, Json] = {
                     "match": [{"headers": [{"name": "x", "type": "Exact", "value": "y"}]}]},
     TRAFFIC_SELECTOR: {"app": PAYMENTS},
 }
-#: The record of a StatefulSet, whose update changes other fields.
+#: The record of a StatefulSet. Its update changes other fields than that of a Deployment.
 STATEFUL_SET_RECORD: Json = {
     **{field: value
        for field, value in DOCUMENTS[object_meta.LAST_ROLLOUT].items()
@@ -107,35 +107,37 @@ OUTCOMES = ("updating", "rolling back", "updated", "rolled_back")
 
 
 #: Fields of an autoscaler's scaleUp and scaleDown, and values of `policies` (the first is valid).
-RULES = ("policies", "selectPolicy", "stabilizationWindowSeconds", "tolerance")
-POLICIES = tuple([{"type": "Pods", "value": 1, "periodSeconds": 1, **wrong}] for wrong in (
+SCALING_RULE_FIELDS = ("policies", "selectPolicy", "stabilizationWindowSeconds", "tolerance")
+POLICIES = tuple([{"type": "Pods", "value": 1, "periodSeconds": 1, **change}] for change in (
     {}, {"type": "evil"}, {"value": 0}, {"value": "1"}, {"periodSeconds": 1801}, {"other": 1}))
 
 
 def forged_documents(document: Json) -> list[str]:
-    """Return the document, and forgeries without a field or with a wrong field."""
+    """Return as JSON the document, and forgeries without a field or with a wrong value."""
     outcomes = OUTCOMES if "outcome" in document else ()
     forgeries: list[t.Any] = [document, *({**document, "outcome": outcome} for outcome in outcomes)]
     for field in document:
         forgeries.append({key: value for key, value in document.items() if key != field})
-        forgeries += ({**document, field: wrong} for wrong in INVALID_VALUES)
+        forgeries += ({**document, field: wrong_value} for wrong_value in INVALID_VALUES)
         if field in ("from", "to"):
             forged_images = (images for text in TEXTS
                              for images in ({"web": text}, {text: "x:v1"}))
             forgeries += ({**document, "outcome": "updated", field: images}
                           for images in forged_images)
         if field == "behavior":
-            forgeries += ({**document, field: {"scaleUp": {rule: wrong}}} for rule in RULES
-                          for wrong in (*INVALID_VALUES, *POLICIES))
+            forgeries += ({**document, field: {"scaleUp": {rule: wrong_value}}}
+                          for rule in SCALING_RULE_FIELDS
+                          for wrong_value in (*INVALID_VALUES, *POLICIES))
         if field in ("original", "paced"):
             setting, number = (("updateStrategy", "partition")
                                if "updateStrategy" in document[field]
                                else ("strategy", "maxSurge"))
-            strategies = ({"type": kind, "rollingUpdate": {number: wrong, "maxUnavailable": wrong}}
-                          for wrong in INVALID_VALUES
-                          for kind in (wrong, "RollingUpdate"))
-            forgeries += ({**document, field: {**document[field], setting: wrong}}
-                          for wrong in (*strategies, *INVALID_VALUES, {"type": "OnDelete"}))
+            strategies = ({"type": kind, "rollingUpdate": {number: wrong_value,
+                                                           "maxUnavailable": wrong_value}}
+                          for wrong_value in INVALID_VALUES
+                          for kind in (wrong_value, "RollingUpdate"))
+            forgeries += ({**document, field: {**document[field], setting: wrong_value}}
+                          for wrong_value in (*strategies, *INVALID_VALUES, {"type": "OnDelete"}))
     return [json.dumps(forgery) for forgery in forgeries]
 
 
@@ -144,65 +146,65 @@ LABELS = {SERVICE_NAME, object_meta.DEPLOYMENT_LABEL, object_meta.HASH_LABEL, ob
           object_meta.MIGRATION, object_meta.POD_REVISION, object_meta.SERVER_HISTORY,
           object_meta.ROLLOUT_LABEL, gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY,
           *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE}
-_APPLICATIONS = ("shop", "Helm", "-A", "team_shop_x", *PATHS[:4], *DANGEROUS_TEXTS)
+_APPLICATION_NAMES = ("shop", "Helm", "-A", "team_shop_x", *PATHS[:4], *DANGEROUS_TEXTS)
 #: Records of a rollback with to_revision=previous.
-_RECORDS_OF_PREVIOUS = tuple(json.dumps({**DOCUMENTS[object_meta.LAST_ROLLOUT], "outcome": outcome,
-                                         "request": request})
-                             for outcome in ("updating", "rolling back", "updated", "rolled_back")
-                             for request in ("previous", "previous/0"))
+_RECORDS_OF_ROLLBACK_TO_PREVIOUS = tuple(
+    json.dumps({**DOCUMENTS[object_meta.LAST_ROLLOUT], "outcome": outcome, "request": request})
+    for outcome in ("updating", "rolling back", "updated", "rolled_back")
+    for request in ("previous", "previous/0"))
 KEYS: dict[str, tuple[str, ...]] = {
-    object_meta.DEPLOYMENT_LABEL: HOSTILE,
-    object_meta.DESIRED: HOSTILE,
-    object_meta.ORIGINAL: HOSTILE,
-    object_meta.PAUSED: HOSTILE,
-    object_meta.PARTNER: HOSTILE,
-    object_meta.PARTNER_UID: (*map(UID.format, NAMES), *HOSTILE),
-    object_meta.SUCCESSOR_SPEC: HOSTILE,
-    object_meta.TAKEOVER: (*forged_documents(DOCUMENTS[object_meta.TAKEOVER]), *HOSTILE),
-    object_meta.LAST_ROLLOUT: (*_RECORDS_OF_PREVIOUS,
+    object_meta.DEPLOYMENT_LABEL: HOSTILE_TEXTS,
+    object_meta.DESIRED: HOSTILE_TEXTS,
+    object_meta.ORIGINAL: HOSTILE_TEXTS,
+    object_meta.PAUSED: HOSTILE_TEXTS,
+    object_meta.PARTNER: HOSTILE_TEXTS,
+    object_meta.PARTNER_UID: (*map(UID.format, NAMES), *HOSTILE_TEXTS),
+    object_meta.SUCCESSOR_SPEC: HOSTILE_TEXTS,
+    object_meta.TAKEOVER: (*forged_documents(DOCUMENTS[object_meta.TAKEOVER]), *HOSTILE_TEXTS),
+    object_meta.LAST_ROLLOUT: (*_RECORDS_OF_ROLLBACK_TO_PREVIOUS,
                                *forged_documents(DOCUMENTS[object_meta.LAST_ROLLOUT]),
                                *forged_documents(STATEFUL_SET_RECORD),
-                               *forged_documents(DAEMON_SET_RECORD), *HOSTILE),
-    object_meta.FROZEN: (*forged_documents(DOCUMENTS[object_meta.FROZEN]), *HOSTILE),
-    object_meta.SOAK: (*forged_documents(DOCUMENTS[object_meta.SOAK]), *HOSTILE),
-    TRAFFIC_SPLIT: (*forged_documents(DOCUMENTS[TRAFFIC_SPLIT]), *HOSTILE),
-    TRAFFIC_SELECTOR: (*forged_documents(DOCUMENTS[TRAFFIC_SELECTOR]), *HOSTILE),
-    SPLIT_OF: HOSTILE,
+                               *forged_documents(DAEMON_SET_RECORD), *HOSTILE_TEXTS),
+    object_meta.FROZEN: (*forged_documents(DOCUMENTS[object_meta.FROZEN]), *HOSTILE_TEXTS),
+    object_meta.SOAK: (*forged_documents(DOCUMENTS[object_meta.SOAK]), *HOSTILE_TEXTS),
+    TRAFFIC_SPLIT: (*forged_documents(DOCUMENTS[TRAFFIC_SPLIT]), *HOSTILE_TEXTS),
+    TRAFFIC_SELECTOR: (*forged_documents(DOCUMENTS[TRAFFIC_SELECTOR]), *HOSTILE_TEXTS),
+    SPLIT_OF: HOSTILE_TEXTS,
     object_meta.SUSPENDED_GITOPS: (gitops.FLUX_RECONCILE, f"{gitops.FLUX_RECONCILE},{SPLIT_OF}",
-                                   object_meta.LAST_ROLLOUT, *HOSTILE),
+                                   object_meta.LAST_ROLLOUT, *HOSTILE_TEXTS),
     object_meta.TRAFFIC_ROUTES: (*(f"HTTPRoute/{name}" for name in (*NAMES, *PATHS)),
                                  "HTTPRoute/payments,GRPCRoute/payments", "Service/foo",
-                                 "Service/payments", "Service/absent", *HOSTILE),
-    SERVICE_NAME: HOSTILE,
-    object_meta.RESTART: HOSTILE,
-    object_meta.CHECKSUMS: ('{"configmap/shop": "0"}', '{"configmap/shop": 0}', *HOSTILE),
-    object_meta.HISTORY: (*map(UID.format, NAMES), *HOSTILE),
-    object_meta.MIGRATION: (*map(UID.format, NAMES), *HOSTILE),
-    object_meta.HASH_LABEL: HOSTILE,
-    object_meta.POD_REVISION: HOSTILE,
-    object_meta.POD_GENERATION: HOSTILE,
+                                 "Service/payments", "Service/absent", *HOSTILE_TEXTS),
+    SERVICE_NAME: HOSTILE_TEXTS,
+    object_meta.RESTART: HOSTILE_TEXTS,
+    object_meta.CHECKSUMS: ('{"configmap/shop": "0"}', '{"configmap/shop": 0}', *HOSTILE_TEXTS),
+    object_meta.HISTORY: (*map(UID.format, NAMES), *HOSTILE_TEXTS),
+    object_meta.MIGRATION: (*map(UID.format, NAMES), *HOSTILE_TEXTS),
+    object_meta.HASH_LABEL: HOSTILE_TEXTS,
+    object_meta.POD_REVISION: HOSTILE_TEXTS,
+    object_meta.POD_GENERATION: HOSTILE_TEXTS,
     object_meta.TEMPLATE_GENERATION: ("0", "2", "7", str(2**63 - 1)),
-    object_meta.SERVER_HISTORY: HOSTILE,
-    object_meta.REVISION: HOSTILE,
-    object_meta.FORMER_REVISIONS: ("1,2,3", "1," * LENGTH, "1,x", *HOSTILE),
-    object_meta.PAUSED_FOR_MIGRATION: ("true", *HOSTILE),
-    object_meta.ROLLOUT_OF: HOSTILE,
-    object_meta.ROLLOUT_NUMBER: HOSTILE,
-    object_meta.ROLLOUT_NAME: HOSTILE,
-    object_meta.ROLLOUT_PHASE: ("Complete", "Failed", *HOSTILE),
-    object_meta.ROLLOUT_LABEL: HOSTILE,
-    object_meta.HOLDER: ("boot.1/1/0/x", "/1/2/3", "///", "boot/1/2/3/4", *HOSTILE),
-    object_meta.KUBECTL_NEXT: HOSTILE,
-    object_meta.KUBECTL_SOURCE: (*(f"{name}:0123" for name in NAMES), *HOSTILE),
-    "kubectl.kubernetes.io/original-replicas": HOSTILE,
-    "kubectl.kubernetes.io/last-applied-configuration": HOSTILE,
+    object_meta.SERVER_HISTORY: HOSTILE_TEXTS,
+    object_meta.REVISION: HOSTILE_TEXTS,
+    object_meta.FORMER_REVISIONS: ("1,2,3", "1," * LENGTH, "1,x", *HOSTILE_TEXTS),
+    object_meta.PAUSED_FOR_MIGRATION: ("true", *HOSTILE_TEXTS),
+    object_meta.ROLLOUT_OF: HOSTILE_TEXTS,
+    object_meta.ROLLOUT_NUMBER: HOSTILE_TEXTS,
+    object_meta.ROLLOUT_NAME: HOSTILE_TEXTS,
+    object_meta.ROLLOUT_PHASE: ("Complete", "Failed", *HOSTILE_TEXTS),
+    object_meta.ROLLOUT_LABEL: HOSTILE_TEXTS,
+    object_meta.HOLDER: ("boot.1/1/0/x", "/1/2/3", "///", "boot/1/2/3/4", *HOSTILE_TEXTS),
+    object_meta.KUBECTL_NEXT: HOSTILE_TEXTS,
+    object_meta.KUBECTL_SOURCE: (*(f"{name}:0123" for name in NAMES), *HOSTILE_TEXTS),
+    "kubectl.kubernetes.io/original-replicas": HOSTILE_TEXTS,
+    "kubectl.kubernetes.io/last-applied-configuration": HOSTILE_TEXTS,
     gitops.ARGO_TRACKING: ("shop:apps/Deployment:default/foo",
-                           *(f"{name}:x/foo" for name in _APPLICATIONS)),
-    gitops.FLUX_RECONCILE: ("disabled", "Disabled", *HOSTILE),
-    suspension.RELEASE.annotation: ("disabled", "Disabled", *HOSTILE),
+                           *(f"{name}:x/foo" for name in _APPLICATION_NAMES)),
+    gitops.FLUX_RECONCILE: ("disabled", "Disabled", *HOSTILE_TEXTS),
+    suspension.RELEASE.annotation: ("disabled", "Disabled", *HOSTILE_TEXTS),
     **dict.fromkeys((gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY,
                      *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE,
-                     *gitops.HELM_RELEASE), _APPLICATIONS),
+                     *gitops.HELM_RELEASE), _APPLICATION_NAMES),
 }
 
 _TIMES = ("1970-01-01T00:00:00.000000Z", "9999-12-31T23:59:59.999999Z",
@@ -215,7 +217,7 @@ _MESSAGES = (*TEXTS, "exceeded quota: $(touch /tmp/forged), requested: pods=1",
              "no PriorityClass with name `touch`" + "x" * LENGTH,
              "taint " * (LENGTH // 6), " ".join(["persistentvolumeclaim"] * 5000))
 _COUNTS = (0, 1, -1, 2**31 - 1)
-_COUNTS_FROM_0 = (0, 1, 2**31 - 1)
+_NONNEGATIVE_COUNTS = (0, 1, 2**31 - 1)
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -233,7 +235,7 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
         "spec.paused": (True,),
         "spec.progressDeadlineSeconds": _COUNTS,
         "spec.updateStrategy": ({"type": "OnDelete"}, {"type": "RollingUpdate"}),
-        "spec.updateStrategy.rollingUpdate.partition": _COUNTS_FROM_0,
+        "spec.updateStrategy.rollingUpdate.partition": _NONNEGATIVE_COUNTS,
         "spec.ordinals.start": _COUNTS, "spec.podManagementPolicy": ("Parallel",),
         "spec.volumeClaimTemplates": ([{"metadata": {"name": PATHS[0]}, "spec": {}}],),
         **{f"status.{field}": _COUNTS
@@ -254,8 +256,8 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
               "spec.renewTime": _TIMES,
               "spec.acquireTime": _TIMES, "spec.leaseTransitions": _COUNTS,
               "metadata.annotations": (KEYS[object_meta.HOLDER],)},
-    "ControllerRevision": {"data.template": (json.dumps(TEMPLATE), *TEXTS), "data.hash": HOSTILE,
-                           "data.uid": HOSTILE,
+    "ControllerRevision": {"data.template": (json.dumps(TEMPLATE), *TEXTS),
+                           "data.hash": HOSTILE_TEXTS, "data.uid": HOSTILE_TEXTS,
                            "data.manifest": INVALID_VALUES,
                            "data.spec.template": (TEMPLATE, *INVALID_VALUES),
                            "data": INVALID_VALUES,
@@ -323,7 +325,8 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
                                 "spec.scaleTargetRef.apiVersion": ("v1", "x/y/z"),
                                 "spec.minReplicas": (1, 1000),
                                 "spec.behavior": ({},), "spec.maxReplicas": (1, 2**31 - 1),
-                                **{f"spec.behavior.scaleDown.{rule}": POLICIES for rule in RULES}},
+                                **{f"spec.behavior.scaleDown.{rule}": POLICIES
+                                   for rule in SCALING_RULE_FIELDS}},
     "Rollout": {"metadata.name": NAMES, "spec.workloadRef.name": NAMES,
                 "spec.workloadRef.kind": ("Deployment", "ReplicaSet", *TEXTS),
                 "spec.workloadRef.apiVersion": ("apps/v1", "x/y/z", *TEXTS)},
@@ -394,7 +397,8 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
              "status.allocatable": ({"cpu": "0"},)},
 }
 
-#: Plausible combinations of annotations by object. "foo" is the task's controller.
+#: Plausible combinations of forged annotations, by title and by object. "foo" is the task's
+#: controller.
 RECIPES: dict[str, dict[str, dict[str, str]]] = {
     "takeover with payments": {
         "foo": {object_meta.TAKEOVER: json.dumps(DOCUMENTS[object_meta.TAKEOVER])}},
@@ -417,7 +421,7 @@ RECIPES: dict[str, dict[str, dict[str, str]]] = {
                object_meta.DESIRED: "3",
                object_meta.LAST_ROLLOUT: json.dumps(
                    {**DOCUMENTS[object_meta.LAST_ROLLOUT], "outcome": "updating"})}},
-    "controller without pods as successor of foo, which has another partner": {
+    "controller without pods as successor of foo, while foo has another partner": {
         "foo": {object_meta.PARTNER: "absent"},
         IDLE: {object_meta.PARTNER: "foo", object_meta.PARTNER_UID: UID.format("foo"),
                object_meta.DESIRED: "3",
@@ -469,7 +473,7 @@ EXPECTED_PATHS = re.compile(
 _UNPRINTABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f"
                           "\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
 _MULTILINE_KEYS = ("msg", "why", "next_command", "suggestion")
-MAX_LINE = 8192
+MAX_LINE_LENGTH = 8192
 
 
 def output_problems(output: t.Any, name: str = "") -> list[str]:
@@ -483,9 +487,9 @@ def output_problems(output: t.Any, name: str = "") -> list[str]:
         return []
     phrases = [f"{name} has {match[0]!r}" for match in [_UNPRINTABLE.search(output)] if match]
     if "\n" in output and name not in _MULTILINE_KEYS:
-        phrases.append(f"{name} has a line end")
+        phrases.append(f"{name} has a line break")
     lines = output.splitlines() or [""]
-    if max(map(len, lines)) > MAX_LINE:
+    if max(map(len, lines)) > MAX_LINE_LENGTH:
         phrases.append(f"{name} has a line of {max(map(len, lines))} characters")
     for line in map(str.strip, lines):
         if line.startswith(("ansible ", "kubectl ")) and re.search(r"\$\(|`|\{\{|\{%", line):

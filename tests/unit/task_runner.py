@@ -25,17 +25,17 @@ def with_real_wording(plan):
     return json.loads(text.replace(" would be ", " is "))
 
 
-OTHER_MODULES = {"migrate_to_deployment": migrate_to_deployment}
+MODULES_BY_NAME = {"migrate_to_deployment": migrate_to_deployment}
 
 
 class TaskRunner:
     def __init__(self, monkeypatch, capsys):
         self._monkeypatch, self._capsys = monkeypatch, capsys
-        #: The options of the last module (`invocation`).
+        #: The options of the last module run (`invocation`).
         self.invocation = None
 
     def run_module(self, module=rolling_update, check_mode=False, **arguments):
-        module = OTHER_MODULES.get(module, module)
+        module = MODULES_BY_NAME.get(module, module)
         arguments = {"ANSIBLE_MODULE_ARGS": {**arguments, "_ansible_check_mode": check_mode}}
         self._monkeypatch.setattr(basic, "_ANSIBLE_ARGS", json.dumps(arguments).encode())
         self._monkeypatch.setattr(basic, "_ANSIBLE_PROFILE", "legacy", raising=False)
@@ -53,11 +53,11 @@ class TaskRunner:
         self.invocation = result.pop("invocation")
         return result
 
-    def in_process(self, **arguments):
-        """Return the result of the action plugin, or None if it runs the module."""
-        function = "migrate" if arguments.pop("module", None) in OTHER_MODULES else "update"
+    def run_in_process(self, **arguments):
+        """Return the result of the action plugin, or None if it would run the module."""
+        function = "migrate" if arguments.pop("module", None) in MODULES_BY_NAME else "update"
         params = in_process.parameters(function, arguments, ".")
-        result = (in_process.read(function, params, ".", {}, diff=False, is_read_only=True)
+        result = (in_process.run_read_only(function, params, ".", {}, diff=False, is_read_only=True)
                   if params else None)
         if result:
             result.pop("invocation")

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the importable files of examples/ with AWX and with the playbooks."""
+"""Check that the importable files of examples/ fit AWX and the playbooks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TYPES = {"text": str, "textarea": str, "password": str, "multiplechoice": str, "
 
 
 @pytest.fixture(params=["image_bump", "rollback"])
-def survey(request):
+def survey_and_playbook(request):
     """Return a survey, and the text of its playbook with the names of the role's options."""
     files = [ROOT / "playbooks" / f"{request.param}.yml",
              ROOT / "playbooks" / "tasks" / f"{request.param}.yml"]
@@ -36,9 +36,9 @@ def survey(request):
     return json.loads((AWX / f"{request.param}.survey.json").read_text()), playbook
 
 
-def test_awx_accepts_the_survey(survey):
+def test_awx_accepts_the_survey(survey_and_playbook):
     """Apply the rules of JobTemplateSurveySpec._validate_spec_data in awx/api/views."""
-    spec, _playbook = survey
+    spec, _playbook = survey_and_playbook
 
     assert isinstance(spec["name"], str) and isinstance(spec["description"], str) and spec["spec"]
     variables = [question["variable"] for question in spec["spec"]]
@@ -51,8 +51,8 @@ def test_awx_accepts_the_survey(survey):
             assert question["default"] in question["choices"].splitlines()
 
 
-def test_the_playbook_accepts_every_variable_of_the_survey(survey):
-    spec, playbook = survey
+def test_the_playbook_accepts_every_variable_of_the_survey(survey_and_playbook):
+    spec, playbook = survey_and_playbook
 
     assert [question["variable"] for question in spec["spec"]
             if not re.search(rf"{{{{.*\b{question['variable']}\b", playbook)] == []
@@ -85,7 +85,7 @@ class UnsafeTagLoader(yaml.SafeLoader):
 
 
 UnsafeTagLoader.add_constructor("!unsafe", UnsafeTagLoader.construct_scalar)
-#: The keys of objects by variable of infra.aap_configuration.
+#: For each variable of infra.aap_configuration, the keys of its objects.
 KEYS = {
     "controller_execution_environments": {"name", "image"},
     "controller_projects": {"name", "organization", "scm_type", "scm_url", "scm_update_on_launch",
@@ -167,7 +167,7 @@ def test_the_approval_workflow_runs_existing_playbooks_and_rolls_back_if_not_app
     assert nodes["approve"]["approval_node"]["timeout"] > 0
 
 
-def test_the_execution_environment_has_the_packages_of_the_documentation():
+def test_the_execution_environment_needs_only_kubernetes_and_pyyaml():
     dependencies = yaml.safe_load(
         (ROOT / "meta" / "execution-environment.yml").read_text())["dependencies"]
     lines = (ROOT / dependencies["python"]).read_text().splitlines()
@@ -220,10 +220,10 @@ def test_the_rulebook_passes_known_variables_and_no_templates(action):
     assert all(re.search(rf"{{{{.*\b{variable}\b", playbook) for variable in extra_vars)
     labels = {label for value in extra_vars.values()
               for label in re.findall(r"labels\.(\w+)", value)}
-    names = dict(re.findall(r'\blabels\.(\w+) is match\("(.*?)"\)', rule["condition"]))
-    assert labels == set(names) and labels and " or " not in rule["condition"]
-    assert not [name for name in names.values()
-                if re.match(name, "{{ lookup('pipe', 'id') }}") or re.match(name, "a{{ 1 }}")]
+    patterns = dict(re.findall(r'\blabels\.(\w+) is match\("(.*?)"\)', rule["condition"]))
+    assert labels == set(patterns) and labels and " or " not in rule["condition"]
+    assert not [pattern for pattern in patterns.values()
+                if re.match(pattern, "{{ lookup('pipe', 'id') }}") or re.match(pattern, "a{{ 1 }}")]
 
 
 def test_the_rulebooks_differ_in_the_action_alone():

@@ -59,7 +59,7 @@ def test_oldest_versions_are_consistent():
     fragment = read("plugins/doc_fragments/connection.py")
     documented = dict(re.findall(r"^\| ([^|]+?) \| (\d[\d.]+) \|",
                                  read("docs/reference/versions.md"), re.MULTILINE))
-    oldest_tested = re.search(r"KUBERNETES = \{\s*\"(\d+\.\d+)\.",
+    oldest_tested = re.search(r"PACKAGE_VERSIONS = \{\s*\"(\d+\.\d+)\.",
                               read("tests/versions/packages.py"))
     core = yaml.safe_load(read("meta/runtime.yml"))["requires_ansible"].removeprefix(
         ">=").removesuffix(".0")

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that all features agree which pods are new."""
+"""Check that all features agree on which pods are new."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def model(kind):
             "spec": {"selector": {"matchLabels": {"app": "foo"}}, "template": template(),
                      **SPECS[kind]},
             "status": {"desiredNumberScheduled": 3}}
-    make = {"ReplicaSet": lambda: ClusterModel([item], Kind.REPLICA_SET),
-            "Deployment": lambda: DeploymentModel([item], []),
-            "StatefulSet": lambda: StatefulSetModel([item]),
-            "DaemonSet": lambda: DaemonSetModel([item])}
-    return make[kind]()
+    model_factories = {"ReplicaSet": lambda: ClusterModel([item], Kind.REPLICA_SET),
+                       "Deployment": lambda: DeploymentModel([item], []),
+                       "StatefulSet": lambda: StatefulSetModel([item]),
+                       "DaemonSet": lambda: DaemonSetModel([item])}
+    return model_factories[kind]()
 
 
 class World(Cluster):
@@ -125,7 +125,7 @@ SOURCES = (pods_of_info, pods_of_analysis, pods_of_soak)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_new_pods_of_info_analysis_and_soak(make_world, kind):
+def test_info_analysis_and_soak_agree_on_new_pods(make_world, kind):
     world = make_world(kind)
     before, phases = [pods_of(world) for pods_of in SOURCES], []
     world.update(image="myimage:v2", pause_at="1")
@@ -137,11 +137,11 @@ def test_new_pods_of_info_analysis_and_soak(make_world, kind):
     phases.append([pods_of(world) for pods_of in SOURCES])
     world.update(state="rolled_back")
 
-    for sources in (before, [pods_of(world) for pods_of in SOURCES]):
-        assert [(len(new), old) for new, old in sources] == [(3, set())] * 3
-    for sources in phases:
-        assert (sources[0] == sources[1] == sources[2] and len(sources[0][0]) == 1
-                and len(sources[0][1]) in (2, 3))
+    for answers in (before, [pods_of(world) for pods_of in SOURCES]):
+        assert [(len(new), old) for new, old in answers] == [(3, set())] * 3
+    for answers in phases:
+        assert (answers[0] == answers[1] == answers[2] and len(answers[0][0]) == 1
+                and len(answers[0][1]) in (2, 3))
     assert phases[0] == phases[1], "a rollback must not change which pods are new"
 
 

@@ -61,7 +61,7 @@ def test_without_a_public_address_no_message_has_a_link(packaging, tree, monkeyp
     assert '\nADDRESS = ""\n' in (tree / FILES[-1]).read_text("utf-8")
 
 
-def test_documentation_on_a_site_has_html_pages(packaging):
+def test_error_pages_on_a_documentation_site_are_html(packaging):
     metadata = {"repository": "https://forge.example.org/k8s/baton.git",
                 "documentation": "https://docs.example.org/"}
 
@@ -103,11 +103,11 @@ def test_keys_that_a_role_ignores_or_requires_are_reported(packaging, tmp_path):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text(text)
-    good = {"name": "a", "inventory": "b", "simplified_workflow_nodes": [{"identifier": "c"}]}
-    bad = {"name": "d", "nodes": [], "simplified_workflow_nodes": [{"name": "e"}]}
+    valid_host = {"name": "a", "inventory": "b", "simplified_workflow_nodes": [{"identifier": "c"}]}
+    invalid_host = {"name": "d", "nodes": [], "simplified_workflow_nodes": [{"name": "e"}]}
 
     faults = list(packaging.platform_roles.differences(
-        {"controller_hosts": [good, bad], "controller_labels": []}, tmp_path))
+        {"controller_hosts": [valid_host, invalid_host], "controller_labels": []}, tmp_path))
 
     assert faults == ["controller_hosts, d: the role ignores nodes",
                       "controller_hosts, d: the role requires inventory",
@@ -128,8 +128,9 @@ def test_collection_works_with_its_four_folders_alone(tmp_path):
         return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True,
                               text=True, check=False)
 
-    module = ansible("ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a",
-                     "name=foo")
-    assert "nothing to update" in module.stdout + module.stderr
-    release = ansible("ansible-playbook", "baton.kubernetes.image_bump", "-e", "controller=foo")
-    assert "Stage 100%: nothing to update" in release.stdout + release.stderr
+    module_run = ansible("ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a",
+                         "name=foo")
+    assert "nothing to update" in module_run.stdout + module_run.stderr
+    playbook_run = ansible("ansible-playbook", "baton.kubernetes.image_bump", "-e",
+                           "controller=foo")
+    assert "Stage 100%: nothing to update" in playbook_run.stdout + playbook_run.stderr

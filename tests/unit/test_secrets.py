@@ -92,7 +92,7 @@ def test_no_failure_reveals_a_secret(name, failure, refusing_server, log_message
         result = runner.run_module(module, name="foo", **arguments, **options)
         outputs += [result, runner.invocation]
         assert result["failed"] and "Traceback" not in json.dumps(result)
-    outputs.append(runner.in_process(name="foo", image="x:1", **options))
+    outputs.append(runner.run_in_process(name="foo", image="x:1", **options))
 
     if failure == "unknown context":
         is_kubeconfig = name == "kubeconfig" or name.startswith("kubeconfig-as-")

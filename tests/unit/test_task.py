@@ -427,7 +427,7 @@ def runner(monkeypatch, capsys):
 def test_the_result_in_process_equals_that_of_the_module(simulate_cluster, runner, arguments):
     gateways = simulate_cluster(rc(), other_controller())
 
-    result = runner.in_process(**arguments)
+    result = runner.run_in_process(**arguments)
 
     assert result is not None
     assert (result == runner.run_module(**arguments)
@@ -449,7 +449,7 @@ def test_planned_result_has_only_types_of_json(simulate_cluster, arguments):
     simulate_cluster(rc(), other_controller())
     params = in_process.parameters("update", {**arguments, "image": "myimage:v2"}, ".")
 
-    result = in_process.read("update", params, ".", {}, diff=True, check_mode=True)
+    result = in_process.run_read_only("update", params, ".", {}, diff=True, check_mode=True)
 
     assert result["changed"]
     assert types_in(result) <= {dict, list, str, int, float, bool, type(None)}
@@ -463,7 +463,7 @@ def test_steps_are_left_to_the_module_which_does_what_check_mode_plans(
     gateways = simulate_cluster(rc(), other_controller())
     arguments["image"] = "myimage:v2"
 
-    assert runner.in_process(**arguments) is None
+    assert runner.run_in_process(**arguments) is None
     plan = runner.run_module(check_mode=True, **arguments)
     assert not any(gateway.attempts for gateway in gateways)
     done = runner.run_module(**arguments)
@@ -519,9 +519,10 @@ def test_entry_of_a_failed_single_controller_has_the_failure(simulate_cluster, r
 def test_invalid_options_are_left_to_the_module(simulate_cluster, runner):
     simulate_cluster(rc())
 
-    assert runner.in_process(name="foo", image="myimage:v1", nonsense=1) is None
-    assert runner.in_process(name="foo", image="myimage:v1", ca_cert="/a", ssl_ca_cert="/b") is None
-    assert runner.in_process(name="foo", image="myimage:v1", ca_cert="/a") is not None
+    assert runner.run_in_process(name="foo", image="myimage:v1", nonsense=1) is None
+    assert runner.run_in_process(
+        name="foo", image="myimage:v1", ca_cert="/a", ssl_ca_cert="/b") is None
+    assert runner.run_in_process(name="foo", image="myimage:v1", ca_cert="/a") is not None
 
 
 def test_kubernetes_is_named_if_both_packages_are_missing(runner, monkeypatch):
@@ -542,7 +543,7 @@ def test_a_missing_package_is_reported_in_the_words_of_ansible(
     change = {} if "definition" in options else {"image": "x:1"}
     request = {"name": "foo", **change, **options}
 
-    answers = [runner.in_process(**request), runner.run_module(**request)]
+    answers = [runner.run_in_process(**request), runner.run_module(**request)]
 
     assert answers[0] == answers[1] and answers[0]["failed"] and "s3cret" not in json.dumps(answers)
     assert answers[0]["msg"].startswith(
@@ -561,7 +562,8 @@ def test_no_answer_reveals_a_secret(runner, monkeypatch, options):
     monkeypatch.setattr(task, "_gateway", fail)
     request = {"name": "foo", **options}
 
-    answers = [runner.in_process(**request, image="x:1"), runner.run_module(**request, image="x:1"),
+    answers = [runner.run_in_process(**request, image="x:1"),
+               runner.run_module(**request, image="x:1"),
                runner.run_module(rolling_update_info, **request)]
 
     assert "s3cret" not in json.dumps([*answers, runner.invocation])
@@ -572,10 +574,10 @@ def test_no_answer_reveals_a_secret(runner, monkeypatch, options):
 def test_a_secret_equal_to_a_boolean_hides_no_failure(runner, monkeypatch):
     monkeypatch.setattr(task, "_gateway", lambda *_unused, **_options: pytest.fail("not reached"))
 
-    assert runner.in_process(names=["foo"], name="foo", api_key="True")["failed"] is True
+    assert runner.run_in_process(names=["foo"], name="foo", api_key="True")["failed"] is True
 
 
-@pytest.mark.parametrize("method", ["in_process", "module"])
+@pytest.mark.parametrize("method", ["run_in_process", "run_module"])
 def test_warnings_are_returned_without_secrets(runner, monkeypatch, method):
     warnings = []
     monkeypatch.setattr(task, "update",

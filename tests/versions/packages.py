@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rows for versions of the package kubernetes, and for versions of the modules' Python."""
+"""Rows for versions of the package kubernetes, and of the Python that runs the modules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from objects import manifest
 from row import AnyCluster, Row
 
 #: The package's last release of each major version, with a Python version that it supports.
-KUBERNETES = {
+PACKAGE_VERSIONS = {
     "24.2.0": "3.9", "25.3.0": "3.9", "26.1.0": "3.10", "27.2.0": "3.10", "28.1.0": "3.11",
     "29.0.0": "3.11", "30.1.0": "3.11",
     "31.0.0": "3.11", "32.0.1": "3.11", "33.1.0": "3.12", "34.1.0": "3.12", "35.0.0": "3.12",
@@ -48,19 +48,20 @@ echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"
 
 
 def rows(is_sample: bool) -> list[Row]:
-    packages = [Row(PACKAGE, version, functools.partial(run_package, python_version=python_version))
-                for version, python_version in KUBERNETES.items()]
+    package_rows = [
+        Row(PACKAGE, version, functools.partial(check_package, python_version=python_version))
+        for version, python_version in PACKAGE_VERSIONS.items()]
     if is_sample:
-        return packages[:1]
-    return [*packages,
-            *(Row(MODULE_PYTHON, python_version, run_too_old_python)
+        return package_rows[:1]
+    return [*package_rows,
+            *(Row(MODULE_PYTHON, python_version, check_too_old_python)
               for python_version in TOO_OLD_PYTHONS),
             *(Row(MODULE_PYTHON, python_version,
-                  functools.partial(run_module_python, requirement=requirement))
+                  functools.partial(check_module_python, requirement=requirement))
               for python_version, requirement in REQUIREMENTS.items())]
 
 
-def run_package(row: Row, cluster: AnyCluster, python_version: str) -> None:
+def check_package(row: Row, cluster: AnyCluster, python_version: str) -> None:
     folder = environment(python_version, f"kubernetes=={row.version}")
     row.other_versions = describe(folder, python_version, "urllib3")
     with namespace_for(cluster) as namespace:
@@ -70,21 +71,21 @@ def run_package(row: Row, cluster: AnyCluster, python_version: str) -> None:
         else:
             row.skipped["client certificate"] = ("the test cannot issue a certificate for the "
                                                  "cluster that KUBECONFIG names")
-        update_by_each_source(row, namespace, folder, sources)
-        update_by_module(row, namespace, folder)
+        update_with_each_source(row, namespace, folder, sources)
+        update_with_module(row, namespace, folder)
 
 
-def run_module_python(row: Row, cluster: AnyCluster, requirement: str) -> None:
+def check_module_python(row: Row, cluster: AnyCluster, requirement: str) -> None:
     folder = environment(row.version, requirement)
     row.other_versions = describe(folder, row.version, "kubernetes")
     with namespace_for(cluster) as namespace:
-        update_by_module(row, namespace, folder)
+        update_with_module(row, namespace, folder)
     with row.part("reports that kubernetes is missing"):
         assert_refused(str(environment(row.version) / "bin" / "python"),
                        "Failed to import the required Python library (kubernetes)")
 
 
-def run_too_old_python(row: Row, _cluster: AnyCluster) -> None:
+def check_too_old_python(row: Row, _cluster: AnyCluster) -> None:
     path, version = python(row.version)
     row.other_versions = f"Python {version}"
     with row.part("reports that it is too old"):
@@ -93,7 +94,7 @@ def run_too_old_python(row: Row, _cluster: AnyCluster) -> None:
         assert_refused(path, "needs Python 3.9 or newer", programs)
 
 
-def update_by_module(row: Row, namespace: Namespace, folder: Path) -> None:
+def update_with_module(row: Row, namespace: Namespace, folder: Path) -> None:
     with (row.part("module"),
           ansible_environment(K8S_AUTH_KUBECONFIG=namespace.kubeconfig) as variables):
         namespace.make_rc(1, name="module")
@@ -162,8 +163,8 @@ def revoked_token(namespace: Namespace) -> str:
     return token
 
 
-def update_by_each_source(row: Row, namespace: Namespace, folder: Path,
-                          sources: dict[str, dict[str, Any]]) -> None:
+def update_with_each_source(row: Row, namespace: Namespace, folder: Path,
+                            sources: dict[str, dict[str, Any]]) -> None:
     for name in sources:
         namespace.create("replicationcontrollers", manifest(1, "myimage:v1", name))
     configuration = namespace.client.configuration

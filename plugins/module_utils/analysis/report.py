@@ -14,11 +14,11 @@ from .outcome import Measurement, Outcome, Reading, metric_outcome, number, over
 from .spec import Analysis, Metric
 
 #: Maximum number of measurements of a metric in an error.
-MAX_MEASUREMENTS = 5
+MAX_MEASUREMENTS_IN_ERROR = 5
 
 
 class Subject(t.NamedTuple):
-    """The pods to measure. Without an update in progress, all pods of the controller are new."""
+    """The pods to measure. Without an update in progress, all pods count as new."""
 
     #: Kind, namespace and name of the controller.
     where: str
@@ -66,7 +66,7 @@ def result(name: str, analysis: Analysis, measurements: t.Sequence[Measurement],
 
 
 def message(name: str, analysis: Analysis, measurements: t.Sequence[Measurement]) -> str:
-    """Return the message of a task that succeeds, maybe only due to on_inconclusive=pass."""
+    """Return the message of a task that succeeds, even if only because of on_inconclusive=pass."""
     outcomes = [metric_outcome(_outcomes(metric, measurements), analysis)
                 for metric in analysis.metrics]
     last_measurements = [next(measurement for measurement in reversed(measurements)
@@ -79,7 +79,7 @@ def message(name: str, analysis: Analysis, measurements: t.Sequence[Measurement]
         measurement for outcome, measurement in zip(outcomes, last_measurements)
         if outcome is Outcome.INCONCLUSIVE]
     return (f"the analysis of {name} is inconclusive, which counts as passed (on_inconclusive): "
-            + "; ".join(_sentence(measurement, analysis)
+            + "; ".join(_explanation(measurement, analysis)
                         for measurement in inconclusive_measurements))
 
 
@@ -89,12 +89,14 @@ def error(analysis: Analysis, measurements: t.Sequence[Measurement],
     outcomes = {metric.name: metric_outcome(_outcomes(metric, measurements), analysis)
                 for metric in analysis.metrics}
     outcome = overall_outcome(outcomes.values())
-    explanations = {name: _explanatory_measurements(name, outcome, measurements)
-                    for name, metric_outcome in outcomes.items() if metric_outcome is outcome}
-    what = "; ".join(f"{name}: {explanation[-1].reason}"
-                     for name, explanation in explanations.items())
-    why = "\n".join(_sentence(measurement, analysis) for explanation in explanations.values()
-                    for measurement in explanation) if analysis.count > 1 else ""
+    explanatory_measurements = {
+        name: _explanatory_measurements(name, outcome, measurements)
+        for name, metric_outcome in outcomes.items() if metric_outcome is outcome}
+    what = "; ".join(f"{name}: {measurements_of_metric[-1].reason}"
+                     for name, measurements_of_metric in explanatory_measurements.items())
+    why = "\n".join(_explanation(measurement, analysis)
+                    for measurements_of_metric in explanatory_measurements.values()
+                    for measurement in measurements_of_metric) if analysis.count > 1 else ""
     rollback_lines = subject.rollback_command.splitlines() if subject.rollback_command else []
     if outcome is Outcome.FAILED:
         return RolloutError(f"the analysis has failed: {what}", where=subject.where, why=why,
@@ -109,23 +111,24 @@ def error(analysis: Analysis, measurements: t.Sequence[Measurement],
 
 
 def _further_checks(analysis: Analysis) -> str:
-    checks_by_is_log_metric = {False: ", that Prometheus scrapes them",
-                               True: ", that they write logs"}
+    checks_by_log_flag = {False: ", that Prometheus scrapes them",
+                          True: ", that they write logs"}
     log_flags = {bool(metric.lines) for metric in analysis.metrics}
-    return "".join(checks_by_is_log_metric[is_log_metric] for is_log_metric in sorted(log_flags))
+    return "".join(checks_by_log_flag[is_log_metric] for is_log_metric in sorted(log_flags))
 
 
-def _explanatory_measurements(name: str, outcome: Outcome,
+def _explanatory_measurements(metric_name: str, outcome: Outcome,
                               measurements: t.Sequence[Measurement]) -> list[Measurement]:
     # After an early end, a metric may be inconclusive although all its measurements failed.
     unsuccessful_measurements = [
         measurement for measurement in measurements
-        if measurement.metric == name and measurement.outcome is not Outcome.PASSED]
+        if measurement.metric == metric_name and measurement.outcome is not Outcome.PASSED]
     return ([measurement for measurement in unsuccessful_measurements
-             if measurement.outcome is outcome] or unsuccessful_measurements)[-MAX_MEASUREMENTS:]
+             if measurement.outcome is outcome]
+            or unsuccessful_measurements)[-MAX_MEASUREMENTS_IN_ERROR:]
 
 
-def _sentence(measurement: Measurement, analysis: Analysis) -> str:
+def _explanation(measurement: Measurement, analysis: Analysis) -> str:
     ordinal = (f", measurement {measurement.number} of {analysis.count}" if analysis.count > 1
                else "")
     return f"{measurement.metric}{ordinal}: {measurement.reason}"

@@ -32,9 +32,9 @@ from .refused import RETRIED, Refused
 MAX_CONNECTIONS, PODS_PER_CONNECTION = 16, 25
 #: With a high latency, even a connection for a single pod saves time.
 MAX_CONNECTIONS_ON_HIGH_LATENCY = 20
-CHECK_PERIOD = 0.2
+MAY_CONTINUE_PERIOD = 0.2
 #: Uid of the new owner in a dry run, since this owner may not exist yet.
-NO_UID = "00000000-0000-0000-0000-000000000000"
+PLACEHOLDER_UID = "00000000-0000-0000-0000-000000000000"
 
 
 class Handovers(Namespaced):
@@ -57,7 +57,7 @@ class Handovers(Namespaced):
             futures = {pool.submit(work) for _worker in range(worker_count)}
             try:
                 while (progress := concurrent.futures.wait(
-                        futures, CHECK_PERIOD, concurrent.futures.FIRST_EXCEPTION)).not_done:
+                        futures, MAY_CONTINUE_PERIOD, concurrent.futures.FIRST_EXCEPTION)).not_done:
                     if any(future.exception() for future in progress.done) or not may_continue():
                         break
             finally:
@@ -71,7 +71,10 @@ class Handovers(Namespaced):
         return len(resource_versions) - resource_versions.count(None)
 
     def _reparent(self, patch: Patch) -> str | None:
-        """Change the owner of a pod; return its resourceVersion, or None if it may have failed."""
+        """Change the owner of a pod.
+
+        Returns the pod's resourceVersion, or None if the change may have failed.
+        """
         try:
             return text(mapping(self._patch_pod(patch, is_write=True), "metadata"),
                         "resourceVersion")
@@ -80,7 +83,7 @@ class Handovers(Namespaced):
         except Refused as refused:
             if refused.is_stale(patch):
                 return None
-            raise self._denial(refused, patch) from refused
+            raise self._patch_error(refused, patch) from refused
 
     def refuse_hand_over(self, controller: Controller) -> None:
         """Raise RolloutError if RBAC or admission denies a dry run with one pod.
@@ -92,14 +95,14 @@ class Handovers(Namespaced):
             page = self.http.send("GET", f"{self._pods_path}?{query}", accept=METADATA)
             matching_pods = (Pod.from_api(item["metadata"]) for item in page.get("items") or [])
             pods = tuple(pod for pod in matching_pods if pod.owner_uid == controller.uid)
-            owner = {**controller.reference, "uid": NO_UID, "blockOwnerDeletion": True}
+            owner = {**controller.reference, "uid": PLACEHOLDER_UID, "blockOwnerDeletion": True}
             for patch in Handover(pods, controller.uid, owner, {}).patches():
                 try:
                     self._patch_pod(patch, is_write=False)
                 except Refused as refused:
                     if refused.status == 403 or (refused.status == 422
                                                  and not refused.is_stale(patch)):
-                        raise self._denial(
+                        raise self._patch_error(
                             refused, patch, "; nothing was changed") from refused
 
     def _patch_pod(self, patch: Patch, is_write: bool) -> Json:
@@ -107,7 +110,7 @@ class Handovers(Namespaced):
         return self.http.send("PATCH", path, list(patch.operations), JSON_PATCH,
                               is_write=is_write, accept=OBJECT_METADATA)
 
-    def _denial(self, refused: Refused, patch: Patch, consequence: str = "") -> RolloutError:
+    def _patch_error(self, refused: Refused, patch: Patch, consequence: str = "") -> RolloutError:
         if refused.status == 401 or refused.status in RETRIED:
             return refused.as_error(self._where)
         return RolloutError(

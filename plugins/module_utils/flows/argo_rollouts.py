@@ -24,7 +24,7 @@ from ..model.template import images_of
 from .flow import Rule
 
 GROUP = "argoproj.io"
-RULE: Rule = (GROUP, "rollouts", ("list",))
+LIST_RULE: Rule = (GROUP, "rollouts", ("list",))
 #: The kinds that spec.workloadRef can name. Source: infoByGroupKind of Argo Rollouts
 #: (rollout/templateref.go).
 _WORKLOAD_REF_KINDS = (Kind.DEPLOYMENT, Kind.REPLICA_SET)
@@ -79,7 +79,7 @@ ROWS = (
 
 
 def owner_commands(request: Request, primary: Controller, desired: Json | None) -> tuple[str, ...]:
-    """Return the next commands for a controller that a Rollout owns."""
+    """Return the next commands if a Rollout owns the controller, else ()."""
     kind, _slash, name = primary.owner.partition("/")
     if primary.owner_group != GROUP or kind != "Rollout" or not is_name(name):
         return ()
@@ -87,12 +87,12 @@ def owner_commands(request: Request, primary: Controller, desired: Json | None) 
 
 
 def may_be_referenced(request: Request) -> bool:
-    """Return whether a Rollout can use the template of a controller of this kind."""
+    """Return whether a Rollout can use the template of a controller of the requested kind."""
     return request.kind in _WORKLOAD_REF_KINDS
 
 
-def refuse_referenced(request: Request, observed: Observed,
-                      rollouts: t.Iterable[Json] | None) -> None:
+def refuse_referenced_controller(request: Request, observed: Observed,
+                                 rollouts: t.Iterable[Json] | None) -> None:
     """Raise RolloutError if a Rollout uses the template of the primary.
 
     An update in progress is not refused.

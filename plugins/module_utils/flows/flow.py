@@ -33,10 +33,10 @@ class Cluster(t.Protocol):
     """The methods of the Gateway with which a flow reads the cluster."""
 
     def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
-        """Return the watched controllers of a kind (None: the kind named by the user) by name."""
+        """Return the watched controllers by name. kind None: the kind named by the user."""
 
     def look_up(self, name: str) -> None:
-        """Read a controller, and update controllers()."""
+        """Read a controller, and store it for controllers()."""
 
     def find(self, kind: str, name: str) -> Json | None:
         """Return an object of any kind; None if missing."""
@@ -72,7 +72,7 @@ class Cluster(t.Protocol):
         """Return the names of the matching nodes. Raises RolloutError."""
 
     def has_change_times(self) -> bool:
-        """Return whether managedFields have the times of the last changes (Kubernetes 1.25).
+        """Return whether managedFields have the times of the last changes (since Kubernetes 1.25).
 
         Raises RolloutError.
         """
@@ -86,7 +86,7 @@ class Cluster(t.Protocol):
 
 
 class RealCluster(Cluster, t.Protocol):
-    """The methods of the RealGateway with which a flow builds a Model."""
+    """The methods of the Gateway with which a flow builds a Model."""
 
     def items(self, kind: Kind | None = None) -> list[Json]:
         """Return the controllers of a kind as API objects."""
@@ -205,7 +205,7 @@ class Holder(t.NamedTuple):
 
     controller: Controller
     #: For example {"controller-revision-hash": "foo-7d9c"}. {} if all pods are new, None if all are
-    #: old. A label's value is "" if the task may not read it.
+    #: old. A label's value is "" if the task is not permitted to read it.
     new_labels: Json | None
 
     def is_new(self, pod_labels: t.Mapping[str, t.Any]) -> bool:
@@ -327,11 +327,11 @@ class Flow(t.Protocol[ObservedT]):
         return None, None
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
-        """Return the warnings before the first write."""
+        """Return the warnings to add before the first write."""
         return []
 
     def deleted_controller_labels(self, request: Request, cluster: Cluster) -> t.Mapping[str, Json]:
-        """Return the labels, by name, of the controllers that an update has deleted."""
+        """Return the labels of the controllers that an update has deleted, by controller name."""
         return {}
 
     def handover_source(self, request: Request, observed: ObservedT) -> Controller | None:
@@ -339,7 +339,7 @@ class Flow(t.Protocol[ObservedT]):
         return None
 
     def lookup_names(self, observed: ObservedT) -> tuple[str, ...]:
-        """Return the names of the controllers to read before the primary after a rejected write."""
+        """Return the names of controllers to read before the primary if a write was rejected."""
         return ()
 
     def note(self, step: Step, memory: Memory) -> None:

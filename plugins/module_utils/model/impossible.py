@@ -13,17 +13,17 @@ from .request import Request
 TERMINATION_STARTED, TERMINATION_COMPLETE = "TerminationStarted", "TerminationComplete"
 
 
-def refuse_impossible(request: Request) -> None:
+def refuse_impossible_request(request: Request) -> None:
     """Refuse a request that cannot be fulfilled. Raises RolloutError."""
     _refuse_unsupported_limits(request)
     if request.keeps_old and (request.is_unresolved or not request.undoes):
-        _refuse_keep_old(request)
+        _check_keep_old(request)
     if request.suspends_gitops and request.next_name:
         raise RolloutError("suspend_gitops cannot be used with next_name, because the update "
                            "deletes the controller, and Flux creates it again from its manifest: "
                            "leave it out, and change the manifest first")
     if not request.waits:
-        _refuse_wait_false(request)
+        _check_wait_false(request)
     if request.nodes and not request.kind.runs_on_each_node:
         raise RolloutError(f"nodes cannot be used with kind={request.kind}, which does not have "
                            f"one pod on each node: leave it out")
@@ -70,7 +70,7 @@ def _refuse_unsupported_limits(request: Request) -> None:
                            "Deployment")
 
 
-def _refuse_keep_old(request: Request) -> None:
+def _check_keep_old(request: Request) -> None:
     if request.kind.uses_controller_revisions:
         raise RolloutError(f"keep_old cannot be used with kind={request.kind}, because an old pod "
                            "is deleted before its replacement is created: leave it out")
@@ -82,7 +82,7 @@ def _refuse_keep_old(request: Request) -> None:
                            "removes no old pod and therefore adds all new pods: leave them out")
 
 
-def _refuse_wait_false(request: Request) -> None:
+def _check_wait_false(request: Request) -> None:
     """Refuse wait=false for an update in which the task itself has work to do."""
     reasons_to_wait = {
         f"kind={request.kind}, because the task itself scales the pods":

@@ -15,7 +15,7 @@ from .definition import read_definition, refuse_non_json
 from .errors import RolloutError
 from .fields import Json
 from .identity import MAX_NAME_LENGTH, is_name
-from .impossible import TERMINATION_COMPLETE, TERMINATION_STARTED, refuse_impossible
+from .impossible import TERMINATION_COMPLETE, TERMINATION_STARTED, refuse_impossible_request
 from .kinds import KINDS, Kind, Module, State, kind_named
 from .request import PREVIOUS, Request
 from .template import is_image
@@ -161,7 +161,7 @@ def parse_request(params: Json) -> Request:
         | {option: parse(option, options[option]) for option,
            parse in _PARSERS.items() if option in options},
     )
-    refuse_impossible(request)
+    refuse_impossible_request(request)
     return request
 
 

@@ -34,7 +34,8 @@ class Request:
     kind: Kind = Kind.REPLICATION_CONTROLLER
     #: The name of a successor that replaces the primary for good, or None.
     next_name: str | None = None
-    #: Images by container name. "" stands for the container with an image of the same repository.
+    #: Images by container name. "" stands for the container that runs an image of the new image's
+    #: repository.
     images: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: A strategic merge patch for the pod template.
     template: Json | None = None
@@ -70,7 +71,7 @@ class Request:
     image_drift: str = "warn"
     autoscaler: str = "freeze"
     suspends_gitops: bool = False
-    #: Whether the result has the key sizes.
+    #: Whether the result has the key `sizes`.
     return_sizes: bool = False
     lock: bool = True
     lock_timeout: float = 0  # seconds
@@ -79,7 +80,7 @@ class Request:
     #: The connection options. None stands for a value that a command cannot contain, such as a
     #: kubeconfig that is not a file.
     connection: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
-    #: The other options of the user.
+    #: The options of the user that differ from their defaults.
     options: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict, compare=False)
 
     @property
@@ -108,7 +109,7 @@ class Request:
 
     @property
     def undoes(self) -> bool:
-        """Whether the task rolls back, and `revision` is not set."""
+        """Whether the task rolls back the update in progress, or to a revision not read yet."""
         return self.state.undoes and self.revision is None
 
     @property
@@ -177,39 +178,39 @@ class Request:
         return identity.digest([self.state, dict(self.images), self.template, self.definition,
                                 *filter(None, [self.revision, self.checksums])])
 
-    def command(self, state: State | None = None, *, otherwise: str = "", **changes: t.Any) -> str:
+    def command(self, state: State | None = None, *, fallback: str = "", **changes: t.Any) -> str:
         """Return the ad-hoc command of this task with another state or other options.
 
         changes: None removes an option. `images` maps containers to images.
 
         A command with another state, name or template is for this controller alone. Any other
         command is for all controllers of the task. If no command is safe to paste, return
-        `otherwise` or advice.
+        `fallback`, or advice if it is empty.
         """
-        return _command(self, state, otherwise, changes)
+        return _command(self, state, fallback, changes)
 
 
-def _command(request: Request, state: State | None, otherwise: str, changes: Json) -> str:
+def _command(request: Request, state: State | None, fallback: str, changes: Json) -> str:
     if request.state != request.options.get("state", request.module.default_state):
         state = state or request.state  # The request comes from rollback_request().
     goal_state = state or request.state
-    is_fleet = commands.is_for_fleet(request.options, state, changes)
+    is_for_fleet = commands.is_for_fleet(request.options, state, changes)
     if "images" in changes:
         if not all(map(is_image, changes["images"].values())):
-            return otherwise or commands.RERUN_TASK
+            return fallback or commands.RERUN_TASK
         changes = commands.NO_TEMPLATE | changes | commands.image_options(changes["images"])
     state_options = _state_options(request, goal_state, state)
     repeats_all = state is None and (bool(state_options["to_revision"]) or not goal_state.undoes)
     repeated_state = (None if repeats_all or (goal_state.migrates and request.migrates)
                       else goal_state)
-    options = _command_options(request, repeated_state, is_fleet, state_options | changes)
+    options = _command_options(request, repeated_state, is_for_fleet, state_options | changes)
     is_complete = not goal_state.changes_template or bool(
         {"image", "images", "roll_on"} & options.keys())
     is_pastable = is_complete and not commands.NOT_PASTABLE & options.keys()
     module = request.module.module_for(goal_state)
     command = shell.ansible(module, {**options, **request.connection}) if is_pastable else None
     state_changes = {option: value for option, value in state_options.items() if value and state}
-    selection = {} if is_fleet else commands.single_controller_changes(
+    selection = {} if is_for_fleet else commands.single_controller_changes(
         request.options, request.name, str(request.kind), request.namespace)
     if request.job_template is not None:
         if is_pastable and (state or module is not request.module):
@@ -220,9 +221,9 @@ def _command(request: Request, state: State | None, otherwise: str, changes: Jso
         return commands.describe_rerun(
             all_changes, commands.relaunch(request.job_template, all_changes))
     if module is not request.module:
-        return command or otherwise or commands.describe_rerun({"name": request.name},
-                                                               f"run the module {module}")
-    return command or otherwise or commands.describe_rerun(
+        return command or fallback or commands.describe_rerun({"name": request.name},
+                                                              f"run the module {module}")
+    return command or fallback or commands.describe_rerun(
         {**selection, **state_changes, **changes})
 
 
@@ -236,23 +237,23 @@ def _state_options(request: Request, goal_state: State, state: State | None) -> 
     }
 
 
-def _command_options(request: Request, repeated_state: State | None, is_fleet: bool,
+def _command_options(request: Request, repeated_state: State | None, is_for_fleet: bool,
                      changes: Json) -> Json:
-    """Return the options of a command. repeated_state=None repeats all options."""
+    """Return the options of a command. repeated_state: repeat only its options (None: all)."""
     kind = None if request.kind is Request.kind else str(request.kind)
-    kinds = request.options.get("kind") if is_fleet else None
-    has_namespaces = is_fleet and any(option in request.options
-                                      for option in commands.NAMESPACE_OPTIONS)
+    kinds = request.options.get("kind") if is_for_fleet else None
+    has_namespaces = is_for_fleet and any(option in request.options
+                                          for option in commands.NAMESPACE_OPTIONS)
     is_default_key = request.label_key in (Request.label_key, request.kind.server_label)
     is_default_namespace = request.namespace == request.default_namespace == Request.namespace
     keeps_next_name = (repeated_state is None
                        or repeated_state in commands.OPTIONS["next_name"].states)
     identifying_options: Json = {
-        "name": None if is_fleet else request.name,
+        "name": None if is_for_fleet else request.name,
         "kind": kinds if isinstance(kinds, list) else kind,
         "namespace": None if is_default_namespace or has_namespaces else request.namespace,
         "next_name": request.next_name if keeps_next_name else None,
         "deployment_label_key": None if is_default_key else request.label_key,
     }
-    repeated_options = commands.repeated_options(request.options, repeated_state, is_fleet)
+    repeated_options = commands.repeated_options(request.options, repeated_state, is_for_fleet)
     return commands.sort_options({**repeated_options, **identifying_options, **changes})

@@ -51,9 +51,9 @@ def ansible(module: str, options: Json) -> str | None:
     if not _is_safe(options):
         return None
     has_mapping = any(isinstance(value, dict) for value in options.values())
-    are_plain = not has_mapping and all(map(is_plain, _texts(options)))
+    fits_key_value = not has_mapping and all(map(is_plain, _texts(options)))
     arguments = (" ".join(f"{key}={_format(value)}" for key, value in options.items())
-                 if are_plain else canonical(options))
+                 if fits_key_value else canonical(options))
     return f"ansible localhost -m baton.kubernetes.{module} -a {shlex.quote(arguments)}"
 
 
@@ -62,11 +62,12 @@ def playbook(name: str, variables: Json) -> str | None:
     if not _is_safe(variables):
         return None
     # A text may contain commas, but a list with several entries needs JSON.
-    are_plain = all(is_plain(text.replace(",", "")) for text in _texts(variables)) and not any(
+    fits_key_value = all(
+        is_plain(text.replace(",", "")) for text in _texts(variables)) and not any(
         isinstance(value, dict) or (isinstance(value, list) and len(value) > 1)
         for value in variables.values())
-    extra_vars = ([f"{key}={_format(value)}" for key, value in variables.items()] if are_plain
-                  else [canonical(variables)])
+    extra_vars = ([f"{key}={_format(value)}" for key, value in variables.items()]
+                  if fits_key_value else [canonical(variables)])
     return " ".join([f"ansible-playbook baton.kubernetes.{name}",
                      *(f"-e {shlex.quote(text)}" for text in extra_vars)])
 

@@ -72,7 +72,7 @@ class Incidents:
         self._scale_down = _ScaleDown()
         #: Names of pods that another client has evicted, as of the last find().
         self.evicted_names: list[str] = []
-        #: Since when the only incidents are missing pods (Clock.monotonic), or None.
+        #: Since when all incidents have been missing pods (Clock.monotonic), or None.
         self.missing_since: float | None = None
 
     def start(self, view: View, events: list[Json]) -> None:
@@ -84,15 +84,15 @@ class Incidents:
 
         Earlier Events of these pods are about their start, and are ignored.
         """
-        has_new_pods = False
+        has_added_pods = False
         for uid, pod in self._pods.active_new.items():
             initial_pod = self.initial_pods.get(uid)
             if initial_pod is None or (not initial_pod.is_ready and pod_health.is_healthy(pod)):
                 self.initial_pods[uid] = pod_health.Vitals.from_api(pod)
                 self._ignored_counts |= pod_health.event_counts(
                     pod_health.events_about(events, (uid,)))
-                has_new_pods = True
-        return has_new_pods
+                has_added_pods = True
+        return has_added_pods
 
     def find(self, view: View, events: list[Json], old_reasons: frozenset[str]) -> list[Cause]:
         """Return the incidents since the last call.
@@ -100,7 +100,8 @@ class Incidents:
         old_reasons: the reasons of Events about old pods.
         """
         request, pods = view.request, self._pods
-        self._scale_down.resize(view.desired_replicas(self._scale_down.desired_replicas))
+        self._scale_down.set_desired_replicas(
+            view.desired_replicas(self._scale_down.desired_replicas))
         changes = pods.changes()
         changed_uids = {pod["metadata"]["uid"] for pod in changes}
         past_failures = pod_health.past_failures(request, self.initial_pods, changes)
@@ -154,7 +155,7 @@ class _ScaleDown:
     def __init__(self, desired_replicas: tuple[int, int] = (0, 0)) -> None:
         self.desired_replicas, self.remaining_counts = desired_replicas, (0, 0)
 
-    def resize(self, desired_replicas: tuple[int, int]) -> None:
+    def set_desired_replicas(self, desired_replicas: tuple[int, int]) -> None:
         remaining_total, remaining_successor = (
             max(0, remaining + before - now) for remaining, before, now
             in zip(self.remaining_counts, self.desired_replicas, desired_replicas))

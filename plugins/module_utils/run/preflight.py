@@ -68,7 +68,7 @@ def _may_find_rollouts(request: Request, observed: Observed,
     from ..explain import permissions
 
     return (argo_rollouts.may_be_referenced(request) and not observed.in_progress
-            and not (rules is not None and permissions.missing(rules, [argo_rollouts.RULE])))
+            and not (rules is not None and permissions.missing(rules, [argo_rollouts.LIST_RULE])))
 
 
 def request_related(
@@ -112,7 +112,7 @@ def store_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory
         field: response() for field, response in responses.items()}
     memory.budgets, memory.autoscalers = values["budgets"], values["autoscalers"]
     values.pop("refusal", None)
-    argo_rollouts.refuse_referenced(request, observed, values.pop(ROLLOUTS, None))
+    argo_rollouts.refuse_referenced_controller(request, observed, values.pop(ROLLOUTS, None))
     if "revisions" in values:
         memory.revisions = values.pop("revisions")
     related = RelatedObjects(**values) if "services" in values else None

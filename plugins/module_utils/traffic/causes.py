@@ -18,7 +18,7 @@ from ..model.identity import is_name
 from ..model.kinds import Kind
 from ..model.request import Request
 from .observed import Observed, Route
-from .related import Status
+from .related import GatewaysAndPods
 from .request import TrafficRequest
 
 #: The conditions of a Gateway or a listener that must be true.
@@ -39,7 +39,7 @@ class View(t.NamedTuple):
 
     request: TrafficRequest
     observed: Observed
-    status: Status
+    status: GatewaysAndPods
 
     @property
     def route(self) -> Route:
@@ -60,7 +60,7 @@ class Row(t.NamedTuple):
     find: t.Callable[[View], Values]
 
 
-def causes(request: TrafficRequest, observed: Observed, status: Status) -> list[Cause]:
+def causes(request: TrafficRequest, observed: Observed, status: GatewaysAndPods) -> list[Cause]:
     """Return the causes, the nearest to the client first."""
     view, route = View(request, observed, status), observed.route
     common_values = {"route": f"{route.kind} {route.name}", "kubectl": request.kubectl,

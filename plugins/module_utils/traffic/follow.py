@@ -95,7 +95,7 @@ def plan(goal: Goal, controller_name: str, observed: Observed) -> Decision:
     """Return the next step towards the goal, a wait or the end. Raises RolloutError."""
     controller = observed.controller
     # | any | the split is not of this controller | remove the route from the annotation |
-    if controller and not is_of_controller(observed):
+    if controller and not selects_controller_pods(observed):
         if observed.is_named_by_controller:
             return forget(controller, observed.route.full_name)
         return Done(f"{observed.route.name} has no traffic split of {controller_name}")
@@ -114,7 +114,7 @@ def is_switched(observed: Observed) -> bool:
     return share_of(observed) == "100%" and not (record and record.is_restoring)
 
 
-def is_of_controller(observed: Observed) -> bool:
+def selects_controller_pods(observed: Observed) -> bool:
     """Return whether the split selects pods of the controller; True without a controller."""
     if observed.controller is None:
         return True
@@ -154,7 +154,7 @@ def _plan_old_only(controller_name: str, observed: Observed) -> Decision:
 
 
 def _known_pair(observed: Observed) -> rules.Pair | None:
-    """Return the names of the split's Services, or None if not certain."""
+    """Return the names of the split's Services, or None if they are uncertain."""
     service = observed.services.get(observed.original)
     record = observed.route.record
     if service is None or observed.versions is None or (record and record.is_restoring):

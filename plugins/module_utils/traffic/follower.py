@@ -21,7 +21,7 @@ from ..model.request import Request
 from ..model.steps import Write
 from ..run.splits import Tools, Turn
 from . import split_run, switch
-from .follow import Goal, forget_unreadable_routes, goal_of, is_of_controller, plan, share_of
+from .follow import Goal, forget_unreadable_routes, goal_of, plan, selects_controller_pods, share_of
 from .objects import Objects, SimulatedObjects
 from .observed import Observed, Versions
 from .reader import ClusterReader, NoReader
@@ -194,7 +194,7 @@ def _share(request: TrafficRequest, observed: Observed) -> str:
     if request.is_by_selector:
         is_own_split = switch.is_of_controller(request, observed)
         return switch.share_of(request, observed) if is_own_split else ""
-    return share_of(observed) if is_of_controller(observed) else ""
+    return share_of(observed) if selects_controller_pods(observed) else ""
 
 
 def _split_request(request: Request, route: RouteName) -> TrafficRequest:

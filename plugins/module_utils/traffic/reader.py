@@ -16,7 +16,7 @@ from ..flows.flow import Rule
 from ..model.fields import Json, mapping, objects, text
 from .observed import Observed
 from .record import GATEWAY_API
-from .related import RESOURCES, Related, Resource, Status
+from .related import RESOURCES, GatewaysAndPods, Related, Resource
 
 #: Some warnings and causes need these permissions.
 OPTIONAL_PERMISSIONS: tuple[Rule, ...] = (
@@ -33,7 +33,7 @@ class Reader(t.Protocol):
     def features(self, observed: Observed) -> frozenset[str]:
         """Return the features common to the GatewayClasses of the route."""
 
-    def status(self, observed: Observed, services: t.Sequence[str]) -> Status:
+    def gateways_and_pods(self, observed: Observed, services: t.Sequence[str]) -> GatewaysAndPods:
         """Return the Gateways of the route, and the pods of the Services."""
 
 
@@ -46,8 +46,8 @@ class NoReader:
     def features(self, observed: Observed) -> frozenset[str]:
         return frozenset()
 
-    def status(self, observed: Observed, services: t.Sequence[str]) -> Status:
-        return Status()
+    def gateways_and_pods(self, observed: Observed, services: t.Sequence[str]) -> GatewaysAndPods:
+        return GatewaysAndPods()
 
 
 class ClusterReader:
@@ -79,10 +79,11 @@ class ClusterReader:
             features_of_classes.append(frozenset(text(feature, "name") for feature in features))
         return frozenset.intersection(*features_of_classes) if features_of_classes else frozenset()
 
-    def status(self, observed: Observed, services: t.Sequence[str]) -> Status:
+    def gateways_and_pods(self, observed: Observed, services: t.Sequence[str]) -> GatewaysAndPods:
         gateways = self._gateways(observed)
         pods = {name: self._pods(observed.services[name].selector) for name in services}
-        return Status(gateways, {name: items for name, items in pods.items() if items is not None})
+        return GatewaysAndPods(gateways, {name: items for name, items in pods.items()
+                                          if items is not None})
 
     def _gateways(self, observed: Observed) -> dict[str, Json | None]:
         gateways = {}
@@ -104,7 +105,7 @@ class ClusterReader:
             return None
 
     def _list(self, resource: Resource, versions: t.Iterable[str]) -> list[Json]:
-        """Return the first page in the first served version."""
+        """Return the first page of objects, in the first version that the server has."""
         for version in versions:
             path = (f"/apis/{resource.group}/{quoted(version)}/namespaces/{self._namespace}/"
                     f"{resource.plural}")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Define the objects outside of a traffic split, read to warn and to explain failures. No I/O."""
+"""Define the objects outside a traffic split that are read for warnings and causes. No I/O."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ class Resource(t.NamedTuple):
     kind: str
     effect: Effect
     #: Return the Services that an object names: "shop" or "shop.prod.svc".
-    find: t.Callable[[Json, str], t.Iterable[str]]
+    find_service_names: t.Callable[[Json, str], t.Iterable[str]]
 
     def names_service(self, item: Json, service: str, namespace: str) -> bool:
         """Return whether an object names the Service."""
         host = f"{service}.{namespace}"
         return any(name in (service, host) or name.startswith(f"{host}.svc")
-                   for name in self.find(item, namespace))
+                   for name in self.find_service_names(item, namespace))
 
 
-def _in_rules(item: Json, namespace: str) -> t.Iterable[str]:
+def _services_in_rules(item: Json, namespace: str) -> t.Iterable[str]:
     return rules.services_of(objects(mapping(item, "spec"), "rules"), namespace)
 
 
-def _in_ingress(item: Json, _namespace: str) -> t.Iterable[str]:
+def _services_in_ingress(item: Json, _namespace: str) -> t.Iterable[str]:
     spec = mapping(item, "spec")
     paths = (path for rule in objects(spec, "rules")
              for path in objects(mapping(rule, "http"), "paths"))
@@ -59,34 +59,35 @@ def _in_ingress(item: Json, _namespace: str) -> t.Iterable[str]:
     return [text(mapping(backend, "service"), "name") for backend in backends]
 
 
-def _in_proxy(item: Json, _namespace: str) -> t.Iterable[str]:
+def _services_in_proxy(item: Json, _namespace: str) -> t.Iterable[str]:
     return [text(service, "name") for route in objects(mapping(item, "spec"), "routes")
             for service in objects(route, "services")]
 
 
-def _in_targets(item: Json, _namespace: str) -> t.Iterable[str]:
+def _services_in_targets(item: Json, _namespace: str) -> t.Iterable[str]:
     return [text(target, "name") for target in objects(mapping(item, "spec"), "targetRefs")
             if text(target, "kind") == "Service"]
 
 
-def _in_host(item: Json, _namespace: str) -> t.Iterable[str]:
+def _services_in_host(item: Json, _namespace: str) -> t.Iterable[str]:
     return [text(mapping(item, "spec"), "host")]
 
 
-def _in_destinations(item: Json, _namespace: str) -> t.Iterable[str]:
+def _services_in_destinations(item: Json, _namespace: str) -> t.Iterable[str]:
     return [text(mapping(destination, "destination"), "host")
             for route in objects(mapping(item, "spec"), "http")
             for destination in objects(route, "route")]
 
 
 RESOURCES = (
-    Resource(GATEWAY_API, "httproutes", "HTTPRoute", Effect.ROUTE, _in_rules),
-    Resource(GATEWAY_API, "grpcroutes", "GRPCRoute", Effect.ROUTE, _in_rules),
-    Resource("networking.k8s.io", "ingresses", "Ingress", Effect.ROUTE, _in_ingress),
-    Resource("projectcontour.io", "httpproxies", "HTTPProxy", Effect.ROUTE, _in_proxy),
-    Resource(GATEWAY_API, "backendtlspolicies", "BackendTLSPolicy", Effect.POLICY, _in_targets),
-    Resource(ISTIO, "destinationrules", "DestinationRule", Effect.POLICY, _in_host),
-    Resource(ISTIO, "virtualservices", "VirtualService", Effect.MESH, _in_destinations),
+    Resource(GATEWAY_API, "httproutes", "HTTPRoute", Effect.ROUTE, _services_in_rules),
+    Resource(GATEWAY_API, "grpcroutes", "GRPCRoute", Effect.ROUTE, _services_in_rules),
+    Resource("networking.k8s.io", "ingresses", "Ingress", Effect.ROUTE, _services_in_ingress),
+    Resource("projectcontour.io", "httpproxies", "HTTPProxy", Effect.ROUTE, _services_in_proxy),
+    Resource(GATEWAY_API, "backendtlspolicies", "BackendTLSPolicy", Effect.POLICY,
+             _services_in_targets),
+    Resource(ISTIO, "destinationrules", "DestinationRule", Effect.POLICY, _services_in_host),
+    Resource(ISTIO, "virtualservices", "VirtualService", Effect.MESH, _services_in_destinations),
 )
 
 
@@ -104,7 +105,7 @@ class Related(t.NamedTuple):
                 if resource.effect is effect and resource.names_service(item, service, namespace)]
 
 
-class Status(t.NamedTuple):
+class GatewaysAndPods(t.NamedTuple):
     """The objects that show why requests do not arrive."""
 
     #: By "namespace/name". None is a missing Gateway.

@@ -302,7 +302,8 @@ class SplitRun:
         from .causes import causes
 
         unready_names = [observed.route.name] if observed.service else observed.unready
-        return causes(self.request, observed, self.reader.status(observed, unready_names))
+        return causes(self.request, observed,
+                      self.reader.gateways_and_pods(observed, unready_names))
 
     def _wait_for(self, observed: Observed, wait: Wait) -> None:
         """Sleep for a part of the wait. Raises RolloutError after the timeout."""

@@ -28,7 +28,7 @@ def at(time):
 
 
 def running(name="web", since="08:00:00", previous_run=None):
-    """Return a running container. previous_run: start and end of an earlier run."""
+    """Return the status of a running container. previous_run: start and end of an earlier run."""
     last_state = ({"terminated": dict(zip(("startedAt", "finishedAt"), map(at, previous_run),
                                           strict=True))}
                   if previous_run else {})
@@ -116,7 +116,7 @@ def test_escapes_are_removed_and_long_lines_cut():
     (with_timestamps((0, b"one"), (0, b"two"), (0, b"three")), ("one", "two"), 1),
     (b"x" * 90, ("x" * 90,), 60), (b"\n" * 90, (), 60),
 ])
-def test_seconds_of_a_cut_log_follow_from_its_timestamps(data, texts, seconds_):
+def test_truncated_log_covers_the_seconds_between_its_timestamps(data, texts, seconds_):
     lines = parse_lines(LOG, data, len(data))
 
     assert (lines.texts, lines.seconds, lines.is_truncated) == (texts, seconds_, True)
@@ -146,9 +146,9 @@ def test_error_lines_per_minute_and_pod():
     assert (rate.value, rate.note, line_count.value) == (
         3, "6 of 200 lines, 6 of them in pod a", 200)
     assert value_of(PER_MINUTE, counted_log(3, seconds_=30), counted_log(0, pod_="b")) == 2, (
-        "a pod must count for the seconds since its start")
+        "a pod must count only for the seconds that its log covers")
     assert value_of(PER_MINUTE, counted_log(6), counted_log(4, container="proxy")) == 10, (
-        "containers of a pod must be added")
+        "the rates of a pod's containers must be added")
     assert value_of(PER_MINUTE, counted_log(6, seconds_=30), counted_log(0, seconds_=30)) == 6, (
         "both logs of a restarted container must be added")
     assert value_of(PER_MINUTE, counted_log(1, seconds_=0)) == 60, (

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Send requests to a small HTTP server that also gives every kind of bad response."""
+"""Send requests to a small HTTP server that also sends bad responses."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from http.server import HTTPServer
 
 import pytest
 from apiserver import (
-    BASE,
     CAUSES,
     CREATE,
     DELETE,
     PRIMARY,
+    RC_PATH,
     SCALE_TO_2,
     Handler,
     answer,
@@ -52,11 +52,11 @@ def test_long_lists_are_paged(cluster, api):
     api.answers += [rc_list(item(), **{"continue": "more of it"}), rc_list(item(name="bar"))]
 
     assert cluster.controllers().keys() == {"foo", "bar"}
-    assert api.sent == [("GET", f"{BASE}?limit=500"),
-                        ("GET", f"{BASE}?limit=500&continue=more+of+it")]
+    assert api.sent == [("GET", f"{RC_PATH}?limit=500"),
+                        ("GET", f"{RC_PATH}?limit=500&continue=more+of+it")]
 
 
-def test_lists_contain_no_field_sets_of_managers(gateway, api):
+def test_lists_omit_field_sets_in_managed_fields(gateway, api):
     controller = item()
     controller["metadata"]["managedFields"] = [
         {"manager": "kubectl", "time": "2026-11-26T08:00:00Z", "fieldsV1": {"f:spec": {}}}]
@@ -73,7 +73,7 @@ def test_requests_are_authenticated(gateway, api):
     gateway.look_up("foo")
 
     ((method, path, headers, body),) = api.requests
-    assert (method, path, body) == ("GET", f"{BASE}/foo", None)
+    assert (method, path, body) == ("GET", f"{RC_PATH}/foo", None)
     assert (headers["Authorization"], headers["Accept"]) == ("Bearer k", "application/json")
 
 
@@ -86,7 +86,7 @@ def test_requests_are_counted_by_method(gateway, api):
     assert gateway.requests == {"GET": 2, "PATCH": 1}
 
 
-def test_request_body_equals_the_output_of_go():
+def test_request_body_is_encoded_as_in_go():
     assert http._encode({"a": "x && y > z < \u2028\u2029\n\"\\", "ö": "日本 \ud800"}) == (
         b'{"a":"x \\u0026\\u0026 y \\u003e z \\u003c '
         b'\\u2028\\u2029\\n\\"\\\\","\xc3\xb6":"\xe6\x97\xa5\xe6\x9c\xac ?"}')
@@ -101,7 +101,7 @@ def test_name_is_one_segment_of_the_path(gateway, api, name, path):
 
     gateway.look_up(name)
 
-    assert api.sent == [("GET", f"{BASE}/{path}")]
+    assert api.sent == [("GET", f"{RC_PATH}/{path}")]
 
 
 # Refused requests
@@ -216,8 +216,8 @@ def test_error_after_the_last_retry_quotes_the_last_response(gateway, api, pause
     with pytest.raises(RolloutError) as error:
         gateway.write(SCALE_TO_2)
 
-    assert (error.value.what, error.value.why) == (f"the API server refused PATCH {BASE}/foo (503)",
-                                                   "no 7")
+    assert (error.value.what, error.value.why) == (
+        f"the API server refused PATCH {RC_PATH}/foo (503)", "no 7")
     assert error.value.next_command == "run the same task again when the API server is healthy"
     assert len(api.sent) == len(http.BACKOFF) + 1 == 8
     assert all(limit / 2 <= pause <= limit
@@ -357,12 +357,12 @@ def test_list_with_an_expired_continue_token_restarts_once(gateway, api):
     assert "the continue parameter is too old" in error.value.message
 
 
-COMPRESSED = {"Content-Encoding": "gzip"}
+GZIP_HEADERS = {"Content-Encoding": "gzip"}
 
 
 def compressed_answer(content, end=None):
     """Return a compressed response, cut at the index `end`."""
-    return answer(gzip.compress(json.dumps(content).encode())[:end], **COMPRESSED)
+    return answer(gzip.compress(json.dumps(content).encode())[:end], **GZIP_HEADERS)
 
 
 def test_responses_may_be_compressed(gateway, api):
@@ -385,7 +385,7 @@ def test_size_limit_applies_to_the_uncompressed_body(gateway, api, monkeypatch):
 @pytest.mark.parametrize("failure",
                          [reset, truncated_answer, answer(b"{"), answer(b""),
                           compressed_answer({"kind": "x" * 999}, end=-20),
-                          answer(b'{"kind": "x"}', **COMPRESSED)],
+                          answer(b'{"kind": "x"}', **GZIP_HEADERS)],
                          ids=["reset", "cut body", "no JSON", "empty", "cut compressed body",
                               "uncompressed body"])
 def test_read_with_a_lost_response_is_retried(gateway, api, failure):
@@ -482,7 +482,7 @@ def test_every_read_by_name_refuses_another_object(gateway, api, read):
         read(gateway)
 
 
-def endless(piece, pause=0.0):
+def endless_answer(piece, pause=0.0):
     def send(handler, query):
         handler.send_response(200)
         handler.send_header("Content-Length", str(10**12))
@@ -495,7 +495,7 @@ def endless(piece, pause=0.0):
 
 def test_endless_response_is_cut(gateway, api, monkeypatch):
     monkeypatch.setattr(http, "MAX_RESPONSE_BYTES", 10**6)
-    api.answers += [endless(b"x" * 65536), rc_answer("2", replicas=2)]
+    api.answers += [endless_answer(b"x" * 65536), rc_answer("2", replicas=2)]
 
     with pytest.raises(RolloutError,
                        match=r"^the response to GET .*/replicationcontrollers/foo has more than "
@@ -508,7 +508,7 @@ def test_endless_response_is_cut(gateway, api, monkeypatch):
 
 def test_slow_response_is_retried(gateway, api, monkeypatch):
     monkeypatch.setattr(http, "BODY_TIMEOUT", 0.3)
-    api.answers += [endless(b" ", pause=0.05), rc_answer("2", replicas=2)]
+    api.answers += [endless_answer(b" ", pause=0.05), rc_answer("2", replicas=2)]
 
     start = time.monotonic()
     gateway.look_up("foo")
@@ -517,14 +517,15 @@ def test_slow_response_is_retried(gateway, api, monkeypatch):
 
 
 def test_endless_log_counts_as_empty(gateway, api):
-    api.answers.append(endless(b"line\n" * 1000))
+    api.answers.append(endless_answer(b"line\n" * 1000))
 
     assert gateway.log("pod", "web", previous=False) == []
 
 
 def test_page_above_the_size_limit_is_requested_with_fewer_objects(gateway, api, monkeypatch):
     monkeypatch.setattr(http, "MAX_RESPONSE_BYTES", 10**6)
-    api.answers += [endless(b"x" * 2**20), answer({"kind": "ServiceList", "items": [{"a": 1}]})]
+    api.answers += [endless_answer(b"x" * 2**20),
+                    answer({"kind": "ServiceList", "items": [{"a": 1}]})]
 
     assert gateway.objects("services") == [{"a": 1}]
     assert [path.partition("?")[2] for _method, path in api.sent] == ["limit=500", "limit=20"]
@@ -542,7 +543,7 @@ def test_connection_of_a_cut_response_is_released(connection, api, monkeypatch):
     client = http.Http(connection)
     monkeypatch.setitem(connection.pool.connection_pool_kw, "maxsize", 1)
     for _round in range(3):
-        api.answers += [endless(b"x" * 100), rc_answer()]
+        api.answers += [endless_answer(b"x" * 100), rc_answer()]
         with pytest.raises(http.ResponseTooLarge):
             client.send_once("GET", "/x", max_bytes=1000)
         assert client.send_once("GET", "/x")[0] == 200

@@ -9,13 +9,13 @@ import time
 
 import pytest
 from apiserver import (
-    BASE,
     CREATE,
     DELETE,
     FREEZE,
     FROZEN,
     HPA_PATH,
     PRIMARY,
+    RC_PATH,
     SCALE_TO_2,
     answer,
     hpa,
@@ -47,9 +47,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 
 @pytest.mark.parametrize("write, expected", [
     (SCALE_TO_2,
-     ("PATCH", f"{BASE}/foo", "application/json-patch+json", list(SCALE_TO_2.operations))),
-    (Create(new()), ("POST", BASE, "application/json", new())),
-    (DELETE, ("DELETE", f"{BASE}/foo", "application/json", {
+     ("PATCH", f"{RC_PATH}/foo", "application/json-patch+json", list(SCALE_TO_2.operations))),
+    (Create(new()), ("POST", RC_PATH, "application/json", new())),
+    (DELETE, ("DELETE", f"{RC_PATH}/foo", "application/json", {
         "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background",
         "preconditions": {"uid": "uid of foo"}})),
 ], ids=["patch", "creation", "deletion with policy and preconditions"])
@@ -95,7 +95,7 @@ def test_failed_precondition_returns_false_and_reads_the_object(gateway, api, wr
     api.answers += [response, rc_answer("7", name=write.name, replicas=7)]
 
     assert gateway.write(write) is False
-    assert api.sent[1:] == [("GET", f"{BASE}/{write.name}")]
+    assert api.sent[1:] == [("GET", f"{RC_PATH}/{write.name}")]
     assert gateway.controllers()[write.name].replicas == 7
 
 
@@ -146,7 +146,7 @@ def test_write_with_a_lost_response_is_looked_up_and_not_repeated(
 
     assert gateway.write(write) is is_stored
     assert [method for method, _path in api.sent][1:] == ["GET"]
-    assert api.sent[1][1] == f"{BASE}/{write.name}"
+    assert api.sent[1][1] == f"{RC_PATH}/{write.name}"
 
 
 def test_creation_of_an_existing_object_fails(gateway, api):
@@ -203,11 +203,11 @@ DRY_RUN_QUERY = "?dryRun=All&fieldValidation=Strict"
 
 
 @pytest.mark.parametrize("write, expected", [
-    (MERGE, ("PATCH", f"{BASE}/foo{DRY_RUN_QUERY}", "application/strategic-merge-patch+json",
+    (MERGE, ("PATCH", f"{RC_PATH}/foo{DRY_RUN_QUERY}", "application/strategic-merge-patch+json",
              MERGE.patch)),
-    (SCALE_TO_2, ("PATCH", f"{BASE}/foo{DRY_RUN_QUERY}", "application/json-patch+json",
+    (SCALE_TO_2, ("PATCH", f"{RC_PATH}/foo{DRY_RUN_QUERY}", "application/json-patch+json",
                   list(SCALE_TO_2.operations))),
-    (Create(MANIFEST), ("POST", f"{BASE}{DRY_RUN_QUERY}", "application/json", MANIFEST)),
+    (Create(MANIFEST), ("POST", f"{RC_PATH}{DRY_RUN_QUERY}", "application/json", MANIFEST)),
 ], ids=["merge", "patch", "creation"])
 def test_dry_run_returns_the_object_that_would_be_stored(gateway, api, write, expected):
     api.answers.append(rc_answer("2", replicas=2))

@@ -76,8 +76,8 @@ def test_unready_pods_are_listed_once_and_watched(gateway, api):
     may_report.set()
     eventually(lambda: names(gateway.troubled_pods(PRIMARY)) == ["b"])
     assert api.sent == [("GET", PODS_OF_FOO_PATH)]
-    assert (api.watched[0]["labelSelector"] == "app=foo"
-            and api.watched[0]["resourceVersion"] == "11")
+    assert (api.watch_queries[0]["labelSelector"] == "app=foo"
+            and api.watch_queries[0]["resourceVersion"] == "11")
 
 
 def test_pods_of_two_controllers_are_watched(gateway, api):
@@ -238,7 +238,7 @@ def test_dropped_events_are_found_by_a_list_and_a_new_watch(gateway, api):
     after = {item["metadata"]["name"]: item for item in gateway.watched_pods(PRIMARY)}
 
     assert after == {"a": ready_pod, "b": before[1], "c": after["c"]} and after["b"] is before[1]
-    assert api.watched[0]["resourceVersion"] == "30"
+    assert api.watch_queries[0]["resourceVersion"] == "30"
 
 
 @pytest.mark.usefixtures("relists")
@@ -617,7 +617,7 @@ def test_handover_on_a_slow_network_has_one_connection_per_pod(gateway, api, mon
 
 
 def test_handover_stops_if_may_continue_is_false(gateway, api, monkeypatch):
-    monkeypatch.setattr(handovers, "CHECK_PERIOD", 0.02)
+    monkeypatch.setattr(handovers, "MAY_CONTINUE_PERIOD", 0.02)
     checks = []
 
     def slow(handler, query):
@@ -633,7 +633,7 @@ def test_handover_stops_if_may_continue_is_false(gateway, api, monkeypatch):
 
 
 def test_lost_lease_ends_a_handover_with_an_error(gateway, api, monkeypatch):
-    monkeypatch.setattr(handovers, "CHECK_PERIOD", 0.02)
+    monkeypatch.setattr(handovers, "MAY_CONTINUE_PERIOD", 0.02)
 
     def slow(handler, query):
         api.closing.wait(0.05)

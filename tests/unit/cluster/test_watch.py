@@ -12,8 +12,8 @@ import time
 
 import pytest
 from apiserver import (
-    BASE,
     PRIMARY,
+    RC_PATH,
     SCALE_TO_2,
     event,
     item,
@@ -90,8 +90,8 @@ def test_watch_starts_at_the_version_of_the_list(gateway, api):
     wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 6)
 
     assert gateway.controllers().keys() == {"foo"}
-    assert [query["resourceVersion"] for query in api.watched] == ["10", "21"]
-    assert api.watched[0]["allowWatchBookmarks"] == "1"
+    assert [query["resourceVersion"] for query in api.watch_queries] == ["10", "21"]
+    assert api.watch_queries[0]["allowWatchBookmarks"] == "1"
 
 
 def test_wait_returns_the_names_of_changed_controllers(gateway, api):
@@ -132,7 +132,7 @@ def test_bookmark_advances_the_version_of_the_watch(gateway, api):
 
     wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 6)
 
-    assert [query["resourceVersion"] for query in api.watched] == ["10", "20"]
+    assert [query["resourceVersion"] for query in api.watch_queries] == ["10", "20"]
 
 
 def test_deletion_of_an_earlier_controller_with_the_same_name_is_ignored(gateway, api):
@@ -154,8 +154,8 @@ def test_refused_watch_leads_to_a_new_list_and_watch(gateway, api, failure):
 
     wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 6)
 
-    assert api.sent == [("GET", f"{BASE}?limit=500")]
-    assert api.watched[-1]["resourceVersion"] == "30"
+    assert api.sent == [("GET", f"{RC_PATH}?limit=500")]
+    assert api.watch_queries[-1]["resourceVersion"] == "30"
 
 
 @pytest.mark.parametrize("failure",
@@ -167,7 +167,7 @@ def test_interrupted_watch_resumes_at_the_same_version(gateway, api, failure):
 
     wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 6)
 
-    assert api.watched[-1]["resourceVersion"] == "10"
+    assert api.watch_queries[-1]["resourceVersion"] == "10"
     assert api.sent == []
 
 
@@ -227,7 +227,7 @@ def test_silent_watch_is_checked_by_a_list(gateway, api, monkeypatch):
 
     wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 5)
 
-    assert api.sent == [("GET", f"{BASE}?limit=500")]
+    assert api.sent == [("GET", f"{RC_PATH}?limit=500")]
 
 
 def test_watch_that_missed_a_change_is_reopened_after_a_list(gateway, api, monkeypatch):
@@ -239,7 +239,7 @@ def test_watch_that_missed_a_change_is_reopened_after_a_list(gateway, api, monke
 
     wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 6)
 
-    assert api.watched[0]["resourceVersion"] == "30"
+    assert api.watch_queries[0]["resourceVersion"] == "30"
 
 
 def test_endless_event_is_cut(gateway, api, monkeypatch):

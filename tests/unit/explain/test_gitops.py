@@ -12,7 +12,7 @@ import typing as t
 
 import pytest
 from builders import UPDATE, rc
-from forged import HOSTILE, KEYS, LABELS
+from forged import HOSTILE_TEXTS, KEYS, LABELS
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import gitops
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
@@ -212,7 +212,7 @@ def test_commands_have_the_connection_of_the_task():
                           *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE, *gitops.HELM_RELEASE])
 def test_invalid_names_are_in_no_warning(key):
     labels_of_all_tools = {**KUSTOMIZATION_LABELS, **HELM_LABEL, gitops.INSTANCE: "web"}
-    for value in dict.fromkeys((*KEYS[key], *HOSTILE)):
+    for value in dict.fromkeys((*KEYS[key], *HOSTILE_TEXTS)):
         labels = {**(HELM_LABEL if key in gitops.HELM_RELEASE else labels_of_all_tools),
                   **({key: value} if key in LABELS else {})}
         for warning in warnings_of(REQUEST, labels,

@@ -61,15 +61,15 @@ def test_causes_of_old_and_new_pods(revision, partition, kind, blocks_rollback, 
 
 
 def test_command_deletes_all_unready_old_pods():
-    ready = pod(OLD, "foo-3", ready="True")
-    terminating = pod(OLD, "foo-4", reason="", deletionTimestamp="2026-11-24T10:00:00Z")
-    (cause,) = diagnose(pod(OLD, "foo-10"), pod(OLD, "foo-2"), ready, terminating)
+    ready_pod = pod(OLD, "foo-3", ready="True")
+    terminating_pod = pod(OLD, "foo-4", reason="", deletionTimestamp="2026-11-24T10:00:00Z")
+    (cause,) = diagnose(pod(OLD, "foo-10"), pod(OLD, "foo-2"), ready_pod, terminating_pod)
 
     assert (cause.suggestion.endswith("\nkubectl -n shop delete pod foo-2 foo-10")
             and cause.pods == 2)
 
 
-def test_unready_old_pod_without_a_reason_is_named():
+def test_unready_old_pod_without_a_reason_is_reported():
     (cause,) = diagnose(pod(OLD, reason=""))
 
     assert cause.sentence == "old pod foo-0: it is not ready" and not cause.is_fatal

@@ -57,20 +57,20 @@ class StubCluster:
         return self._revisions
 
 
-@pytest.mark.parametrize("request_, model, service, pods", [
+@pytest.mark.parametrize("request_, model, service, pod_count", [
     (UPDATE, SimulatedCluster, None, 3),
     (Request("foo", kind=Kind.REPLICA_SET), SimulatedCluster, None, 3),
     (DEPLOYMENT, SimulatedDeployments, None, 0),
     (MIGRATE, SimulatedMigration, StubCluster().find("Service", "foo"), 1),
 ], ids=["ReplicationController", "ReplicaSet", "Deployment", "migration"])
-def test_model_of_a_request(request_, model, service, pods):
+def test_model_of_a_request(request_, model, service, pod_count):
     simulation = choose(request_).model(StubCluster())
 
     assert isinstance(simulation, model)
     assert (simulation.controllers() == simulation.controllers(request_.kind)
             and simulation.controllers()["foo"].kind is request_.kind)
     assert (simulation.find("Service", "foo") == service
-            and len(simulation.live_pods({"app": "foo"})) == pods)
+            and len(simulation.live_pods({"app": "foo"})) == pod_count)
 
 
 @pytest.mark.parametrize("request_, replica_sets",
@@ -80,7 +80,7 @@ def test_only_deployments_have_replica_sets(request_, replica_sets):
     assert list(choose(request_).model(StubCluster()).controllers(Kind.REPLICA_SET)) == replica_sets
 
 
-def test_history_is_read_once_per_controller():
+def test_history_of_real_controllers_is_read_once():
     real = StubCluster([revision("one")])
     simulation = choose(UPDATE).model(real)
     simulation.write(Create(revision("two")))

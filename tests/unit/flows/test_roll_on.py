@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update controllers after a change of their ConfigMaps or Secrets, for each kind."""
+"""Update controllers of each kind after a change of their ConfigMaps or Secrets."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_result_has_neither_the_data_nor_an_unkeyed_hash(cluster):
     secret_as_config_map = {"kind": "ConfigMap", "data": cluster.data["Secret", "shop-db"]}
 
     assert "aHVudGVyMg" not in result and "hunter2" not in result
-    # unlike that of a Secret, the checksum of a ConfigMap is an unkeyed hash
+    # the checksum of a ConfigMap is an unkeyed hash, unlike that of a Secret
     assert checksum(secret_as_config_map) not in result + json.dumps(cluster.checksums)
 
 
@@ -115,7 +115,7 @@ def test_another_image_during_a_pause_is_another_update(cluster):
     assert "another update is in progress" in error.value.what
 
 
-def test_update_after_an_interrupted_rollback(cluster):
+def test_update_succeeds_after_an_interrupted_rollback(cluster):
     cluster.update(pause_at="1")
     cluster.data["ConfigMap", "shop"] = {"color": "blue"}
 
@@ -191,7 +191,7 @@ def test_a_missing_object_is_an_error_before_the_first_write(cluster, options, m
     assert error.value.next_command.startswith(f"create the {what.split()[3]}, then:\n")
 
 
-def test_an_optional_object_counts_once_it_exists(cluster):
+def test_creation_of_an_optional_object_causes_an_update(cluster):
     cluster.update()
     cluster.data["ConfigMap", "absent"] = {"a": "b"}
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Shorten texts of other clients, and escape their control characters."""
+"""Shorten texts from other clients, and escape unprintable characters."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_display_text_is_one_printable_line(text):
 
 
 @given(st.text(min_size=1, max_size=5), st.integers(0, 60_000))
-def test_display_text_is_limited(text, times):
+def test_length_of_display_text_is_limited(text, times):
     assert len(display_text(text * times)) <= MAX_TEXT_LENGTH
 
 

@@ -40,7 +40,7 @@ def test_error_for_an_unknown_kind_lists_all_kinds(word):
         parse_kind("kind", word)
 
 
-def test_kinds_of_parameters_are_normalized():
+def test_kinds_in_parameters_are_normalized():
     for kind in ("sts", ["sts"], ["StatefulSet", " sts "]):
         assert with_kinds({"kind": kind, "name": "foo"}) == {"kind": "StatefulSet", "name": "foo"}
     assert with_kinds({"kind": ["RC", "deploy"], "name": "foo"}) == {

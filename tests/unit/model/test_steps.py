@@ -26,9 +26,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
     scale,
 )
 
-DESIRED = "/metadata/annotations/kubernetes.io~1desired-replicas"
+DESIRED_PATH = "/metadata/annotations/kubernetes.io~1desired-replicas"
 ANNOTATION_PATHS = [
-    DESIRED,
+    DESIRED_PATH,
     "/metadata/annotations/kubernetes.io~1update-partner",
     "/metadata/annotations/baton.kubernetes~1partner-uid",
     "/metadata/annotations/baton.kubernetes~1original-replicas",
@@ -37,7 +37,7 @@ ANNOTATION_PATHS = [
     "/metadata/annotations/baton.kubernetes~1takeover",
 ]
 WITHOUT_ANNOTATIONS = Controller.from_api(rc())
-WITH_ANNOTATION = Controller.from_api(rc(annotations={"note": "x"}))
+WITH_OTHER_ANNOTATION = Controller.from_api(rc(annotations={"note": "x"}))
 PRIMARY = Controller.from_api(old(2))
 
 
@@ -72,12 +72,12 @@ def test_escaped_key_round_trip(key):
 
 @pytest.mark.parametrize("controller, expected", [
     (WITHOUT_ANNOTATIONS, {"/metadata/annotations": None}),
-    (WITH_ANNOTATION, dict.fromkeys(ANNOTATION_PATHS)),
+    (WITH_OTHER_ANNOTATION, dict.fromkeys(ANNOTATION_PATHS)),
     (PRIMARY,
      dict(zip(ANNOTATION_PATHS, ["0", SUCCESSOR, f"uid of {SUCCESSOR}", "3", None, None, None],
               strict=True))),
 ], ids=["no annotations", "other annotations", "annotations of an update"])
-def test_observed_annotations_are_tested(controller, expected):
+def test_observed_annotations_are_preconditions(controller, expected):
     assert preconditions_of(expect_annotations(controller)) == expected
     assert len(expect_annotations(controller)) == len(expected)
 
@@ -89,7 +89,7 @@ def test_annotate_sets_adds_and_removes():
 
     assert preconditions_of(operations) == preconditions_of(expect_annotations(PRIMARY))
     assert changes_of(operations) == [
-        {"op": "add", "path": DESIRED, "value": "3"},
+        {"op": "add", "path": DESIRED_PATH, "value": "3"},
         {"op": "add", "path": "/metadata/annotations/note", "value": "x"},
         {"op": "remove", "path": "/metadata/annotations/kubernetes.io~1update-partner"},
     ]
@@ -114,7 +114,7 @@ def test_preconditions_precede_changes():
     assert are_tests == sorted(are_tests, reverse=True)
 
 
-def test_scale_tests_size_and_annotations():
+def test_size_and_annotations_are_preconditions_of_scale():
     step = scale(PRIMARY, 5)
 
     assert summary(step) == ("scale", "foo", 2, 5)

@@ -131,11 +131,11 @@ def test_read_only_tasks_run_in_process(install_task, tmp_path):
                  if is_read_only else {}["no"])
     folder_before = os.getcwd()
     variables = {"BATON_JOB_TEMPLATE": "x"}
-    result = in_process.read("update", {}, str(tmp_path), variables, is_read_only=True)
+    result = in_process.run_read_only("update", {}, str(tmp_path), variables, is_read_only=True)
     assert result["template"] == "x" and "BATON_JOB_TEMPLATE" not in os.environ
     assert (result is not None and (result["pid"], result["folder"]) == (os.getpid(), str(tmp_path))
             and result["warnings"] == ["beware"])
-    assert (in_process.read("update", {}, str(tmp_path), {}, is_read_only=False) is None
+    assert (in_process.run_read_only("update", {}, str(tmp_path), {}, is_read_only=False) is None
             and os.getcwd() == folder_before)
 
 
@@ -149,7 +149,7 @@ def test_output_of_libraries_is_discarded(install_task, tmp_path, caplog, capsys
 
     install_task(work)
     handlers_before = logging.getLogger().handlers[:]
-    result = in_process.read("update", {}, str(tmp_path), {}, is_read_only=True)
+    result = in_process.run_read_only("update", {}, str(tmp_path), {}, is_read_only=True)
     assert result["interactive"] is False
     assert (caplog.text == "" and capsys.readouterr() == ("", "")
             and logging.getLogger().handlers == handlers_before)

@@ -37,7 +37,7 @@ def test_pods_after_the_handover_are_new():
     assert [sample.is_taking_over for sample in samples] == [False, False, False, True, False]
 
 
-def test_pods_in_the_next_update_are_old():
+def test_pods_of_an_update_are_old_in_the_next_update():
     samples = single_rollout(updated(), updated(begin=10)).samples
 
     assert [(sample.old_pods, sample.new_pods) for sample in samples[-4:]] == [
@@ -140,7 +140,7 @@ def test_small_fleet_has_a_section_per_controller():
     assert len(Report({"results": [updated("a"), updated("b")]}).sections) == 2
 
 
-@pytest.mark.parametrize("step, words", [
+@pytest.mark.parametrize("step, description", [
     ({"action": "scale", "from": 2, "to": 0}, "2 → 0 replicas"),
     ({"action": "create", "from": None, "to": {"web": "v2", "init": "v2"}}, "v2"),
     ({"action": "rename", "from": {"web": "v1"}, "to": {"web": "v2"}}, "v1 → v2"),
@@ -149,8 +149,8 @@ def test_small_fleet_has_a_section_per_controller():
     ({"action": "annotate", "from": 0, "to": "updating, 0 desired"}, "updating, 0 desired"),
     ({}, ""),
 ], ids=["scale", "create", "rename", "hand over", "delete", "annotate", "empty"])
-def test_words_for_a_step(step, words):
-    assert rollouts.describe_change(step) == words
+def test_description_of_a_step(step, description):
+    assert rollouts.describe_change(step) == description
 
 
 @pytest.mark.parametrize("text", [None, "", "soon", 3, {}], ids=repr)

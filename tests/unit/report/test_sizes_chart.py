@@ -24,7 +24,7 @@ def draw(*results, name="shop"):
     return ElementTree.fromstring(sizes_chart.draw(rollout, WIDTH, HEIGHT, "it"))
 
 
-def by_class(picture, class_name):
+def elements_of_class(picture, class_name):
     return [element for element in picture.iter() if element.get("class") == class_name]
 
 
@@ -41,7 +41,7 @@ def points(path):
 
 
 def y_of_line(picture, class_name):
-    (line,) = by_class(picture, class_name)
+    (line,) = elements_of_class(picture, class_name)
     (y,) = {y for _x, y in points(line)}
     return y
 
@@ -53,7 +53,7 @@ def test_examples_in_docstrings():
 def test_available_pods_are_between_floor_and_ceiling():
     picture = draw(updated())
 
-    (available,) = by_class(picture, "available")
+    (available,) = elements_of_class(picture, "available")
     ys = [y for _x, y in points(available)]
     assert y_of_line(picture, "ceiling") < min(ys) <= max(ys) == y_of_line(picture, "floor")
 
@@ -68,11 +68,11 @@ def test_all_elements_are_inside_the_picture():
 
 
 def test_directions_of_the_axes():
-    (new,) = by_class(draw(updated()), "new")
+    (new,) = elements_of_class(draw(updated()), "new")
     places = points(new)
 
-    begins = [x for x, y in places[::4]]
-    assert begins == sorted(begins) and len(set(begins)) > 1
+    left_edges = [x for x, y in places[::4]]
+    assert left_edges == sorted(left_edges) and len(set(left_edges)) > 1
     assert max(y for _x, y in places) == HEIGHT - sizes_chart.BOTTOM
 
 
@@ -80,23 +80,23 @@ def test_pause_and_handover_are_bands():
     picture = draw(paused(), updated(begin=10))
 
     for kind in ("pause", "handover"):
-        (band,) = by_class(picture, kind)
+        (band,) = elements_of_class(picture, kind)
         assert float(band.get("width")) > 0
 
 
 def test_gap_during_the_handover():
     picture = draw(updated())
-    (band,) = by_class(picture, "handover")
+    (band,) = elements_of_class(picture, "handover")
     middle_of_band = float(band.get("x")) + float(band.get("width")) / 2
 
     for kind in ("new", "old", "edge"):
-        (path,) = by_class(picture, kind)
+        (path,) = elements_of_class(picture, kind)
         assert not any(begin[0] < middle_of_band < end[0] and begin[1] == end[1]
                        for begin, end in pairwise(points(path)))
 
 
 def test_axes_have_round_numbers_with_units():
-    texts = [text.text for text in by_class(draw(updated()), "number")]
+    texts = [text.text for text in elements_of_class(draw(updated()), "number")]
 
     assert "pods" in texts and "time since the start" in texts
     assert {"0", "5", "0 s", "1 s", "4 s"} <= set(texts)
@@ -122,12 +122,12 @@ def test_names_are_escaped(name):
     assert not list(picture.iter(f"{SVG}script"))
 
 
-def test_chart_without_pods_and_with_one_sample():
+def test_chart_without_pods_and_duration():
     result = updated() | {"rollout": {}}
     for sample in result["sizes"]:
         sample.update(at="2026-11-21T10:00:00Z", controller=None, successor=None)
 
-    assert by_class(draw(result), "available")
+    assert elements_of_class(draw(result), "available")
 
 
 @pytest.mark.parametrize("end, expected", [(4.0, 5), (0.31, 4), (90.0, 5), (4000.0, 4), (10**6, 2)])

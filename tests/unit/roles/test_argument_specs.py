@@ -39,7 +39,7 @@ def read(path: str):
 
 
 def options(role: str) -> dict:
-    """Return the documented options of a role by the module's names."""
+    """Return the documented options of a role, by their names in the module."""
     documented = read(f"roles/{role}/meta/argument_specs.yml")["argument_specs"]["main"]["options"]
     return {name.removeprefix(f"{role}_"): option for name, option in documented.items()}
 
@@ -75,9 +75,9 @@ def test_defaults_equal_the_documentation(role):
 
     assert variables.items() <= documented.items()
     assert ROLE_ONLY_OPTIONS[role] & set(documented) <= set(variables)
-    with_default = {name: value for name, value in documented.items()
-                    if name not in ROLE_ONLY_OPTIONS[role] and value != []}
-    assert module_options(role, {f"{role}_name": "foo"}) == {"name": "foo"} | with_default
+    options_with_default = {name: value for name, value in documented.items()
+                            if name not in ROLE_ONLY_OPTIONS[role] and value != []}
+    assert module_options(role, {f"{role}_name": "foo"}) == {"name": "foo"} | options_with_default
 
 
 @pytest.mark.parametrize("has_prefix", [True, False],
@@ -85,8 +85,8 @@ def test_defaults_equal_the_documentation(role):
 def test_each_option_reaches_the_module(role, has_prefix):
     options = non_default_values(role)
     # For IMAGES, the playbook rollback uses the names of the role's variables.
-    by_long_name = options if has_prefix else IMAGES if role == "rollback" else ()
-    variables = {f"{role}_{name}" if name in by_long_name else name: value
+    long_named_options = options if has_prefix else IMAGES if role == "rollback" else ()
+    variables = {f"{role}_{name}" if name in long_named_options else name: value
                  for name, value in options.items()}
     variables |= {} if has_prefix else {f"__{role}_short_names": True}
 
@@ -106,7 +106,7 @@ def test_each_option_reaches_the_module(role, has_prefix):
 ], ids=["empty", "false", "zero", "empty with a default", "short name", "unknown option",
         "unknown option with a short name", "short name of a playbook",
         "both names", "empty short name", "short name over a default"])
-def test_omitted_and_empty_variables(variables, option, value):
+def test_empty_and_short_named_variables(variables, option, value):
     assert module_options("rollback", {"rollback_name": "foo", **variables}).get(option) == value
 
 
@@ -116,7 +116,7 @@ def test_omitted_and_empty_variables(variables, option, value):
     ({"controller_namespace": "shop"}, "namespace", "shop"),
     ({"time_limit": 5, "rollback_timeout": 6}, "timeout", 5),
 ])
-def test_playbook_names_of_options_with_reserved_names(variables, option, value):
+def test_options_with_reserved_names_have_other_names_in_playbooks(variables, option, value):
     assert module_options("rollback",
                           {"__rollback_short_names": True, **variables})[option] == value
     assert module_options("rollback", variables).get(option) != value
@@ -138,7 +138,7 @@ def test_extra_variable_of_the_role_takes_precedence():
 @pytest.mark.parametrize("more_variables, name",
                          [({}, "rollback_autoscaler"),
                           ({"__rollback_short_names": True}, "autoscaler")])
-def test_invalid_value_is_an_error_of_the_request(more_variables, name):
+def test_invalid_value_is_reported_in_the_request(more_variables, name):
     variables = {"rollback_name": "foo", "rollback_autoscaler": "never", **more_variables}
     request = release_request.Variables("rollback", variables,
                                         lambda value: value).request(load=lambda path: [])
@@ -147,7 +147,7 @@ def test_invalid_value_is_an_error_of_the_request(more_variables, name):
     assert error.startswith(f"value of {name} must be one of")
 
 
-def test_undefined_variable_is_an_error_of_the_request():
+def test_undefined_variable_is_reported_in_the_request():
     def template(value):
         if value == "{{ nothing }}":
             raise AnsibleError("'nothing' is undefined")
@@ -203,8 +203,8 @@ def share_request(layer="role", **other_options):
     """Return the request of image_bump for a stage with a share."""
     variables = {"name": "foo", "stages": "10%/1%", "route": "edge", **other_options}
     prefixed_options = {f"image_bump_{option}": value for option, value in variables.items()}
-    short = {"__image_bump_short_names": True} if layer == "playbook" else {}
-    return release_request.Variables("image_bump", prefixed_options | short,
+    short_names_flag = {"__image_bump_short_names": True} if layer == "playbook" else {}
+    return release_request.Variables("image_bump", prefixed_options | short_names_flag,
                                      lambda value: value).request(lambda path: [])
 
 
@@ -241,14 +241,14 @@ def test_stages_are_texts_or_dictionaries(stages, texts):
               "traffic_match": "[{query_params: [{name: a, value: b}]}]"},
      "image_bump_traffic_match: a GRPCRoute has no query parameters"),
 ])
-def test_invalid_share_is_an_error_of_the_request(layer, values, error):
+def test_invalid_share_is_reported_in_the_request(layer, values, error):
     assert Request.of(share_request()).errors == []
     request = Request.of(share_request(layer, **values))
 
     assert request.errors[0].startswith(error), request.errors
 
 
-def test_matches_of_a_survey_are_yaml():
+def test_traffic_match_in_a_survey_is_yaml():
     text = "- headers: [{name: x-tester, value: 'yes'}]"
 
     assert share_request(traffic_match=text)["traffic"] == {

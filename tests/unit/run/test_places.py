@@ -134,7 +134,7 @@ def test_controllers_of_one_name_are_updated_in_each_namespace():
 
 
 @pytest.mark.parametrize("name", ["e", "foo", "replica"])
-def test_namespace_precedes_only_the_name_of_a_controller(name):
+def test_display_name_has_the_namespace_before_the_name(name):
     """The name may also be a part of the kind: "ReplicaSet" contains "e"."""
     two_namespaces = TwoNamespaces()
     flow = choose(two_namespaces.placeholder)

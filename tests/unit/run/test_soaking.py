@@ -41,10 +41,10 @@ class ObservedCluster(Cluster):
         self.lines, self.events = [], []
         #: The changed fields and the creation times of pods, by name.
         self.overrides, self.creation_times = {}, {}
-        self.may_read = True
+        self.may_read_pods = True
         #: States of the successor's pods since the last observation.
         self.earlier_states = []
-        self.scheduled_acts = []
+        self.scheduled_actions = []
 
     def server_time(self):
         return self.clock.now
@@ -53,10 +53,10 @@ class ObservedCluster(Cluster):
         return self.events
 
     def objects(self, resource):
-        return None if resource == "pods" and not self.may_read else super().objects(resource)
+        return None if resource == "pods" and not self.may_read_pods else super().objects(resource)
 
     def watched_pods(self, controller):
-        if not self.may_read:
+        if not self.may_read_pods:
             return None
         pods = (self.pod(controller, number) for number in range(controller.current))
         earlier_states: list = []
@@ -86,8 +86,8 @@ class ObservedCluster(Cluster):
 
     def wait(self, seconds):
         names = super().wait(seconds)
-        while self.scheduled_acts and self.scheduled_acts[0][0] <= self.clock.now:
-            self.scheduled_acts.pop(0)[1]()
+        while self.scheduled_actions and self.scheduled_actions[0][0] <= self.clock.now:
+            self.scheduled_actions.pop(0)[1]()
         return names
 
     def run(self, request=SOAK_AT_END, **more):
@@ -99,8 +99,8 @@ class ObservedCluster(Cluster):
         result = self.run(request)
         return self.clock.now - start, result
 
-    def schedule(self, seconds, act):
-        self.scheduled_acts.append((self.clock.now + seconds, act))
+    def schedule(self, seconds, action):
+        self.scheduled_actions.append((self.clock.now + seconds, action))
 
     def pod_change(self, number=0, **overrides):
         """Return a function that changes fields of a pod of the successor."""
@@ -118,21 +118,21 @@ class ObservedCluster(Cluster):
         return [line for _now, line in self.lines if line.startswith(prefix)]
 
     @property
-    def soak_writes(self):
+    def soak_write_count(self):
         return sum(operation["path"].endswith("~1soak")
                    for _now, write in self.writes if hasattr(write, "operations")
                    for operation in write.operations if operation["op"] == "add")
 
 
-@pytest.mark.parametrize("request_, phase, soak_writes",
+@pytest.mark.parametrize("request_, phase, soak_write_count",
                          [(SOAK_AT_PAUSE, "paused", 2), (SOAK_AT_END, "complete", 1)])
-def test_soak_lasts_for_its_seconds_with_few_writes(request_, phase, soak_writes):
+def test_soak_lasts_as_long_as_requested_with_few_writes(request_, phase, soak_write_count):
     cluster = ObservedCluster(rc())
 
     duration, result = cluster.timed_run(request_)
 
     assert SOAK <= duration < SOAK + 5 and result["rollout"]["phase"] == phase
-    assert cluster.soak_writes == soak_writes
+    assert cluster.soak_write_count == soak_write_count
     assert 5 <= len(cluster.lines_with_prefix("watching: ")) <= 10
     assert len(cluster.lines_with_prefix("watched: ")) == 1
     size = 1 if request_ is SOAK_AT_PAUSE else 3
@@ -239,7 +239,7 @@ def test_eviction_by_a_client_restarts_the_soak(request_, is_observed_before_del
         "again"]
 
 
-def test_restart_before_an_eviction_ends_the_soak():
+def test_container_restart_before_an_eviction_fails_the_soak():
     cluster = ObservedCluster(rc())
 
     def evict():
@@ -373,13 +373,13 @@ def test_failure_of_an_old_pod_is_ignored():
 
 
 def test_warnings_about_new_pods_are_compared_with_old_pods():
-    for about, fails in ((["new"], True), (["new", "old"], False)):
+    for pods_with_warnings, fails in ((["new"], True), (["new", "old"], False)):
         cluster = ObservedCluster(rc())
         uids = {"new": f"uid of {SUCCESSOR}-0", "old": "uid of foo-0"}
         events = [{"metadata": {"uid": pod}, "involvedObject": {"uid": uids[pod]},
                    "reason": "Unhealthy", "count": 2}
-                  for pod in about]
-        # The average of the two old pods equals that of the new pod only with warnings about both.
+                  for pod in pods_with_warnings]
+        # With warnings about only one old pod, the average of the two would be too low.
         events += [{**events[-1], "metadata": {"uid": "b"},
                     "involvedObject": {"uid": "uid of foo-1"}}] if not fails else []
         cluster.schedule(30, functools.partial(cluster.events.extend, events))
@@ -389,17 +389,17 @@ def test_warnings_about_new_pods_are_compared_with_old_pods():
             assert cluster.timed_run(SOAK_AT_PAUSE)[1]["rollout"]["phase"] == "paused"
 
 
-def warning(about, count=1, uid="e"):
-    return {"metadata": {"uid": uid}, "involvedObject": {"uid": about},
+def warning(pod_uid, count=1, uid="e"):
+    return {"metadata": {"uid": uid}, "involvedObject": {"uid": pod_uid},
             "reason": "DNSConfigForming", "count": count,
             "lastTimestamp": "1970-01-01T00:00:00Z"}
 
 
-#: In live_pods(). In watched_pods(), this pod has the uid "uid of foo-0".
+#: The uid of an old pod in live_pods(). In watched_pods(), it is "uid of foo-0".
 UID_OF_OLD_POD = "0"
 
 
-def test_earlier_warnings_about_old_pods_are_baseline():
+def test_earlier_warnings_about_old_pods_are_the_baseline():
     cluster = ObservedCluster(rc())
     cluster.events = [warning(UID_OF_OLD_POD, 5)]
     cluster.schedule(30, lambda: cluster.events.append(warning(f"uid of {SUCCESSOR}-0", 6, "f")))
@@ -417,7 +417,7 @@ def test_baseline_warnings_survive_a_rerun():
     assert cluster.run()["rollout"]["phase"] == "complete"
 
 
-def test_earlier_warnings_about_new_pods_are_no_baseline():
+def test_earlier_warnings_about_new_pods_are_not_in_the_baseline():
     """Otherwise, the run after a failed soak would pass."""
     cluster = ObservedCluster(rc())
     cluster.run_and_kill(20)
@@ -472,7 +472,7 @@ def test_rollback_is_not_soaked():
 
 def test_soak_requires_permission_to_list_pods():
     cluster = ObservedCluster(rc())
-    cluster.may_read = False
+    cluster.may_read_pods = False
 
     assert "its pods cannot be listed" in cluster.error(SOAK_AT_END).what and cluster.writes == []
     assert cluster.run(UPDATE)["changed"]

@@ -8,13 +8,15 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from forged import HOSTILE
+from forged import HOSTILE_TEXTS
 from traffic_objects import SPLIT, World, parent
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import shell
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import is_name
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import causes
-from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related import Status
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related import (
+    GatewaysAndPods,
+)
 
 DESCRIBE_ROUTE = "kubectl -n shop describe httproute edge"
 DESCRIBE_GATEWAY = "kubectl -n shop describe gateway gateway"
@@ -28,7 +30,7 @@ def causes_of(world=None, **status):
     """Return (sentence, command) of each cause."""
     world = world or World()
     return [tuple(cause) for cause in causes.causes(SPLIT, world.observed(SPLIT),
-                                                    Status(**status))]
+                                                    GatewaysAndPods(**status))]
 
 
 def world_with(parents=None, references=({"name": "gateway"},)):
@@ -104,7 +106,7 @@ def test_unready_pods_have_the_same_cause_as_in_an_update():
     assert sentence.startswith("pod a, container web: ImagePullBackOff") and command
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("text", HOSTILE_TEXTS)
 def test_hostile_names_are_in_no_command(text):
     world = world_with(references=[{"name": text, "namespace": text}], parents=[
         {**parent(1, Accepted="False"), "parentRef": {"name": text}}])

@@ -40,8 +40,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds 
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.follow import (
     Goal,
     goal_of,
-    is_of_controller,
     plan,
+    selects_controller_pods,
     share_of,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import GATEWAYS
@@ -187,7 +187,7 @@ def test_split_of_another_controller_is_not_changed():
     world = split_world()
     world.controller = rc("payments")
     world.controller["spec"]["template"]["metadata"]["labels"] = {"app": "payments"}
-    assert not is_of_controller(world.observed(SPLIT))
+    assert not selects_controller_pods(world.observed(SPLIT))
     for goal in (Goal.OLD_ONLY, Goal.RESTORED):
         assert isinstance(plan_for(world, goal), Done)
 
@@ -195,7 +195,7 @@ def test_split_of_another_controller_is_not_changed():
 def test_split_with_deleted_services_is_recognized_by_the_recorded_service():
     world = split_world()
     world.services = {name: item for name, item in world.services.items() if name in ("foo", "bar")}
-    assert is_of_controller(world.observed(SPLIT))
+    assert selects_controller_pods(world.observed(SPLIT))
     assert "foo 1" in plan_for(world, Goal.RESTORED).after
 
 

@@ -12,7 +12,7 @@ import functools
 import json
 
 import pytest
-from forged import HOSTILE, KEYS
+from forged import HOSTILE_TEXTS, KEYS
 from split_cluster import KEEP_OLD, PAUSE, RESUME, ROLLBACK, SIZE, SplitCluster
 from traffic_objects import ROUTE_UID, service
 
@@ -48,7 +48,8 @@ BYSTANDER = service("payments", {"app": "payments"}, metadata={
 RECORD = {"service": "foo", "id": "1", "restoring": True, "weights": [7], "match": []}
 RECORDS = {"removed": None, "restoring": json.dumps(RECORD),
            "not restoring": json.dumps({**RECORD, "restoring": False}),
-           "of payments": json.dumps({**RECORD, "service": "payments"}), "hostile": HOSTILE[0]}
+           "of payments": json.dumps({**RECORD, "service": "payments"}),
+           "hostile": HOSTILE_TEXTS[0]}
 EDIT = {"timeouts": {"request": "10s"}}
 
 
@@ -117,7 +118,7 @@ def test_forged_record_of_the_route(kind, phase, record, task):
 
 @pytest.mark.sample
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("value", [None, "payments", HOSTILE[0]],
+@pytest.mark.parametrize("value", [None, "payments", HOSTILE_TEXTS[0]],
                          ids=["removed", "payments", "hostile"])
 @pytest.mark.parametrize("kind, phase", list(kinds_and_phases()))
 def test_forged_annotation_of_both_services(kind, phase, value, task):
@@ -139,6 +140,6 @@ def test_edit_of_the_rules(kind, phase, task):
 
 
 def test_forged_records_are_valid_except_the_hostile_text():
-    texts = [text for text in RECORDS.values() if text and text != HOSTILE[0]]
-    assert all(map(parse_record, texts)) and not parse_record(HOSTILE[0])
+    texts = [text for text in RECORDS.values() if text and text != HOSTILE_TEXTS[0]]
+    assert all(map(parse_record, texts)) and not parse_record(HOSTILE_TEXTS[0])
     assert any(map(parse_record, KEYS[TRAFFIC_SPLIT]))

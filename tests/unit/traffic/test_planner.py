@@ -9,7 +9,7 @@ import dataclasses
 import json
 
 import pytest
-from forged import HOSTILE, KEYS
+from forged import HOSTILE_TEXTS, KEYS
 from traffic_objects import (
     BEFORE_UPDATE,
     HOLD,
@@ -316,7 +316,7 @@ def test_forged_records_lose_no_request_and_delete_no_service(earlier_requests):
                             "annotations": {SPLIT_OF: "foo"}})])
     for request in earlier_requests:
         run(start_world, request)
-    for text in (*filter(parse_record, KEYS[TRAFFIC_SPLIT]), *HOSTILE[:3]):
+    for text in (*filter(parse_record, KEYS[TRAFFIC_SPLIT]), *HOSTILE_TEXTS[:3]):
         for request in (SPLIT, RESTORE):
             world = start_world.copy()
             world.annotate({TRAFFIC_SPLIT: text, "other": text})
@@ -341,7 +341,7 @@ def test_forged_annotation_of_a_service_is_not_trusted():
     assert world.rules == [rule(backend("foo-0123456789"))]
 
 
-@pytest.mark.parametrize("value", [None, "payments", *HOSTILE[:2]])
+@pytest.mark.parametrize("value", [None, "payments", *HOSTILE_TEXTS[:2]])
 @pytest.mark.parametrize("first", [SPLIT, MATCHING])
 def test_forged_or_removed_annotation_of_the_services_changes_nothing(first, value):
     world = World(rule(backend("foo", 3)))
@@ -411,7 +411,8 @@ def test_number_of_routes_is_limited():
 
 @pytest.mark.parametrize("text", [
     None, "HTTPRoute", "HTTPRoute/", "Secret/db", "HTTPRoute/../x", "HTTPRoute/a,",
-    "HTTPRoute/a, HTTPRoute/b", ",".join(f"HTTPRoute/r{number}" for number in range(9)), *HOSTILE])
+    "HTTPRoute/a, HTTPRoute/b", ",".join(f"HTTPRoute/r{number}" for number in range(9)),
+    *HOSTILE_TEXTS])
 def test_invalid_annotations_name_no_route(text):
     assert routes_of({} if text is None else {TRAFFIC_ROUTES: text}) == ()
 

@@ -17,8 +17,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.reader im
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related import (
     RESOURCES,
+    GatewaysAndPods,
     Related,
-    Status,
 )
 
 GROUPS = {"groups": [{"name": group, "versions": [{"version": "v10"}, {"version": "v9"}]}
@@ -79,18 +79,19 @@ def test_served_and_permitted_objects_are_listed():
                          ids=["unknown rules", "no discovery", "no permission"])
 def test_unreadable_objects_are_left_out(server):
     assert ClusterReader(server, "shop").related() == Related()
-    assert ClusterReader(server, "shop").status(World().observed(SPLIT), ["foo"]) == Status()
+    assert (ClusterReader(server, "shop").gateways_and_pods(World().observed(SPLIT), ["foo"])
+            == GatewaysAndPods())
     assert ClusterReader(server, "shop").features(World().observed(SPLIT)) == set()
 
 
-def test_status_has_the_gateways_and_the_pods():
+def test_gateways_and_pods_are_read():
     pods, gateway = [{"metadata": {"name": "a"}}], types.MappingProxyType({"kind": "Gateway"})
     server = Server({"/api/v1/namespaces/shop/pods": pods}, gateways={("shop", "gateway"): gateway})
-    status = ClusterReader(server, "shop").status(World().observed(SPLIT), ["foo"])
-    assert status == Status({"shop/gateway": gateway}, {"foo": tuple(pods)})
+    answer = ClusterReader(server, "shop").gateways_and_pods(World().observed(SPLIT), ["foo"])
+    assert answer == GatewaysAndPods({"shop/gateway": gateway}, {"foo": tuple(pods)})
     missing = Server(gateways={("shop", "gateway"): None})
-    assert ClusterReader(missing, "shop").status(World().observed(SPLIT), []) == Status(
-        {"shop/gateway": None})
+    assert (ClusterReader(missing, "shop").gateways_and_pods(World().observed(SPLIT), [])
+            == GatewaysAndPods({"shop/gateway": None}))
 
 
 @pytest.mark.parametrize("stored, features", [
@@ -107,4 +108,4 @@ def test_features_come_from_the_gateway_class(stored, features):
 def test_without_a_reader_nothing_is_read():
     assert NoReader().related() == Related()
     assert NoReader().features(World().observed(SPLIT)) == set()
-    assert NoReader().status(World().observed(SPLIT), ["foo"]) == Status()
+    assert NoReader().gateways_and_pods(World().observed(SPLIT), ["foo"]) == GatewaysAndPods()

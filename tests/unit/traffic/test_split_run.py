@@ -38,8 +38,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.related import (
     RESOURCES,
+    GatewaysAndPods,
     Related,
-    Status,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Share
 
@@ -125,11 +125,11 @@ class Reader:
     def features(self, observed):
         return frozenset()
 
-    def status(self, observed, services):
+    def gateways_and_pods(self, observed, services):
         self.waited_for += services
         conditions = [{"type": "Programmed", "status": "False", "message": "no address"}]
-        return Status({"shop/gateway": {"status": {"conditions": conditions}}},
-                      dict.fromkeys(services, self.pods))
+        return GatewaysAndPods({"shop/gateway": {"status": {"conditions": conditions}}},
+                               dict.fromkeys(services, self.pods))
 
 
 def test_warnings_come_before_the_first_change_and_causes_after_the_last():

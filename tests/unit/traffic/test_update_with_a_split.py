@@ -141,15 +141,15 @@ def switched_cluster(kind):
 
 def forbid_requests_to_old_pods(cluster):
     """Check after each change that no old pod gets requests."""
-    old = cluster.world.services[cluster.world.rules[0]["backendRefs"][1]["name"]]["spec"]
+    old_spec = cluster.world.services[cluster.world.rules[0]["backendRefs"][1]["name"]]["spec"]
     check = cluster.check_requests
 
     def check_old_pods():
         check()
-        answering = [cluster.world.services[item["name"]]["spec"]["selector"]
+        receivers = [cluster.world.services[item["name"]]["spec"]["selector"]
                      for item in cluster.world.rules[0]["backendRefs"] if item["weight"]]
-        assert not [pod for pod, _ready in cluster.labeled_pods() for selector in answering
-                    if selector.items() | old["selector"].items() <= pod.labels.items()]
+        assert not [pod for pod, _ready in cluster.labeled_pods() for selector in receivers
+                    if selector.items() | old_spec["selector"].items() <= pod.labels.items()]
 
     cluster.check_requests = check_old_pods
 
@@ -202,7 +202,7 @@ def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, ta
 @pytest.mark.parametrize("is_after_write", MOMENTS)
 @pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "back"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_follows_a_split_that_was_killed_at_any_write(kind, next_task, is_after_write):
+def test_update_after_a_split_killed_at_any_write(kind, next_task, is_after_write):
     """A split writes the controller's annotation first, and a restoration removes it last."""
     for restores in (False, True):
         for write_number in range(1, MAX_WRITES):
@@ -297,7 +297,7 @@ def test_forged_annotation_changes_no_split_of_another_controller(kind, next_tas
 
 
 @pytest.mark.parametrize("text", KEYS[object_meta.TRAFFIC_ROUTES][:60])
-def test_forged_annotations_end_no_update_early(text):
+def test_forged_annotation_does_not_stop_an_update(text):
     cluster = paused_cluster("Deployment", splits=False)
     forge(cluster, text)
     assert isinstance(cluster.roll(**RESUME), dict)
@@ -305,24 +305,24 @@ def test_forged_annotations_end_no_update_early(text):
     assert cluster.annotation is None
 
 
-@pytest.mark.parametrize("is_at_each_write, what", [
+@pytest.mark.parametrize("forges_at_each_write, what", [
     (True, "another client keeps undoing changes of the Deployment foo"),
     (False, "another client keeps writing the annotation baton.kubernetes/traffic-routes"),
 ])
-def test_task_ends_if_another_client_keeps_restoring_the_annotation(is_at_each_write, what):
+def test_task_ends_if_another_client_keeps_restoring_the_annotation(forges_at_each_write, what):
     cluster = paused_cluster("Deployment", splits=False)
     forge(cluster, "HTTPRoute/absent")
     write, print_line = cluster.write, cluster.lines.append
 
     def write_and_forge(change):
         is_applied = write(change)
-        if is_at_each_write:
+        if forges_at_each_write:
             forge(cluster, "HTTPRoute/absent")
         return is_applied
 
     def print_and_forge(line):
         print_line(line)
-        if not is_at_each_write and "no traffic split" in line:
+        if not forges_at_each_write and "no traffic split" in line:
             forge(cluster, "HTTPRoute/absent")
 
     cluster.write = write_and_forge
@@ -330,12 +330,13 @@ def test_task_ends_if_another_client_keeps_restoring_the_annotation(is_at_each_w
     assert what in cluster.roll(**RESUME).what
 
 
-def test_split_whose_old_service_is_empty_is_restored_before_a_rollback():
+def test_rollback_first_restores_a_split_with_an_empty_old_service():
     cluster = paused_cluster("Deployment")
-    old = cluster.world.rules[0]["backendRefs"][1]["name"]
+    old_service = cluster.world.rules[0]["backendRefs"][1]["name"]
     cluster.check_requests = lambda: None
     endpoints = cluster.endpoints
-    cluster.endpoints = lambda item: [] if item["metadata"]["name"] == old else endpoints(item)
+    cluster.endpoints = lambda item: (
+        [] if item["metadata"]["name"] == old_service else endpoints(item))
     result = cluster.roll(**ROLLBACK)
     assert "foo 3" in result["steps"][0]["to"].split(", ")
     cluster.assert_nothing_left()
@@ -356,7 +357,7 @@ def test_task_that_does_not_wait_leaves_the_new_pods_without_requests():
     cluster.assert_nothing_left()
 
 
-# Requests that are held before the update
+# All requests are kept on the old pods before the update
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -373,7 +374,7 @@ def test_held_requests_reach_no_new_pod_before_the_first_share(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_without_a_pause_or_a_change_restores_held_requests(kind):
+def test_update_without_a_pause_or_a_change_ends_the_hold(kind):
     for params in (RESUME, {"image": "myimage:v1", "pause_at": "1"},
                    {"image": "myimage:v2", "pause_at": "100%"}):
         cluster = held_requests_cluster(kind)
@@ -407,7 +408,7 @@ def test_requests_stay_held_after_a_killed_update(kind, next_task, is_after_writ
 @pytest.mark.parametrize("is_after_write", MOMENTS)
 @pytest.mark.parametrize("next_task", [PAUSE, RESUME], ids=["pause", "resume"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_update_follows_a_hold_that_was_killed_at_any_write(kind, next_task, is_after_write):
+def test_update_after_a_hold_killed_at_any_write(kind, next_task, is_after_write):
     for write_number in range(1, MAX_WRITES):
         cluster = SplitCluster(kind)
         if cluster.split("0%", death=(write_number, is_after_write)) is not None:

@@ -211,7 +211,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
             changed_images = {container: image for container, image in primary.images.items()
                               if takeover["from"].get(container) != image}
             request = dataclasses.replace(request, name=primary.name, label_key=takeover["label"])
-            return request.command(State.UPDATED, otherwise=RERUN, images=changed_images), None
+            return request.command(State.UPDATED, fallback=RERUN, images=changed_images), None
         label_key, next_name = DEPLOYMENT_LABEL, None
         if successor:
             differing_labels = [label for label, value in successor.selector.items()

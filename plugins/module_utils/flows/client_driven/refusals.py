@@ -173,7 +173,7 @@ def another_update(request: Request, successor: Controller,
 
 def finish_command(request: Request, successor: Controller) -> str:
     """Return the command that finishes the update after the deletion of the primary."""
-    return request.command(State.UPDATED, otherwise=RERUN, images=successor.images,
+    return request.command(State.UPDATED, fallback=RERUN, images=successor.images,
                            next_name=_next_name(request, successor))
 
 

@@ -48,7 +48,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
             return surge, 0
         allowed = budgets.limit_unavailable(self.observed.budgets, size,
                                             max_unavailable_pods(numbers, size))
-        # A rollback without a surge may make one pod unavailable, even against the budgets.
+        # A rollback without a surge may make one pod unavailable, even if the budgets allow none.
         return 0, max(allowed, self.request.state.undoes)
 
     @property
@@ -67,9 +67,9 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
         """Whether a rollback cannot surge, because both templates use the same host port."""
         if not (self.request.undoes and Size.from_api(self._requested_numbers["maxSurge"]).value):
             return False
-        present, previous_revision = self.primary.template, self.observed.previous_revision
-        previous = previous_revision.template if previous_revision else present
-        return not set(_host_ports(present)).isdisjoint(_host_ports(previous))
+        present_template, previous_revision = self.primary.template, self.observed.previous_revision
+        previous = previous_revision.template if previous_revision else present_template
+        return not set(_host_ports(present_template)).isdisjoint(_host_ports(previous))
 
     def strategy_of_update(self, *, has_desired_template: bool) -> Json:
         numbers = self._strategy_numbers
@@ -141,8 +141,8 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
     def predecessor(self, desired: Json, *, is_rolling_back: bool) -> str:
         """Return the name of the revision that a rollback of this update restores.
 
-        If another client has begun an update or set the desired template, this is the newest other
-        revision. Otherwise, it is the current revision.
+        If another client has begun an update or set the desired template, this is the newest
+        revision except the current one. Otherwise, it is the current revision.
         """
         newest_other, observed = self.observed.newest_other, self.observed
         is_updated_by_other = not is_rolling_back and (observed.is_rolling
@@ -157,13 +157,13 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
             return (self._replace_miscounted(record) or self._wake_controller(record)
                     or (None if self.observed.is_all_new else self.progress()))
         primary, pods = self.primary, self.observed.daemon_pods
-        present = self.observed.present_revision
-        if pods is None or present is None:
+        present_revision = self.observed.present_revision
+        if pods is None or present_revision is None:
             return self.progress()
         size = primary.replicas + primary.misscheduled
         live_pods = [pod for pod in pods if not pod.is_inactive]
-        new_pods = [pod for pod in live_pods if pod.revision == present.pod_revision]
-        if not self._is_status_consistent(pods, len(new_pods), present.pod_revision):
+        new_pods = [pod for pod in live_pods if pod.revision == present_revision.pod_revision]
+        if not self._is_status_consistent(pods, len(new_pods), present_revision.pod_revision):
             return self.progress()
         goal = min(primary.replicas, self.request.pause_at.resolve(primary.replicas, round_up=True))
         ready_count = sum(pod.is_ready for pod in live_pods)
@@ -172,24 +172,24 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         overdue_pods = [pod for pod in pods if is_overdue(pod, self.observed.server_time)]
         if len(new_pods) + max(0, size - len(live_pods) - len(overdue_pods)) < goal:
             may_disrupt = unavailable_count < self.settings.bounds[1]
-            old_pod = self._next_old_pod(live_pods, present.pod_revision, may_disrupt)
-            return self._delete(old_pod, may_disrupt, record) or self._wait_for(overdue_pods)
+            old_pod = self._next_old_pod(live_pods, present_revision.pod_revision, may_disrupt)
+            return self._delete(old_pod, may_disrupt, record) or self._progress_with(overdue_pods)
         # A deleted node's pod is listed for a while, although the status no longer counts it.
         has_enough_available = primary.available + primary.misscheduled >= min(ready_count, size)
-        is_reached = sum(pod.is_ready for pod in new_pods) >= goal and has_enough_available
-        return (self.pause(record, len(new_pods), size) if is_reached
-                else self._wait_for(overdue_pods))
+        is_pause_reached = sum(pod.is_ready for pod in new_pods) >= goal and has_enough_available
+        return (self.pause(record, len(new_pods), size) if is_pause_reached
+                else self._progress_with(overdue_pods))
 
     def _is_status_consistent(self, pods: tuple[DaemonPod, ...], live_new_count: int,
                               new_revision: str) -> bool:
         """Return whether the status agrees with the observed pods.
 
-        If not, the status is outdated, or another client has changed the label of a pod.
+        If not, the status is outdated, or another client has changed the revision label of a pod.
         """
         primary = self.primary
-        # updatedNumberScheduled leaves out new pods on nodes that are not eligible.
         updated_count = primary.updated - len(find_miscounted_pods(primary, new_revision, pods))
         new_count = sum(pod.revision == new_revision for pod in pods)
+        # updatedNumberScheduled leaves out new pods on nodes that are not eligible.
         return live_new_count <= updated_count + primary.misscheduled and updated_count <= new_count
 
     def _replace_miscounted(self, record: Rollout) -> Decision | None:
@@ -219,7 +219,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
                     before=f"stalled at {primary.updated} of {primary.replicas} new pods",
                     after=f"the controller continues after {primary.updated} new pods")
 
-    def _wait_for(self, overdue_pods: list[DaemonPod]) -> Wait:
+    def _progress_with(self, overdue_pods: list[DaemonPod]) -> Wait:
         suffix = "".join(f"; pod {pod.name} of node {pod.node} should have gone by {pod.due}"
                          for pod in overdue_pods)
         return Wait(f"{self.progress().until}{suffix}")
@@ -260,6 +260,6 @@ def _host_ports(template: Json) -> list[int]:
     ports = [port for container in (*objects(spec, "containers"), *sidecars)
              for port in objects(container, "ports")]
     # With hostNetwork, each container port is a host port. Not every API server sets hostPort.
-    occupied = [port.get("hostPort") or (port.get("containerPort") if spec.get("hostNetwork")
-                                         else None) for port in ports]
-    return [port for port in occupied if port]
+    numbers = [port.get("hostPort") or (port.get("containerPort") if spec.get("hostNetwork")
+                                        else None) for port in ports]
+    return [port for port in numbers if port]

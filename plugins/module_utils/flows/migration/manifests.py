@@ -18,7 +18,7 @@ from ...model.steps import REVISION, Action, Create, Delete, Step
 from ...model.template import same_template, with_label
 from .. import handover
 from .deployment_config import deployment_fields
-from .observed import MigrationObserved, hash_of, stored_revision_name, template_of
+from .observed import MigrationObserved, hash_of, stored_revision_name, without_rollout_identity
 
 
 def creations(request: Request, observed: MigrationObserved,
@@ -98,7 +98,7 @@ def deployment_of(request: Request, observed: MigrationObserved, stored: StoredC
 
 
 def _template_for_selector(request: Request, spec: Json) -> Json:
-    template, value = template_of(request, spec["template"]), _selector(
+    template, value = without_rollout_identity(request, spec["template"]), _selector(
         request, spec["selector"]).get(request.label_key)
     return with_label(template, request.label_key, value) if value else template
 
@@ -116,7 +116,8 @@ def has_stored_template(request: Request, primary: Controller,
     """Return whether a controller has the stored selector and template. Closing is ignored."""
     spec = stored["manifest"]["spec"]
     return primary.selector == spec["selector"] and _are_equal_templates(
-        template_of(request, primary.template), template_of(request, spec["template"]))
+        without_rollout_identity(request, primary.template),
+        without_rollout_identity(request, spec["template"]))
 
 
 def is_created_by_migration(request: Request, controller: Controller, observed: MigrationObserved,

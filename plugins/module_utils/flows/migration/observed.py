@@ -88,15 +88,15 @@ def stored_revision_name(request: Request) -> str:
 def parse_stored(request: Request, revision: Json) -> StoredController:
     """Return the controller stored in a ControllerRevision. Raises RolloutError if invalid.
 
-    The stored hash is checked here, since it becomes a label of the pods and part of a name. The
-    planner compares the other fields with the existing controller.
+    The stored hash is checked here, since it becomes a label of the pods and part of the
+    ReplicaSet's name. The planner compares the other fields with the existing controller.
     """
     stored = object_meta.stored_controller(revision)
-    if stored and _may_have_stored(request, stored):
+    if stored and _may_belong_to(request, stored):
         return stored
     config_request = dataclasses.replace(request, kind=Kind.DEPLOYMENT_CONFIG,
                                          label_key=Kind.DEPLOYMENT_CONFIG.server_label)
-    if stored and _may_have_stored(config_request, stored):
+    if stored and _may_belong_to(config_request, stored):
         error = NoSuchController(f"there is no such {request.kind}", where=request.where,
                                  why=f"the {config_request.kind} {request.name} is being migrated")
         error.migrated_kind = config_request.kind
@@ -109,21 +109,22 @@ def parse_stored(request: Request, revision: Json) -> StoredController:
                                            f"{stored_revision_name(request)} -o yaml"))
 
 
-def _may_have_stored(request: Request, stored: StoredController) -> bool:
+def _may_belong_to(request: Request, stored: StoredController) -> bool:
     """Return whether `stored` may come from a migration of the requested controller."""
     name, template = stored["manifest"]["metadata"]["name"], stored["manifest"]["spec"]["template"]
     number = name.removeprefix(f"{request.name}-")
-    has_fitting_name = (number != name and number.isdecimal()
-                        if request.kind is Kind.DEPLOYMENT_CONFIG else name == request.name)
-    return has_fitting_name and stored["hash"] == identity.digest(template_of(request, template))
+    has_matching_name = (number != name and number.isdecimal()
+                         if request.kind is Kind.DEPLOYMENT_CONFIG else name == request.name)
+    return has_matching_name and stored["hash"] == identity.digest(
+        without_rollout_identity(request, template))
 
 
 def hash_of(request: Request, primary: Controller) -> str:
     """Return the value for the label pod-template-hash."""
-    return identity.digest(template_of(request, primary.template))
+    return identity.digest(without_rollout_identity(request, primary.template))
 
 
-def template_of(request: Request, template: Json) -> Json:
+def without_rollout_identity(request: Request, template: Json) -> Json:
     """Return the pod template without the labels and annotations that identify a rollout."""
     if request.kind is Kind.DEPLOYMENT_CONFIG:
         template = without_rollout_annotations(template)

@@ -39,28 +39,28 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
         limit = max_unavailable_pods(strategy.get("rollingUpdate") or {}, size)
         if request.overrides_strategy:
             limit = max(1, request.max_unavailable.resolve(size, round_up=False))
-        # Without the feature gate MaxUnavailableStatefulSet, only one pod may be unavailable.
+        # Without the feature gate MaxUnavailableStatefulSet, the field is absent; the limit is 1.
         limit = limit if "maxUnavailable" in self.primary.rolling_update else 1
         allowed = budgets.limit_unavailable(self.observed.budgets, size, limit)
-        # A rollback may make one pod unavailable, even against the budgets.
+        # A rollback may make one pod unavailable, even if the budgets allow none.
         return 0, max(allowed, request.state.undoes)
 
     def strategy_of_update(self, *, has_desired_template: bool) -> Json:
-        primary, unavailable = self.primary, self.bounds[1]
+        primary, new_limit = self.primary, self.bounds[1]
         rolling_update = {**primary.rolling_update,
                           "partition": self._partition(has_desired_template)}
         budgets.refuse_blocking_budgets(
-            self.request, self.observed.budgets, primary.replicas, 0, unavailable, may_surge=False)
+            self.request, self.observed.budgets, primary.replicas, 0, new_limit, may_surge=False)
         limit = max_unavailable_pods(rolling_update, primary.replicas)
-        if "maxUnavailable" in rolling_update and limit != unavailable:
-            rolling_update["maxUnavailable"] = unavailable
+        if "maxUnavailable" in rolling_update and limit != new_limit:
+            rolling_update["maxUnavailable"] = new_limit
         is_unchanged = rolling_update == {"partition": 0, **primary.rolling_update}
         if primary.is_replaced_by_server and is_unchanged:
             return primary.settings["updateStrategy"]
         return {"type": "RollingUpdate", "rollingUpdate": rolling_update}
 
     def _partition(self, has_desired_template: bool) -> int:
-        """Return the partition for the pause, which keeps all new pods; 0 without a pause."""
+        """Return the partition for the pause, at which all new pods stay new; 0 without a pause."""
         pause, primary = self.request.pause_at, self.primary
         if not self.pauses or pause is None:
             return 0
@@ -74,10 +74,11 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
         strategy = settings["updateStrategy"] or {}
         if strategy.get("type") == "OnDelete":
             return "OnDelete"
-        numbers = strategy.get("rollingUpdate") or {}
-        limit_text = (f", max_unavailable {numbers['maxUnavailable']}"
-                      if "maxUnavailable" in numbers else "")
-        return f"{max(0, self.primary.replicas - numbers.get('partition', 0))} new pods{limit_text}"
+        rolling_update = strategy.get("rollingUpdate") or {}
+        limit_text = (f", max_unavailable {rolling_update['maxUnavailable']}"
+                      if "maxUnavailable" in rolling_update else "")
+        return (f"{max(0, self.primary.replicas - rolling_update.get('partition', 0))} new pods"
+                f"{limit_text}")
 
 
 class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
@@ -92,7 +93,7 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
         - If the desired template is set already, and a pod is stuck: the revision of that pod.
         - If another client's update is in progress: the revision before it, unless the requested
           update is a rollback or that revision has the desired template.
-        - Otherwise: the current revision.
+        - Otherwise: the update revision.
         """
         observed, primary = self.observed, self.primary
         if observed.stuck_pods and self.match(desired) is Match.EXACT:
@@ -160,9 +161,9 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
         live_ordinals = observed.live_ordinals or ()
         lower_pod_count = sum(primary.start <= ordinal < unready_pod.ordinal
                               for ordinal in live_ordinals)
-        is_lower_terminating = any(pod.is_terminating and pod.ordinal < unready_pod.ordinal
-                                   for pod in observed.troubled_pods)
-        if lower_pod_count < unready_pod.ordinal - primary.start or is_lower_terminating:
+        is_lower_pod_terminating = any(pod.is_terminating and pod.ordinal < unready_pod.ordinal
+                                       for pod in observed.troubled_pods)
+        if lower_pod_count < unready_pod.ordinal - primary.start or is_lower_pod_terminating:
             return self.progress()
         write = Delete(unready_pod.name, {"uid": unready_pod.uid,
                                           "resourceVersion": unready_pod.resource_version}, "Pod")

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from builders import assert_stale_status_changes_no_rollback, rc
+from builders import assert_rollback_ignores_stale_status, rc
 from migrations import ALL_STEPS, ROLLBACK, World
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -20,10 +20,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 REVERSIBLE_STEPS = range(1, 5)
 
 
-@pytest.mark.parametrize("steps", REVERSIBLE_STEPS)
-def test_pods_return_to_the_replication_controller_after_each_step(steps):
+@pytest.mark.parametrize("step_count", REVERSIBLE_STEPS)
+def test_pods_return_to_the_replication_controller_after_each_step(step_count):
     world = World()
-    assert world.run_steps(steps) == ALL_STEPS[:steps]
+    assert world.run_steps(step_count) == ALL_STEPS[:step_count]
 
     rollback_steps = world.run_steps(request=ROLLBACK)
 
@@ -38,21 +38,21 @@ def test_pods_return_to_the_replication_controller_after_each_step(steps):
     assert world.run_steps() == ALL_STEPS
 
 
-@pytest.mark.parametrize("steps", range(1, 5))
-def test_migration_resumes_after_each_step_of_its_rollback(steps):
+@pytest.mark.parametrize("step_count", range(1, 5))
+def test_migration_resumes_after_each_step_of_its_rollback(step_count):
     world = World()
     world.run_steps(4)
-    world.run_steps(steps, ROLLBACK)
+    world.run_steps(step_count, ROLLBACK)
     world.run_steps()
     assert world.decide() == Done("foo is already a Deployment")
 
 
-@pytest.mark.parametrize("steps", REVERSIBLE_STEPS)
-def test_check_mode_plans_a_rollback_despite_a_stale_status(steps):
-    assert_stale_status_changes_no_rollback(World(), World(), steps, ROLLBACK)
+@pytest.mark.parametrize("step_count", REVERSIBLE_STEPS)
+def test_check_mode_plans_a_rollback_despite_a_stale_status(step_count):
+    assert_rollback_ignores_stale_status(World(), World(), step_count, ROLLBACK)
 
 
-@pytest.mark.parametrize("steps, words", [
+@pytest.mark.parametrize("step_count, words", [
     (0, "there is no migration in progress to roll back"),
     (5, "its pods no longer belong to a ReplicationController, so its migration cannot be rolled "
      "back"),
@@ -60,9 +60,9 @@ def test_check_mode_plans_a_rollback_despite_a_stale_status(steps):
      "back"),
     (len(ALL_STEPS), "it is a Deployment: a migration that has ended cannot be rolled back"),
 ])
-def test_rollback_without_a_migration_or_a_replication_controller_is_refused(steps, words):
+def test_rollback_without_a_migration_or_a_replication_controller_is_refused(step_count, words):
     world = World()
-    world.run_steps(steps)
+    world.run_steps(step_count)
     with pytest.raises(RolloutError, match=words):
         world.decide(ROLLBACK)
 

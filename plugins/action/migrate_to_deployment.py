@@ -14,4 +14,4 @@ from ..plugin_utils.progress_action import ProgressAction
 class ActionModule(ProgressAction):
     def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         self.prepare(tmp, task_vars)
-        return self.run_checked(task_vars, "migrate")
+        return self.check_and_run(task_vars, "migrate")

@@ -47,7 +47,7 @@ TRAFFIC_VARIABLES = {"match": "traffic_match", "weight": "stages"}
 
 
 class LookupModule(LookupBase):
-    """The lookup of the requests of roles."""
+    """Look up the requests of roles."""
 
     def run(self, terms: list[str], variables: t.Any = None, **options: t.Any) -> list[Json]:
         extra = load_extra_vars(self._loader)
@@ -128,10 +128,10 @@ class Variables:
     def _repeatable_options(self, values: Json) -> Json:
         """Return the fields user_options and cluster of release/request.Request.
 
-        A repeated command must not reveal the credentials of an analysis or a kubeconfig.
+        The command to repeat the run must not reveal credentials of an analysis or a kubeconfig.
         """
-        extra_names, options = set(self.extra), documented_options(self.role)
-        all_short_names = {short_name for name in options
+        extra_names, specs_by_name = set(self.extra), argument_specs(self.role)
+        all_short_names = {short_name for name in specs_by_name
                            for short_name in short_names(_option_of(name, self.role))}
         cluster = {name: self.extra[name] for name in CLUSTER_VARIABLES if name in self.extra}
         kubeconfig = cluster.get("kubeconfig")
@@ -139,13 +139,13 @@ class Variables:
             cluster["kubeconfig"] = None
         inventory = list(context.CLIARGS.get("inventory") or ())
         is_repeatable = (self.layer == "playbook"
-                         and extra_names <= {*all_short_names, *cluster, *options}
+                         and extra_names <= {*all_short_names, *cluster, *specs_by_name}
                          and inventory in ([], list(C.DEFAULT_HOST_LIST))
                          and not self.role_variable("analysis"))
         values = {_option_of(name, self.role): self.role_variable(_option_of(name, self.role))
-                  for name in options} | values
+                  for name in specs_by_name} | values
         values = {option: value for option, value in values.items() if not is_empty(value)
-                  and value != options[f"{self.role}_{option}"].get("default")}
+                  and value != specs_by_name[f"{self.role}_{option}"].get("default")}
         return {"user_options": values if is_repeatable else {}, "cluster": cluster}
 
     def _errors_of_removed_variables(self) -> t.Iterator[str]:
@@ -158,7 +158,7 @@ class Variables:
     def _with_short_names(self, error: str) -> str:
         """Replace the names of variables by their short names."""
         if self.layer != "role":
-            for name in sorted(specs(self.role), key=len, reverse=True):
+            for name in sorted(rolling_update_specs(self.role), key=len, reverse=True):
                 error = error.replace(name,
                                       variable(self.role, self.layer, _option_of(name, self.role)))
         return error.replace(f"{self.role}_", "") if self.layer != "role" else error
@@ -170,10 +170,11 @@ class Variables:
 
     def options(self) -> Json:
         """Return the options of the module rolling_update; record invalid values."""
-        values = {name: value for name, spec in specs(self.role).items()
+        values = {name: value for name, spec in rolling_update_specs(self.role).items()
                   if not is_empty(value := self.value(
                       *self._names(name), default=spec.get("default")))}
-        self.errors += ArgumentSpecValidator(specs(self.role)).validate(values).error_messages
+        validator = ArgumentSpecValidator(rolling_update_specs(self.role))
+        self.errors += validator.validate(values).error_messages
         images_variable = f"{self.role}_images"
         if images_variable in values:
             values[images_variable] = self._as_dictionary(images_variable, values[images_variable])
@@ -192,7 +193,7 @@ class Variables:
     def _names(self, name: str) -> list[str]:
         """Return the full name and the short names of a variable, by precedence."""
         option = _option_of(name, self.role)
-        # The playbook rollback sets rollback_image itself.
+        # The playbook rollback maps these short names to the role's variables itself.
         short_variables = (short_names(option) if self.has_short_names
                            and not (self.role == "rollback" and option in IMAGES) else [])
         return [name, *short_variables] if name in self.extra else [*short_variables, name]
@@ -229,30 +230,30 @@ class Variables:
             self.errors.append(f"{self.role}_{option} is not YAML: {error}")
             return value
 
-    def _file(self, typed_path: str, load: t.Callable[[str], t.Any]) -> Json:
+    def _file(self, given_path: str, load: t.Callable[[str], t.Any]) -> Json:
         folder = str(self.variables.get("playbook_dir") or ".")
-        paths = [os.path.join(folder, typed_path), os.path.join(folder, "tasks", typed_path),
-                 typed_path]
+        paths = [os.path.join(folder, given_path), os.path.join(folder, "tasks", given_path),
+                 given_path]
         path = next((os.path.realpath(file) for file in paths if os.path.isfile(file)), "")
         try:
             is_list = bool(path) and isinstance(load(path), list)
         except AnsibleError:
             is_list = False
         if not is_list:
-            self.errors.append(f"{typed_path} is not a file with a list of tasks. A relative path "
+            self.errors.append(f"{given_path} is not a file with a list of tasks. A relative path "
                                "is searched in the playbook's folder, in its subfolder tasks, and "
                                "in the working directory")
-        return {"typed": typed_path, "path": path}
+        return {"typed": given_path, "path": path}
 
 
-def specs(role: str) -> dict[str, Json]:
+def rolling_update_specs(role: str) -> dict[str, Json]:
     """Return the argument specs of the role's variables that are options of rolling_update."""
-    return {name: spec for name, spec in documented_options(role).items()
+    return {name: spec for name, spec in argument_specs(role).items()
             if _option_of(name, role) in ARGUMENT_SPEC}
 
 
 @functools.cache
-def documented_options(role: str) -> dict[str, Json]:
+def argument_specs(role: str) -> dict[str, Json]:
     """Return the argument specs of all variables of the role."""
     try:
         path = ROLES / role / "meta" / "argument_specs.yml"

@@ -23,7 +23,7 @@ from .module_action import ModuleAction
 
 #: The folder of the progress file if the module runs as another user or over ssh.
 SHARED_FOLDER = "/tmp"
-#: Stdout callbacks with output for programs.
+#: Stdout callbacks whose output programs read.
 MACHINE_READABLE_CALLBACKS = ("json", "jsonl")
 
 
@@ -36,7 +36,7 @@ class ProgressAction(ModuleAction):
 
     prints_in_check_mode = False
 
-    def run_checked(self, task_vars: dict[str, t.Any] | None, function: str) -> dict[str, t.Any]:
+    def check_and_run(self, task_vars: dict[str, t.Any] | None, function: str) -> dict[str, t.Any]:
         """Check the options, and call change()."""
         try:
             refuse_removed(MODULE_BY_FUNCTION[function], self._task.args)
@@ -51,7 +51,7 @@ class ProgressAction(ModuleAction):
         return result
 
     def _pods(self, task_vars: dict[str, t.Any] | None) -> Json:
-        """Return {"rollouts": as from rolling_update_info}, or {} if a task has to read them."""
+        """Return {"rollouts": as from rolling_update_info}, or {} if another task must."""
         options = {option: value for option, value in self._task.args.items()
                    if option in task.INFO_OPTIONS}
         params = self.parameters("info", task_vars, options | {"pods": True})
@@ -59,7 +59,7 @@ class ProgressAction(ModuleAction):
         return {key: value for key, value in result.items() if key == "rollouts"}
 
     def change(self, task_vars: dict[str, t.Any] | None, function: str) -> dict[str, t.Any]:
-        """Run the task, in check mode without a write."""
+        """Run the task; write nothing in check mode."""
         params, diff = self.parameters(function, task_vars), self._task.diff
         if not self._task.check_mode:
             return self.execute(task_vars, function, params, diff=diff)

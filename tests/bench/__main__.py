@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the cost of rolling updates with alternatives (`make bench`), and print Markdown.
+"""Compare the cost of rolling updates with that of alternatives (`make bench`). Print Markdown.
 
     .venv/bin/python tests/bench [--runs N] [--record] [ROW ...]
 
@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "internals" / "benchmarks.md"
-#: The heading above rows that were measured later.
+#: The heading above rows measured after the last run of all rows.
 LATER_HEADING = "## Rows of later measurements"
 #: The page is generated below this line.
 MARK = "<!-- Below: written by `.venv/bin/python tests/bench --record`. -->"
@@ -41,8 +41,8 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=11, metavar="N",
                         help="number of alternating runs (default: 11)")
     parser.add_argument("--record", action="store_true",
-                        help="also write the table to docs/internals/benchmarks.md: selected "
-                        "rows below the table of all rows")
+                        help="also write the table to docs/internals/benchmarks.md; selected "
+                        "rows go below the table of all rows")
     parser.add_argument("rows", nargs="*", metavar="ROW",
                         help=f"measurements to run (default: all): {', '.join(ROWS)}")
     options = parser.parse_args()
@@ -56,12 +56,12 @@ def main() -> int:
           tempfile.TemporaryDirectory(prefix="baton-bench-") as home):
         bench = Bench(cluster.kubeconfig, Ansible(Path(home)), options.runs)
         measured = [row for name in options.rows or ROWS for row in ROWS[name](bench)]
-        text = [*format_rows(measured), "", *describe_runs(cluster.kubeconfig, options.runs, load)]
-    print("\n".join(text))
+        lines = [*format_rows(measured), "", *describe_runs(cluster.kubeconfig, options.runs, load)]
+    print("\n".join(lines))
     if options.record:
         head, _mark, below = PAGE.read_text("utf-8").partition(MARK)
-        section = f"Measured on {datetime.date.today().isoformat()}.\n\n" + "\n".join(text) + "\n"
-        if options.rows:  # retain the measurements of all rows
+        section = f"Measured on {datetime.date.today().isoformat()}.\n\n" + "\n".join(lines) + "\n"
+        if options.rows:  # keep the table of all rows
             section = f"{below.partition(LATER_HEADING)[0].strip()}\n\n{LATER_HEADING}\n\n{section}"
         PAGE.write_text(f"{head}{MARK}\n\n{section}", "utf-8")
     return 0

@@ -36,13 +36,13 @@ def main(clock_path: str, statistics_path: str, arguments: str) -> None:
         return urlencode(query | {"timeoutSeconds": seconds})
 
     errors: collections.Counter[int] = collections.Counter()
-    request_list = watch.Watch._request_list
+    report_error_and_wait = watch.Watch._report_error_and_wait
 
-    def count_and_request_list(self: watch.Watch, status: dict[str, Any]) -> None:
+    def count_and_report(self: watch.Watch, status: dict[str, Any]) -> None:
         errors[status.get("code", 0)] += 1
-        request_list(self, status)
+        report_error_and_wait(self, status)
 
-    watch.urlencode, watch.Watch._request_list = watch_query, count_and_request_list
+    watch.urlencode, watch.Watch._report_error_and_wait = watch_query, count_and_report
     atexit.register(lambda: Path(statistics_path).write_text(json.dumps(errors), "utf-8"))
     sys.argv[1:] = [arguments]
     runpy.run_module(f"{COLLECTION}.modules.rolling_update", run_name="__main__", alter_sys=True)

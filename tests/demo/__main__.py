@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run `make demo`: update a ReplicationController, kill and resume an update, roll back an update.
+"""The program of `make demo`: update foo, kill and resume an update, roll back an update.
 
 The exit code is 0 if each step has the expected result, and 130 after Ctrl-C.
 """
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from primary import Foo
 
 ROOT = Path(__file__).resolve().parents[2]
-CLUSTER = [".venv/bin/python", "tests/cluster"]
-NAME = ["--name", os.environ.pop("BATON_DEMO_CLUSTER", "demo")]
+CLUSTER_COMMAND = [".venv/bin/python", "tests/cluster"]
+NAME_OPTION = ["--name", os.environ.pop("BATON_DEMO_CLUSTER", "demo")]
 """A test sets BATON_DEMO_CLUSTER to the name of an existing cluster."""
-UPDATE_TO = "ansible-playbook baton.kubernetes.image_bump -e controller=foo -e image=myimage:"
+UPDATE_COMMAND = "ansible-playbook baton.kubernetes.image_bump -e controller=foo -e image=myimage:"
 
 
 def main() -> int:
     began = time.monotonic()
-    _handle_interrupts(_interrupt)
+    _set_interrupt_handler(_interrupt)
     os.chdir(ROOT)
     user_kubeconfig = os.environ.pop("KUBECONFIG", "")  # use the embedded cluster
     code = 1
@@ -49,29 +49,29 @@ def main() -> int:
             heading("Interrupted")
             code = 130
         finally:
-            _handle_interrupts(signal.SIG_IGN)
+            _set_interrupt_handler(signal.SIG_IGN)
             stop_all()
     kubeconfig = _kubeconfig()
     # with KUBECONFIG, `down` would not stop the demo's cluster
     prefix = ["env -u KUBECONFIG"] if user_kubeconfig not in ("", kubeconfig) else []
-    stop = " ".join([*prefix, *CLUSTER, "down", *NAME])
+    stop_command = " ".join([*prefix, *CLUSTER_COMMAND, "down", *NAME_OPTION])
     if code:
         note("All processes of Ansible have been stopped.")
-        note(f"The cluster is still running. To stop it: {stop}" if kubeconfig
+        note(f"The cluster is still running. To stop it: {stop_command}" if kubeconfig
              else "No cluster is running.")
     else:
         heading(f"The demo took {time.monotonic() - began:.0f} s. The cluster is still running")
-        _print_next_commands(kubeconfig, stop)
+        _print_next_commands(kubeconfig, stop_command)
     return code
 
 
-def _handle_interrupts(handler: Any) -> None:
+def _set_interrupt_handler(handler: Any) -> None:
     for interrupt in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(interrupt, handler)
 
 
 def _interrupt(*_unused: object) -> None:
-    _handle_interrupts(signal.SIG_IGN)
+    _set_interrupt_handler(signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
@@ -94,19 +94,19 @@ def _run_steps(ansible: Ansible, primary: Foo) -> None:
 
     heading("Update foo to v2: replace the pods one by one, then hand over the new pods to foo")
     primary.watch()
-    ansible.run(f"{UPDATE_TO}v2")
+    ansible.run(f"{UPDATE_COMMAND}v2")
     primary.show(since_watch=True)
     primary.expect_all("myimage:v2")
 
     heading("Run the same command again: nothing changes")
     before = primary.fingerprint()
-    ansible.run(f"{UPDATE_TO}v2", pattern=r"changed=0 .*failed=0")
+    ansible.run(f"{UPDATE_COMMAND}v2", pattern=r"changed=0 .*failed=0")
     primary.show()
     expect(primary.fingerprint() == before, "foo and its pods are unchanged")
 
     heading("Update foo to v3, whose pods start slowly, and kill Ansible during the update")
     primary.watch()
-    with ansible.started(f"{UPDATE_TO}v3-slow") as running:
+    with ansible.started(f"{UPDATE_COMMAND}v3-slow") as running:
         primary.wait_for(3, "myimage:v3-slow", running)
         killed = running.kill()
     note(f"*** kill -9 {' '.join(map(str, killed))}: "
@@ -121,7 +121,7 @@ def _run_steps(ansible: Ansible, primary: Foo) -> None:
                 pattern="phase: progressing")
 
     heading("Resume the update with the same command")
-    ansible.run(f"{UPDATE_TO}v3-slow")
+    ansible.run(f"{UPDATE_COMMAND}v3-slow")
     primary.show(since_watch=True)
     primary.expect_all("myimage:v3-slow")
     expect(new_pods <= primary.uids(), "the pods created before the kill still exist")
@@ -129,7 +129,7 @@ def _run_steps(ansible: Ansible, primary: Foo) -> None:
     heading("Update foo to an image that does not exist, and roll back")
     before = primary.uids()
     primary.watch()
-    ansible.run(f"{UPDATE_TO}v4-absent -e progress_deadline=5 -e on_failure=stop",
+    ansible.run(f"{UPDATE_COMMAND}v4-absent -e progress_deadline=5 -e on_failure=stop",
                 pattern="ImagePull", code=2)
     primary.show()
     expect(primary.uids("myimage:v4-absent"), "a pod of v4 exists")
@@ -140,9 +140,9 @@ def _run_steps(ansible: Ansible, primary: Foo) -> None:
 
 
 def _start_cluster() -> None:
-    command(" ".join([*CLUSTER, "up", *NAME]))
+    command(" ".join([*CLUSTER_COMMAND, "up", *NAME_OPTION]))
     # the command has its own session, so Ctrl-C reaches only the demo, which waits for the cleanup
-    with subprocess.Popen([*CLUSTER, "up", *NAME], stderr=subprocess.STDOUT,
+    with subprocess.Popen([*CLUSTER_COMMAND, "up", *NAME_OPTION], stderr=subprocess.STDOUT,
                           start_new_session=True) as process:
         try:
             process.wait()
@@ -162,20 +162,20 @@ def _wait_for_other_demos(lock: IO[str]) -> None:
 
 
 def _kubeconfig() -> str:
-    answer = subprocess.run([*CLUSTER, "kubeconfig", *NAME], capture_output=True, text=True,
-                            check=False)
+    answer = subprocess.run([*CLUSTER_COMMAND, "kubeconfig", *NAME_OPTION], capture_output=True,
+                            text=True, check=False)
     return answer.stdout.strip() if answer.returncode == 0 else ""
 
 
-def _print_next_commands(kubeconfig: str, stop: str) -> None:
+def _print_next_commands(kubeconfig: str, stop_command: str) -> None:
     paragraph("To inspect the cluster:")
     note(f"export KUBECONFIG={kubeconfig}")
     if not shutil.which("kubectl"):
-        note(f"{' '.join(CLUSTER)} build --with kubectl   # builds kubectl")
+        note(f"{' '.join(CLUSTER_COMMAND)} build --with kubectl   # builds kubectl")
     note("kubectl get rc,pods -o wide")
     note("kubectl get rc foo -o yaml")
     paragraph("To stop the cluster:")
-    note(stop)
+    note(stop_command)
 
 
 if __name__ == "__main__":

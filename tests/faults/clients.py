@@ -27,7 +27,7 @@ TASK: dict[str, Any] = {"name": "foo", "progress_deadline": 60}
 TIMEOUT = 150
 """Seconds."""
 
-PYTHON_MODULE = [sys.executable, "-m"]
+PYTHON_MODULE_PREFIX = [sys.executable, "-m"]
 """First words of a command that Program runs in a forked process (forked.py)."""
 
 Json = dict[str, Any]
@@ -72,7 +72,7 @@ class Program:
         """Run the command, and kill it after TIMEOUT."""
         started_at = time.monotonic()
         with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-            if command[:2] == PYTHON_MODULE:
+            if command[:2] == PYTHON_MODULE_PREFIX:
                 name, argument = command[2:]
                 self._process = ForkedProcess(name, argument, environment, output, errors)
             else:
@@ -132,24 +132,24 @@ task, the path of the kubeconfig, and the home folder of Ansible.
 
 
 def module(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
-    name, params = _split_module(params)
+    name, params = _module_and_options(params)
     name = f"ansible_collections.baton.kubernetes.plugins.modules.{name}"
-    return [*PYTHON_MODULE, name, json.dumps({"ANSIBLE_MODULE_ARGS": params})], {
+    return [*PYTHON_MODULE_PREFIX, name, json.dumps({"ANSIBLE_MODULE_ARGS": params})], {
         **environment(kubeconfig, home), "PYTHONPATH": str(ROOT / ".venv/collections")}
 
 
 def ansible(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
-    name, params = _split_module(params)
+    name, params = _module_and_options(params)
     command = ["ansible", "localhost", "-m", f"baton.kubernetes.{name}", "-a", json.dumps(params)]
     return command, environment(kubeconfig, home)
 
 
-def _split_module(params: Json) -> tuple[str, Json]:
+def _module_and_options(params: Json) -> tuple[str, Json]:
     options = dict(params)
     return options.pop("module", "rolling_update"), options
 
 
-def kubectl(path: Path) -> Client:
+def kubectl_client(path: Path) -> Client:
     def client(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
         command = [str(path), "--kubeconfig", kubeconfig, "--cache-dir", str(home / "kubectl"),
                    "-n", params["namespace"],

@@ -39,8 +39,8 @@ class Flow:
     task: Json
     #: The task that undoes `task`, or {}.
     opposite: Json = field(default_factory=dict)
-    #: Creates a state from which `opposite` runs without faults. After a fault of `task`,
-    #: `opposite` must reach the same end state.
+    #: Creates the state for a run of `opposite` without faults. After a fault in `task`,
+    #: `opposite` must reach the end state of that run.
     create_opposite_state: Callable[[World], None] | None = None
 
     #: Removes the random parts of an end state, such as hashes.
@@ -133,7 +133,8 @@ HANDOVER_FLOW = Flow(
     stopped_after_first_scaling(UPDATE)
 )
 NEXT_NAME_FLOW = Flow(
-    "with next_name", create_updated_foo, UPDATE_WITH_NEXT_NAME, {**ROLLBACK, "next_name": "bar"},
+    "update with next_name", create_updated_foo, UPDATE_WITH_NEXT_NAME,
+    {**ROLLBACK, "next_name": "bar"},
     stopped_after_first_scaling(UPDATE_WITH_NEXT_NAME)
 )
 
@@ -183,7 +184,7 @@ def create_paused_stateful_set(world: World) -> None:
 
 
 def create_stuck_stateful_set(world: World) -> None:
-    """Create a StatefulSet with a stuck pod, although its template is restored."""
+    """Create a StatefulSet with a restored template, and a pod that is stuck nevertheless."""
     create_stateful_set(world)
     template = world.namespace.stateful_set()["spec"]["template"]
     world.namespace.patch_stateful_set({"spec": {"template": UNSCHEDULABLE_TEMPLATE}})

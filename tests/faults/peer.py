@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import binaries
-from clients import Client, kubectl
+from clients import Client, kubectl_client
 from flows import REPLICAS, UPDATE, Flow, create_foo
 from series import Outcome, Series, at_write, differences, kills, run_and_kill
 from workspace import ClusterError, say
@@ -39,7 +39,7 @@ def series() -> list[Series]:
 
 
 def series_of_kills(path: Path) -> Series:
-    client = kubectl(path)
+    client = kubectl_client(path)
     reference: Json = {}
 
     def attempt(world: World, place: tuple[int, bool]) -> Outcome | None:

@@ -23,7 +23,7 @@ from proxy import Exchange, Fault, Proxy
 from rollouts import V1, V2, Kind, Shop
 from traffic import Answer, Traffic
 
-#: Seconds until a new pod listens (START), and for which a pod serves after SIGTERM (DRAIN).
+#: START: seconds until a new pod listens. DRAIN: seconds for which it serves after SIGTERM.
 START, DRAIN = 1.0, 3.0
 
 
@@ -73,7 +73,8 @@ class WriteCounter:
     def _record(self, exchange: Exchange) -> None:
         answer = exchange.forward()
         operations = json.loads(exchange.body)
-        if any(part["op"] != "test" and part["path"] == "/spec/rules" for part in operations):
+        if any(operation["op"] != "test" and operation["path"] == "/spec/rules"
+               for operation in operations):
             self.route_changes.append(time.time())
         exchange.reply(answer)
 
@@ -152,16 +153,17 @@ class RoutedShop(Shop):
             self._proxy.close_connections()
             assert not self._proxy.errors, self._proxy.errors
 
-    def complete(self, script: t.Any = None, **options: t.Any) -> Json:
+    def run_successfully(self, script: t.Any = None, **options: t.Any) -> Json:
         run = self.run(script, **options)
         assert run.has_succeeded, run.last_output
         return run.result
 
     def split(self, script: t.Any = None, **options: t.Any) -> Json:
-        return self.complete(script, module="traffic_split", route="edge", **options)
+        return self.run_successfully(script, module="traffic_split", route="edge", **options)
 
     def pause(self, image: str = V2) -> None:
-        self.complete(module="rolling_update", image=image, pause_at=1, progress_deadline=60)
+        self.run_successfully(module="rolling_update", image=image, pause_at=1,
+                              progress_deadline=60)
 
 
 def count_of(version: str, answers: t.Iterable[Answer]) -> int:

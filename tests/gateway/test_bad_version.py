@@ -65,7 +65,7 @@ def test_bad_version_answers_the_requested_share(gateway, cluster, namespace, bi
                                     **ANALYSIS)
             shop.split(weight="0%")
             ended = time.time()
-            shop.complete(module="rolling_update", state="rolled_back")
+            shop.run_successfully(module="rolling_update", state="rolled_back")
             shop.split(state="restored")
             time.sleep(2)
     answers = traffic.between(split_ended, ended)

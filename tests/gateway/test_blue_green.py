@@ -30,7 +30,7 @@ def test_switch_and_switch_back_lose_no_request(kind, gateway, cluster, namespac
         shop.open()
         with shop.traffic(RATES) as traffic:
             shop.split(weight="0%")
-            shop.complete(**UPDATE, pause_at="100%", keep_old=True)
+            shop.run_successfully(**UPDATE, pause_at="100%", keep_old=True)
             shop.split(weight="0%", match=TESTERS)
             before_first_switch = time.time()
             changes = []
@@ -40,7 +40,7 @@ def test_switch_and_switch_back_lose_no_request(kind, gateway, cluster, namespac
                 assert len(writes.route_changes) == writes.count == 1, "a switch must be one write"
                 changes.append((weight, writes.route_changes[0]))
                 time.sleep(2)
-            shop.complete(**UPDATE)
+            shop.run_successfully(**UPDATE)
             time.sleep(2)
             assert shop.is_restored()
     # End 1 s early: Envoy may apply the next weights before their write is answered

@@ -97,7 +97,7 @@ def run_release(release: Release, shop: RoutedShop, image: str, writes: list[int
             killed += task_run.was_killed
         if not kill or release.is_resumed(shop.kind, position):
             counter = WriteCounter()
-            shop.complete(counter, **options)
+            shop.run_successfully(counter, **options)
             if not release.kills and not release.rolled_back_after:
                 writes[position] = counter.count
             wait((position + 1) / len(planned))

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test updates under admission policies, resource quotas and a terminating namespace."""
+"""Test updates under admission policies and quotas, and in a terminating namespace."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 
 @contextlib.contextmanager
-def policy(namespace, kind, operations, spec, probe, resource="replicationcontrollers"):
+def policy(namespace, policy_type, operations, spec, probe, resource="replicationcontrollers"):
     """Apply an admission policy to the namespace during the block.
 
     probe: returns whether a dry run shows the effect of the policy.
     """
-    name, path = namespace.name, f"{ADMISSION}/{kind}admissionpolicies"
+    name, path = namespace.name, f"{ADMISSION}/{policy_type}admissionpolicies"
     rules = {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": [resource],
                                 "operations": operations}]}
     spec = {"failurePolicy": "Fail", "matchConstraints": rules, **spec}
     binding = {
         "matchResources": {
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}}
-    actions = {"validationActions": ["Deny"]} if kind == "validating" else {}
+    actions = {"validationActions": ["Deny"]} if policy_type == "validating" else {}
     namespace.call("POST", path, {"metadata": {"name": name}, "spec": spec})
     try:
-        namespace.call("POST", f"{ADMISSION}/{kind}admissionpolicybindings", {
+        namespace.call("POST", f"{ADMISSION}/{policy_type}admissionpolicybindings", {
             "metadata": {"name": name}, "spec": {"policyName": name, **actions, **binding}})
         eventually(probe, "the effect of the policy")
         yield
     finally:
-        namespace.call("DELETE", f"{ADMISSION}/{kind}admissionpolicybindings/{name}")
+        namespace.call("DELETE", f"{ADMISSION}/{policy_type}admissionpolicybindings/{name}")
         namespace.call("DELETE", f"{path}/{name}")
-    eventually(lambda: not probe(), "the end of the effect of the policy")
+    eventually(lambda: not probe(), "the removal of the policy")
 
 
 # Policies that change the template
@@ -71,15 +71,17 @@ def mutation(namespace, expression, operations=("CREATE", "UPDATE")):
     return policy(namespace, "mutating", list(operations), spec, probe)
 
 
-BY_IMAGE = {"image": "myimage:v2"}
-BY_TEMPLATE = {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}]}}}
+UPDATE_BY_IMAGE = {"image": "myimage:v2"}
+UPDATE_BY_TEMPLATE = {
+    "template": {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}]}}}
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("expression, image",
                          [(USE_MIRROR, "mirror/myimage:v2"), (ADD_ENV, "myimage:v2")],
                          ids=["another image", "additional environment variable"])
-@pytest.mark.parametrize("task", [BY_IMAGE, {**BY_IMAGE, "next_name": "bar"}, BY_TEMPLATE],
+@pytest.mark.parametrize("task", [UPDATE_BY_IMAGE, {**UPDATE_BY_IMAGE, "next_name": "bar"},
+                                  UPDATE_BY_TEMPLATE],
                          ids=["image", "image and next_name", "template"])
 def test_update_completes_although_admission_changes_the_template(
     namespace, expression, image, task
@@ -98,7 +100,7 @@ def test_update_completes_although_admission_changes_the_template(
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("task", [BY_IMAGE, BY_TEMPLATE], ids=["image", "template"])
+@pytest.mark.parametrize("task", [UPDATE_BY_IMAGE, UPDATE_BY_TEMPLATE], ids=["image", "template"])
 def test_update_completes_although_admission_changes_the_template_at_creation(namespace, task):
     """The policy does not change the template of an existing controller."""
     namespace.make_rc(2)
@@ -277,7 +279,7 @@ def test_quota_refuses_the_surge_but_allows_max_surge_0(namespace):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("next_task", [dict(state="rolled_back"), BY_IMAGE],
+@pytest.mark.parametrize("next_task", [dict(state="rolled_back"), UPDATE_BY_IMAGE],
                          ids=["rollback", "rerun"])
 def test_quota_refuses_the_successor_before_the_spec_changes(namespace, next_task):
     """A rollback succeeds despite the quota, a rerun only without it."""
@@ -289,7 +291,7 @@ def test_quota_refuses_the_successor_before_the_spec_changes(namespace, next_tas
     assert (error.value.what == "its creation was refused (403)"
             and "exceeded quota: small" in error.value.why)
     assert namespace.rc()["spec"] == before["spec"] and len(namespace.pods()) == 2
-    if next_task == BY_IMAGE:
+    if next_task == UPDATE_BY_IMAGE:
         namespace.remove("small", resource="resourcequotas")
         eventually(lambda: namespace.get("resourcequotas", "small") is None,
                    "the deletion of the quota")

@@ -100,8 +100,8 @@ def update_with_expiring_token(namespace, name, token, kubeconfig):
 
 @pytest.mark.full
 def test_expired_token_is_replaced_during_the_update(namespace, monkeypatch):
-    """An inline token cannot be read again, so its task fails, and a rerun with a new token
-    resumes.
+    """An inline token cannot be read again, so its task fails. A rerun with a new token
+    resumes the update.
     """
     sources = ("plugin", "file", "pod", "inline")
     tokens = {}
@@ -231,14 +231,14 @@ def proxy(monkeypatch):
 
 def all_cases(namespace, proxy=""):
     configuration = namespace.client.configuration
-    invalid_headers = {"kubeconfig": namespace.kubeconfig, "proxy_headers": f"me:{PASSWORD}"}
-    return {"proxy-headers-as-text": Case([PASSWORD], invalid_headers,
+    invalid_options = {"kubeconfig": namespace.kubeconfig, "proxy_headers": f"me:{PASSWORD}"}
+    return {"proxy-headers-as-text": Case([PASSWORD], invalid_options,
                                           error_pattern="is not a mapping"),
             **credential_cases(configuration.host, configuration.ssl_ca_cert, namespace.token,
                                namespace.write, proxy)}
 
 
-def test_proxy_credentials_reach_only_the_proxy(namespace, proxy):
+def test_proxy_credentials_are_sent_and_not_shown(namespace, proxy):
     namespace.make_rc(1)
     for options in ({"proxy": f"http://me:{PASSWORD}@{proxy.address}"},
                     {"proxy": f"http://{proxy.address}",
@@ -278,7 +278,7 @@ def test_secret_option_is_never_shown(namespace, ansible_environment, tmp_path, 
                           "proxy-headers-variable"])
 def test_secret_of_the_environment_is_never_shown(namespace, ansible_environment, tmp_path, proxy,
                                                   name):
-    """Without pipelining, Ansible writes the options to temporary files."""
+    """Pipelining is off, so Ansible writes the options to temporary files."""
     environment = {**ansible_environment, "K8S_AUTH_KUBECONFIG": "", "ANSIBLE_PIPELINING": "0"}
 
     output, scanner = play(namespace, environment, tmp_path,
@@ -307,11 +307,11 @@ def test_kubeconfig_is_read_from_files_and_decrypted_in_memory(
     files, role = tmp_path / "files", tmp_path / "roles" / "shop"
     for folder in (files, role / "files", role / "tasks", tmp_path / "temp"):
         folder.mkdir(parents=True)
-    kubeconfig, password = Path(namespace.kubeconfig).read_text("utf-8"), tmp_path / "password"
+    kubeconfig, password_file = Path(namespace.kubeconfig).read_text("utf-8"), tmp_path / "password"
     (files / "plain.yml").write_text(kubeconfig)
     (role / "files" / "vault.yml").write_text(kubeconfig)
-    password.write_text(PASSWORD)
-    vault = ["--vault-password-file", str(password)]
+    password_file.write_text(PASSWORD)
+    vault = ["--vault-password-file", str(password_file)]
     environment = {**ansible_environment, "K8S_AUTH_KUBECONFIG": "",
                    "ANSIBLE_HOME": str(tmp_path / "temp"),
                    "ANSIBLE_LOCAL_TEMP": str(tmp_path / "temp" / "local"),

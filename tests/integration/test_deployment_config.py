@@ -225,7 +225,7 @@ def test_rollback_of_a_migration_restores_the_deployment_config(
         assert is_restored(project, simulator, before, pod_uids)
         with pytest.raises(RolloutError, match="there is no migration in progress to roll back"):
             project.roll(**ROLL_BACK)
-        # OpenShift creates a pod for the new size; the rollback itself creates no pods.
+        # OpenShift acts on the restored config: it creates a pod. The rollback creates none.
         if not was_paused:
             simulator.patch({"spec": {"replicas": 3}})
             project.until_available("foo-1", 3)
@@ -318,7 +318,7 @@ def test_result_in_process_equals_the_result_of_the_module(
     assert_equal_answers(project, TaskRunner(monkeypatch, capsys), "DeploymentConfig", MIGRATE)
 
 
-def test_rollout_in_progress_is_refused_with_a_command_that_waits(project, simulator):
+def test_migration_during_a_rollout_is_refused_with_a_command_that_waits(project, simulator):
     simulator.create_and_wait(2)
     simulator.blocks_rollouts = True
     simulator.change_image("myimage:v2")
@@ -363,7 +363,7 @@ def test_migration_waits_for_a_rollout_that_began_before_the_pause(project, simu
     assert {pod["spec"]["containers"][0]["image"] for pod in project.pods()} == {"myimage:v2"}
 
 
-#: Actions of another client that neither orphan nor delete a pod.
+#: Actions of another client that leave each pod its controller.
 ACTIONS = {
     "unpause": lambda simulator: simulator.patch({"spec": {"paused": False}}),
     "scale": lambda simulator: simulator.patch({"spec": {"replicas": 5}}, subresource="/scale"),
@@ -462,7 +462,7 @@ def test_fields_without_counterpart_are_reported_before_the_first_write(
 
 
 @pytest.mark.full
-def test_config_without_a_rollout_is_refused_but_one_with_test_true_is_migrated(
+def test_config_without_a_rollout_is_refused_but_a_config_for_tests_is_migrated(
     project, simulator
 ):
     simulator.create(1, triggers=[])

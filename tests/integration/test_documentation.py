@@ -217,12 +217,12 @@ def test_first_steps_on_a_new_cluster_show_the_documented_output(cluster, plain_
             assert without_hashes(line) in transcript.splitlines(), f"{command}\n{transcript}"
 
     print("\n".join(f"{duration:6.1f} s  {command}" for command, duration in seconds.items()))
-    print(f"{sum(seconds.values()):6.1f} s  for all commands of a newcomer")
+    print(f"{sum(seconds.values()):6.1f} s  for all commands")
     assert len(seconds) >= 10 and sum(seconds.values()) < MAX_SECONDS
 
 
 @pytest.mark.full
-def test_first_section_of_the_tutorial_succeeds_in_order(cluster, plain_environment):
+def test_commands_of_the_first_tutorial_section_succeed_in_order(cluster, plain_environment):
     """The tier `kind` runs this test too."""
     page = (ROOT / "docs/tutorial/first-update.md").read_text(encoding="utf-8")
     section = page.partition("\n## Update, roll back, and look\n")[2].partition("\n## ")[0]
@@ -256,9 +256,9 @@ def test_each_command_of_the_readme_has_a_test():
     tested_commands = {values[0] for values in (command.values for command in commands())}
     tested_commands |= {command for command, _output in first_steps()}
     lines = commands_of_readme()
-    missing_commands = [line
-                        for line in lines if line not in tested_commands
-                        and not line.startswith(tuple(TESTED_ELSEWHERE))]
+    untested_commands = [line
+                         for line in lines if line not in tested_commands
+                         and not line.startswith(tuple(TESTED_ELSEWHERE))]
     unused_commands = [
         command
         for command in TESTED_ELSEWHERE
@@ -266,7 +266,7 @@ def test_each_command_of_the_readme_has_a_test():
     ]
 
     assert len(lines) > 12
-    assert not missing_commands, (
+    assert not untested_commands, (
         "add the commands to TESTED_ELSEWHERE, or change COMMAND to match them")
     assert not unused_commands, "README.md no longer contains these commands"
     languages = set(re.findall(r"^```(\w+)", (ROOT / "README.md").read_text(encoding="utf-8"),

@@ -168,8 +168,8 @@ def test_two_kinds_with_one_name_have_separate_leases(namespace):
         """Try to acquire a Lease whose name does not contain the kind, as in earlier versions."""
         request = Request("shop", namespace.name)
         process_on_another_machine = Process.of_new_task()._replace(machine="another-machine")
-        task = lease.Task(gateway, request, time.monotonic, time.sleep, lambda: "", lines.append,
-                          process_on_another_machine)
+        task = lease.TaskContext(gateway, request, time.monotonic, time.sleep, lambda: "",
+                                 lines.append, process_on_another_machine)
         time.sleep(1)
         try:
             lease._ExclusiveLease(task, lease_name_without_kind("shop"),

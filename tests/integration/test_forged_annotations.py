@@ -125,7 +125,7 @@ def test_forged_size_annotation_is_refused_before_the_first_write(namespace, par
 
 
 @pytest.mark.full
-def test_forged_size_annotation_is_corrected_by_that_of_the_successor(namespace):
+def test_size_annotation_of_the_successor_overrides_a_forged_one(namespace):
     namespace.make_rc(3)
     with pytest.raises(Killed):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")

@@ -18,7 +18,7 @@ from plays import run_ad_hoc
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
-#: Escape sequences for terminals, and invisible characters of Unicode.
+#: Terminal escape sequences, and invisible Unicode characters.
 ESCAPES = "\x1b[2J\x9b31m\u202e\u2066\u2028"
 #: Creates the file pwned if a shell or Ansible evaluates it.
 INJECTION = "$(touch pwned)`touch pwned`'; touch pwned; '\"{{ lookup('pipe', 'touch pwned') }}"
@@ -34,7 +34,7 @@ def execute_in_shell(command, environment, folder):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("context", ["lyon", "lyon $(touch pwned) 'it`s'"])
-def test_command_of_an_error_uses_the_cluster_of_the_task_and_is_quoted(
+def test_command_suggested_by_an_error_uses_the_cluster_of_the_task_and_is_quoted(
         namespace, plain_environment, tmp_path, context):
     namespace.make_rc(2)
     namespace.roll(image="myimage:v2", pause_at="1")

@@ -29,12 +29,12 @@ def rules_without(verb: str, resource: str) -> list:
 
 
 def change_role(namespace, rules, verb: str, resource: str) -> None:
-    """Replace the rules of the Role, and wait until the change of a permission is in effect."""
+    """Replace the rules of the Role, and wait until the change of this permission is in effect."""
     path = f"{RBAC}/namespaces/{namespace.name}/roles/baton"
     rule = {"apiGroups": [""], "resources": [resource], "verbs": [verb]}
     is_granted = verb in granted_verbs(rules, resource)
     namespace.call("PATCH", path, {"rules": rules}, "application/merge-patch+json")
-    eventually(lambda: namespace.is_allowed([rule]) == is_granted, "the changed Role")
+    eventually(lambda: namespace.is_allowed([rule]) == is_granted, "the effect of the changed Role")
 
 
 def granted_verbs(rules, resource: str) -> set:

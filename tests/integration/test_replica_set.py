@@ -13,7 +13,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 3
-#: More writes than any update has.
+#: Exceeds the number of writes of any update.
 MAX_WRITES = 100
 
 
@@ -89,18 +89,18 @@ def test_repeated_updates_and_rollback_to_a_revision(namespace):
 
 
 @pytest.mark.long  # tests/faults runs a sample in `make test`
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("is_after_write", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("params, next_params",
                          [({}, {}), ({"next_name": "bar"}, {}),
                           ({}, {"state": "rolled_back", "image": None})],
                          ids=["handover", "next_name", "then rollback"])
-def test_update_resumes_after_a_kill_at_any_write(namespace, after, params, next_params):
+def test_update_resumes_after_a_kill_at_any_write(namespace, is_after_write, params, next_params):
     request = {"image": "myimage:v2", **params}
     for number in range(1, MAX_WRITES):
         namespace.make_replica_set(2)
         with namespace.observer() as observer:
             try:
-                update(namespace, fault=kill_at_write(number, after), **request)
+                update(namespace, fault=kill_at_write(number, is_after_write), **request)
             except Killed:
                 try:
                     update(namespace, **{**request, **next_params})
@@ -131,9 +131,10 @@ def test_check_mode_lists_the_steps_and_writes_nothing(namespace):
 
     result = update(namespace, image="myimage:v2")
 
-    steps = [[(step["action"], step["kind"], step["name"], step["to"]) for step in result["steps"]]
-             for result in (plan, result)]
-    assert steps[0] == steps[1]
+    planned_steps, actual_steps = (
+        [(step["action"], step["kind"], step["name"], step["to"]) for step in steps]
+        for steps in (plan["steps"], result["steps"]))
+    assert planned_steps == actual_steps
 
 
 def test_foo_is_created_again_if_deleted_during_the_update(namespace):

@@ -36,7 +36,7 @@ PODS, RUNS, SURGE = 100, 3, "25%"
 #: Number of new pods at which a process is killed.
 KILLED_AT = 30
 #: Images for which make_one_unready() has already changed a pod.
-CHANGED: set[str] = set()
+CHANGED_IMAGES: set[str] = set()
 #: Seconds without progress after which an update fails.
 DEADLINE = 10
 STRATEGY = {"rollingUpdate": {"maxSurge": SURGE, "maxUnavailable": 0}}
@@ -105,7 +105,7 @@ class Bench:
     def measure(self):
         return Measurement(self.counters)
 
-    def image(self, suffix=""):
+    def next_image(self, suffix=""):
         return f"myimage:v{next(self.versions)}{suffix}"
 
     def set_image(self, image):
@@ -125,7 +125,7 @@ class Bench:
         eventually(lambda: self.rollout.status.get("phase") == "Healthy"
                    and self.has_only("web", image), "the update by Argo Rollouts")
 
-    def add(self, what, unit, ours, theirs):
+    def add_row(self, what, unit, ours, theirs):
         self.rows.append((what, unit, ours, theirs))
 
 
@@ -150,12 +150,12 @@ def create_rollout(bench, image):
 def measure_good_updates(bench):
     ours, theirs = [], []
     for number in range(RUNS + 1):
-        image = bench.image()
+        image = bench.next_image()
         with bench.measure() as measured:
             bench.namespace.roll(kind="Deployment", image=image)
         assert bench.has_only("foo", image)
         ours.append(measured)
-        image = bench.image()
+        image = bench.next_image()
         with bench.measure() as measured:
             bench.set_image(image)
             bench.wait_for_argo_rollouts(image)
@@ -165,14 +165,14 @@ def measure_good_updates(bench):
 
     def median(runs, value):
         return statistics.median(map(value, runs))
-    bench.add("update of 100 pods, surge 25%", "s", median(ours, lambda run: run.seconds),
-              median(theirs, lambda run: run.seconds))
-    bench.add("its requests per pod, by the task or by Argo Rollouts' controller", "",
-              median(ours, lambda run: run.requests["task"]),
-              median(theirs, lambda run: run.requests["rollouts"]))
-    bench.add("the same, plus those by the controllers for Deployments and ReplicaSets", "",
-              median(ours, lambda run: sum(run.requests.values())),
-              median(theirs, lambda run: sum(run.requests.values())))
+    bench.add_row("update of 100 pods, surge 25%", "s", median(ours, lambda run: run.seconds),
+                  median(theirs, lambda run: run.seconds))
+    bench.add_row("its requests per pod, by the task or by Argo Rollouts' controller", "",
+                  median(ours, lambda run: run.requests["task"]),
+                  median(theirs, lambda run: run.requests["rollouts"]))
+    bench.add_row("the same, plus those by the controllers for Deployments and ReplicaSets", "",
+                  median(ours, lambda run: sum(run.requests.values())),
+                  median(theirs, lambda run: sum(run.requests.values())))
 
 
 def measure_failure(bench, what, suffix):
@@ -181,22 +181,24 @@ def measure_failure(bench, what, suffix):
     suffix: the end of the new image's tag. Return the error of the task, and the message of
     the Rollout.
     """
-    good = {app: bench.pods(app)[0]["spec"]["containers"][0]["image"] for app in ("foo", "web")}
+    old_images = {app: bench.pods(app)[0]["spec"]["containers"][0]["image"]
+                  for app in ("foo", "web")}
     with bench.measure() as ours, pytest.raises(RolloutError) as error:
-        bench.namespace.roll(kind="Deployment", image=bench.image(suffix), on_failure="rollback",
-                             progress_deadline=DEADLINE)
-    assert bench.has_only("foo", good["foo"])
+        bench.namespace.roll(kind="Deployment", image=bench.next_image(suffix),
+                             on_failure="rollback", progress_deadline=DEADLINE)
+    assert bench.has_only("foo", old_images["foo"])
     with bench.measure() as theirs:
-        bench.set_image(bench.image(suffix))
+        bench.set_image(bench.next_image(suffix))
         status = bench.rollout.wait_until("Degraded", 300)
-        eventually(lambda: bench.has_only("web", good["web"]), "the rollback by Argo Rollouts")
+        eventually(lambda: bench.has_only("web", old_images["web"]),
+                   "the rollback by Argo Rollouts")
     print(what, error.value.message, status["message"], sep="\n")
-    bench.add(f"{what}, until all pods are old again", "s", ours.seconds, theirs.seconds)
-    bench.add("its requests per pod", "", ours.requests["task"], theirs.requests["rollouts"])
+    bench.add_row(f"{what}, until all pods are old again", "s", ours.seconds, theirs.seconds)
+    bench.add_row("its requests per pod", "", ours.requests["task"], theirs.requests["rollouts"])
     # Argo Rollouts leaves the bad template in the Rollout
     template = bench.rollout.get()["spec"]["template"]
     assert template["spec"]["containers"][0]["image"].endswith(suffix)
-    bench.set_image(good["web"])
+    bench.set_image(old_images["web"])
     bench.rollout.wait_until("Healthy")
     return error.value, status["message"]
 
@@ -204,16 +206,16 @@ def measure_failure(bench, what, suffix):
 def make_one_unready(pod):
     """Return a patch that prevents readiness, for the first pod of each image "...-one"."""
     image = pod["spec"]["containers"][0]["image"]
-    if not image.endswith("-one") or image in CHANGED:
+    if not image.endswith("-one") or image in CHANGED_IMAGES:
         return []
-    CHANGED.add(image)
+    CHANGED_IMAGES.add(image)
     return [{"op": "replace", "path": "/spec/containers/0/image", "value": f"{image}-unready"}]
 
 
-def measure_kill(bench, process):
-    """Measure updates whose process is killed and restarted at KILLED_AT new pods.
+def measure_kill(bench, controller_process):
+    """Measure updates whose driving process is killed and restarted at KILLED_AT new pods.
 
-    The process is the task, or the controller of Argo Rollouts.
+    The driving process is the task, or the controller of Argo Rollouts.
     """
     def kill_at_new_pods(gateway):
         original = gateway.wait
@@ -231,25 +233,25 @@ def measure_kill(bench, process):
     bench.namespace.call("PATCH", f"{bench.rollout.path}/web", {"spec": {"minReadySeconds": 1}},
                          "application/merge-patch+json")
     bench.rollout.wait_until("Healthy")
-    image = bench.image()
+    image = bench.next_image()
     with bench.namespace.observer() as our_observer, bench.measure() as ours:
         with pytest.raises(Killed):
             bench.namespace.roll(kind="Deployment", image=image, fault=kill_at_new_pods)
         bench.namespace.roll(kind="Deployment", image=image)
     assert bench.has_only("foo", image)
-    image = bench.image()
+    image = bench.next_image()
     with (bench.namespace.observer() as their_observer, bench.measure() as theirs,
           contextlib.ExitStack() as stack):
         bench.set_image(image)
         eventually(lambda: sum(pod["spec"]["containers"][0]["image"] == image
-                               for pod in bench.pods("web")) >= KILLED_AT, "the first new pods")
-        process.kill()
-        process.wait()
+                               for pod in bench.pods("web")) >= KILLED_AT, f"{KILLED_AT} new pods")
+        controller_process.kill()
+        controller_process.wait()
         stack.enter_context(bench.controller())
         bench.wait_for_argo_rollouts(image)
-    bench.add("the driving process is killed at 30 new pods, and started again", "s",
-              ours.seconds, theirs.seconds)
-    bench.add("its requests per pod", "", ours.requests["task"], theirs.requests["rollouts"])
+    bench.add_row("the driving process is killed at 30 new pods, and started again", "s",
+                  ours.seconds, theirs.seconds)
+    bench.add_row("its requests per pod", "", ours.requests["task"], theirs.requests["rollouts"])
     # the observers count the pods of both the Deployment and the Rollout
     assert our_observer.min_ready >= 2 * PODS <= their_observer.min_ready
 
@@ -269,10 +271,10 @@ def test_measurements(bench, tmp_path):
     for row in bench.rows:
         print(row)
     if os.environ.get("WRITE_COMPARISON"):
-        write(bench.rows)
+        write_page(bench.rows)
 
 
-def write(rows):
+def write_page(rows):
     lines = [f"| | {OURS} | {ARGO} |", "|---|---|---|"]
     lines += [f"| {what} | {ours:.3g}{f' {unit}' if unit else ''} | "
               f"{theirs:.3g}{f' {unit}' if unit else ''} |" for what, unit, ours, theirs in rows]

@@ -3,7 +3,7 @@
 
 """Update one pod (a canary) with the role image_bump under traffic, and measure its requests.
 
-Debian's Prometheus cannot discover pods by the Kubernetes API, and reads addresses from a file.
+Debian's Prometheus cannot discover pods in the Kubernetes API, so it reads a file of addresses.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Canary:
     #: Answers of all versions from the first to the last answer of the new version.
     all_answers: list[Answer] = dataclasses.field(default_factory=list)
     #: Answers of the new version.
-    answers: list[Answer] = dataclasses.field(default_factory=list)
+    canary_answers: list[Answer] = dataclasses.field(default_factory=list)
 
     @property
     def is_bad(self) -> bool:
@@ -138,12 +138,12 @@ class Canary:
         answers = traffic.between(
             self.began, self.ended + (DRAIN + SETTLE if self.is_rolled_back else 0)
         )
-        self.answers = [answer for answer in answers if answer.version == self.version]
-        if self.answers:
+        self.canary_answers = [answer for answer in answers if answer.version == self.version]
+        if self.canary_answers:
             self.all_answers = [
                 answer
                 for answer in answers
-                if self.answers[0].sent <= answer.sent <= self.answers[-1].sent
+                if self.canary_answers[0].sent <= answer.sent <= self.canary_answers[-1].sent
             ]
 
 

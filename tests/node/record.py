@@ -34,7 +34,7 @@ class ScaleOut(t.NamedTuple):
     title: str
     kind: str
     #: Seconds for which the autoscaler was frozen; 0 without an update.
-    frozen: float
+    freeze_seconds: float
     #: Seconds from the end of the freeze (or, without an update, from the load) to the first
     #: scaling.
     first: float
@@ -47,11 +47,11 @@ TRAFFIC = pytest.StashKey[list[Measurement]]()
 CANARIES = pytest.StashKey[list[Canary]]()
 """Keys in the stash of the test session.
 
-CANARIES has the rollouts of one test, the one with the most.
+CANARIES has only the rollouts of the test with the most rollouts.
 """
 
 
-def table(measurements: list[Measurement]) -> list[str]:
+def table_of_rollouts(measurements: list[Measurement]) -> list[str]:
     """Return the lines of a table with a row per rollout. The totals omit negative controls."""
     header = (
         "| rollout | kind | by | seconds | requests on new connections | failed "
@@ -85,9 +85,13 @@ def machine(kubeconfig: str) -> str:
     )
 
 
-def settings(measurements: list[Measurement]) -> list[str]:
-    lost = reasons(answer for measurement in measurements for answer in measurement.answers)
-    failures = ", ".join(f"{reason} ({count:,})" for reason, count in lost.items()) or "none"
+def settings_of_rollouts(measurements: list[Measurement]) -> list[str]:
+    counts_by_reason = reasons(
+        answer for measurement in measurements for answer in measurement.answers
+    )
+    failures = (
+        ", ".join(f"{reason} ({count:,})" for reason, count in counts_by_reason.items()) or "none"
+    )
     return [
         f"- {REPLICAS} pods (1 of a DaemonSet, on the only node); a pod listens after {START:g} "
         f"s and drains for {DRAIN:g} s. {RATE} requests/s on new connections and {RATE} requests/s "
@@ -106,7 +110,7 @@ def table_of_canaries(canaries: list[Canary]) -> list[str]:
     for title, canaries_of_row in _by_title(canaries).items():
         answers, totals = (
             [len(getattr(canary, name)) for canary in canaries_of_row]
-            for name in ("answers", "all_answers")
+            for name in ("canary_answers", "all_answers")
         )
         seconds = [canary.answering_seconds for canary in canaries_of_row]
         cells = [
@@ -125,7 +129,7 @@ def table_of_canaries(canaries: list[Canary]) -> list[str]:
 
 
 def settings_of_canaries(canaries: list[Canary]) -> list[str]:
-    failed = [answer for canary in canaries for answer in canary.answers if answer.failure]
+    failed = [answer for canary in canaries for answer in canary.canary_answers if answer.failure]
     lost = sum(canary.lost for canary in canaries)
     return [
         f"- The canary is 1 of {PODS} pods ({SHARE:.0%}). {RATES['new']} requests/s, all on new "
@@ -160,8 +164,8 @@ def _line(title: str, answers: list[Answer]) -> str:
 def table_of_scale_outs(scale_outs: list[ScaleOut]) -> list[str]:
     header = "| under load | kind | seconds frozen | first scaling after | sufficient size after |"
     return [header, "|---|---|---|---|---|",
-            *(f"| {title} | {kind} | {frozen:.0f} | {first:.0f} s | {complete:.0f} s |"
-              for title, kind, frozen, first, complete in scale_outs)]
+            *(f"| {title} | {kind} | {freeze_seconds:.0f} | {first:.0f} s | {complete:.0f} s |"
+              for title, kind, freeze_seconds, first, complete in scale_outs)]
 
 
 def settings_of_scale_outs(_scale_outs: list[ScaleOut]) -> list[str]:
@@ -195,7 +199,7 @@ class Page(t.NamedTuple):
 
 
 PAGES = (
-    Page("internals/traffic.md", TRAFFIC, table, settings),
+    Page("internals/traffic.md", TRAFFIC, table_of_rollouts, settings_of_rollouts),
     Page("how-to/analysis.md", CANARIES, table_of_canaries, settings_of_canaries),
     Page("how-to/autoscalers.md", SCALE_OUTS, table_of_scale_outs, settings_of_scale_outs),
 )

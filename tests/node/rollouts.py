@@ -304,7 +304,7 @@ def patch_template(shop: Shop) -> None:
 
 def kubectl_rolling_update(shop: Shop) -> None:
     """Update with kubectl 1.17, the last version with rolling-update."""
-    client = clients.kubectl(binaries.provide(["kubectl-1.17"])["kubectl-1.17"])
+    client = clients.kubectl_client(binaries.provide(["kubectl-1.17"])["kubectl-1.17"])
     task = {"name": "foo", "namespace": shop.namespace.name, "image": V2}
     with tempfile.TemporaryDirectory(prefix="baton-home-") as home:
         run = clients.Program().run(*client(task, shop.namespace.admin_kubeconfig, Path(home)))

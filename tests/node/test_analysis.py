@@ -84,7 +84,7 @@ def test_only_bad_versions_are_rolled_back(rounds, cluster, namespace, binary, r
     assert [canary.was_caught for canary in canaries] == [canary.is_bad for canary in canaries]
     assert not any(canary.is_rolled_back for canary in canaries if not canary.is_bad)
     for canary in canaries:
-        share = len(canary.answers) / len(canary.all_answers)
+        share = len(canary.canary_answers) / len(canary.all_answers)
         assert SHARE / 2 < share <= max_share(len(canary.all_answers)), canary.version
     assert [answer for answer in traffic.answers if not answer.version] == [], (
         "some requests have no answer"

@@ -23,7 +23,7 @@ CONTAINER = {
     "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1}}
 #: Requests per second on new and on persistent connections.
 RATES = {"new": 60, "persistent": 60}
-#: Maximum seconds from the write of the selector to the last new connection to a previous pod.
+#: Maximum seconds from a new selector to the last new connection to a pod that it excludes.
 MAX_DELAY = 2.0
 
 
@@ -34,11 +34,11 @@ def switch(shop, monkeypatch, **options):
         reason_to_stop=lambda: "", print_line=lambda line: times.append(time.time())
         if " Service foo: " in line else None)
     monkeypatch.setattr(task, "ParentProcess", lambda: contextlib.nullcontext(parent))
-    valid = ArgumentSpecValidator(task.TRAFFIC_OPTIONS).validate({
+    validation = ArgumentSpecValidator(task.TRAFFIC_OPTIONS).validate({
         "name": "foo", "kind": shop.kind.name, "service": "foo", "namespace": shop.namespace.name,
         "kubeconfig": shop.namespace.kubeconfig, **options})
-    assert not valid.error_messages, valid.error_messages
-    task.traffic(valid.validated_parameters)
+    assert not validation.error_messages, validation.error_messages
+    task.traffic(validation.validated_parameters)
     return times
 
 
@@ -53,27 +53,28 @@ def test_new_connections_follow_the_selector(kind, cluster, namespace, monkeypat
         switch(shop, monkeypatch, weight="0%")
         shop.roll(image=V2, pause_at="100%", keep_old=True)
         for weight in ("100%", "0%", "100%"):
-            (begin,) = switch(shop, monkeypatch, weight=weight)
-            switches.append((begin, "v2" if weight == "100%" else "v1"))
+            (switched_at,) = switch(shop, monkeypatch, weight=weight)
+            switches.append((switched_at, "v2" if weight == "100%" else "v1"))
             time.sleep(MAX_DELAY + 2)
-        began = time.time()
+        update_start = time.time()
         shop.roll(image=V2)
         time.sleep(MAX_DELAY)
-    ends = [begin for begin, _version in switches[1:]] + [began]
-    on_new_connections = [answer for answer in traffic.answers if answer.connection == "new"]
-    delays = [max((answer.sent - begin for answer in on_new_connections
-                   if begin < answer.sent < end and answer.version not in ("", version)),
+    ends = [switched_at for switched_at, _version in switches[1:]] + [update_start]
+    answers_on_new_connections = [answer for answer in traffic.answers
+                                  if answer.connection == "new"]
+    delays = [max((answer.sent - switched_at for answer in answers_on_new_connections
+                   if switched_at < answer.sent < end and answer.version not in ("", version)),
                   default=0.0)
-              for (begin, version), end in zip(switches, ends, strict=True)]
+              for (switched_at, version), end in zip(switches, ends, strict=True)]
     before_second_switch = traffic.between(switches[0][0] + MAX_DELAY, switches[1][0])
-    versions_on_persistent = versions(answer for answer in before_second_switch
-                                      if answer.connection == "persistent")
-    print(delays, versions_on_persistent, len(traffic.answers), reasons(traffic.answers),
-          *traffic.failures[:10], sep="\n")
+    versions_on_persistent_connections = versions(answer for answer in before_second_switch
+                                                  if answer.connection == "persistent")
+    print(delays, versions_on_persistent_connections, len(traffic.answers),
+          reasons(traffic.answers), *traffic.failures[:10], sep="\n")
     assert traffic.failures == []
-    assert versions(answer for answer in on_new_connections
+    assert versions(answer for answer in answers_on_new_connections
                     if answer.sent < switches[0][0]) == ["v1"]
     assert max(delays) < MAX_DELAY
-    assert "v1" in versions_on_persistent, "existing connections have left the old pods"
+    assert "v1" in versions_on_persistent_connections, "existing connections have left the old pods"
     last = traffic.answers[-1].sent
     assert versions(traffic.since(last - 1)) == ["v2"]

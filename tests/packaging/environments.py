@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-#: The content of bindep.txt that each environment must have.
+#: The required content of bindep.txt, by environment.
 SYSTEM_PACKAGES = {"execution": "", "decision": "java-17-openjdk-headless [platform:rpm]"}
 INSTALL_GIT = "RUN $PKGMGR install --assumeyes git-core"
 INSTALL_COLLECTIONS = "ansible-galaxy collection install"

@@ -70,9 +70,9 @@ def report(data: dict[str, Any]) -> str:
     for css_class, label in (("old", "old pods"), ("new", "new pods"), ("available", "available"),
                              ("soak", "watched"), ("pause", "checks"), ("floor", "floor"),
                              ("ceiling", "ceiling")):
-        box = f'x="{x}" y="{y - 9}" width="22" height="10"/>'
-        background = f'<rect class="new" {box}' if css_class == "pause" else ""
-        shape = (f'{background}<rect class="{css_class}" {box}'
+        rect_tail = f'x="{x}" y="{y - 9}" width="22" height="10"/>'
+        background = f'<rect class="new" {rect_tail}' if css_class == "pause" else ""
+        shape = (f'{background}<rect class="{css_class}" {rect_tail}'
                  if css_class in ("old", "new", "soak", "pause") else
                  f'<line class="{css_class}" x1="{x}" x2="{x + 22}" y1="{y - 4}" y2="{y - 4}"/>')
         body.append(f'{shape}<text x="{x + 30}" y="{y}">{label}</text>')
@@ -80,11 +80,11 @@ def report(data: dict[str, Any]) -> str:
     chart = sizes_chart.draw(rollout, WIDTH - 2 * MARGIN, 270, "chart")
     body.append(chart.replace("<svg ", f'<svg x="{MARGIN}" y="{y + 16}" ', 1))
     css = CSS.read_text("utf-8")
-    rules = (r"^(?:\.sizes \.number|\.(?:old|new|edge|available|floor|ceiling|grid|axis|soak|pause|"
-             r"handover)\b)[^{]*\{.*\}$")
+    rule_pattern = (r"^(?:\.sizes \.number|\.(?:old|new|edge|available|floor|ceiling|grid|axis|"
+                    r"soak|pause|handover)\b)[^{]*\{.*\}$")
     style = "\n".join([f"text {{ font: 14px {SANS}; }} .title {{ font-size: 22px; font-weight: "
                        f"700; }}",
-                       *re.findall(rules, css, re.MULTILINE)])
+                       *re.findall(rule_pattern, css, re.MULTILINE)])
     return _picture(y + 16 + 270 + 8, f"The report of a rollout: {sizes_chart.describe(rollout)}",
                     style, body)
 

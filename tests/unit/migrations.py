@@ -74,12 +74,12 @@ class World:
     def replica_set(self):
         return self.find("ReplicaSet", f"foo-{self.stored_state['hash']}")
 
-    def replace(self, item, **status):
+    def replace_item(self, item, **status):
         self.cluster._items[item["kind"], item["metadata"]["name"]] = {
             **item, "status": {**item.get("status", {}), **status}}
 
     def replace_pods(self, *owners, **labels):
-        """Replace all pods by one pod for each owner (a uid)."""
+        """Replace all pods with one pod for each owner uid."""
         self.cluster._pods = tuple(Pod(f"foo-{owner}", "u", {"app": "foo", **labels}, owner)
                                    for owner in owners)
 
@@ -90,7 +90,7 @@ def world_after(step):
     return world
 
 
-#: Steps between the pause and the deletion of a DeploymentConfig.
+#: Steps between "pace DeploymentConfig" and "delete DeploymentConfig".
 CONFIG_STEPS = ["create ControllerRevision", "create ReplicaSet", "annotate ReplicationController",
                 "hand over Pod",
                 "delete ReplicationController", "restore ReplicaSet", "create Deployment",
@@ -158,7 +158,7 @@ class ConfigWorld:
                                               for field, value in fields.items()}}
 
     @property
-    def owners(self):
+    def owner_uids(self):
         return {pod.owner_uid for pod in self.cluster.live_pods({})}
 
 

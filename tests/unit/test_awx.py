@@ -32,7 +32,7 @@ def survey_and_playbook(request):
              ROOT / "playbooks" / "tasks" / f"{request.param}.yml"]
     playbook = "".join(file.read_text() for file in files if file.exists())
     playbook += "".join(f"{{{{ {name.removeprefix(request.param + '_')} }}}}\n"
-                        for name in release_request.specs(request.param))
+                        for name in release_request.rolling_update_specs(request.param))
     return json.loads((AWX / f"{request.param}.survey.json").read_text()), playbook
 
 

@@ -74,7 +74,7 @@ def test_existing_programs_are_not_built_again(calls):
             for call in calls()[len(before):]] == [binaries.PACKAGES["kubectl"][1]] * 2
 
 
-def test_a_failed_build_leaves_no_program_and_the_next_build_resumes(
+def test_a_failed_build_leaves_no_program_and_the_next_build_succeeds(
         calls, tmp_path, monkeypatch):
     """Keep in .drafts/ the programs that were built before the failure."""
     monkeypatch.setenv("BROKEN", "kube-scheduler")

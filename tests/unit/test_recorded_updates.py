@@ -79,11 +79,11 @@ def test_recorded_update_is_rolled_back(version, kind, moment):
 @pytest.mark.parametrize(("version", "name", "moment"), moments(MIGRATIONS))
 def test_recorded_migration_is_resumed_and_finished(version, name, moment):
     world_type, request, _steps = MIGRATIONS[name]
-    world, fresh = load_migration(world_type, _read(version, name)[moment]), world_type()
+    world, fresh_world = load_migration(world_type, _read(version, name)[moment]), world_type()
     world.run_steps(request=request)
-    fresh.run_steps(request=request)
+    fresh_world.run_steps(request=request)
     assert {key for key, item in world.cluster._items.items() if item} == {
-        key for key, item in fresh.cluster._items.items() if item}
+        key for key, item in fresh_world.cluster._items.items() if item}
     (deployment,) = world.cluster.controllers(Kind.DEPLOYMENT).values()
     assert deployment.replicas == 2
     assert len({pod.owner_uid for pod in world.cluster.live_pods({})}) == 1
@@ -93,8 +93,8 @@ def test_recorded_migration_is_resumed_and_finished(version, name, moment):
 def test_recorded_migration_is_rolled_back(version, name, moment):
     world_type, request, _steps = MIGRATIONS[name]
     rollback = dataclasses.replace(request, state=State.ROLLED_BACK)
-    world, fresh = load_migration(world_type, _read(version, name)[moment]), world_type()
-    initial = {key for key, item in fresh.cluster._items.items() if item}
+    world, fresh_world = load_migration(world_type, _read(version, name)[moment]), world_type()
+    initial = {key for key, item in fresh_world.cluster._items.items() if item}
     if not initial <= {key for key, item in world.cluster._items.items() if item}:
         with pytest.raises(RolloutError, match="cannot be rolled back"):
             world.run_steps(request=rollback)
@@ -106,7 +106,7 @@ def test_recorded_migration_is_rolled_back(version, name, moment):
 
 
 def test_recorder_works_with_this_version(tmp_path):
-    """Only releases use the recorder. Here it records the present version."""
+    """Otherwise, the recorder runs only for releases. Here, it records the current version."""
     recorded_updates.main(tmp_path)
     for name in [*KINDS, *MIGRATIONS]:
         recorded = json.loads(recorded_updates.recording_path(tmp_path, name).read_text("utf-8"))

@@ -19,9 +19,9 @@ from sampling import sample, shard
 
 ROOT = Path(__file__).parents[2]
 INTEGRATION = ROOT / "tests" / "integration"
-TABLE = re.compile(r"^\| `test_(?P<file>\w+)` \| (?P<all>\d+) \| (?P<sample>\d+) \| (?P<guards>.+) "
-                   r"\|$",
-                   re.MULTILINE)
+TABLE_ROW = re.compile(r"^\| `test_(?P<file>\w+)` \| (?P<all>\d+) \| (?P<sample>\d+) "
+                       r"\| (?P<guards>.+) \|$",
+                       re.MULTILINE)
 
 
 def points(**axes):
@@ -33,7 +33,7 @@ def points(**axes):
 @pytest.mark.parametrize("axes", [
     {"act": range(17), "moment": range(5)}, {"kind": range(2), "act": range(18)},
     {"way": range(3), "spec": range(2), "end": range(3)}, {"kind": range(2)}], ids=str)
-def test_each_value_is_chosen_with_as_few_points_as_the_longest_axis_has(axes):
+def test_each_value_is_chosen_with_one_point_for_each_value_of_the_longest_axis(axes):
     all_points = points(**axes)
 
     chosen_points = sample(all_points, None, collections.Counter())
@@ -52,7 +52,7 @@ def test_values_of_the_shorter_axis_are_chosen_equally_often():
     assert [counts["moment", str(moment)] for moment in range(3)] == [6, 6, 6]
 
 
-def test_values_of_a_parameter_are_divided_among_its_tests():
+def test_tests_with_the_same_parameter_share_its_values():
     used_counts = collections.Counter()
 
     chosen_points = [sample(points(spec=range(5)), 2, used_counts) for _test in range(3)]
@@ -72,14 +72,14 @@ def test_shards_have_each_item_once():
 
 
 def is_sampled(path):
-    """Return whether `make test` skips tests of the file."""
+    """Return whether `make test` runs only some tests of the file."""
     return any(isinstance(node, ast.Attribute) and node.attr in ("sample", "full")
                for node in ast.walk(ast.parse(path.read_text("utf-8"))))
 
 
 def test_each_sampled_file_has_guards_in_contributing():
     contributing = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    rows = {match["file"]: match for match in TABLE.finditer(contributing)}
+    rows = {match["file"]: match for match in TABLE_ROW.finditer(contributing)}
 
     files = filter(is_sampled, INTEGRATION.glob("test_*.py"))
     assert set(rows) == {path.stem.removeprefix("test_") for path in files}

@@ -19,9 +19,9 @@ from objects import eventually
 
 ROOT = Path(__file__).parents[2]
 DEFAULT_IMAGE = "kindest/node:v1.36.1@sha256:" + "a" * 64
-#: A container engine that has only the image $HERE, and cannot pull others.
+#: A container engine that has only the image $CACHED_IMAGE, and cannot pull others.
 DOCKER = """#!/bin/sh
-case "$1 $2" in "version ") exit 0;; "image inspect") [ "$3" = "$HERE" ];; *) exit 1;; esac
+case "$1 $2" in "version ") exit 0;; "image inspect") [ "$3" = "$CACHED_IMAGE" ];; *) exit 1;; esac
 """
 KIND = f"#!/bin/sh\nexit 0\n# The program contains the name of its image: {DEFAULT_IMAGE}.\n"
 
@@ -51,7 +51,8 @@ def test_the_missing_program_or_image_of_kind_is_named(
     for name, text in programs.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
         (tmp_path / name).chmod(0o755)
-    for name, value in {"PATH": str(tmp_path), "HERE": cached, "BATON_KIND_IMAGE": image}.items():
+    for name, value in {"PATH": str(tmp_path), "CACHED_IMAGE": cached,
+                        "BATON_KIND_IMAGE": image}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(runner.engine.machine, "hindrance",
                         lambda *_unused: "no permission to build an engine")
@@ -103,16 +104,16 @@ def two_tier_runner(runner, monkeypatch, tmp_path):
 
 
 def test_a_tier_runs_again_only_when_its_own_files_have_changed(two_tier_runner, tmp_path, capsys):
-    def tiers_run():
+    def run_tiers():
         assert two_tier_runner.main(["--change"]) == 0
         return re.findall(r"^([a-z-]+) +(passed|NOT RUN)", capsys.readouterr().out, re.MULTILINE)
 
-    assert tiers_run() == [("unit", "passed"), ("node-sample", "passed")]
-    assert tiers_run() == [("unit", "passed"), ("node-sample", "NOT RUN")]
+    assert run_tiers() == [("unit", "passed"), ("node-sample", "passed")]
+    assert run_tiers() == [("unit", "passed"), ("node-sample", "NOT RUN")]
     (tmp_path / "node.py").write_text("2\n", encoding="utf-8")
-    assert tiers_run() == [("unit", "passed"), ("node-sample", "passed")]
+    assert run_tiers() == [("unit", "passed"), ("node-sample", "passed")]
     (tmp_path / "node.py").write_text('"""A node."""\n\n# two\n2  # nodes\n', encoding="utf-8")
-    assert tiers_run() == [("unit", "passed"), ("node-sample", "NOT RUN")]
+    assert run_tiers() == [("unit", "passed"), ("node-sample", "NOT RUN")]
 
 
 @pytest.mark.parametrize("content, rest", [
@@ -133,20 +134,20 @@ def test_make_test_all_resumes_while_only_prose_changes(two_tier_runner, tmp_pat
     monkeypatch.setitem(two_tier_runner.TIERS, "node-sample",
                         two_tier_runner.Tier(["test -e second"]))
 
-    def tiers_run(**environment):
+    def run_tiers(**environment):
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         two_tier_runner.main(["--all"])
         return re.findall(r"^([a-z-]+) +(passed|FAILED|PASSED BEFORE)", capsys.readouterr().out,
                           re.MULTILINE)
 
-    assert tiers_run() == [("unit", "passed"), ("node-sample", "FAILED")]
+    assert run_tiers() == [("unit", "passed"), ("node-sample", "FAILED")]
     (tmp_path / "README.md").write_text("prose\n", encoding="utf-8")
-    assert tiers_run() == [("node-sample", "FAILED"), ("unit", "PASSED BEFORE")]
+    assert run_tiers() == [("node-sample", "FAILED"), ("unit", "PASSED BEFORE")]
     (tmp_path / "second").touch()
-    assert tiers_run() == [("unit", "passed"), ("node-sample", "passed")]
-    assert tiers_run() == [("unit", "PASSED BEFORE"), ("node-sample", "PASSED BEFORE")]
-    assert tiers_run(FRESH="1") == [("unit", "passed"), ("node-sample", "passed")]
+    assert run_tiers() == [("unit", "passed"), ("node-sample", "passed")]
+    assert run_tiers() == [("unit", "PASSED BEFORE"), ("node-sample", "PASSED BEFORE")]
+    assert run_tiers(FRESH="1") == [("unit", "passed"), ("node-sample", "passed")]
 
 
 def test_make_test_all_repeats_the_tiers_that_read_the_changed_part(two_tier_runner, tmp_path,
@@ -155,18 +156,18 @@ def test_make_test_all_repeats_the_tiers_that_read_the_changed_part(two_tier_run
     monkeypatch.setitem(two_tier_runner.TIERS, "unit",
                         two_tier_runner.Tier(["true"], reads_comments=True))
 
-    def tiers_run(node):
+    def run_tiers(node):
         (tmp_path / "node.py").write_text(node, encoding="utf-8")
         two_tier_runner.main(["--all"])
         return re.findall(r"^([a-z-]+) +passed", capsys.readouterr().out, re.MULTILINE)
 
-    assert tiers_run('def node():\n    """A node."""\n') == ["unit", "node-sample"]
-    assert tiers_run('def node():\n    """Return a node."""  # or two\n') == ["unit"]
-    assert tiers_run('def node():\n    """Return a node."""\n    return 1\n') == [
+    assert run_tiers('def node():\n    """A node."""\n') == ["unit", "node-sample"]
+    assert run_tiers('def node():\n    """Return a node."""  # or two\n') == ["unit"]
+    assert run_tiers('def node():\n    """Return a node."""\n    return 1\n') == [
         "unit", "node-sample"]
-    assert tiers_run('def node():\n    """Return a node."""\n    return 2\n') == [
+    assert run_tiers('def node():\n    """Return a node."""\n    return 2\n') == [
         "unit", "node-sample"]
-    assert tiers_run('def node():\n    """Return the node."""\n    return 2\n') == ["unit"]
+    assert run_tiers('def node():\n    """Return the node."""\n    return 2\n') == ["unit"]
 
 
 def test_a_failed_tier_runs_again(two_tier_runner, tmp_path, monkeypatch):

@@ -146,5 +146,5 @@ def run_tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variab
 
 
 def run_sanity(folder: Path, variables: dict[str, str]) -> None:
-    packages = cache() / "versions" / f"sanity-{folder.name}"
-    run_command(["bash", "tests/sanity/run"], {**variables, "BATON_SANITY": str(packages)})
+    packages_folder = cache() / "versions" / f"sanity-{folder.name}"
+    run_command(["bash", "tests/sanity/run"], {**variables, "BATON_SANITY": str(packages_folder)})

@@ -21,7 +21,7 @@ from ..cluster.http import CONNECT_TIMEOUT, innermost_reason, read_body
 from ..cluster.refused import RETRIED
 from ..model.errors import RolloutError
 from ..model.fields import Json, display_text, mapping, pairs, text, values
-from ..model.options import duration
+from ..model.options import parse_duration
 from .outcome import Reading
 
 #: Each option that may contain a secret has no_log.
@@ -57,7 +57,7 @@ class Prometheus:
         self.server, headers = _parse_url(options)
         self._headers = {**headers, "User-Agent": USER_AGENT, "Accept": "application/json",
                          "Content-Type": "application/x-www-form-urlencoded"}
-        self._timeout = duration("prometheus_timeout", options["timeout"])
+        self._timeout = parse_duration("prometheus_timeout", options["timeout"])
         if not 0 < self._timeout < 3600:
             raise RolloutError("prometheus_timeout must be more than 0 seconds, and at most an "
                                f"hour, not {self._timeout:g}")

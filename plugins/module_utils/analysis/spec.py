@@ -19,7 +19,7 @@ from ..model.fields import Json
 from ..model.identity import is_name
 from ..model.kinds import StrEnum
 from ..model.options import ARGUMENT_SPEC as ROLLOUT_OPTIONS
-from ..model.options import duration
+from ..model.options import parse_duration
 from . import queries
 
 #: Limits of one task.
@@ -39,7 +39,7 @@ class MetricType(StrEnum):
 
 
 class Per(StrEnum):
-    """The number of error lines is divided by minutes and pods, or by the number of all lines."""
+    """The divisor of the number of error lines: minutes and pods, or the number of all lines."""
 
     MINUTE = "minute"
     LINE = "line"
@@ -182,8 +182,8 @@ def parse_analysis(params: Json) -> Analysis:
         raise RolloutError(f"failure_limit ({params['failure_limit']}) must be less than count "
                            f"({params['count']}): no metric could ever fail")
     return Analysis(
-        metrics, params["window"], duration("initial_delay", params["initial_delay"]),
-        params["count"], duration("interval", params["interval"]),
+        metrics, params["window"], parse_duration("initial_delay", params["initial_delay"]),
+        params["count"], parse_duration("interval", params["interval"]),
         params["failure_limit"],
         params["inconclusive_limit"], params["on_inconclusive"] == "pass",
         params["on_no_old_pods"] == "pass")

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..model.errors import RolloutError
 from ..model.fields import Json, mapping
-from ..model.options import duration
+from ..model.options import parse_duration
 from ..model.request import Request
 from . import certificates, exec_plugin
 from . import secrets as masking
@@ -69,7 +69,7 @@ class Connection:
         self._options, self._environment = _options(params, environment), environment
         timeout = params.get("timeout") or exec_plugin.TIMEOUT
         #: Seconds.
-        self._plugin_timeout = min(exec_plugin.TIMEOUT, duration("timeout", timeout))
+        self._plugin_timeout = min(exec_plugin.TIMEOUT, parse_duration("timeout", timeout))
         self._lock = threading.RLock()
         self._group_count = 1
         self._headers: t.Any = None

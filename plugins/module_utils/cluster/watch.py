@@ -19,7 +19,7 @@ from .http import CONNECT_TIMEOUT, Http, backoff
 
 #: The parameter timeoutSeconds of a watch.
 WATCH_SECONDS = 60
-#: More than twice the size of the largest object.
+#: More than twice the maximum size of an object.
 MAX_EVENT_BYTES = 8 * 2**20
 
 
@@ -31,7 +31,7 @@ class Watch:
         self._version = resource_version
         self._queue: queue.SimpleQueue[Json] = queue.SimpleQueue()
         self._stopped = threading.Event()
-        #: Ends the wait in _request_list().
+        #: Ends the wait in _report_error_and_wait().
         self._resume = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -77,7 +77,7 @@ class Watch:
                     failure_count = 0 if self._queue_events(response) else failure_count + 1
                 else:
                     response.drain_conn()
-                    self._request_list({"code": response.status})
+                    self._report_error_and_wait({"code": response.status})
                     failure_count += 1
             except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError, TypeError,
                     RolloutError):
@@ -100,7 +100,7 @@ class Watch:
             for line in filter(None, lines):
                 event = json.loads(line)
                 if event["type"] == "ERROR":
-                    self._request_list(event["object"])
+                    self._report_error_and_wait(event["object"])
                     return has_event
                 self._version = event["object"]["metadata"]["resourceVersion"]
                 has_event = True
@@ -110,10 +110,10 @@ class Watch:
                 break
         return has_event or time.monotonic() - start > WATCH_SECONDS / 2
 
-    def _request_list(self, status: Json) -> None:
+    def _report_error_and_wait(self, status: Json) -> None:
         """Queue an ERROR event, and wait for restart().
 
-        The caller of events() then lists the objects, and gets an error such as 403 from the list.
+        The caller of events() then lists the objects, which raises an error such as 403.
         """
         self._resume.clear()
         self._queue.put({"type": "ERROR", "object": status})

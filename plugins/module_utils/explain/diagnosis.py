@@ -21,10 +21,10 @@ from ..model.fields import text as _text
 from ..model.observed import Controller
 from ..model.request import Request
 from .failure_reasons import (
-    LOST,
+    KINDS_BY_SPECIFICITY,
+    LOST_OR_GATED,
     NORMAL_START,
     NOT_STARTED,
-    ORDER,
     OTHER,
     PULL_REASONS,
     REJECTED,
@@ -35,7 +35,7 @@ from .failure_reasons import (
     UNSCHEDULABLE,
     Fatal,
     Row,
-    advice_after_waiting,
+    without_advice_to_wait,
 )
 from .symptoms import (
     Symptom,
@@ -51,7 +51,7 @@ from .symptoms import (
     probe_threshold,
     restart_text,
     termination_symptom,
-    waiting_reason,
+    waiting_reason_and_message,
 )
 
 #: In characters. The middle of a longer message is omitted.
@@ -102,7 +102,7 @@ class Cause:
     def as_fatal(self) -> Cause:
         """Return this cause as a fatal one."""
         return dataclasses.replace(self, is_fatal=True,
-                                   suggestion=advice_after_waiting(self.suggestion))
+                                   suggestion=without_advice_to_wait(self.suggestion))
 
     @property
     def sentence(self) -> str:
@@ -148,8 +148,8 @@ def restart_causes(request: Request, pod: Json, container_names: t.Collection[st
                 termination = (_map(_map(container_status, "lastState"), "terminated")
                                or _map(_map(container_status, "state"), "terminated"))
                 restart_count = _number(container_status, "restartCount")
-                symptom = (termination_symptom(waiting_reason(container_status)[0], termination,
-                                               restart_count)
+                waiting, _message = waiting_reason_and_message(container_status)
+                symptom = (termination_symptom(waiting, termination, restart_count)
                            if termination else Symptom("Restarted", restart_text(restart_count)))
                 container_subject = _subject_of_container(
                     subject, field, specs.get(container, {}), container_status)
@@ -168,7 +168,7 @@ def merge(causes: t.Iterable[Cause]) -> list[Cause]:
         examples.append(dataclasses.replace(
             example, pods=len({cause.pod for cause in causes_of_kind})))
     return sorted(examples, key=lambda cause: (
-        not cause.is_fatal, ORDER.index(cause.kind.removeprefix("init-"))))
+        not cause.is_fatal, KINDS_BY_SPECIFICITY.index(cause.kind.removeprefix("init-"))))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,7 +258,7 @@ def _causes_in_pod(pod: Json, events: list[Json], commands: t.Mapping[str, str],
     values = {"pod": name, "node": _text(spec, "nodeName"), **commands,
               **_scheduling_values(spec)}
     subject = _Subject(f"pod {name}", values, pod=name)
-    loss_causes = subject.causes(LOST, loss_symptoms(spec, status, conditions))
+    loss_causes = subject.causes(LOST_OR_GATED, loss_symptoms(spec, status, conditions))
     if metadata.get("deletionTimestamp"):
         grace_symptoms = [grace_period_symptom(metadata)] if waits_for_termination else []
         symptoms = [*finalizer_symptoms(metadata), *event_symptoms(events), *grace_symptoms]
@@ -341,7 +341,7 @@ def _subject_of_container(pod_subject: _Subject, field: str, spec: Json, status:
                     f"-c {name_or_placeholder('container', name)}"
                     + (" --previous" if is_restarted else ""))
     memory_limit = _map(_map(spec, "resources"), "limits").get("memory")
-    is_backing_off = waiting_reason(status)[0] == "CrashLoopBackOff"
+    is_backing_off = waiting_reason_and_message(status)[0] == "CrashLoopBackOff"
     return dataclasses.replace(
         pod_subject, place=f"{pod_subject.place}, {title} {name}", container=name, is_init=is_init,
         is_restarted=is_restarted,
@@ -370,7 +370,7 @@ def _causes_in_container(subject: _Subject, spec: Json, status: Json,
                          events: list[Json]) -> list[Cause]:
     if status.get("ready") is True:
         return []
-    reason, message = waiting_reason(status)
+    reason, message = waiting_reason_and_message(status)
     if reason not in (*NORMAL_START, "CrashLoopBackOff"):
         if reason in PULL_REASONS and re.fullmatch(r'(Back-off pulling image "[^"]*")?', message):
             # Before Kubernetes 1.32, only an Event says why the pull failed.

@@ -32,8 +32,8 @@ class Row(t.NamedTuple):
     """A failure reason."""
 
     kind: str
-    #: Searched in "reason: message". Named groups are placeholders of the suggestion. The text is
-    #: untrusted, so the search must take linear time (a test checks it).
+    #: Searched in "reason: message". Named groups fill the placeholders of the suggestion. The
+    #: text is untrusted, so the search must take linear time (a test checks it).
     pattern: str
     fatal: Fatal
     #: Commands are on their own lines. {kubectl} becomes kubectl with the namespace, {cluster}
@@ -44,7 +44,7 @@ class Row(t.NamedTuple):
     shows_log: bool = False
 
 
-# In each table, the first matching row is the cause.
+# In each table, the first matching row gives the cause.
 
 #: The controller manager cannot create pods (condition ReplicaFailure).
 REPLICA_FAILURE = (
@@ -243,13 +243,13 @@ RUNNING = (
 
 #: The kubelet rejects a pod. The controller replaces the pod at once (see run/deadlines.py).
 REJECTED = "refused-by-node"
-#: EVICTED: the pod was evicted. NODE: its node was lost or shut down.
-EVICTED, NODE = "evicted", "node"
+#: EVICTED: the pod was evicted. NODE_LOST: its node was lost or shut down.
+EVICTED, NODE_LOST = "evicted", "node"
 #: Reason of the condition DisruptionTarget.
 EVICTION_BY_API = "EvictionByEvictionAPI"
 _WAIT_FIRST = "wait: it will be replaced; if this keeps happening, "
 #: The pod was evicted, lost or rejected (and is replaced), or waits for a readiness gate.
-LOST = (
+LOST_OR_GATED = (
     Row(EVICTED, rf"^{EVICTION_BY_API}", Fatal.NO,
         _WAIT_FIRST + "find out which client evicts it: a drain of node {node}, a descheduler or a "
         "vertical autoscaler:\n{cluster} get node {node}"),
@@ -258,7 +258,7 @@ LOST = (
         "wait: it will be replaced; if this keeps happening, raise its requests to what it uses, "
         "or find out what the node lacks:\n"
         "{cluster} describe node {node}"),
-    Row(NODE,
+    Row(NODE_LOST,
         r"^(NodeLost|NodeNotReady|NodeStatusUnknown|NodeShutdown|Terminated"
         r"|DeletionBy(TaintManager|PodGC))", Fatal.NO,
         "{cluster} describe node {node}\nits pods are replaced 5 minutes after it was lost, unless "
@@ -288,7 +288,7 @@ TERMINATING = (
 )
 
 
-def advice_after_waiting(suggestion: str) -> str:
+def without_advice_to_wait(suggestion: str) -> str:
     """Return the suggestion without the advice to wait."""
     return suggestion.removeprefix(_WAIT_FIRST)
 
@@ -296,9 +296,9 @@ def advice_after_waiting(suggestion: str) -> str:
 #: Kinds of causes that only a soak detects. WARNED: too many warning Events.
 DELETED, UNREADY, WARNED = "gone", "unready", "warnings"
 #: All kinds of causes, the most specific first.
-ORDER = [*dict.fromkeys(
+KINDS_BY_SPECIFICITY = [*dict.fromkeys(
     row.kind for row in (*NOT_STARTED, OTHER, *TERMINATED, *REPLICA_FAILURE, *UNSCHEDULABLE,
-                         *RUNNING, *LOST, *TERMINATING)),
-         DELETED, UNREADY, WARNED]
+                         *RUNNING, *LOST_OR_GATED, *TERMINATING)),
+                        DELETED, UNREADY, WARNED]
 #: Waiting reasons during a normal start.
 NORMAL_START = ("", "ContainerCreating", "PodInitializing")

@@ -21,7 +21,7 @@ from .failure_reasons import (
     DELETED,
     EVICTED,
     EVICTION_BY_API,
-    NODE,
+    NODE_LOST,
     REJECTED,
     UNREADY,
     WARNED,
@@ -194,7 +194,7 @@ def _node_causes(request: Request, pod: Json) -> list[Cause]:
     deleted_pod = {**pod, "metadata": {"deletionTimestamp": "unknown",
                                        **mapping(pod, "metadata")}}
     return [cause for cause in diagnosis.pod_causes(request, deleted_pod, ())
-            if cause.kind in (EVICTED, NODE, REJECTED)]
+            if cause.kind in (EVICTED, NODE_LOST, REJECTED)]
 
 
 def _pod_causes(request: Request, before: Vitals, pod: Json) -> list[Cause]:

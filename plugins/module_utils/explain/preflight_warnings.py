@@ -22,7 +22,7 @@ from ..model.fields import values as _list
 from ..model.observed import Controller
 from ..model.request import Request
 from ..model.template import labels_of
-from ..model.thresholds import grow_to, resolve_fenceposts
+from ..model.thresholds import max_grown_size, resolve_fenceposts
 from . import quotas
 
 PRE_STOP = "lifecycle: {preStop: {sleep: {seconds: 3}}}"
@@ -80,7 +80,7 @@ class _Update(t.NamedTuple):
         """The number of new pods before the first deletion."""
         surge, _unavailable = resolve_fenceposts(
             self.request.max_surge, self.request.max_unavailable, self.desired)
-        return grow_to(desired=self.desired, surge=surge, shrinking_pods=self.desired)
+        return max_grown_size(desired=self.desired, surge=surge, shrinking_pods=self.desired)
 
     @property
     def old_labels(self) -> Json:

@@ -33,7 +33,7 @@ def loss_symptoms(spec: Json, status: Json, conditions: dict[str, Json]) -> list
         symptoms.append(condition_symptom(conditions["DisruptionTarget"]))
     if "Ready" in conditions and not has_status(conditions, "Ready", "True"):
         symptoms.append(condition_symptom(conditions["Ready"]))
-        # The node controller sets no reason, unlike the kubelet.
+        # If a node stops responding, the node controller sets Ready to False without a reason.
         container_statuses = _list(status, "containerStatuses")
         are_ready = bool(container_statuses) and all(
             container_status.get("ready") is True for container_status in container_statuses)
@@ -63,12 +63,12 @@ def grace_period_symptom(metadata: Json) -> Symptom:
     return Symptom("Terminating", f"its grace period of {seconds} s ends at {end}")
 
 
-def has_status(conditions: dict[str, Json], kind: str, value: str) -> bool:
-    return _text(conditions.get(kind, {}), "status") == value
+def has_status(conditions: dict[str, Json], condition_type: str, value: str) -> bool:
+    return _text(conditions.get(condition_type, {}), "status") == value
 
 
 def termination_symptom(waiting: str, termination: Json, restart_count: int) -> Symptom:
-    """Return the symptom of a terminated container. waiting: its waiting reason, or ""."""
+    """Return the symptom of a terminated container. waiting: why its restart waits, or ""."""
     reason, exit_code = _text(termination, "reason"), _number(termination, "exitCode")
     signal = (f" ({SIGNALS.get(exit_code - 128, f'signal {exit_code - 128}')})"
               if 128 < exit_code < 160 else "")
@@ -85,7 +85,7 @@ def restart_text(count: int) -> str:
 
 
 def probe_failures(events: list[Json]) -> dict[str, Symptom]:
-    """Return the last symptom of each failed probe."""
+    """Return the last failure of each probe, with the occurrences of all its failures."""
     symptoms: dict[str, Symptom] = {}
     for symptom in event_symptoms(events):
         match = re.search(r"(Startup|Liveness|Readiness) probe (failed|errored)", symptom.message)
@@ -108,7 +108,7 @@ def event_symptoms(events: t.Iterable[Json]) -> list[Symptom]:
             _text(event, "lastTimestamp") or _text(event, "eventTime"))):
         message = _text(event, "message").removeprefix("(combined from similar events): ")
         count = _number(event, "count") or _number(_map(event, "series"), "count") or 1
-        # Another Event has the details of "Error: ErrImagePull".
+        # Omit messages such as "Error: ErrImagePull": another Event has the details.
         if not re.fullmatch(r"Error: \w+", message):
             symptoms.append(Symptom(_text(event, "reason"), message, count, is_from_event=True))
     return symptoms
@@ -119,13 +119,13 @@ def event_field(event: Json) -> str:
     return _text(_map(event, "involvedObject"), "fieldPath")
 
 
-def waiting_reason(status: Json) -> tuple[str, str]:
+def waiting_reason_and_message(container_status: Json) -> tuple[str, str]:
     """Return the reason and the message of a waiting container, or ("", "")."""
-    waiting = _map(_map(status, "state"), "waiting")
+    waiting = _map(_map(container_status, "state"), "waiting")
     return _text(waiting, "reason"), _text(waiting, "message")
 
 
-def has_started(status: Json) -> bool:
+def has_started(container_status: Json) -> bool:
     """Return whether the container runs or has run."""
-    return any(key in _map(status, state) for state in ("state", "lastState")
+    return any(key in _map(container_status, state) for state in ("state", "lastState")
                for key in ("running", "terminated"))

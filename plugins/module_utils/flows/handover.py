@@ -61,7 +61,7 @@ PRIORITY = "/spec/template/spec/priorityClassName"
 
 
 def is_under_way(observed: Observed) -> bool:
-    """Return whether the handover has begun, so that a rollback is impossible.
+    """Return whether the handover has begun; a rollback is then impossible.
 
     If another client has replaced the primary, only the successor has the takeover annotation.
     """
@@ -165,9 +165,10 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
     if successor is None or successor.uid != takeover["uid"]:
         return _finish_without_successor(request, observed, primary, takeover)
     _refuse_unproven(request, primary, successor)
-    is_nearly_deleted = successor.is_deleting and successor.is_observed and not successor.current
+    is_empty_and_deleting = (successor.is_deleting and successor.is_observed
+                             and not successor.current)
     # | open | being deleted, no pods | finalizers delay the deletion | wait |
-    if is_nearly_deleted and not is_closed(primary):
+    if is_empty_and_deleting and not is_closed(primary):
         return wait_for_deletion(successor)
     # | open | any | another client replaced the primary | undo the handover, as below |
     if not is_closed(primary):
@@ -188,7 +189,7 @@ def finish(request: Request, observed: Observed, primary: Controller) -> Decisio
         return decision
     # | closed | being deleted, no pods | the primary has all living pods | restore: open it |
     # A terminating successor neither creates nor adopts pods.
-    if is_nearly_deleted and may_open(primary, successor.uid, observed.pods):
+    if is_empty_and_deleting and may_open(primary, successor.uid, observed.pods):
         return Step(Action.RESTORE, primary.name,
                     patch(primary, *opening_operations(takeover["priorityClassName"])),
                     before="closed template", after="template")
@@ -261,9 +262,9 @@ def may_open(controller: Controller, source_uid: str, pods: tuple[Pod, ...] | No
     return controller.current == sum(pod.owner_uid == controller.uid for pod in pods)
 
 
-def wait(sizes: str, observed: Observed) -> Wait:
-    """Return a Wait for `sizes`, which is a text, and for the terminating pods."""
-    return Wait(", ".join(filter(None, (sizes, observed.terminating.condition))),
+def wait(condition: str, observed: Observed) -> Wait:
+    """Return a Wait for the condition and for the terminating pods."""
+    return Wait(", ".join(filter(None, (condition, observed.terminating.condition))),
                 terminating=observed.terminating)
 
 

@@ -22,15 +22,15 @@ from .template import is_image
 from .thresholds import Size
 
 #: Defaults of the options concurrency and max_failures.
-CONCURRENCY, MAX_FAILURES = 5, "0"
+DEFAULT_CONCURRENCY, DEFAULT_MAX_FAILURES = 5, "0"
 #: The options of the module rolling_update, documented in plugins/modules/rolling_update.py.
 ARGUMENT_SPEC: Json = dict(
     name=dict(type="str"),
     names=dict(type="list", elements="str"),
     label_selectors=dict(type="list", elements="str"),
     field_selectors=dict(type="list", elements="str"),
-    concurrency=dict(type="int", default=CONCURRENCY),
-    max_failures=dict(type="str", default=MAX_FAILURES),
+    concurrency=dict(type="int", default=DEFAULT_CONCURRENCY),
+    max_failures=dict(type="str", default=DEFAULT_MAX_FAILURES),
     namespace=dict(type="str"),
     namespaces=dict(type="list", elements="str"),
     namespace_selectors=dict(type="list", elements="str"),
@@ -166,7 +166,7 @@ def parse_request(params: Json) -> Request:
 
 
 def refuse_removed(module: Module | None, arguments: t.Mapping[str, t.Any]) -> None:
-    """Refuse options and values of an earlier version. Raises RolloutError with the replacement.
+    """Refuse removed options and values. Raises RolloutError with the replacement.
 
     module: None for rolling_update_info. arguments: the options as provided by the user.
     """
@@ -193,7 +193,7 @@ def _default_limits(kind: Kind, options: Json) -> dict[str, Size]:
         return ({"max_surge": Size(100, percent=True), "max_unavailable": Size(0)}
                 if options.get("keep_old") else {})
     has_surge = (kind.has_exclusive_surge
-                 and size("max_surge", options.get("max_surge", 0)).value > 0)
+                 and parse_size("max_surge", options.get("max_surge", 0)).value > 0)
     return {"max_surge": Size(0), "max_unavailable": Size(0 if has_surge else 1)}
 
 
@@ -297,13 +297,13 @@ def _parse_revision(_option: str, value: t.Any) -> int:
 
 
 def _parse_pause(option: str, value: t.Any) -> Size:
-    pods = size(option, value)
+    pods = parse_size(option, value)
     if pods.value == 0:
         raise RolloutError("pause_at=0 would pause before the first new pod: set at least 1")
     return pods
 
 
-def size(option: str, value: t.Any) -> Size:
+def parse_size(option: str, value: t.Any) -> Size:
     """Parse a number or a percentage of pods, such as 3 or "25%". Raises RolloutError."""
     text = str(value).strip()
     number = text.removesuffix("%")
@@ -356,20 +356,20 @@ def _refuse_api_version(api_version: str | None, kinds: t.Sequence[Kind | None])
 
 
 def _positive_duration(option: str, value: t.Any) -> float:
-    seconds = duration(option, value)
+    seconds = parse_duration(option, value)
     if seconds == 0:
         raise RolloutError(f"{option} must be more than 0 seconds, not {value}")
     return seconds
 
 
 def _whole_seconds(option: str, value: t.Any) -> int:
-    seconds = duration(option, value)
+    seconds = parse_duration(option, value)
     if not seconds.is_integer():
         raise RolloutError(f"{option} must be a whole number of seconds, not {value}")
     return int(seconds)
 
 
-def duration(option: str, value: t.Any) -> float:
+def parse_duration(option: str, value: t.Any) -> float:
     """Parse a duration such as 90 or 1h30m into seconds. Raises RolloutError."""
     text = str(value).strip()
     parts = _DURATION.fullmatch(text)
@@ -404,13 +404,13 @@ _PARSERS: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "template": refuse_non_json,
     "roll_on": parse_references,
     "to_revision": _parse_revision,
-    "max_surge": size,
-    "max_unavailable": size,
+    "max_surge": parse_size,
+    "max_unavailable": parse_size,
     "min_ready_seconds": _whole_seconds,
     "progress_deadline": _positive_duration,
     "timeout": _positive_duration,
-    "failure_grace": duration,
+    "failure_grace": parse_duration,
     "pause_at": _parse_pause,
-    "soak": duration,
-    "lock_timeout": duration,
+    "soak": parse_duration,
+    "lock_timeout": parse_duration,
 }

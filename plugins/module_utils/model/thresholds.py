@@ -4,7 +4,7 @@
 
 """Compute how far the two controllers of an update may be scaled in one turn.
 
-Names and rounding follow the Deployment controller (pkg/controller/deployment/rolling.go and
+Formulas and rounding follow the Deployment controller (pkg/controller/deployment/rolling.go and
 util/deployment_util.go). The growing controller is the successor during an update, and the user's
 own controller during a rollback.
 """
@@ -72,35 +72,36 @@ def resolve_fenceposts(max_surge: Size, max_unavailable: Size, desired: int) -> 
     return (0, 1) if surge == 0 and unavailable == 0 else (surge, unavailable)
 
 
-def grow_to(*, desired: int, surge: int, shrinking_pods: int) -> int:
+def max_grown_size(*, desired: int, surge: int, shrinking_pods: int) -> int:
     """Return the largest number of replicas for the growing controller.
 
     shrinking_pods: the number of existing pods of the shrinking controller, including those
     about to be deleted. Source: NewRSNewReplicas.
 
-    >>> grow_to(desired=10, surge=3, shrinking_pods=10)
+    >>> max_grown_size(desired=10, surge=3, shrinking_pods=10)
     3
-    >>> grow_to(desired=10, surge=3, shrinking_pods=2)
+    >>> max_grown_size(desired=10, surge=3, shrinking_pods=2)
     10
-    >>> grow_to(desired=10, surge=0, shrinking_pods=13)
+    >>> max_grown_size(desired=10, surge=0, shrinking_pods=13)
     0
     """
     return max(0, min(desired, desired + surge - shrinking_pods))
 
 
-def shrink_to(*, desired: int, unavailable: int, shrinking: int, growing_available: int) -> int:
+def min_shrunk_size(*, desired: int, unavailable: int, shrinking: int,
+                    growing_available: int) -> int:
     """Return the smallest number of replicas for the shrinking controller.
 
-    shrinking: spec.replicas of the shrinking controller. Its unready pods are deleted first.
-    Source: reconcileOldReplicaSets.
+    shrinking: spec.replicas of the shrinking controller. Unready pods count, as they are deleted
+    first. Source: reconcileOldReplicaSets.
 
-    >>> shrink_to(desired=10, unavailable=2, shrinking=10, growing_available=0)
+    >>> min_shrunk_size(desired=10, unavailable=2, shrinking=10, growing_available=0)
     8
-    >>> shrink_to(desired=10, unavailable=0, shrinking=10, growing_available=0)
+    >>> min_shrunk_size(desired=10, unavailable=0, shrinking=10, growing_available=0)
     10
-    >>> shrink_to(desired=10, unavailable=0, shrinking=4, growing_available=9)
+    >>> min_shrunk_size(desired=10, unavailable=0, shrinking=4, growing_available=9)
     1
-    >>> shrink_to(desired=10, unavailable=0, shrinking=4, growing_available=10)
+    >>> min_shrunk_size(desired=10, unavailable=0, shrinking=4, growing_available=10)
     0
     """
     surplus = shrinking + growing_available - (desired - unavailable)

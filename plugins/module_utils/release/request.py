@@ -12,7 +12,7 @@ import typing as t
 
 from ..model.errors import RolloutError
 from ..model.fields import Json, mapping, objects, text, values
-from ..model.options import duration, refuse_invalid
+from ..model.options import parse_duration, refuse_invalid
 from .stage import COMPLETE, Stage, errors_of_shares, parse_stage
 
 SELECTIONS = ("name", "names", "label_selectors")
@@ -100,7 +100,7 @@ class Request:
             errors.append(f"{option_name('analysis')} is not a list of dictionaries")
             analyses = []
         approve_within = variables.get("approve_within") or ""
-        errors += (_errors_of_value(duration, option_name("approve_within"), approve_within)
+        errors += (_errors_of_value(parse_duration, option_name("approve_within"), approve_within)
                    if approve_within else [])
         options = mapping(variables, "options")
         keep_for = text(variables, "keep_old_for")
@@ -115,7 +115,7 @@ class Request:
                  for hook in ("before", "verify", "after", "failure")}
         return cls(role, layer, selection, options,
                    mapping(variables, "previous"), stages, analyses, **files,
-                   approve_within=(duration("", approve_within)
+                   approve_within=(parse_duration("", approve_within)
                                    if approve_within and not errors else None),
                    keep_old_for=keep_for,
                    report=text(variables, "report"), has_page=bool(variables.get("has_page")),
@@ -226,7 +226,7 @@ def _errors_of_keep_for(keep_for: str, options: Json, stages: t.Sequence[Stage],
     if not keep_for:
         return []
     option = option_name("keep_old_for")
-    errors = _errors_of_value(duration, option, keep_for)
+    errors = _errors_of_value(parse_duration, option, keep_for)
     if not _keeps_old(options):
         errors.append(f"{option} keeps the old pods of all stages: set {option_name('keep_old')}")
     if not stages[-1].is_complete:

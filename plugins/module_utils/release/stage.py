@@ -11,7 +11,7 @@ import typing as t
 
 from ..model.errors import RolloutError
 from ..model.fields import Json
-from ..model.options import size
+from ..model.options import parse_size
 from ..model.thresholds import Size
 
 KEYS = ("pods", "traffic")
@@ -38,7 +38,7 @@ class Stage:
 
     @property
     def size(self) -> Size:
-        return size("pods", self.pods)
+        return parse_size("pods", self.pods)
 
     @property
     def is_complete(self) -> bool:
@@ -67,7 +67,7 @@ def parse_stage(message_start: str, value: t.Any) -> Stage:
         if slash and not share.strip():
             raise RolloutError(f"{message_start} {value} has no share of the requests after the "
                                "slash")
-    size(message_start, pods)  # raises RolloutError for an invalid number
+    parse_size(message_start, pods)  # raises RolloutError for an invalid number
     share = "" if share is None else str(share).strip().removesuffix("%").rstrip()
     return Stage(str(pods).strip(), f"{share}%" if share else "")
 

@@ -21,7 +21,7 @@ from ..model.fields import Json
 from ..model.kinds import Kind, State
 from ..model.label_selectors import matches
 from ..model.observed import Controller
-from ..model.options import CONCURRENCY, MAX_FAILURES, parse_request, size
+from ..model.options import DEFAULT_CONCURRENCY, DEFAULT_MAX_FAILURES, parse_request, parse_size
 from ..model.request import Request
 from ..model.template import containers_with, repository
 from ..model.thresholds import Size
@@ -88,7 +88,8 @@ class Fleet:
                 raise RolloutError(f"{option} can only be used with a single controller: give name")
         if params.get("wait") is False:
             raise RolloutError("wait=false can only be used with a single controller: give name")
-        concurrency = CONCURRENCY if params.get("concurrency") is None else params["concurrency"]
+        concurrency = (DEFAULT_CONCURRENCY if params.get("concurrency") is None
+                       else params["concurrency"])
         if concurrency < 1:
             raise RolloutError(f"concurrency must be at least 1, not {concurrency}")
         return cls(
@@ -96,7 +97,8 @@ class Fleet:
             label_selectors=tuple(params.get("label_selectors") or ()),
             field_selectors=tuple(params.get("field_selectors") or ()),
             concurrency=concurrency,
-            max_failures=size("max_failures", params.get("max_failures") or MAX_FAILURES),
+            max_failures=parse_size("max_failures",
+                                    params.get("max_failures") or DEFAULT_MAX_FAILURES),
             kinds=tuple(dict.fromkeys(map(Kind,
                                           params.get("kinds")
                                           or [params.get("kind") or Request.kind]))),

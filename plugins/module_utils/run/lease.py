@@ -89,7 +89,7 @@ class StoredLease:
         return self.holder or "another task"
 
 
-class Task(t.NamedTuple):
+class TaskContext(t.NamedTuple):
     """The parameters that all Leases of a task share."""
 
     gateway: Gateway
@@ -108,12 +108,13 @@ class TaskLeases:
     """
 
     def __init__(self, gateway: Gateway, request: Request, elapsed: t.Callable[[], float],
-                 sleep: t.Callable[[float], None], stop: t.Callable[[], str],
+                 sleep: t.Callable[[float], None], reason_to_stop: t.Callable[[], str],
                  print_line: t.Callable[[str], None], renew_interval: float = RENEW_INTERVAL,
                  process: Process | None = None) -> None:
         self.process = process or Process.of_new_task(str(request.kind))
         self._gateway, self._request = gateway, request
-        task = Task(gateway, request, elapsed, sleep, stop, print_line, self.process)
+        task = TaskContext(gateway, request, elapsed, sleep, reason_to_stop, print_line,
+                           self.process)
         shared_lease = _SharedLease(task, identity.lease_name_without_kind(request.name),
                                     max(renew_interval, SHARED_RENEW_INTERVAL))
         exclusive_leases = [
@@ -126,7 +127,7 @@ class TaskLeases:
         return any(lease.is_lost for lease in self._leases)
 
     def acquire(self) -> None:
-        """Acquire all Leases. Raises RolloutError for a live holder after lock_timeout seconds."""
+        """Acquire all Leases. Raises RolloutError if a live task holds one after lock_timeout."""
         ACTIVE_TASKS.add(self.process.task)
         for lease in self._leases[1:]:
             lease.begin_creation()
@@ -134,7 +135,7 @@ class TaskLeases:
             lease.acquire(self.renew)
 
     def is_held_by_other_task(self) -> bool:
-        """Return whether a task that may still run holds a Lease. Raises RolloutError."""
+        """Return whether another possibly running task holds a Lease. Raises RolloutError."""
         return self._request.lock and any(lease.is_held_by_other_task() for lease in self._leases)
 
     def renew(self) -> None:
@@ -150,7 +151,7 @@ class TaskLeases:
     close = release
 
     def delete_abandoned(self) -> None:
-        """Delete the Leases of killed holders. A live holder would create its Lease again."""
+        """Delete Leases that look abandoned. A live holder would create its Lease again."""
         if self._request.lock:
             self._send_all([lease.delete_abandoned for lease in self._leases])
 
@@ -165,7 +166,7 @@ class TaskLeases:
 
 
 class _ExclusiveLease:
-    def __init__(self, task: Task, name: str, renew_interval: float) -> None:
+    def __init__(self, task: TaskContext, name: str, renew_interval: float) -> None:
         self._task, self._name, self._renew_interval = task, name, renew_interval
         self._gateway, self._request, self._elapsed = task.gateway, task.request, task.elapsed
         #: None unless held by this task.
@@ -181,7 +182,7 @@ class _ExclusiveLease:
     def acquire(self, renew_others: t.Callable[[], None]) -> None:
         creation, self._pending_write = self._pending_write, None
         is_in_flight = creation is not None and not creation.cancel()
-        # Most controllers have no Lease, so try without a read first.
+        # Most controllers have no Lease, so first try to create one.
         if creation.result() if creation and is_in_flight else self._become_holder(None):
             return
         start = changed_at = self._elapsed()
@@ -248,7 +249,7 @@ class _ExclusiveLease:
             where=self._request.where, next_command=self._request.command())
 
     def _renew_if_due(self) -> bool:
-        """Return False after a conflict with another client."""
+        """Renew the Lease if due; return False after a conflict."""
         age = self._elapsed() - self._renewed_at
         if self._pending_write is None and age < self._renew_interval:
             return True
@@ -285,7 +286,7 @@ class _ExclusiveLease:
         renew_time = _seconds(lease.renew_time)
         is_old = (renew_time is not None
                   and self._gateway.server_time() - renew_time > ABANDONED_AFTER)
-        return is_old or self._has_certainly_ended(lease)
+        return is_old or self._has_holder_certainly_ended(lease)
 
     def _delete(self, manifest: Json) -> None:
         self._gateway.delete_lease(manifest)
@@ -295,7 +296,7 @@ class _ExclusiveLease:
         return None if lease is None else StoredLease.from_api(lease)
 
     def _become_holder(self, lease: StoredLease | None) -> bool:
-        """Return False if the stored Lease has changed."""
+        """Write the Lease; return False if it has changed meanwhile."""
         start = self._elapsed()
         processes = [*(self._other_holders(lease) if lease else ()), self._task.process]
         manifest = self._write(lease, processes)
@@ -326,9 +327,9 @@ class _ExclusiveLease:
 
     def _is_available(self, lease: StoredLease, unchanged_for: float) -> bool:
         return (self._is_own(lease) or unchanged_for > LEASE_DURATION
-                or self._has_certainly_ended(lease))
+                or self._has_holder_certainly_ended(lease))
 
-    def _has_certainly_ended(self, lease: StoredLease) -> bool:
+    def _has_holder_certainly_ended(self, lease: StoredLease) -> bool:
         return not lease.holder or (self._is_on_this_machine(lease)
                                     and all(process.has_ended() for process in lease.processes))
 
@@ -337,7 +338,7 @@ class _ExclusiveLease:
                                              for process in lease.processes)
 
     def _has_live_processes(self, lease: StoredLease) -> bool:
-        # The annotation is no proof, because another client may have written it.
+        # The annotation alone is no proof: another client may have written it.
         renew_time = _seconds(lease.renew_time)
         return (self._is_on_this_machine(lease) and renew_time is not None
                 and abs(self._gateway.server_time() - renew_time) <= LEASE_DURATION)

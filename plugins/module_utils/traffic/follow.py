@@ -96,7 +96,7 @@ def plan(goal: Goal, controller_name: str, observed: Observed) -> Decision:
     controller = observed.controller
     # | any | the split is not of this controller | remove the route from the annotation |
     if controller and not selects_controller_pods(observed):
-        if observed.is_named_by_controller:
+        if observed.is_route_named_by_controller:
             return forget(controller, observed.route.full_name)
         return Done(f"{observed.route.name} has no traffic split of {controller_name}")
     # | restored, or all requests for the new pods | all requests go to the new pods | done |

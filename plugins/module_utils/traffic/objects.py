@@ -53,7 +53,7 @@ class Objects(t.NamedTuple):
             return observed
         uids = (text(mapping(endpoint, "targetRef"), "uid") for endpoint_slice in self.slices
                 for endpoint in ready_endpoints(observed.service, endpoint_slice))
-        return dataclasses.replace(observed, endpoints=frozenset(uids))
+        return dataclasses.replace(observed, endpoint_uids=frozenset(uids))
 
 
 def ready_endpoints(service: Service, endpoint_slice: Json) -> list[Json]:

@@ -34,7 +34,7 @@ from .record import (
 
 #: The limit of RFC 1035.
 MAX_SERVICE_NAME_LENGTH = 63
-#: Fields to copy from the original Service: of each port, and of spec.
+#: Fields to copy from the original Service: first those of a port, then those of its spec.
 _PORT_FIELDS = ("name", "protocol", "port", "targetPort", "appProtocol")
 _SERVICE_FIELDS = ("publishNotReadyAddresses", "ipFamilies", "ipFamilyPolicy",
                    "internalTrafficPolicy", "trafficDistribution", "sessionAffinity",
@@ -158,14 +158,14 @@ class Route:
         return parse_record(self.annotations.get(TRAFFIC_SPLIT))
 
     @property
-    def services(self) -> list[str]:
+    def service_names(self) -> list[str]:
         """The names of the Services among the backends of the rules."""
         return rules.services_of(self.rules, self.namespace)
 
     @property
     def targets(self) -> list[str]:
         """The names of the Services to which the rules send or mirror requests."""
-        return [*self.services, *rules.mirrored_services(self.rules, self.namespace)]
+        return [*self.service_names, *rules.mirrored_services(self.rules, self.namespace)]
 
     @property
     def is_current(self) -> bool:
@@ -216,7 +216,7 @@ class Observed:
     #: The pods of all versions, only without a route.
     pods: tuple[Json, ...] = ()
     #: The uids of the ready pods in the EndpointSlices, only without a route.
-    endpoints: frozenset[str] = frozenset()
+    endpoint_uids: frozenset[str] = frozenset()
 
     @property
     def service(self) -> Service | None:
@@ -230,7 +230,7 @@ class Observed:
         return {"rules": list(self.route.rules)}
 
     @property
-    def is_named_by_controller(self) -> bool:
+    def is_route_named_by_controller(self) -> bool:
         return (self.controller is not None
                 and self.route.full_name in routes_of(self.controller.annotations))
 
@@ -238,7 +238,7 @@ class Observed:
     def originals(self) -> dict[str, str]:
         """The names of the original Services, by the names of the created Services."""
         record = self.route.record
-        names = (*self.route.services, *self.services, *([record.service] if record else ()))
+        names = (*self.route.service_names, *self.services, *([record.service] if record else ()))
         originals = {name: self.route.original_of(service, (service.claimed_original, *names))
                      for name, service in self.services.items()}
         return {name: original for name, original in originals.items() if original}
@@ -260,7 +260,7 @@ class Observed:
         return frozenset(self.split_services) | deleted_names
 
     @property
-    def named_services(self) -> list[str]:
+    def split_names_in_rules(self) -> list[str]:
         """The names of created Services in the rules."""
         return [name for name in self.route.targets if name in self.split_names]
 
@@ -273,10 +273,10 @@ class Observed:
     def original(self) -> str:
         """The name of the original Service of the split in the rules, or "" if unknown."""
         originals = {original for name, original in self.originals.items()
-                     if name in self.named_services}
+                     if name in self.split_names_in_rules}
         if len(originals) == 1:
             return originals.pop()
-        return self.route.record.service if self.named_services and self.route.record else ""
+        return self.route.record.service if self.split_names_in_rules and self.route.record else ""
 
 
 def _gateway_name(reference: Json, namespace: str) -> str:

@@ -95,7 +95,7 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
         # | none | a Gateway refuses the route | error |
         _refuse_problems(request, route)
     # | any | the annotation of the controller does not name the route | annotate the controller |
-    if observed.controller and not observed.is_named_by_controller:
+    if observed.controller and not observed.is_route_named_by_controller:
         return annotate(request, route, observed.controller)
     if record is None or is_beginning:
         # | none | else | write the record to the route |
@@ -195,7 +195,7 @@ def _prepared_rules(route: Route, change: Change) -> list[Json]:
     pair, namespace = change.pair, route.namespace
     if not rules.has_weight(route.rules, pair.names, namespace):
         return rules.prepared(change.unsplit_rules, change.service, namespace, pair)
-    if set(pair.names) <= set(route.services):
+    if set(pair.names) <= set(route.service_names):
         return list(route.rules)
     return rules.prepared(route.rules, change.service, namespace, pair)
 
@@ -228,7 +228,7 @@ def service_of_split(request: TrafficRequest, observed: Observed, versions: Vers
     """Return the original Service of the split. Raises RolloutError."""
     route = observed.route
     names = dict.fromkeys(observed.original if name in observed.split_names else name
-                          for name in route.services)
+                          for name in route.service_names)
     services_of_pods = [observed.services[name] for name in names if name in observed.services
                         and all(map(observed.services[name].selects, versions.labels))]
     candidates = [service for service in services_of_pods
@@ -300,7 +300,7 @@ def _restore_rules(observed: Observed) -> Decision:
     names = {original, *observed.split_names}
     if rules.has_requests(route.rules, observed.split_names, route.namespace):
         # | any | requests go to a split, and the Service has no ready endpoint | wait |
-        if original not in observed.ready and observed.ready & set(observed.named_services):
+        if original not in observed.ready and observed.ready & set(observed.split_names_in_rules):
             return Wait(f"the Service {original} has a ready endpoint", is_condition=True)
         # | any | requests go to a split | send all requests to the Service, with the record |
         rules_with_weight_0 = rules.restored(
@@ -325,7 +325,7 @@ def _restore_rules(observed: Observed) -> Decision:
 def _remove_split(observed: Observed) -> Decision | None:
     """Return the next step to restore the route; None if nothing remains of a split."""
     route, record, services = observed.route, observed.route.record, observed.split_services
-    if observed.named_services:
+    if observed.split_names_in_rules:
         return _restore_rules(observed)
     if not services:
         # | any | no Service of a split exists | remove the record |
@@ -360,7 +360,7 @@ def restore(observed: Observed) -> Decision:
     if decision := _remove_split(observed):
         return decision
     # | none | the annotation of the controller names the route | remove it |
-    if controller and observed.is_named_by_controller:
+    if controller and observed.is_route_named_by_controller:
         return forget(controller, route.full_name)
     return Done(f"{route.name} has no traffic split")
 

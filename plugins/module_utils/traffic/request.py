@@ -15,7 +15,7 @@ from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.identity import is_name
 from ..model.options import ARGUMENT_SPEC as UPDATE_SPEC
-from ..model.options import duration
+from ..model.options import parse_duration
 from .record import ROUTE_KINDS, SERVICE, VERSION_LABELS, is_match_list
 from .rules import Share
 
@@ -122,7 +122,7 @@ def parse_traffic(params: Json, connection: t.Mapping[str, str | None],
         params["name"], params["namespace"], route or service,
         params["route_kind"] if route else SERVICE, service, restores, share, label_key,
         () if restores else match, None if restores else mirror,
-        bool(params.get("before_update")), duration("timeout", params["timeout"]),
+        bool(params.get("before_update")), parse_duration("timeout", params["timeout"]),
         {**connection, **command_options(params)}, connection)
 
 

@@ -85,8 +85,8 @@ class RealObjects:
         if route is None:
             route = self.absent_route()
         is_by_selector = self.request.is_by_selector
-        services = (route,) if is_by_selector else self._pages("services")
-        slices = self._pages("endpointslices", f"{SERVICE_NAME}={self.request.route}"
+        services = (route,) if is_by_selector else self._items("services")
+        slices = self._items("endpointslices", f"{SERVICE_NAME}={self.request.route}"
                              if is_by_selector else SERVICE_NAME)
         subject = self._subject()
         return Objects(route, services, slices, subject.versions, self._can_store_mirror(route),
@@ -136,9 +136,9 @@ class RealObjects:
 
     def _pods_of(self, service: Json) -> tuple[Json, ...]:
         selector = without_version(mapping(service, "spec", "selector"), self.request.label_key)
-        return self._pages("pods", label_selector(selector)) if selector else ()
+        return self._items("pods", label_selector(selector)) if selector else ()
 
-    def _pages(self, resource: str, selector: str = "") -> tuple[Json, ...]:
+    def _items(self, resource: str, selector: str = "") -> tuple[Json, ...]:
         query = {"labelSelector": selector} if selector else {}
         try:
             return tuple(self._gateway.http.pages(self._gateway.collection(resource), query)[0])
@@ -172,13 +172,15 @@ def versions(flow: Flow, request: Request, gateway: KubernetesGateway, status: R
     return find_versions(request.label_key, pods, fallback, request.where, needs_new)
 
 
-def subject(split: TrafficRequest, flow: Flow, request: Request, gateway: KubernetesGateway,
+def subject(split_request: TrafficRequest, flow: Flow, request: Request, gateway: KubernetesGateway,
             status: RolloutStatus) -> Subject:
-    """Return a Subject without a controller."""
+    """Return a Subject; the caller adds the controller."""
     is_updating = status.phase != "complete"
-    needs_versions = not (split.restores or (split.is_before_update and is_updating))
-    pod_versions = versions(flow, request, gateway, status,
-                            needs_new=not split.excludes_new_pods) if needs_versions else None
+    needs_versions = not (split_request.restores
+                          or (split_request.is_before_update and is_updating))
+    pod_versions = (versions(flow, request, gateway, status,
+                             needs_new=not split_request.excludes_new_pods)
+                    if needs_versions else None)
     return Subject(None, pod_versions, is_updating)
 
 
@@ -190,7 +192,7 @@ class SplitRun:
     cluster: Cluster
     clock: Clock
     print_line: t.Callable[[str], None]
-    #: Return why the task has to stop, or "".
+    #: Returns why the task has to stop, or "".
     stop: t.Callable[[], str]
     reader: Reader = dataclasses.field(default_factory=NoReader)
     steps: list[Json] = dataclasses.field(default_factory=list)
@@ -243,7 +245,7 @@ class SplitRun:
                                next_command=("run the same task again, or:",
                                              self.request.restore_command))
         if not self.steps and self.decide is None:
-            self._warn_of_related(observed)
+            self._print_warnings(observed)
         if not self.cluster.write(step.write):
             self._rejection_count += 1
             if self._rejection_count > MAX_REJECTIONS:
@@ -271,7 +273,7 @@ class SplitRun:
         names = rules.mirrored_services(route.rules, route.namespace)
         return self.request.mirror is not None and observed.split_services.keys().isdisjoint(names)
 
-    def _warn_of_related(self, observed: Observed) -> None:
+    def _print_warnings(self, observed: Observed) -> None:
         """Print the warnings of warnings.py before the first step. Raises RolloutError."""
         from .warnings import added_services, refuse_missing_policies
 
@@ -280,8 +282,8 @@ class SplitRun:
                 TRAFFIC_SELECTOR not in observed.route.annotations))
             return
         is_beginning = observed.route.record is None or self._adds_mirror(observed)
-        is_adding = bool(added_services(self.request, observed))
-        if observed.versions is None or not (is_beginning or is_adding):
+        adds_services = bool(added_services(self.request, observed))
+        if observed.versions is None or not (is_beginning or adds_services):
             return
         related = self.reader.related()
         refuse_missing_policies(self.request, observed, related)
@@ -306,7 +308,7 @@ class SplitRun:
                       self.reader.gateways_and_pods(observed, unready_names))
 
     def _wait_for(self, observed: Observed, wait: Wait) -> None:
-        """Sleep for a part of the wait. Raises RolloutError after the timeout."""
+        """Sleep until the next observation. Raises RolloutError after the timeout."""
         now = self.clock.monotonic()
         if wait != self._wait:
             self._wait, self._wait_start = wait, now

@@ -71,7 +71,7 @@ def _switch(request: TrafficRequest, observed: Observed, service: Service,
     selector = {**without_version(service.selector, request.label_key), versions.key: version}
     _refuse(request, observed, service)
     # | any | the annotation of the controller does not name the Service | annotate the controller |
-    if observed.controller and not observed.is_named_by_controller:
+    if observed.controller and not observed.is_route_named_by_controller:
         return annotate(request, observed.route, observed.controller)
     # | any | an old pod lacks the label of its version | label the pod |
     if versions.unlabeled:
@@ -133,7 +133,7 @@ def _restore(request: TrafficRequest, observed: Observed) -> Decision:
                     before=dict(service.selector), after=restored_selector)
     # | any | the EndpointSlices do not have the pods of the selector | wait, at most `timeout` |
     # | any | the annotation of the controller names the Service | remove it |
-    if controller and observed.is_named_by_controller:
+    if controller and observed.is_route_named_by_controller:
         return _after_endpoints(observed, service, forget(controller, observed.route.full_name))
     # | any | else | done |
     return Done(f"{service.name} has no traffic split")
@@ -146,7 +146,7 @@ def follow(goal: Goal, request: TrafficRequest, observed: Observed) -> Decision:
     service, versions = observed.service, observed.versions
     # | any | the Service does not exist, or selects other pods | remove it from the annotation |
     if service is None or not is_of_controller(request, observed):
-        if observed.controller and observed.is_named_by_controller:
+        if observed.controller and observed.is_route_named_by_controller:
             return forget(observed.controller, observed.route.full_name)
         return Done(f"{observed.route.name} has no traffic split of {request.name}")
     selected_version = _selected_version(request, service)
@@ -213,7 +213,7 @@ def _is_split(request: TrafficRequest, observed: Observed, service: Service) -> 
     """Return whether a split has added the label of a version to the selector."""
     has_other_labels = bool(without_version(service.selector, request.label_key))
     return (has_other_labels and bool(_selected_version(request, service))
-            and (_has_record(service) or observed.is_named_by_controller))
+            and (_has_record(service) or observed.is_route_named_by_controller))
 
 
 def _ready_uids(observed: Observed, selector: Json) -> frozenset[str]:
@@ -226,6 +226,6 @@ def _after_endpoints(observed: Observed, service: Service, decision: Decision) -
     selector = service.selector
     unselected_uids = {text(mapping(pod, "metadata"), "uid") for pod in observed.pods
                        if not selector.items() <= labels_of(pod).items()}
-    is_current = (_ready_uids(observed, selector) <= observed.endpoints
-                  and observed.endpoints.isdisjoint(unselected_uids))
+    is_current = (_ready_uids(observed, selector) <= observed.endpoint_uids
+                  and observed.endpoint_uids.isdisjoint(unselected_uids))
     return decision if is_current else ENDPOINTS

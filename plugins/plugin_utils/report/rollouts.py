@@ -169,8 +169,8 @@ class Rollout:
         samples = sorted(
             (sample for _result, samples in self._samples_by_result for sample in samples),
             key=lambda sample: sample.at)
-        interval = -(-len(samples) // MAX_SAMPLES)
-        return samples[:-1:interval] + samples[-1:] if interval > 1 else samples
+        stride = -(-len(samples) // MAX_SAMPLES)
+        return samples[:-1:stride] + samples[-1:] if stride > 1 else samples
 
     @functools.cached_property
     def _samples_by_result(self) -> list[tuple[Json, list[Sample]]]:
@@ -179,13 +179,13 @@ class Rollout:
         for result in self.results:
             samples: list[Sample] = []
             samples_by_result.append((result, samples))
-            for size in objects(result, "sizes"):
-                at = parse_time(size.get("at"))
-                controller, successor = size.get("controller"), size.get("successor")
-                is_taking_over = size.get("phase") == "taking_over"
+            for entry in objects(result, "sizes"):
+                at = parse_time(entry.get("at"))
+                controller, successor = entry.get("controller"), entry.get("successor")
+                is_taking_over = entry.get("phase") == "taking_over"
                 has_taken_over = is_taking_over or (has_taken_over and not successor)
                 if at:
-                    samples.append(Sample(at, is_taking_over, size.get("is_watched") is True,
+                    samples.append(Sample(at, is_taking_over, entry.get("is_watched") is True,
                                           has_taken_over, mapping(controller) or None,
                                           mapping(successor) or None))
         return samples_by_result
@@ -205,7 +205,7 @@ class Rollout:
         return soaks
 
     @property
-    def times(self) -> tuple[datetime.datetime, datetime.datetime] | None:
+    def time_range(self) -> tuple[datetime.datetime, datetime.datetime] | None:
         times = [sample.at for _result, samples in self._samples_by_result for sample in samples]
         times += [step["at"] for step in self.steps if step["at"]]
         return (min(times), max(times)) if times else None
@@ -272,7 +272,7 @@ class Report:
                 if self.is_fleet else None)
 
     def _row(self, rollout: Rollout) -> Row:
-        begin, end = rollout.times or (None, None)
+        begin, end = rollout.time_range or (None, None)
         controller = rollout.controller
         available = (f"{controller.get('available', '?')}/{controller.get('replicas', '?')}"
                      if controller else "–")
@@ -336,7 +336,7 @@ def _title(stage: Json) -> str:
 
 
 def with_common_keys(data: Json) -> Json:
-    """Return data of several clusters with the keys of a Run; return other data unchanged."""
+    """Return data of several clusters with the keys of a Run added; return other data unchanged."""
     clusters = mapping(data, "clusters")
     if not clusters or "outcome" in data:
         return data

@@ -203,8 +203,8 @@ def test_permanent_failure_is_not_retried(server, response, what, why):
 
 
 TEMPORARY_FAILURES = {
-    "server starts": (answer(b"Service Unavailable", 503),
-                      "answers with status 503: Service Unavailable"),
+    "server starting": (answer(b"Service Unavailable", 503),
+                        "answers with status 503: Service Unavailable"),
     "server overloaded": (failure(503, "timeout", "query timed out"),
                           "answers with status 503: timeout: query timed out"),
     "bad gateway": (answer(b"<html>\n502</html>", 502),
@@ -236,13 +236,13 @@ def test_signal_ends_the_retries(server):
 
 
 def test_unreachable_server_is_retried(monkeypatch):
-    slept = []
-    monkeypatch.setattr(prometheus.time, "sleep", slept.append)
+    pauses = []
+    monkeypatch.setattr(prometheus.time, "sleep", pauses.append)
 
     reading = client("http://127.0.0.1:1").query(QUERY)
 
-    # the pauses in seconds: there is none after the last attempt
-    assert not reading.is_answer and slept == [0.2, 1.0, 0]
+    # the pauses in seconds; 0 after the last attempt
+    assert not reading.is_answer and pauses == [0.2, 1.0, 0]
     assert (reading.why.startswith("Prometheus at http://127.0.0.1:1 cannot be reached: ")
             and "refused" in reading.why)
 

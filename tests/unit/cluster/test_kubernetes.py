@@ -86,9 +86,9 @@ def test_deletion_with_a_finalizer_updates_the_cache(gateway, api):
 @pytest.mark.parametrize("write, response", [
     (SCALE_TO_2, status(422, "testing value failed")),
     (SCALE_TO_2, status(409, "the object has been modified")), (SCALE_TO_2, status(404)),
-    (DELETE, status(409, "the uid is another")), (DELETE, status(404)),
+    (DELETE, status(409, "the uid differs")), (DELETE, status(404)),
     (CREATE, status(409, "already exists")),
-], ids=["test of a patch fails", "conflict of a patch", "patch of a deleted object",
+], ids=["failed test operation of a patch", "conflict of a patch", "patch of a deleted object",
         "failed precondition",
         "deletion of a deleted object", "name in use"])
 def test_failed_precondition_returns_false_and_reads_the_object(gateway, api, write, response):
@@ -112,12 +112,12 @@ def test_deleted_object_is_removed_from_the_cache(gateway, api):
 ANNOTATED_PRIMARY = Controller.from_api(item(annotations={"note": "x"}))
 ANNOTATE = patch(PRIMARY, *annotate(PRIMARY, {"a/b": "c"}))
 REMOVE_ANNOTATION = patch(ANNOTATED_PRIMARY, *annotate(ANNOTATED_PRIMARY, {"note": None}))
-DELETE_EMPTY = Delete("foo", {"uid": "uid of foo", "resourceVersion": "1"})
+DELETE_AT_VERSION = Delete("foo", {"uid": "uid of foo", "resourceVersion": "1"})
 #: Writes with a lost response: (write, response to the lookup, whether the write is stored).
 WRITES_WITH_LOOKUP = {
     "size as written": (SCALE_TO_2, rc_answer("2", replicas=2), True),
     "size as before": (SCALE_TO_2, rc_answer("1", replicas=3), False),
-    "size of another client": (SCALE_TO_2, rc_answer("2", replicas=9), False),
+    "size set by another client": (SCALE_TO_2, rc_answer("2", replicas=9), False),
     "size of a deleted controller": (SCALE_TO_2, status(404), False),
     "annotation as written": (
         ANNOTATE, rc_answer("2", annotations={"a/b": "c", "more": "d"}), True),
@@ -125,7 +125,7 @@ WRITES_WITH_LOOKUP = {
     "annotation removed": (REMOVE_ANNOTATION, rc_answer("2", annotations={}), True),
     "annotation not removed": (
         REMOVE_ANNOTATION, rc_answer("2", annotations={"note": "x"}), False),
-    "deleted": (DELETE_EMPTY, status(404), True),
+    "deleted": (DELETE_AT_VERSION, status(404), True),
     "deletion in progress": (DELETE, rc_answer("2", deletionTimestamp="now"), True),
     "deletion of a recreated controller": (DELETE, rc_answer("2", uid="another"), True),
     "not deleted": (DELETE, rc_answer("1"), False),
@@ -136,13 +136,13 @@ WRITES_WITH_LOOKUP = {
 }
 
 
-@pytest.mark.parametrize("lost", [reset, truncated_answer, answer(b"{"), status(504)],
-                         ids=["reset", "cut body", "no JSON", "504"])
+@pytest.mark.parametrize("lost_response", [reset, truncated_answer, answer(b"{"), status(504)],
+                         ids=["reset", "cut body", "invalid JSON", "504"])
 @pytest.mark.parametrize("write, lookup, is_stored", WRITES_WITH_LOOKUP.values(),
                          ids=WRITES_WITH_LOOKUP)
 def test_write_with_a_lost_response_is_looked_up_and_not_repeated(
-        gateway, api, write, lookup, is_stored, lost):
-    api.answers += [lost, lookup]
+        gateway, api, write, lookup, is_stored, lost_response):
+    api.answers += [lost_response, lookup]
 
     assert gateway.write(write) is is_stored
     assert [method for method, _path in api.sent][1:] == ["GET"]
@@ -219,7 +219,7 @@ def test_dry_run_returns_the_object_that_would_be_stored(gateway, api, write, ex
 
 
 @pytest.mark.parametrize("write", [MERGE, Create(MANIFEST)], ids=["merge", "creation"])
-def test_rejected_template_quotes_the_reason_of_the_server(gateway, api, write):
+def test_error_about_a_rejected_template_quotes_the_server(gateway, api, write):
     api.answers.append(status(422, "spec.containers[0].image: Required value"))
 
     with pytest.raises(RolloutError) as error:
@@ -271,16 +271,16 @@ def test_all_kinds_are_listed_starting_with_the_requested_kind(two_kinds, api):
 
 @pytest.mark.parametrize("owner, expected", [
     ({"kind": "Deployment"}, {"foo"}), ({"kind": "Rollout"}, set()), ({"controller": False}, set()),
-], ids=["Deployment", "another object", "no controller"])
+], ids=["Deployment", "another object", "not the controlling owner"])
 def test_event_of_a_replica_set_wakes_the_deployment(two_kinds, api, owner, expected):
     reference = {**REPLICA_SET["metadata"]["ownerReferences"][0], **owner}
-    changed_set = {**REPLICA_SET,
-                   "metadata": {**REPLICA_SET["metadata"], "resourceVersion": "11",
-                                "ownerReferences": [reference]}}
+    changed_replica_set = {**REPLICA_SET,
+                           "metadata": {**REPLICA_SET["metadata"], "resourceVersion": "11",
+                                        "ownerReferences": [reference]}}
 
     def send_change(handler, query):
         if "replicasets" in handler.path:
-            stream({"type": "MODIFIED", "object": changed_set})(handler, query)
+            stream({"type": "MODIFIED", "object": changed_replica_set})(handler, query)
         else:
             api.closing.wait(10)
 
@@ -294,9 +294,10 @@ def test_event_of_a_replica_set_wakes_the_deployment(two_kinds, api, owner, expe
 
 
 def test_write_updates_the_cache_of_the_kind(two_kinds, api):
-    changed_set = {**REPLICA_SET, "metadata": {**REPLICA_SET["metadata"], "resourceVersion": "12"},
-                   "spec": {**REPLICA_SET["spec"], "replicas": 2}}
-    api.answers.append(answer(changed_set))
+    changed_replica_set = {**REPLICA_SET,
+                           "metadata": {**REPLICA_SET["metadata"], "resourceVersion": "12"},
+                           "spec": {**REPLICA_SET["spec"], "replicas": 2}}
+    api.answers.append(answer(changed_replica_set))
 
     assert two_kinds.write(scale(two_kinds.controllers(Kind.REPLICA_SET)["foo-1"], 2).write)
     assert api.sent[-1] == ("PATCH", f"{APPS}/replicasets/foo-1")

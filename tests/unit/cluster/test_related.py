@@ -22,7 +22,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
      None),
     (status(403), None),
 ])
-def test_incomplete_or_forbidden_rules_of_the_user_are_none(gateway, api, response, rules):
+def test_incomplete_or_forbidden_rules_of_the_user_give_none(gateway, api, response, rules):
     api.answers.append(response)
 
     assert gateway.rules() == rules
@@ -45,7 +45,7 @@ def test_related_objects_with_and_without_permission(gateway, api, resource, pat
     ([], "baton.kubernetes%2Fhistory-of"),
 ], ids=["two owners", "all owners"])
 def test_history_with_and_without_permission(gateway, api, uids, selector):
-    """A revision must also have a matching owner reference: u3 has only the label."""
+    """A labeled revision must also have a matching owner reference: u3 was not requested."""
     items = [{"metadata": {"ownerReferences": [{"uid": uid, "controller": True}]}}
              for uid in ("u2", "u3")]
     revisions = {"kind": "ControllerRevisionList", "metadata": {"resourceVersion": "1"},

@@ -73,11 +73,11 @@ def test_missing_api_of_a_kind_is_reported(connection, api):
 # The watch
 
 
-def wait_until(cluster, condition):
+def wait_until(gateway, condition):
     deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline
-        cluster.wait(0.05)
+        gateway.wait(0.05)
 
 
 def test_watch_starts_at_the_version_of_the_list(gateway, api):
@@ -161,7 +161,7 @@ def test_refused_watch_leads_to_a_new_list_and_watch(gateway, api, failure):
 @pytest.mark.parametrize("failure",
                          [stream(tail=b'{"type": "MODI'), stream(tail=b"no JSON\n"),
                           stream(tail=b'{"no": "event"}\n'), reset],
-                         ids=["cut line", "no JSON", "no event", "reset"])
+                         ids=["cut line", "not JSON", "not an event", "reset"])
 def test_interrupted_watch_resumes_at_the_same_version(gateway, api, failure):
     api.watches += [failure, stream(event("MODIFIED", "11", replicas=6))]
 
@@ -177,22 +177,23 @@ def send_nothing(handler, query):
     handler.server.closing.wait(0.2)
 
 
-@pytest.mark.parametrize("response, seconds, is_failure", [
+@pytest.mark.parametrize("response, watch_seconds, is_failure", [
     (status(500), 60, True), (reset, 60, True), (stream(), 60, True),
     (stream(event("MODIFIED", "11")), 60, False),
     (send_nothing, 0.2, False)],
     ids=["refused", "reset", "immediate end", "event before the end",
          "end at the timeout"])
-def test_backoff_after_failed_watches(gateway, api, monkeypatch, response, seconds, is_failure):
-    failures = []
-    monkeypatch.setattr(watch, "backoff", lambda number: failures.append(number) or 0.0)
-    monkeypatch.setattr(watch, "WATCH_SECONDS", seconds)
+def test_backoff_after_failed_watches(gateway, api, monkeypatch, response, watch_seconds,
+                                      is_failure):
+    failure_counts = []
+    monkeypatch.setattr(watch, "backoff", lambda number: failure_counts.append(number) or 0.0)
+    monkeypatch.setattr(watch, "WATCH_SECONDS", watch_seconds)
     api.watches += [response, response, stream(event("MODIFIED", "31", replicas=6))]
     api.answers += [rc_list(item("10"))] * 9
 
     wait_until(gateway, lambda: gateway.controllers()["foo"].replicas == 6)
 
-    assert failures[:2] == ([1, 2] if is_failure else [])
+    assert failure_counts[:2] == ([1, 2] if is_failure else [])
 
 
 def test_refused_watches_release_the_connection(gateway, api, monkeypatch):
@@ -263,8 +264,8 @@ def test_endless_event_is_cut(gateway, api, monkeypatch):
 # Several threads
 
 
-class SlowListServer:
-    """Server that calls `during_list` before it returns a list."""
+class FakeHttp:
+    """HTTP client that calls `during_list` before it returns a list."""
 
     def __init__(self, *items, version="10"):
         self.items, self.version, self.during_list = list(items), version, lambda: None
@@ -290,7 +291,7 @@ def listed_controllers(monkeypatch):
     """Return (cache, server). The cache of controllers requests a new list at each update()."""
     monkeypatch.setattr(informer, "MAX_SILENCE", -1)
     monkeypatch.setattr(informer.Informer, "_open_watch", lambda _informer, version: SilentWatch())
-    server = SlowListServer(item("5"))
+    server = FakeHttp(item("5"))
     cache = controllers.Controllers(server, Kind.REPLICATION_CONTROLLER, "default")
     cache.fill()
     return cache, server

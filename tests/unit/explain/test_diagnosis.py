@@ -708,7 +708,7 @@ OTHER_MESSAGES = {
 }
 ROWS = [row
         for name in ("REPLICA_FAILURE", "UNSCHEDULABLE", "NOT_STARTED", "TERMINATED", "RUNNING",
-                     "LOST", "TERMINATING")
+                     "LOST_OR_GATED", "TERMINATING")
         for row in getattr(failure_reasons, name)]
 
 

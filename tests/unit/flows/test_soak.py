@@ -92,7 +92,7 @@ def test_annotation_is_removed_at_the_end():
         {"op": "remove", "path": "/metadata/annotations/baton.kubernetes~1soak"})
 
 
-def test_template_of_another_image_has_another_hash():
+def test_template_with_another_image_has_another_hash():
     assert soak.template_hash(controller_of_new_pods(*ALL_NEW)) != soak.template_hash(
         controller_of_new_pods(old(0), new(3, image="myimage:v3")))
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import thresholds
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import (
     Size,
-    grow_to,
+    max_grown_size,
+    min_shrunk_size,
     resolve_fenceposts,
-    shrink_to,
 )
 
 COUNT = st.integers(0, 1000)
@@ -70,32 +70,32 @@ def test_number_is_independent_of_the_size(value, desired, round_up):
 
 
 @given(strategies(), COUNT)
-def test_grow_to_respects_ceiling_and_desired_size(strategy, shrinking_pods):
+def test_max_grown_size_respects_ceiling_and_desired_size(strategy, shrinking_pods):
     desired, surge, _unavailable = strategy
 
-    size = grow_to(desired=desired, surge=surge, shrinking_pods=shrinking_pods)
+    size = max_grown_size(desired=desired, surge=surge, shrinking_pods=shrinking_pods)
 
     assert 0 <= size <= desired
     assert size == 0 or size + shrinking_pods <= desired + surge
 
 
 @given(strategies(), COUNT)
-def test_grow_to_reaches_the_ceiling(strategy, shrinking_pods):
+def test_max_grown_size_reaches_the_ceiling(strategy, shrinking_pods):
     desired, surge, _unavailable = strategy
 
-    size = grow_to(desired=desired, surge=surge, shrinking_pods=shrinking_pods)
+    size = max_grown_size(desired=desired, surge=surge, shrinking_pods=shrinking_pods)
 
     assert size == desired or size + 1 + shrinking_pods > desired + surge
 
 
 @given(strategies(), COUNT, COUNT, COUNT)
-def test_shrink_to_respects_the_floor(
+def test_min_shrunk_size_respects_the_floor(
         strategy, shrinking, growing_available, not_ready):
     desired, _surge, unavailable = strategy
     available = max(0, shrinking - not_ready)
 
-    size = shrink_to(desired=desired, unavailable=unavailable, shrinking=shrinking,
-                     growing_available=growing_available)
+    size = min_shrunk_size(desired=desired, unavailable=unavailable, shrinking=shrinking,
+                           growing_available=growing_available)
 
     assert 0 <= size <= shrinking
     assert (min(size, available) + growing_available
@@ -103,11 +103,11 @@ def test_shrink_to_respects_the_floor(
 
 
 @given(strategies(), COUNT, COUNT)
-def test_shrink_to_reaches_the_floor(strategy, shrinking, growing_available):
+def test_min_shrunk_size_reaches_the_floor(strategy, shrinking, growing_available):
     desired, _surge, unavailable = strategy
 
-    size = shrink_to(desired=desired, unavailable=unavailable, shrinking=shrinking,
-                     growing_available=growing_available)
+    size = min_shrunk_size(desired=desired, unavailable=unavailable, shrinking=shrinking,
+                           growing_available=growing_available)
 
     assert size in (0, shrinking) or size - 1 + growing_available < desired - unavailable
 
@@ -118,9 +118,9 @@ def test_settled_controllers_are_never_stuck(strategy, growing, shrinking):
     desired, surge, unavailable = strategy
     growing = min(growing, desired)
 
-    can_grow = grow_to(desired=desired, surge=surge, shrinking_pods=shrinking) > growing
-    can_shrink = shrink_to(desired=desired, unavailable=unavailable, shrinking=shrinking,
-                           growing_available=growing) < shrinking
+    can_grow = max_grown_size(desired=desired, surge=surge, shrinking_pods=shrinking) > growing
+    can_shrink = min_shrunk_size(desired=desired, unavailable=unavailable, shrinking=shrinking,
+                                 growing_available=growing) < shrinking
 
     assert can_grow or can_shrink or (growing, shrinking) == (desired, 0)
 
@@ -133,10 +133,11 @@ def test_rollout_stays_between_floor_and_ceiling_until_it_ends(strategy, never_a
     for _turn in range(2 * desired + 2):
         if (state.old, state.new) == (0, desired):
             break
-        state.new = max(state.new, grow_to(desired=desired, surge=surge, shrinking_pods=state.old))
+        state.new = max(state.new, max_grown_size(desired=desired, surge=surge,
+                                                  shrinking_pods=state.old))
         assert state.old + state.new <= desired + surge
-        state.old = shrink_to(desired=desired, unavailable=unavailable, shrinking=state.old,
-                              growing_available=state.new)
+        state.old = min_shrunk_size(desired=desired, unavailable=unavailable, shrinking=state.old,
+                                    growing_available=state.new)
         assert min(state.old, max(0, desired - never_available)) + state.new >= floor
 
     assert (state.old, state.new) == (0, desired)

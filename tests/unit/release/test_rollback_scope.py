@@ -41,7 +41,7 @@ PAUSED = result("a", "paused")
 LOST = {key: value
         for key, value in result("a", "", changed=False, failed=True).items() if key != "rollout"}
 REFUSED = result("a", "paused", changed=False, failed=True)
-FOREIGN = result("a", "paused", changed=False, failed=True, to=V3)
+OTHER_UPDATE = result("a", "paused", changed=False, failed=True, to=V3)
 ROLLED_BACK = result("a", "complete", failed=True, outcome="rolled_back")
 STUCK = result("a", "progressing", failed=True)
 UPDATED = result("a", "complete", outcome="updated")
@@ -54,7 +54,7 @@ SKIPPED = {**result("a", "paused", to=V3), "skipped": True}
     ([PAUSED, skipped_result("a")], [skipped_result("a")], True, False, False),
     ([PAUSED, REFUSED], [REFUSED], True, False, False),
     ([PAUSED, LOST], [LOST], True, False, False),
-    ([PAUSED, FOREIGN], [FOREIGN], False, False, False),
+    ([PAUSED, OTHER_UPDATE], [OTHER_UPDATE], False, False, False),
     ([REFUSED], [REFUSED], False, False, False),
     ([LOST], [LOST], False, False, False),
     ([skipped_result("a")], [skipped_result("a")], False, False, False),
@@ -73,7 +73,7 @@ SKIPPED = {**result("a", "paused", to=V3), "skipped": True}
         "deleted or unreachable", "updated by another client later",
         "updated by another client", "never started, lost", "never started",
         "rolled back by the module", "failed rollback of the module",
-        "updated", "updated meanwhile", "no change", "updated by another client in an approval",
+        "updated", "updated meanwhile", "no change", "updated by another client during an approval",
         "crashed module", "started by an earlier run"])
 def test_rollback_of_a_controller(results, last_results, is_rolled_back, is_updated, is_named):
     scope = RollbackScope(results, last_results)
@@ -85,13 +85,13 @@ def test_rollback_of_a_controller(results, last_results, is_rolled_back, is_upda
 def ending(results, last_results, rollback=None, what="update", on_failure="rollback"):
     """Return the Ending of a run after a failure.
 
-    what: what failed: "update" (the last task), or the purpose of a file that ran after it.
+    what: "update" if the last task failed, else the purpose of a later file that failed.
     """
-    why = {"task": "Update", "reason": "2 of 4 failed"}
+    failure = {"task": "Update", "reason": "2 of 4 failed"}
     events = [Event(Turn("update", "", "update"), NOW, NOW, {"results": results}),
               Event(Turn("update", "", "update", "100%"), NOW, NOW, last_results,
-                    why if what == "update" else {})]
-    events += [Event(Turn("run", "", what), NOW, NOW, {}, why)] if what != "update" else []
+                    failure if what == "update" else {})]
+    events += [Event(Turn("run", "", what), NOW, NOW, {}, failure)] if what != "update" else []
     events += [Event(Turn("update", "", "rollback"), NOW, NOW, rollback)] if rollback else []
     request = Request.of(variables(selection={"names": ["all"]},
                                    options={"on_failure": on_failure}))
@@ -144,7 +144,7 @@ def test_failed_rollback_of_the_module_is_named():
     assert "a is not rolled back: " in outcome_and_message([PAUSED, STUCK])[1]
 
 
-def test_fleet_rolled_back_by_the_module():
+def test_outcome_after_a_rollback_by_the_module():
     assert (outcome_and_message([ROLLED_BACK, skipped_result("b")])[0] == "rolled_back"
             and outcome_and_message([ROLLED_BACK, {**STUCK, "name": "b"}])[0] == "stopped")
 

@@ -280,7 +280,7 @@ def test_command_is_repeated_only_as_a_whole(monkeypatch, extra, inventory, is_r
 
 def test_unknown_role_is_an_error():
     with pytest.raises(AnsibleError, match="is not a role of this collection"):
-        release_request.specs("nginx")
+        release_request.rolling_update_specs("nginx")
 
 
 def test_playbook_passes_all_options_of_the_role(role):

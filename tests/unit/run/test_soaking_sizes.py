@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Scale during a soak: created and deleted pods are no failures."""
+"""Scale during a soak: created and deleted pods do not count as failures."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def terminating_pod(name):
     return pod(name, deletionTimestamp="2026-01-01T00:10:00Z")
 
 
-def warning(about, count=1, reason="Unhealthy", uid="e", **more):
-    return {"metadata": {"uid": uid}, "involvedObject": {"uid": about}, "type": "Warning",
+def warning(pod_uid, count=1, reason="Unhealthy", uid="e", **more):
+    return {"metadata": {"uid": uid}, "involvedObject": {"uid": pod_uid}, "type": "Warning",
             "reason": reason, "count": count,
             "message": "Readiness probe failed", **more}
 
 
-class FakeFlow:
+class SimulatedSoak:
     """Flow, cluster and soak in one object."""
 
     def __init__(self, monkeypatch, start=1_000_000.0):
@@ -71,7 +71,7 @@ class FakeFlow:
         monkeypatch.setattr(incidents.soak, "template_hash", lambda _controller: "new template")
         self.clock, self.pods, self.events, self.lines = FakeClock(), [], [], []
         self.clock.now = start
-        self.goal, self.size_of_successor, self.labels = 2, None, {}
+        self.goal, self.size_of_successor, self.new_labels = 2, None, {}
         self.printed_warnings = []
         self.soaking = soaking.Soaking(self, self.clock, self.lines.append, self.printed_warnings)
         item = rc()
@@ -80,7 +80,7 @@ class FakeFlow:
             object_meta.SOAK: Soak("new template", self.clock.now).text}
         self.observation = Observed(parse(Kind.REPLICATION_CONTROLLER, item), None)
         self.lookups = []
-        #: The pods in a new list (if empty, `pods`).
+        #: The pods after relist_pods(). If empty, `pods` stays.
         self.relisted_pods = []
 
     def watched_pods(self, _controller):
@@ -104,7 +104,8 @@ class FakeFlow:
     def status(self, _request, _observation):
         new = None if self.size_of_successor is None else Side("new", "new", self.size_of_successor,
                                                                self.size_of_successor, {})
-        return RolloutStatus(None, goal=self.goal, new=new, holders=(Holder(OWNER, self.labels),))
+        return RolloutStatus(None, goal=self.goal, new=new,
+                             holders=(Holder(OWNER, self.new_labels),))
 
     def controller_of_new_pods(self, _observation):
         return None
@@ -129,7 +130,7 @@ class FakeFlow:
 
 @pytest.fixture
 def soak_(monkeypatch):
-    return FakeFlow(monkeypatch)
+    return SimulatedSoak(monkeypatch)
 
 
 @pytest.mark.parametrize("observations", [
@@ -140,7 +141,7 @@ def soak_(monkeypatch):
     [(2, pods("a", "b")), (3, [*pods("a", "b"), pod("x", is_ready=False)]),
      (3, pods("a", "b", "y"))],
 ], ids=["up and down", "down and up", "one pod after another", "unready pod"])
-def test_scaling_by_another_client_is_no_failure(soak_, observations):
+def test_scaling_by_another_client_does_not_count_as_a_failure(soak_, observations):
     for goal, items in observations:
         soak_.observe(goal, items)
 
@@ -168,7 +169,7 @@ def test_soak_fails_if_new_pods_keep_appearing(soak_):
 @pytest.mark.parametrize("seconds_until_first_observation", [300, 10],
                          ids=["soak of an earlier task", "soak of this task"])
 def test_later_pod_restarts_the_soak(monkeypatch, seconds_until_first_observation):
-    soak_ = FakeFlow(monkeypatch, start=seconds(LONG_AGO) + 3600)
+    soak_ = SimulatedSoak(monkeypatch, start=seconds(LONG_AGO) + 3600)
     soak_.observe(2, pods("a", "b"), seconds=seconds_until_first_observation)
     soak_.observe(2, pods("a", "b"), seconds=250)
     soak_.observe(3, pods("a", "b", "c"))
@@ -184,7 +185,7 @@ def test_successor_may_be_scaled_up_and_down(soak_):
     assert soak_.failures(3, pods("a", "b"), size_of_successor=3) == [("gone", "c")]
 
 
-def test_start_of_a_later_pod_is_no_failure(soak_):
+def test_start_of_a_later_pod_does_not_count_as_a_failure(soak_):
     scheduling, probe = warning("x", reason="FailedScheduling"), warning("x", 2, uid="f")
     soak_.observe(2, pods("a", "b"))
     for ready, restarts, events in ((False, 0, []), (False, 1, [scheduling]),
@@ -210,20 +211,20 @@ def test_pods_are_listed_at_the_end_of_the_soak(soak_):
 
 
 def test_pods_still_count_as_new_pods_if_the_revision_is_unknown(soak_):
-    with_revision = [pod(name, labels={"controller-revision-hash": "abc"}) for name in "abc"]
-    soak_.observe(2, with_revision[:2])
-    soak_.labels = {"controller-revision-hash": ""}
-    soak_.observe(3, with_revision)
+    labeled_pods = [pod(name, labels={"controller-revision-hash": "abc"}) for name in "abc"]
+    soak_.observe(2, labeled_pods[:2])
+    soak_.new_labels = {"controller-revision-hash": ""}
+    soak_.observe(3, labeled_pods)
 
-    assert soak_.failures(3, with_revision[1:]) == [("gone", "a")]
+    assert soak_.failures(3, labeled_pods[1:]) == [("gone", "a")]
 
 
 def test_other_failures_are_recorded_while_pods_are_missing(soak_):
-    unready_pod = pod("b", is_ready=False)
+    earlier_b = pod("b", is_ready=False)
     soak_.observe(3, pods("a", "b", "c"))
 
     with pytest.raises(RolloutFailed, match="have not passed the soak") as error:
-        soak_.observe(3, [unready_pod, *pods("a", "b")])
+        soak_.observe(3, [earlier_b, *pods("a", "b")])
     assert [cause["kind"] for cause in error.value.causes] == ["gone", "unready"]
 
 
@@ -288,8 +289,8 @@ def test_additional_unready_pod_does_not_delay_the_end(soak_):
             for _look in range(3)] == [False, False, True]
 
 
-def test_ended_soak_stays_ended_without_new_pods(soak_):
-    """After a rejected last write, a task decides again."""
+def test_ended_soak_stays_ended_until_a_pod_is_replaced(soak_):
+    """If its last write is rejected, a task decides again."""
     for _look in range(3):
         end = soak_.observe(2, pods("a", "b"), seconds=REQUEST.soak)
     assert end == "the end"

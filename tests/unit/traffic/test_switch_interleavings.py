@@ -54,7 +54,7 @@ MAX_WRITES = 8
 
 
 class World:
-    """Service and its pods. Controllers act only in moves."""
+    """A Service and its pods. Controllers act only in moves()."""
 
     def __init__(self, ready=("old", "new")):
         self.service = {**service(), "kind": "Service"}
@@ -103,7 +103,7 @@ class World:
                          if name in self.ready and self.selector.items() <= labels.items())
 
     def moves(self):
-        """Return the worlds after moves of endpoint controller, kubelets and another client."""
+        """Return the worlds after a move by endpoint controller, kubelets or another client."""
         after_endpoints, after_kubelets, after_edit = (
             copy.copy(self), copy.copy(self), copy.copy(self))
         after_endpoints.endpoints = self.selected_ready_pods()
@@ -113,10 +113,10 @@ class World:
         return [after_endpoints, after_kubelets, after_edit]
 
 
-def explore(world, *requests, deaths=1):
+def explore(world, *requests, max_kills=1):
     """Check all reachable states. Return their number."""
     states, end_count = set(), 0
-    stack = [(world, tuple((request, deaths, None, False) for request in requests))]
+    stack = [(world, tuple((request, max_kills, None, False) for request in requests))]
     while stack:
         world, tasks = stack.pop()
         key = (world.key(), repr([(id(request), *state) for request, *state in tasks]))
@@ -130,29 +130,29 @@ def explore(world, *requests, deaths=1):
             end_count += 1
             check_end(world, requests)
         for number, task in enumerate(tasks):
-            for world_, task_ in moves_of(world, *task):
-                stack.append((world_, (*tasks[:number], task_, *tasks[number + 1:])))
-        stack += [(world_, tasks) for world_ in world.moves()]
+            for next_world, next_task in moves_of(world, *task):
+                stack.append((next_world, (*tasks[:number], next_task, *tasks[number + 1:])))
+        stack += [(next_world, tasks) for next_world in world.moves()]
     assert end_count
     return len(states)
 
 
-def moves_of(world, request, deaths, pending, is_done):
+def moves_of(world, request, max_kills, pending, is_done):
     """Return (world, task) after each possible move of a task.
 
-    deaths: how often the task may still be killed. pending: its planned write.
+    max_kills: how often the task may still be killed. pending: its planned write.
     """
     if is_done:
         return []
     if pending is not None:
-        kill_moves = [(world, (request, deaths - 1, None, False))] if deaths else []
-        return [(world.write(pending), (request, deaths, None, False)), *kill_moves]
+        kill_moves = [(world, (request, max_kills - 1, None, False))] if max_kills else []
+        return [(world.write(pending), (request, max_kills, None, False)), *kill_moves]
     try:
         decision = plan(request, world.observed(request))
     except RolloutError:
         decision = Done("")
     write = decision.write if isinstance(decision, Step) else None
-    return [(world, (request, deaths, write, isinstance(decision, Done)))]
+    return [(world, (request, max_kills, write, isinstance(decision, Done)))]
 
 
 def check_end(world, requests):
@@ -170,11 +170,12 @@ def check_end(world, requests):
     assert TRAFFIC_ROUTES not in world.controller["metadata"]["annotations"]
 
 
-@pytest.mark.parametrize("ready", [("old", "new"), ("old",)], ids=["ready", "new pods not ready"])
+@pytest.mark.parametrize("ready", [("old", "new"), ("old",)],
+                         ids=["all pods ready", "new pods not ready"])
 @pytest.mark.parametrize("requests, min_states", [
     ((SWITCH,), 20), ((HOLD,), 20), ((RESTORE,), 2), ((SWITCH, RESTORE), 200),
     ((SWITCH, HOLD), 200),
-], ids=["switch", "hold", "restored", "switch and restore", "switch and hold"])
+], ids=["switch", "hold", "restore", "switch and restore", "switch and hold"])
 def test_service_always_selects_a_ready_pod(requests, min_states, ready):
     assert explore(World(ready), *requests) >= min_states
 

@@ -39,14 +39,14 @@ from ...model.steps import (
     wait_for_deletion,
 )
 from ...model.template import image_names, with_label
-from ...model.thresholds import grow_to, shrink_to
+from ...model.thresholds import max_grown_size, min_shrunk_size
 from .. import handover, provenance
 from ..refusals import refuse_deleting, refuse_owned
 from . import evidence, history, refusals, size
 from .manifest import rollout_record, successor_manifest
 from .observed import ClientDrivenObserved, expected_successor
 
-#: Stands for an unknown number: no surge allows this many terminating pods.
+#: Stands for an unknown number; it is larger than any surge.
 UNKNOWN_TERMINATING = Terminating(2**31)
 
 
@@ -59,8 +59,9 @@ def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
             if request.undoes:
                 refuse_deleting(request, primary, refusals.finish_command(request, successor))
             # With next_name, the update itself deletes the empty primary.
-            is_planned = not primary.replicas and not successor.is_named_for(request.name)
-            return wait_for_deletion(primary, "" if is_planned else "another client deletes it")
+            is_deleted_by_update = not primary.replicas and not successor.is_named_for(request.name)
+            return wait_for_deletion(
+                primary, "" if is_deleted_by_update else "another client deletes it")
         refusals.refuse_deleting_or_closed(request, primary, successor)
         refusals.refuse_successor(request, observed.other_primary_name)
     if observed.kubectl_controllers:
@@ -146,15 +147,15 @@ def _with_both(request: Request, observed: ClientDrivenObserved, primary: Contro
         raise refusals.another_update(request, successor, primary)
     desired = size.final_size(request, observed, primary, successor)
     target = max(pause_at(request, desired), successor.replicas)
-    # Remove the annotation of a pause if its number of pods is not the target.
+    # Remove the annotation of a pause at any other number of pods than the target.
     paused = primary.paused if primary.paused == target else None
     # | yes | yes | annotations are missing | annotate the primary, then the successor |
     if step := _annotate(observed, primary, successor, desired, is_forward=True, paused=paused):
         return step
     # | yes | yes | the sizes are not reached | scale one of them, or wait |
-    minimum = desired if request.keeps_old else desired - target
+    shrinking_target = desired if request.keeps_old else desired - target
     if decision := _scale(request, observed, growing=successor, shrinking=primary, desired=desired,
-                          target=target, minimum=minimum):
+                          target=target, shrinking_target=shrinking_target):
         return decision
     # | yes | yes | `pause_at` is reached | annotate the primary: paused; done |
     if request.pause_at and desired:
@@ -193,7 +194,7 @@ def _roll_back(request: Request, observed: ClientDrivenObserved) -> Decision:
     desired = size.final_size(request, observed, primary, successor)
     return (_annotate(observed, primary, successor, desired, is_forward=False, paused=None)
             or _scale(request, observed, growing=primary, shrinking=successor, desired=desired,
-                      target=desired, minimum=0)
+                      target=desired, shrinking_target=0)
             or _delete(successor))
 
 
@@ -264,10 +265,11 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
 
 
 def _scale(request: Request, observed: ClientDrivenObserved, *, growing: Controller,
-           shrinking: Controller, desired: int, target: int, minimum: int) -> Decision | None:
+           shrinking: Controller, desired: int, target: int,
+           shrinking_target: int) -> Decision | None:
     """Return the next scale step, or a wait; None if both controllers have their final size.
 
-    target: the final size of `growing`. minimum: the final size of `shrinking`. With
+    target: the final size of `growing`. shrinking_target: the final size of `shrinking`. With
     pod_replacement_policy=TerminationComplete, terminating pods count as existing (KEP-5882).
     """
     surge, unavailable = budgets.surge_and_unavailable(request, observed.budgets, desired)
@@ -276,7 +278,7 @@ def _scale(request: Request, observed: ClientDrivenObserved, *, growing: Control
 
     def allowed_size(terminating: int) -> int:
         other_pods = shrinking.max_pods + pending_deletions + terminating
-        return min(target, grow_to(desired=desired, surge=surge, shrinking_pods=other_pods))
+        return min(target, max_grown_size(desired=desired, surge=surge, shrinking_pods=other_pods))
 
     if growing.replicas > desired:
         return scale(growing, desired)
@@ -284,14 +286,14 @@ def _scale(request: Request, observed: ClientDrivenObserved, *, growing: Control
             grown_size := allowed_size(observed.terminating.count)):
         return scale(growing, grown_size)
     if growing.is_observed:
-        shrunk_size = shrink_to(
+        shrunk_size = min_shrunk_size(
             desired=desired, unavailable=unavailable, shrinking=shrinking.replicas,
             growing_available=min(growing.available, growing.replicas))
-        shrunk_size = max(shrunk_size, minimum)
+        shrunk_size = max(shrunk_size, shrinking_target)
         if shrunk_size < shrinking.replicas:
             return scale(shrinking, shrunk_size)
     has_final_sizes = (growing.is_settled and growing.replicas == target
-                       and shrinking.has_at_most(minimum))
+                       and shrinking.has_at_most(shrinking_target))
     if has_final_sizes and not observed.terminating.count:
         return None
     sizes = (f"{growing.name} {growing.available}/{target} available, "
@@ -318,7 +320,7 @@ def _grow_without_partner(request: Request, observed: ClientDrivenObserved,
     surge, _unavailable = budgets.surge_and_unavailable(request, observed.budgets, desired)
     terminating = _pending_deletions(request, controller) + observed.terminating.count
     if controller.replicas < (
-            grown_size := grow_to(desired=desired, surge=surge, shrinking_pods=terminating)):
+            grown_size := max_grown_size(desired=desired, surge=surge, shrinking_pods=terminating)):
         return scale(controller, grown_size, action)
     if controller.replicas >= desired:
         return None

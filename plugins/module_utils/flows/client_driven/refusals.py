@@ -73,7 +73,7 @@ def refuse_selector_mismatch(request: Request, primary: Controller, template: Js
 
 def refuse_another_request(request: Request, observed: ClientDrivenObserved,
                            successor: Controller) -> None:
-    """Refuse a request other than the one whose update has already deleted the primary."""
+    """Refuse a request that differs from the one whose update has deleted the primary."""
     if (not evidence.match(request, observed).is_result
             or request.next_name not in (None, successor.name)):
         raise another_update(request, successor)
@@ -89,7 +89,7 @@ def refuse_without_room(request: Request, primary: Controller, successor: Contro
                         desired: int) -> None:
     """Refuse a primary without room for the annotations of the handover.
 
-    The API server would reject these annotations when a rollback is no longer possible.
+    The API server would reject them later, when a rollback is no longer possible.
     """
     takeover = handover.takeover_annotation(request, successor, desired, primary.images)
     uid = "x" * 36  # The uid of the successor is not known yet. No other value is longer.
@@ -141,8 +141,8 @@ def refuse_mismatch(request: Request, primary: Controller, successor: Controller
         "inspect it:", f"{get_command} {successor.name} -o yaml",
         "delete it only if its pods are not needed, or set another next_name")
     has_expected_name = successor.name == request.next_name or successor.is_named_for(primary.name)
-    # Here, only an annotation of the primary names this successor.
     if primary.partner == successor.name and not has_expected_name:
+        # Only an annotation of the primary names this successor.
         advice = ("inspect both:", f"{get_command} {primary.name} {successor.name} -o yaml",
                   "if it was the next_name of this update:",
                   request.command(next_name=successor.name),
@@ -157,7 +157,7 @@ def refuse_mismatch(request: Request, primary: Controller, successor: Controller
 
 def another_update(request: Request, successor: Controller,
                    primary: Controller | None = None) -> RolloutError:
-    """Return the error for a request during the update of another request."""
+    """Return the error for a request that differs from that of the update in progress."""
     message = (f"another update is in progress: to {image_names(successor.images)} "
                f"({successor.name}, {successor.available} of {successor.replicas} available); "
                "finish it")

@@ -120,7 +120,7 @@ class RevisionsObserved(ServerDrivenObserved):
                     and self.present_name == self.record.previous_name)
 
     @property
-    def has_old_pods(self) -> bool:
+    def has_outdated_pods(self) -> bool:
         return self.primary is not None and self.primary.updated < self.primary.current
 
     def with_observed_settings(self: RevisionsT, settings: Json | None) -> RevisionsT:

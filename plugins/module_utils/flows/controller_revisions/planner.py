@@ -58,7 +58,7 @@ class RevisionsPlanner(Planner[RevisionsT]):
     primary: RevisionDriven
 
     @property
-    def is_behind(self) -> bool:
+    def is_status_outdated(self) -> bool:
         return not self.primary.is_observed
 
     @property
@@ -74,7 +74,7 @@ class RevisionsPlanner(Planner[RevisionsT]):
     def decide_on_other_update(self, desired: Json, record: Rollout) -> Decision:
         primary, observed = self.primary, self.observed
         # | any | another template, and the last change is not observed | wait |
-        if self.is_behind:
+        if self.is_status_outdated:
             return self.progress()
         # | updating | same request, and the previous template is present | **update** |
         is_same_request = record.request == self.request.fingerprint
@@ -87,7 +87,7 @@ class RevisionsPlanner(Planner[RevisionsT]):
 
     def progress(self) -> Wait:
         primary = self.primary
-        # After the last replacement, no step of the controller manager remains: observe often.
+        # Once all pods are replaced, only their readiness is awaited: observe often.
         are_all_replaced = primary.is_observed and primary.updated >= primary.replicas
         return Wait(f"{primary.name} {primary.updated}/{primary.replicas} updated, "
                     f"{primary.available} available",
@@ -98,7 +98,7 @@ class RevisionsPlanner(Planner[RevisionsT]):
         return f"{self.primary.updated} of {self.primary.replicas} pods have it"
 
     def pause(self, record: Rollout, new_count: int, size: int) -> Decision:
-        """Return the step that records the pause, or Done if it is recorded."""
+        """Return the step that records the pause, or Done if it is already recorded."""
         # | updating | `pause_at`, and as many new pods are ready | **annotate**: paused; the end |
         name = self.primary.name
         if self.primary.paused != new_count:

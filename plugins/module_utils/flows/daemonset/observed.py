@@ -147,7 +147,7 @@ class DaemonSetObserved(RevisionsObserved):
                     candidates[0])
 
     @property
-    def contested(self) -> tuple[Revision, ...]:
+    def previous_candidates(self) -> tuple[Revision, ...]:
         """The recorded and the newest other revision, if either may be the previous revision."""
         previous, other_revisions = self.previous_revision, self.other_revisions
         if previous is None or previous is other_revisions[0] or self.revisions_in_use is None:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The DeploymentConfigs of OpenShift: their rollouts, and their settings for a Deployment.
+"""DeploymentConfigs of OpenShift: their rollouts, and how their settings map to a Deployment.
 
 Each rollout is a ReplicationController NAME-N that the DeploymentConfig controls. The active
 rollout, which has the pods, is the newest complete rollout (ActiveDeployment in
@@ -30,8 +30,8 @@ COMPLETE, FAILED = "Complete", "Failed"
 #: The annotation of a ReplicationController that holds its DeploymentConfig as JSON.
 _ENCODED_CONFIG = "openshift.io/encoded-deployment-config"
 #: Strategy fields without a counterpart in a Deployment, with the API server's defaults in seconds.
-_DEFAULTS_OF_UNSUPPORTED = {"updatePeriodSeconds": 1, "intervalSeconds": 1,
-                            "activeDeadlineSeconds": 21600}
+_UNSUPPORTED_FIELD_DEFAULTS = {"updatePeriodSeconds": 1, "intervalSeconds": 1,
+                               "activeDeadlineSeconds": 21600}
 #: The API server's default of timeoutSeconds.
 _DEFAULT_TIMEOUT_SECONDS = 600
 
@@ -104,7 +104,8 @@ def deployment_fields(config: DeploymentConfig | None) -> Json:
 # Fields without a counterpart
 
 
-def lost_settings(request: Request, config: DeploymentConfig, rollout: Controller) -> list[str]:
+def lost_setting_warnings(request: Request, config: DeploymentConfig,
+                          rollout: Controller) -> list[str]:
     """Return a warning for each setting that the Deployment will not have."""
     return [*_lost_triggers(request, config), *_lost_strategy(config),
             *_differences(request, config, rollout)]
@@ -166,9 +167,9 @@ def _lost_strategy(config: DeploymentConfig) -> t.Iterator[str]:
                "more, and the Deployment gets the strategy "
                f"{strategy}")
     fields = {**params, **mapping(config.spec, "strategy")}
-    unsupported = [field for field in (*_DEFAULTS_OF_UNSUPPORTED, "resources", "labels",
+    unsupported = [field for field in (*_UNSUPPORTED_FIELD_DEFAULTS, "resources", "labels",
                                        "annotations")
-                   if fields.get(field) and fields[field] != _DEFAULTS_OF_UNSUPPORTED.get(field)]
+                   if fields.get(field) and fields[field] != _UNSUPPORTED_FIELD_DEFAULTS.get(field)]
     if unsupported:
         yield (f"these fields of the strategy of {config.name} have no counterpart in a "
                f"Deployment: {', '.join(unsupported)}")

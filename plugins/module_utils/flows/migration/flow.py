@@ -22,7 +22,7 @@ from ...model.steps import Create, Decision
 from ...model.template import same_template
 from .. import autoscaler, handover
 from ..flow import Cluster, Flow, Memory, Model, RealCluster, RolloutStatus, Rule, Side, full_access
-from .deployment_config import lost_settings
+from .deployment_config import lost_setting_warnings
 from .manifests import creations
 from .observed import MigrationObserved, find
 from .planner import plan
@@ -89,7 +89,7 @@ class MigrationFlow(Flow[MigrationObserved]):
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
         observed = memory.observed
-        warnings = (lost_settings(request, observed.config, observed.controller)
+        warnings = (lost_setting_warnings(request, observed.config, observed.controller)
                     if isinstance(observed, MigrationObserved) and observed.config
                     and observed.controller and observed.stored is None and not request.undoes
                     else [])

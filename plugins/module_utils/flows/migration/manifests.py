@@ -25,7 +25,8 @@ def creations(request: Request, observed: MigrationObserved,
               primary: Controller) -> tuple[Create, Create]:
     """Return the creations of the ReplicaSet and the Deployment, for dry runs."""
     stored: StoredController = revision_manifest(request, primary, observed.config)["data"]
-    return Create(replica_set_of(request, stored)), Create(deployment_of(request, observed, stored))
+    return (Create(replica_set_manifest(request, stored)),
+            Create(deployment_manifest(request, observed, stored)))
 
 
 def _selector(request: Request, selector: Json) -> Json:
@@ -55,7 +56,7 @@ def revision_manifest(request: Request, primary: Controller,
     }
 
 
-def replica_set_of(request: Request, stored: StoredController) -> Json:
+def replica_set_manifest(request: Request, stored: StoredController) -> Json:
     spec = stored["manifest"]["spec"]
     template = with_label(_template_for_selector(request, spec), object_meta.HASH_LABEL,
                           stored["hash"])
@@ -70,14 +71,15 @@ def replica_set_of(request: Request, stored: StoredController) -> Json:
     }
 
 
-def deployment_of(request: Request, observed: MigrationObserved, stored: StoredController) -> Json:
+def deployment_manifest(request: Request, observed: MigrationObserved,
+                        stored: StoredController) -> Json:
     metadata, spec = stored["manifest"]["metadata"], stored["manifest"]["spec"]
     annotations = {key: value
                    for key, value in metadata["annotations"].items()
                    if key not in object_meta.NOT_COPIED}
-    numbers = {"maxSurge": request.max_surge.for_api,
-               "maxUnavailable": request.max_unavailable.for_api}
-    strategy = ({"strategy": {"type": "RollingUpdate", "rollingUpdate": numbers}}
+    rolling_update = {"maxSurge": request.max_surge.for_api,
+                      "maxUnavailable": request.max_unavailable.for_api}
+    strategy = ({"strategy": {"type": "RollingUpdate", "rollingUpdate": rolling_update}}
                 if request.overrides_strategy else {})
     size = observed.replica_set.replicas if observed.replica_set else spec["replicas"]
     return {
@@ -113,7 +115,7 @@ def stored_images(stored: StoredController) -> dict[str, str]:
 
 def has_stored_template(request: Request, primary: Controller,
                         stored: StoredController) -> bool:
-    """Return whether a controller has the stored selector and template. Closing is ignored."""
+    """Return whether a controller has the stored selector and template, closed or not."""
     spec = stored["manifest"]["spec"]
     return primary.selector == spec["selector"] and _are_equal_templates(
         without_rollout_identity(request, primary.template),
@@ -128,8 +130,8 @@ def is_created_by_migration(request: Request, controller: Controller, observed: 
     """
     replica_set, deployment = observed.replica_set, observed.deployment
     adopter_uid = deployment.uid if deployment and observed.controller is None else ""
-    manifest = (deployment_of(request, observed, stored) if controller is deployment
-                else replica_set_of(request, stored))
+    manifest = (deployment_manifest(request, observed, stored) if controller is deployment
+                else replica_set_manifest(request, stored))
     is_same = (controller.selector == manifest["spec"]["selector"]["matchLabels"]
                and _are_equal_templates(controller.template, manifest["spec"]["template"]))
     if controller is deployment:

@@ -50,11 +50,11 @@ from .back import pause, plan_back
 from .deployment_config import active_rollout, rollout_in_progress
 from .manifests import (
     delete_stored_revision,
-    deployment_of,
+    deployment_manifest,
     has_stored_template,
     is_created_by_migration,
     name_conflict,
-    replica_set_of,
+    replica_set_manifest,
     revision_manifest,
     stored_images,
 )
@@ -215,7 +215,7 @@ def _refuse_another_template(request: Request, controller: Controller,
 
 
 def _create_replica_set(request: Request, stored: StoredController) -> Step:
-    manifest = replica_set_of(request, stored)
+    manifest = replica_set_manifest(request, stored)
     return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest),
                 after=stored_images(stored))
 
@@ -237,7 +237,8 @@ def _become_deployment(request: Request, observed: MigrationObserved, replica_se
     # | deleted | yes | open, no Deployment | create the Deployment, paused |
     deployment = observed.deployment
     if deployment is None:
-        return Step(Action.CREATE, request.name, Create(deployment_of(request, observed, stored)),
+        return Step(Action.CREATE, request.name,
+                    Create(deployment_manifest(request, observed, stored)),
                     after=stored_images(stored))
     if replica_set.owner_uid != deployment.uid or not revision_of(replica_set):
         return Wait(f"the Deployment {deployment.name} has adopted the ReplicaSet "

@@ -4,7 +4,7 @@
 
 """The observation of a server-driven update: the object, its history and its record. No I/O.
 
-Everyone who may annotate the object can forge the record (object_meta.Rollout). The module
+Anyone who may annotate the object can forge the record (object_meta.Rollout). The module
 observed.py of each kind lists the evidence for the record.
 """
 
@@ -85,12 +85,12 @@ class ServerDrivenObserved(Observed):
         return False
 
     @property
-    def has_old_pods(self) -> bool:
+    def has_outdated_pods(self) -> bool:
         """Whether a rollback has left pods with another template."""
         return False
 
     @property
-    def contested(self) -> tuple[Revision, ...]:
+    def previous_candidates(self) -> tuple[Revision, ...]:
         """The two candidates for the previous revision; () if there is no doubt."""
         return ()
 

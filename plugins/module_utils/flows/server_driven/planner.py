@@ -78,15 +78,16 @@ class Planner(Rules[ObservedT]):
     def _roll_back(self) -> Decision:
         observed, primary, record = self.observed, self.primary, self.observed.record
         # | any | `rolled_back`, and the last change is not observed | wait |
-        if self.is_behind:
+        if self.is_status_outdated:
             return self.progress()
         if record and not record.is_rolling_back:
             # | updating | `rolled_back`, another client has restored the template | resume it |
             if observed.is_template_restored:
                 record = dataclasses.replace(record, outcome=Rollout.ROLLING_BACK)
             # | updating | `rolled_back`, two candidates for the previous template | error |
-            elif observed.contested:
-                raise refusals.ambiguous_previous_template(self.request, observed.contested)
+            elif observed.previous_candidates:
+                raise refusals.ambiguous_previous_template(self.request,
+                                                           observed.previous_candidates)
         # | rolling back | `rolled_back` | wait for the pods, then restore the settings |
         if record and record.is_rolling_back:
             return self._resume(record)
@@ -103,7 +104,7 @@ class Planner(Rules[ObservedT]):
         # | none | `rolled_back`, and it is done | done, unchanged |
         if self.is_rolled_back:
             # | none | `rolled_back` is done, but old pods exist | **update**: the record |
-            if observed.has_old_pods:
+            if observed.has_outdated_pods:
                 return self.begin(primary.template, Rollout.ROLLING_BACK)
             return Done(f"{primary.name} is already rolled back")
         # | none | `rolled_back`, else | error: nothing to roll back |
@@ -138,7 +139,7 @@ class Planner(Rules[ObservedT]):
         return Step(Action.UPDATE, primary.name, write, before=primary.images, after=images)
 
     def _resume(self, record: Rollout) -> Decision:
-        if self.is_behind:
+        if self.is_status_outdated:
             return self.progress()
         primary, settings = self.primary, self.settings.of_update()
         original, overrides = recorded.changed_fields(self.settings.baseline, settings)

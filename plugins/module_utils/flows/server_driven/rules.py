@@ -90,7 +90,7 @@ class Rules(t.Generic[ObservedT]):
     # With a default implementation
 
     @property
-    def is_behind(self) -> bool:
+    def is_status_outdated(self) -> bool:
         """Whether the status is older than the spec."""
         return False
 

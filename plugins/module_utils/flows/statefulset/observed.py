@@ -111,7 +111,7 @@ class StatefulSetObserved(RevisionsObserved):
                     None)
 
     @property
-    def contested(self) -> tuple[Revision, ...]:
+    def previous_candidates(self) -> tuple[Revision, ...]:
         """The recorded and the newest other revision, if either may be the previous revision.
 
         The status does not name it if another client has changed the template during the

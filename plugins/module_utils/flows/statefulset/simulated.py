@@ -59,11 +59,12 @@ class SimulatedStatefulSets(RevisionsModel[StatefulSet]):
         item, controller = self.items[name], self._controller(name)
         if controller.replicas > MAX_PODS:
             return self._state(name)
-        present, revisions = present_and_all_revisions(controller, self._stored(controller.uid))
-        update_revision = present["metadata"]["name"]
-        names = {revision["metadata"]["name"] for revision in revisions}
-        current_revision = (controller.current_revision if controller.current_revision in names
-                            else update_revision)
+        present_revision, revisions = present_and_all_revisions(controller,
+                                                                self._stored(controller.uid))
+        update_revision = present_revision["metadata"]["name"]
+        revision_names = {revision["metadata"]["name"] for revision in revisions}
+        current_revision = (controller.current_revision
+                            if controller.current_revision in revision_names else update_revision)
         is_parallel = item["spec"].get("podManagementPolicy") == "Parallel"
         pods_by_ordinal = {pod.ordinal: pod for pod in self.pods(name)}
         pods = _next_pods(controller, pods_by_ordinal, current_revision, update_revision,
@@ -75,7 +76,7 @@ class SimulatedStatefulSets(RevisionsModel[StatefulSet]):
             current_revision = update_revision
         live_revisions = {current_revision, update_revision, *(pod.revision for pod in pods)}
         revisions = revisions_within_limit(
-            controller, revisions, present, counts_live=False,
+            controller, revisions, present_revision, counts_live=False,
             is_live=lambda revision: revision["metadata"]["name"] in live_revisions)
         status = {"observedGeneration": controller.generation, "replicas": len(pods),
                   "readyReplicas": ready_count, "availableReplicas": ready_count,
@@ -88,11 +89,11 @@ def _next_pods(controller: StatefulSet, pods: dict[int, Pod], current_revision: 
                update_revision: str, is_parallel: bool) -> tuple[Pod, ...]:
     """Return the pods, sorted by ordinal, after the creation or deletion of at most one pod."""
 
-    def result(*, without: int | None = None) -> tuple[Pod, ...]:
+    def sorted_pods(*, without: int | None = None) -> tuple[Pod, ...]:
         return tuple(pod for ordinal, pod in sorted(pods.items()) if ordinal != without)
 
     if controller.is_deleting:
-        return result()
+        return sorted_pods()
     ordinals = range(controller.start, controller.start + controller.replicas)
     for ordinal in ordinals:
         if ordinal not in pods:
@@ -100,18 +101,18 @@ def _next_pods(controller: StatefulSet, pods: dict[int, Pod], current_revision: 
                       and ordinal < controller.start + controller.partition)
             pods[ordinal] = _pod(controller, ordinal,
                                  current_revision if is_old else update_revision, ready=False)
-            return result()
+            return sorted_pods()
         if not pods[ordinal].ready and not is_parallel:
-            return result()
+            return sorted_pods()
     if surplus_ordinals := pods.keys() - set(ordinals):
-        return result(without=max(surplus_ordinals))
+        return sorted_pods(without=max(surplus_ordinals))
     replaced_ordinals = ordinals[controller.partition:] if controller.is_replaced_by_server else ()
     for ordinal in reversed(replaced_ordinals):
         if pods[ordinal].revision != update_revision:
-            return result(without=ordinal)
+            return sorted_pods(without=ordinal)
         if not pods[ordinal].ready:
-            return result()
-    return result()
+            return sorted_pods()
+    return sorted_pods()
 
 
 def _pod(controller: StatefulSet, ordinal: int, revision: str, *, ready: bool) -> Pod:

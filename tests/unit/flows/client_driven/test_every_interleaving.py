@@ -96,7 +96,7 @@ class Interner:
         self.controllers: dict[int, Controller] = {}
 
     def number(self, part: Json) -> int:
-        """Return the number of metadata or a spec, the same in each generation."""
+        """Return the number of a metadata or spec object, regardless of its generation."""
         if id(part) not in self.parts:
             text = identity.canonical({key: value
                                        for key, value in part.items() if key != "generation"})
@@ -146,8 +146,8 @@ class Cluster(ClusterModel):
                  finalizers: tuple[str, ...] = (), terminates_slowly: bool = False) -> None:
         """Start with these controllers.
 
-        deaths, deletions, replacements: how many are allowed. finalizers: added by admission to
-        each new controller.
+        deaths (of pods), deletions (of the successor), replacements (of foo): how many are
+        allowed. finalizers: added by admission to each new controller.
         """
         super().__init__(items, kind)
         self.finalizers, self.terminates_slowly = list(finalizers), terminates_slowly
@@ -321,11 +321,11 @@ class Explorer:
         for request in requests:
             self.check_resumable(request)
 
-    def add(self, cluster: Cluster, state: int, action: tuple[str, t.Any]) -> int:
+    def add(self, cluster: Cluster, origin: int, action: tuple[str, t.Any]) -> int:
         number = self.numbers.setdefault(cluster.key(), len(self.clusters))
         if number == len(self.clusters):
             self.clusters.append(cluster)
-            self.origins.append((state, action))
+            self.origins.append((origin, action))
         return number
 
     def path_to(self, number: int) -> str:
@@ -441,9 +441,9 @@ class Explorer:
         else:
             assert len(cluster.surviving_pods) <= ceiling, (
                 f"{len(cluster.pods)} pods, ceiling {ceiling}")
-            pods = len(cluster.surviving_pods) + len(cluster.terminating)
-            assert pods <= self.ceiling + dead_count, (
-                f"{pods} pods with terminating ones, ceiling {self.ceiling}")
+            pod_count = len(cluster.surviving_pods) + len(cluster.terminating)
+            assert pod_count <= self.ceiling + dead_count, (
+                f"{pod_count} pods including terminating ones, ceiling {self.ceiling}")
         assert all(pod.owner_uid for pod in cluster.pods) or cluster.deletions < self.deletions, (
             cluster.pods)
         # with keep_old, all old pods stay ready
@@ -489,16 +489,16 @@ class Explorer:
         if not (request.pause_at and primary and primary.is_updating):
             self.check_end(cluster)
             return
-        # A pause has at least the requested number of new pods, and the full size in total. With
-        # keep_old, another request may have removed old pods.
+        # A pause has at least the requested number of new pods, and at most the full size in
+        # total; with keep_old, at most the full size of old pods.
         (successor,) = (controller for controller in cluster.controllers().values()
                         if controller.name != "foo")
         assert primary.paused == successor.replicas >= min(self.size, request.pause_at.value)
-        old_pods = self.size if request.keeps_old else self.size - successor.replicas
-        assert successor.available == successor.replicas and primary.replicas <= old_pods
+        max_old_count = self.size if request.keeps_old else self.size - successor.replicas
+        assert successor.available == successor.replicas and primary.replicas <= max_old_count
 
     def check_end(self, cluster: Cluster) -> None:
-        """Check that one controller has all pods, and no annotations."""
+        """Check that one controller has all pods, and no annotations of an update."""
         (item,) = cluster.items.values()
         assert not set(object_meta.UPDATE_ANNOTATIONS) & set(item["metadata"]["annotations"])
         assert item["spec"]["replicas"] == self.size
@@ -661,7 +661,7 @@ def test_pods_that_die_during_the_handover(make, size, deaths):
 
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("deaths", [0, 1])
-def test_a_successor_deleted_with_orphaned_pods_during_the_handover(make, deaths):
+def test_a_deletion_of_the_successor_that_orphans_its_pods_during_the_handover(make, deaths):
     """foo adopts the remaining pods before its template is opened."""
     primary = make(replicas=2)
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **strategy(2, 0))

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Migrate DeploymentConfigs: test the rows of the state table for them, and the warnings."""
+"""Test migrations of DeploymentConfigs: the rows of their state table, and the warnings."""
 
 from __future__ import annotations
 
@@ -90,13 +90,13 @@ def test_strategy_options_take_precedence():
         "type": "RollingUpdate", "rollingUpdate": {"maxSurge": 3, "maxUnavailable": 0}}
 
 
-@pytest.mark.parametrize("steps", [0, 1, 2, 3])
+@pytest.mark.parametrize("step_count", [0, 1, 2, 3])
 @pytest.mark.parametrize("kind, name",
                          [("DeploymentConfig", "foo"), ("ReplicationController", "foo-2"),
                           ("ReplicationController", "foo-1")])
-def test_finalizers_are_refused_before_a_template_is_closed(kind, name, steps):
+def test_finalizers_are_refused_before_a_template_is_closed(kind, name, step_count):
     world = World(config(latest=2), rollout(2), rollout(1, 0))
-    world.run_steps(steps)
+    world.run_steps(step_count)
     world.replace(kind, name, metadata={"finalizers": ["example.com/a"]})
     with pytest.raises(RolloutError,
                        match=f"its migration deletes {kind} {name}, which has "
@@ -106,8 +106,8 @@ def test_finalizers_are_refused_before_a_template_is_closed(kind, name, steps):
     command = f"kubectl -n default patch {short_name} {name} --type=merge"
     assert command in error.value.next_command
     assert CLOSED not in str(world.cluster.find("ReplicationController", "foo-2"))
-    assert bool(world.cluster.find(REVISION, "foo-migration")) == (steps > 1)
-    if steps:
+    assert bool(world.cluster.find(REVISION, "foo-migration")) == (step_count > 1)
+    if step_count:
         world.run_steps(request=CONFIG_ROLLBACK)
     assert not world.cluster.find(REVISION, "foo-migration")
     assert not world.observe().config.is_paused_for_migration
@@ -134,8 +134,8 @@ def test_empty_rollouts_are_deleted():
     (config(paused=True), [rollout(1, ownerReferences=[])], "it has no complete rollout"),
     (config(paused=True), [rollout("1-x")], "it has no complete rollout"),
 ], ids=["deletion", "rollout in progress", "rollout about to start", "pods of two rollouts",
-        "failed rollouts only", "future version",
-        "no owner", "no owner, paused", "no version"])
+        "failed rollouts only", "rollout above latestVersion",
+        "no owner", "no owner, paused", "no rollout number"])
 def test_refusals_before_the_pause(item, rollouts, words):
     with pytest.raises(RolloutError, match=words):
         World(item, *rollouts).decide()
@@ -185,12 +185,12 @@ def test_wait_for_terminating_pods_of_an_old_rollout():
     assert world.run_steps() == [PAUSE] and world.decide() == Wait("pods of foo-1: 1")
 
 
-@pytest.mark.parametrize("steps", range(1, 7))
-def test_deployment_config_resumed_by_another_client_is_paused_again(steps):
+@pytest.mark.parametrize("step_count", range(1, 7))
+def test_deployment_config_resumed_by_another_client_is_paused_again(step_count):
     world = World()
-    world.run_steps(steps)
+    world.run_steps(step_count)
     world.replace("DeploymentConfig", spec={"paused": False})
-    assert world.run_steps() == [PAUSE, *ALL[steps:]]
+    assert world.run_steps() == [PAUSE, *ALL[step_count:]]
 
 
 def test_newest_rollout_is_migrated_if_it_completes_before_the_replica_set_exists():
@@ -204,7 +204,7 @@ def test_newest_rollout_is_migrated_if_it_completes_before_the_replica_set_exist
     assert world.cluster.find(REVISION, "foo-migration")["data"]["uid"] == "uid of foo-2"
 
 
-def test_a_scaled_old_rollout_stops_the_deletion():
+def test_scaled_up_old_rollout_prevents_the_deletion():
     world = World(config(latest=2), rollout(2), rollout(1, 0))
     world.run_steps(9)
     world.replace("ReplicationController", "foo-1", spec={"replicas": 1})
@@ -231,22 +231,22 @@ def test_stored_state_with_another_name_is_refused():
             world.observe()
 
 
-@pytest.mark.parametrize("steps", range(2, len(ALL)))
-def test_error_of_a_task_without_kind_names_the_kind_that_is_being_migrated(steps):
+@pytest.mark.parametrize("step_count", range(2, len(ALL)))
+def test_error_of_a_task_without_kind_names_the_kind_that_is_being_migrated(step_count):
     world = World()
-    world.run_steps(steps)
+    world.run_steps(step_count)
     with pytest.raises(NoSuchController, match="there is no such ReplicationController") as error:
         world.observe(MIGRATE)
     assert error.value.migrated_kind == "DeploymentConfig"
     assert error.value.why == "the DeploymentConfig foo is being migrated"
 
 
-@pytest.mark.parametrize("steps", range(len(ALL)))
-def test_check_mode_plans_all_steps_despite_a_stale_status(steps):
+@pytest.mark.parametrize("step_count", range(len(ALL)))
+def test_check_mode_plans_all_steps_despite_a_stale_status(step_count):
     world = World()
-    world.run_steps(steps)
+    world.run_steps(step_count)
     make_status_stale(world.cluster._items)
-    assert run_past_waits(world, 100) == ALL[steps:]
+    assert run_past_waits(world, 100) == ALL[step_count:]
 
 
 # Rollback
@@ -256,19 +256,19 @@ REVERSIBLE_STEPS = range(1, 6)
 
 
 @pytest.mark.parametrize("was_paused", [False, True])
-@pytest.mark.parametrize("steps", REVERSIBLE_STEPS)
-def test_rollback_from_each_step(steps, was_paused):
+@pytest.mark.parametrize("step_count", REVERSIBLE_STEPS)
+def test_rollback_from_each_step(step_count, was_paused):
     item = config(paused=was_paused)
     world = World(item)
-    steps -= was_paused  # if paused already, the first step (the pause) is left out
-    world.run_steps(steps)
-    if steps == 0:
+    step_count -= was_paused  # if paused already, the first step (the pause) is left out
+    world.run_steps(step_count)
+    if step_count == 0:
         return
     rollback_steps = world.run_steps(request=CONFIG_ROLLBACK)
     assert rollback_steps[-1] == ("delete ControllerRevision" if was_paused
                                   else RESUME)
     assert (world.cluster.controllers()["foo"].is_paused == was_paused
-            and world.owners == {"uid of foo-1"})
+            and world.owner_uids == {"uid of foo-1"})
     template = world.cluster._items["ReplicationController", "foo-1"]["spec"]["template"]
     assert (template == rollout()["spec"]["template"]
             and world.cluster.find(REVISION, "foo-migration") is None)
@@ -276,18 +276,18 @@ def test_rollback_from_each_step(steps, was_paused):
     assert world.run_steps() == (ALL[1:] if was_paused else ALL)
 
 
-@pytest.mark.parametrize("steps", REVERSIBLE_STEPS)
-def test_check_mode_plans_a_rollback_despite_a_stale_status(steps):
+@pytest.mark.parametrize("step_count", REVERSIBLE_STEPS)
+def test_check_mode_plans_a_rollback_despite_a_stale_status(step_count):
     stale = World()
-    assert_rollback_ignores_stale_status(World(), stale, steps, CONFIG_ROLLBACK)
-    assert stale.owners == {"uid of foo-1"}
+    assert_rollback_ignores_stale_status(World(), stale, step_count, CONFIG_ROLLBACK)
+    assert stale.owner_uids == {"uid of foo-1"}
 
 
 def test_migration_after_an_interrupted_rollback():
-    for steps in range(1, 6):
+    for step_count in range(1, 6):
         world = World()
         world.run_steps(5)
-        world.run_steps(steps, CONFIG_ROLLBACK)
+        world.run_steps(step_count, CONFIG_ROLLBACK)
         world.run_steps()
         assert (world.decide() == Done("foo is already a Deployment")
                 and not world.cluster.controllers())
@@ -367,7 +367,7 @@ def test_no_warnings_for_a_plain_deployment_config():
      "have no counterpart in a Deployment: intervalSeconds"),
     (config(template=rc(image="myimage:v2")["spec"]["template"]), r"not rolled out \(myimage:v2\)"),
 ])
-def test_warnings_about_unsupported_fields(item, words):
+def test_warnings_about_lost_settings(item, words):
     (warning,) = warnings(item)
     assert re.search(words, warning)
 
@@ -395,7 +395,7 @@ def test_changed_template_without_a_rollout_is_detected():
     assert warnings(config(), rollout(annotations=unreadable)) == []
 
 
-def test_an_autoscaler_of_a_deployment_config_is_reported_with_the_command():
+def test_autoscaler_of_a_deployment_config_is_reported():
     scaler = {"metadata": {"name": "hpa"}, "spec": {"scaleTargetRef": {
         "apiVersion": "apps.openshift.io/v1", "kind": "DeploymentConfig", "name": "foo"}}}
     (warning,) = warnings(config(), autoscalers=[scaler])

@@ -96,8 +96,8 @@ def test_each_pod_is_reparented_and_labeled():
 @pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet"])
 def test_handover_waits_for_both_statuses(kind):
     world = world_after("annotate ReplicationController")
-    world.replace(world.replica_set if kind == "ReplicaSet" else world.find(kind),
-                  observedGeneration=-1)
+    world.replace_item(world.replica_set if kind == "ReplicaSet" else world.find(kind),
+                       observedGeneration=-1)
     assert world.decide() == Wait(
         f"the controller manager observes {world.replica_set['metadata']['name']} and foo",
         is_condition=True)
@@ -105,9 +105,9 @@ def test_handover_waits_for_both_statuses(kind):
 
 def test_controller_is_deleted_only_when_it_has_no_pods():
     world = world_after("hand over Pod")
-    world.replace(world.find("ReplicationController"), replicas=1)
+    world.replace_item(world.find("ReplicationController"), replicas=1)
     assert world.decide() == Wait("pods of foo: 1")
-    world.replace(world.find("ReplicationController"), replicas=0)
+    world.replace_item(world.find("ReplicationController"), replicas=0)
     assert world.decide().write == Delete("foo", {"uid": "uid of foo", "resourceVersion": "1"})
 
 
@@ -122,7 +122,7 @@ def test_late_pod_is_reparented():
 def test_size_changed_during_the_migration_is_set_on_the_replica_set():
     world = world_after("create ReplicaSet")
     item = world.find("ReplicationController")
-    world.replace({**item, "spec": {**item["spec"], "replicas": 5}})
+    world.replace_item({**item, "spec": {**item["spec"], "replicas": 5}})
     assert world.run_steps(2) == ["scale ReplicaSet", "annotate ReplicationController"]
     assert world.replica_set["spec"]["replicas"] == 5
 
@@ -149,7 +149,7 @@ def test_controller_deleted_before_the_creation_of_the_replica_set():
 def test_replica_set_is_opened_only_when_its_status_counts_all_pods(status, pods, expected):
     world = world_after("delete ReplicationController")
     world.replace_pods(*[world.replica_set["metadata"]["uid"]] * pods)
-    world.replace(world.replica_set, **status)
+    world.replace_item(world.replica_set, **status)
     assert isinstance(world.decide(), expected)
 
 
@@ -158,7 +158,7 @@ def test_next_step_waits_only_for_orphaned_pods_that_will_be_adopted():
     world = world_after("delete ReplicationController")
     uid, labels = world.replica_set["metadata"]["uid"], world.replica_set["spec"]["template"][
         "metadata"]["labels"]
-    world.replace(world.replica_set, replicas=1)
+    world.replace_item(world.replica_set, replicas=1)
 
     world.replace_pods(uid, "", **labels)
     assert isinstance(world.decide(), Wait)
@@ -191,7 +191,7 @@ def test_a_change_before_the_creation_of_the_replica_set_is_stored(change):
 
 def test_recreated_controller_is_refused():
     world = world_after("delete ReplicationController")
-    world.replace(rc(replicas=2, uid="another"))
+    world.replace_item(rc(replicas=2, uid="another"))
     with pytest.raises(RolloutError, match="it was created again"):
         world.decide()
 
@@ -220,7 +220,7 @@ def test_finalizers_are_refused_before_a_template_is_closed(steps):
     world = World()
     world.run_steps(steps)
     item = world.find("ReplicationController")
-    world.replace({**item, "metadata": {**item["metadata"], **WITH_FINALIZER}})
+    world.replace_item({**item, "metadata": {**item["metadata"], **WITH_FINALIZER}})
     with pytest.raises(RolloutError,
                        match="its migration deletes ReplicationController foo, which "
                              "has finalizers") as error:
@@ -229,7 +229,7 @@ def test_finalizers_are_refused_before_a_template_is_closed(steps):
     assert error.value.next_command == REMOVE_FINALIZER
     assert (CLOSED not in str(world.find("ReplicationController"))
             and bool(world.find(REVISION, "foo-migration")) == (steps > 0))
-    world.replace(item)
+    world.replace_item(item)
     # A task that is refused after the first step has also created the ReplicaSet.
     assert world.run_steps() == ALL_STEPS[max(steps, 2 if steps else 0):]
 
@@ -240,7 +240,7 @@ def test_later_finalizer_does_not_keep_a_template_closed(steps):
     world = World()
     world.run_steps(steps)
     item = world.find("ReplicationController")
-    world.replace({**item, "metadata": {**item["metadata"], **WITH_FINALIZER}})
+    world.replace_item({**item, "metadata": {**item["metadata"], **WITH_FINALIZER}})
     assert world.run_steps() == ALL_STEPS[steps:6]
     assert world.decide() == Wait("foo is gone (its finalizers: example.com/a)", is_condition=True,
                                   deleted=world.cluster.controllers()["foo"])
@@ -254,7 +254,7 @@ def test_a_replica_set_deleted_with_finalizers_loses_no_pods(steps):
     world = World()
     world.run_steps(steps)
     item, terminating_metadata = world.replica_set, {**WITH_FINALIZER, "deletionTimestamp": "now"}
-    world.replace({**item, "metadata": {**item["metadata"], **terminating_metadata}})
+    world.replace_item({**item, "metadata": {**item["metadata"], **terminating_metadata}})
     has_primary = world.find("ReplicationController") is not None
     has_pods = item["metadata"]["uid"] in {pod.owner_uid for pod in world.cluster.live_pods({})}
     assert isinstance(world.decide(), Wait) != (has_primary and has_pods)
@@ -275,7 +275,7 @@ def test_a_deleted_replica_set_is_recreated_from_the_stored_controller(steps, re
     world = World()
     world.run_steps(steps)
     item = world.find("ReplicationController")
-    world.replace({**item, "spec": {**item["spec"], "replicas": replicas}})
+    world.replace_item({**item, "spec": {**item["spec"], "replicas": replicas}})
     world.cluster._items["ReplicaSet", world.replica_set["metadata"]["name"]] = None
     world.run_steps()
     assert world.decide() == Done("foo is already a Deployment")
@@ -298,8 +298,8 @@ def test_deployment_deleted_during_the_migration_is_reported_with_its_finalizers
     world = World()
     world.run_steps(steps)
     item = world.find("Deployment")
-    world.replace({**item,
-                   "metadata": {**item["metadata"], **WITH_FINALIZER, "deletionTimestamp": "now"}})
+    world.replace_item({**item, "metadata": {**item["metadata"], **WITH_FINALIZER,
+                                             "deletionTimestamp": "now"}})
     with pytest.raises(RolloutError, match="foo is being deleted") as error:
         world.decide()
     assert error.value.why == "finalizers of Deployment foo: example.com/a"
@@ -311,8 +311,8 @@ def test_migration_waits_for_a_controller_deleted_with_finalizers(steps):
     world = World()
     world.run_steps(steps)
     item = world.find("ReplicationController")
-    world.replace({**item,
-                   "metadata": {**item["metadata"], **WITH_FINALIZER, "deletionTimestamp": "now"}})
+    world.replace_item({**item, "metadata": {**item["metadata"], **WITH_FINALIZER,
+                                             "deletionTimestamp": "now"}})
     world.run_steps()
     assert isinstance(world.decide(), Wait) and world.decide().deleted.name == "foo"
     assert steps == 1 or CLOSED not in str(world.replica_set)
@@ -388,8 +388,8 @@ SPEC = ("manifest", "spec")
 ])
 def test_an_invalid_stored_controller_is_named_in_the_refusal(path, value):
     world = world_after("delete ReplicationController")
-    world.replace({"kind": REVISION, "metadata": {"name": "foo-migration"},
-                   "data": with_change(world.stored_state, *path, value=value)})
+    world.replace_item({"kind": REVISION, "metadata": {"name": "foo-migration"},
+                        "data": with_change(world.stored_state, *path, value=value)})
     with pytest.raises(RolloutError,
                        match="ControllerRevision foo-migration is not a readable record of the "
                              "migration of foo"):
@@ -439,7 +439,7 @@ def test_object_of_the_right_name_but_another_spec_gets_no_pods(kind, step, fiel
         "kind": kind, "metadata": {"name": "foo", "uid": "d"},
         "spec": {"strategy": {}, "template": template_of_foo(),
                  "selector": {"matchLabels": {"app": "foo"}}}}
-    world.replace({**item, "spec": {**item["spec"], field: value}})
+    world.replace_item({**item, "spec": {**item["spec"], field: value}})
     with pytest.raises(RolloutError,
                        match=f"a {kind} named .* already exists and does not belong to this "
                              "migration"):
@@ -450,6 +450,6 @@ def test_replica_set_of_another_owner_gets_no_pods():
     world = world_after("create ReplicaSet")
     item = world.replica_set
     owner = {"kind": "Deployment", "name": "other", "uid": "o", "controller": True}
-    world.replace({**item, "metadata": {**item["metadata"], "ownerReferences": [owner]}})
+    world.replace_item({**item, "metadata": {**item["metadata"], "ownerReferences": [owner]}})
     with pytest.raises(RolloutError, match="does not belong to this migration"):
         world.decide()

@@ -46,7 +46,7 @@ def request_for(**params):
     return parse_request({"name": "foo", "kind": "StatefulSet", **params})
 
 
-UPDATE, V3 = request_for(image="myimage:v2"), request_for(image="myimage:v3")
+UPDATE, UPDATE_TO_V3 = request_for(image="myimage:v2"), request_for(image="myimage:v3")
 CANARY = request_for(image="myimage:v2", pause_at="1")
 ROLLBACK, RESTART = request_for(state="rolled_back"), request_for(state="restarted")
 
@@ -112,7 +112,7 @@ def test_update_and_rollback_restore_the_strategy(strategy, policy):
     assert versions(model) == ["v2"] * 3 and foo_of(model).settings["updateStrategy"] == strategy
     assert record(model)["outcome"] == "updated" and record(model)["from"] == {"web": "myimage:v1"}
     assert "already has the desired template" in decide(UPDATE, model).message
-    run_task(V3, model, until="update")
+    run_task(UPDATE_TO_V3, model, until="update")
     model.make(model.moves()[0])
     assert run_task(ROLLBACK, model) == ["update", "annotate"]
     assert versions(model) == ["v2"] * 3 and foo_of(model).settings["updateStrategy"] == strategy
@@ -158,7 +158,7 @@ def test_rollback_from_a_pause(pause):
 @pytest.mark.parametrize("replicas, expected",
                          [(8, ["v1"] * 2 + ["v2"] * 6), (3, ["v1", "v2", "v2"]), (1, ["v2"])])
 def test_scaling_during_a_pause_keeps_new_pods_new(replicas, expected):
-    """The server uses the new template for ordinals from the partition on."""
+    """The server uses the new template for ordinals at or above the partition."""
     pause_at_half = request_for(image="myimage:v2", pause_at="50%")
     model = cluster(4)
     run_task(pause_at_half, model)
@@ -195,7 +195,7 @@ def test_other_update_in_progress_is_refused():
     with pytest.raises(RolloutError,
                        match=r"another update is in progress: to myimage:v2 \(1 of 3 "
                              r"pods have it\)") as error:
-        decide(V3, model)
+        decide(UPDATE_TO_V3, model)
     resume = "run the task that began it, with a higher pause_at or without pause_at"
     assert error.value.next_command.splitlines() == [resume, "or:", ROLLBACK.command()]
 
@@ -257,14 +257,14 @@ def test_rollback_of_an_update_undone_by_another_client():
 
 def test_rollback_to_a_revision_from_unready_pods():
     model = with_broken_image(cluster())
-    run_task(V3, model)
+    run_task(UPDATE_TO_V3, model)
     run_task(UPDATE, model, until="update")
     model.settle()
     assert "delete" in run_task(request_for(state="rolled_back", to_revision=1), model)
     assert versions(model) == ["v1"] * 3
 
 
-def with_stuck_pods(*ordinals):
+def cluster_with_stuck_pods(*ordinals):
     """Return a cluster at v1, with unready pods of v2 at these ordinals."""
     model = with_broken_image(cluster(4))
     run_task(UPDATE, model, until="update")
@@ -281,7 +281,7 @@ def with_stuck_pods(*ordinals):
 
 
 def test_stuck_pods_are_deleted_in_the_order_of_their_ordinals():
-    model = with_stuck_pods(1, 3)
+    model = cluster_with_stuck_pods(1, 3)
     for name in ("foo-1", "foo-3"):
         decision = decide(ROLLBACK, model)
         assert (decision.action, decision.name) == ("delete", name) and model.write(decision.write)
@@ -291,7 +291,7 @@ def test_stuck_pods_are_deleted_in_the_order_of_their_ordinals():
 
 
 def test_pod_that_has_become_ready_is_not_deleted():
-    model = with_stuck_pods(3)
+    model = cluster_with_stuck_pods(3)
     decision = decide(ROLLBACK, model)
     model._pods["foo"] = tuple(pod._replace(ready=True) for pod in model.pods("foo"))
     assert isinstance(decision.write, Delete) and not model.write(decision.write)
@@ -309,7 +309,7 @@ def test_update_while_old_and_new_pods_fail():
     run_task(ROLLBACK, model, until="update")
     model.settle()
     assert isinstance(decide(ROLLBACK, model), Wait)
-    assert decide(V3, model).action == "update"
+    assert decide(UPDATE_TO_V3, model).action == "update"
 
 
 def test_update_deletes_no_stuck_pod():
@@ -367,14 +367,14 @@ def test_repeatedly_reversed_update_can_be_rolled_back():
 
 def test_rollback_before_the_server_observes_the_update():
     model = cluster()
-    run_task(V3, model)
+    run_task(UPDATE_TO_V3, model)
     run_task(UPDATE, model, until="update")
     run_slowly(ROLLBACK, model)
     assert versions(model) == ["v3"] * 3
 
 
 def test_rollback_of_stuck_pods_after_a_scale_up():
-    """The server creates no pod beyond an unready pod."""
+    """The server creates no pod with a higher ordinal than an unready pod."""
     model = with_broken_image(cluster())
     run_task(UPDATE, model, until="update")
     model.settle()
@@ -385,14 +385,14 @@ def test_rollback_of_stuck_pods_after_a_scale_up():
 
 
 def test_rollback_of_stuck_pods_with_a_missing_pod():
-    model = with_stuck_pods(1)
+    model = cluster_with_stuck_pods(1)
     model._pods["foo"] = model.pods("foo")[:3]
     run_slowly(ROLLBACK, model)
     assert versions(model) == ["v1"] * 4
 
 
-def test_foreign_pod_with_the_labels_is_ignored(monkeypatch):
-    model = with_stuck_pods(1)
+def test_foreign_pod_among_the_troubled_pods_is_ignored(monkeypatch):
+    model = cluster_with_stuck_pods(1)
     foreign_pod, troubled_pods = {"name": "foo-backup", "uid": "x", "resourceVersion": "1",
                                   "labels": {}}, model.troubled_pods
     monkeypatch.setattr(model, "troubled_pods",
@@ -403,7 +403,7 @@ def test_foreign_pod_with_the_labels_is_ignored(monkeypatch):
 
 
 def test_huge_ordinal_takes_no_memory(monkeypatch):
-    model = with_stuck_pods(1)
+    model = cluster_with_stuck_pods(1)
     troubled_pods = model.troubled_pods
 
     def renamed_pods(controller):
@@ -420,7 +420,7 @@ def delete_as_other_client(model, *ordinals):
     model.settle()
 
 
-def test_unready_pod_with_on_delete_is_no_update():
+def test_unready_pod_with_on_delete_is_not_taken_for_an_update():
     model = cluster(strategy=ON_DELETE)
     set_by_other_client(model, "/spec/template", template("myimage:v2"))
     model.settle()
@@ -450,7 +450,7 @@ def test_pause_with_on_delete_requires_pods_of_one_template():
 
 
 @pytest.mark.parametrize("turns_before_kill", range(1, 5))
-def test_update_and_rollback_resume_after_a_kill(turns_before_kill):
+def test_killed_update_with_on_delete_is_resumed_or_rolled_back(turns_before_kill):
     for request, version in ((request_for(image="myimage:v3", pause_at="1"), "v3"),
                              (ROLLBACK, "v2")):
         model = cluster(2, ON_DELETE)
@@ -490,7 +490,7 @@ def test_pause_and_rollback_with_ordinals_from_5():
             and versions(model) == ["v1", "v1", "v2"])
     run_task(ROLLBACK, model)
     with_broken_image(model, "myimage:v3")
-    run_task(V3, model, until="update")
+    run_task(UPDATE_TO_V3, model, until="update")
     model.settle()
     assert "delete" in run_task(ROLLBACK, model) and versions(model) == ["v1"] * 3
 
@@ -546,17 +546,17 @@ def other_client_change(path, value):
 
 def killed_task(request):
     """Return a function that kills a task after its first patch, and lets the server finish."""
-    def begin(model):
+    def run_and_kill(model):
         try:
             run_task(request, model, until="update")
         except RolloutError:
             return
         model.settle()
 
-    return begin
+    return run_and_kill
 
 
-INTERRUPTIONS = {
+ACTIONS = {
     "pause": functools.partial(run_task, CANARY),
     "pause at 100%": functools.partial(run_task, request_for(image="myimage:v2", pause_at="100%")),
     "killed update": killed_task(UPDATE), "killed rollback": killed_task(ROLLBACK),
@@ -576,19 +576,19 @@ def refusal_of(request, model):
 
 
 @pytest.mark.parametrize("strategy", ["RollingUpdate", "OnDelete"])
-@pytest.mark.parametrize("first_interruption", INTERRUPTIONS)
-def test_refusals_agree_on_an_update_in_progress_without_pods(first_interruption, strategy):
-    for interruptions in itertools.product([first_interruption], INTERRUPTIONS, INTERRUPTIONS):
+@pytest.mark.parametrize("first_action", ACTIONS)
+def test_refusals_without_pods_agree_whether_an_update_is_in_progress(first_action, strategy):
+    for actions in itertools.product([first_action], ACTIONS, ACTIONS):
         model = cluster(2, STRATEGIES[strategy])
         model.dry_run = lambda write, model=model: apply_patch(model.items[write.name], write)
         with contextlib.suppress(RolloutError):
-            for interruption in interruptions:
-                INTERRUPTIONS[interruption](model)
+            for action in actions:
+                ACTIONS[action](model)
         other_client_change("/spec/replicas", 0)(model)
         update_refusal = refusal_of(request_for(image="myimage:v9"), model)
         rollback_refusal = refusal_of(ROLLBACK, model)
         assert ("another update" not in update_refusal
-                or "there is no update" not in rollback_refusal), interruptions
+                or "there is no update" not in rollback_refusal), actions
 
 
 @pytest.mark.parametrize("revision, version", [(1, "v1"), (2, "v2")])
@@ -615,7 +615,7 @@ ALL_UNAVAILABLE = {"type": "RollingUpdate",
                    "rollingUpdate": {"partition": 0, "maxUnavailable": "100%"}}
 DEPLOYMENT_STRATEGY = {"type": "RollingUpdate",
                        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
-#: Changed fields of a record. PRESENT stands for the name of the current revision.
+#: Changed fields of a record. PRESENT stands for status.updateRevision.
 FORGED_FIELDS = {
     "larger maxUnavailable": {"original": {"updateStrategy": ALL_UNAVAILABLE},
                               "paced": {"updateStrategy": STRATEGY}},
@@ -642,7 +642,7 @@ FORGED_FIELDS = {
     "lists as images": {"from": ["x"], "to": []},
 }
 TASKS = {
-    "no-op": (V3, "v3"), "update": (request_for(image="myimage:v9"), "v9"),
+    "no-op": (UPDATE_TO_V3, "v3"), "update": (request_for(image="myimage:v9"), "v9"),
     "rollback": (ROLLBACK, "v3"),
     "to_revision": (request_for(state="rolled_back", to_revision=1), "v1"),
 }
@@ -653,14 +653,14 @@ TASKS = {
 def test_forged_record_of_an_ended_update_does_not_affect_tasks(forgery, task):
     model = cluster()
     run_task(UPDATE, model)
-    run_task(V3, model)
+    run_task(UPDATE_TO_V3, model)
     changes = {key: foo_of(model).update_revision if value == "PRESENT" else value
                for key, value in FORGED_FIELDS[forgery].items()}
     write_record(model,
                  json.dumps({"outcome": "updating", "from": {"web": "myimage:v2"},
                              "to": {"web": "myimage:v3"}, "time": NOW,
                              "set": "", "revision": 0, "original": {}, "paced": {},
-                             "request": V3.fingerprint, **changes}))
+                             "request": UPDATE_TO_V3.fingerprint, **changes}))
     request, version = TASKS[task]
     try:
         run_task(request, model)
@@ -738,7 +738,7 @@ def budget(**spec):
             "spec": {"selector": {"matchLabels": {"app": "foo"}}, **spec}}
 
 
-def test_budget_without_disruptions_is_refused():
+def test_update_is_refused_if_a_budget_allows_no_disruption():
     with pytest.raises(RolloutError,
                        match="the PodDisruptionBudget pdb allows none of the controller's 3 "
                              "pods to be unavailable") as error:
@@ -783,7 +783,7 @@ REQUESTS = {"update": UPDATE, "a third": request_for(image="myimage:v2", pause_a
 
 
 def take_turn(request, model):
-    """Take one turn of a client. Return whether it was a write."""
+    """Take one turn of a client. Return whether a write was accepted."""
     try:
         decision = decide(request, model)
     except RolloutError:

@@ -87,7 +87,7 @@ class Overview:
         resume_command, rollback_command = flow.commands(request, observed)
         kind = request.kind
         if migration:
-            status = migration.status(status, self._gateway)
+            status = migration.complete_status(status, self._gateway)
             resume_command, rollback_command = migration.commands(observed.primary)
             kind = kind if controller else migration.request.kind
         pods = {"pods": _pods(self._gateway, status)} if self._params.get("pods") else {}

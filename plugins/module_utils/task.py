@@ -174,7 +174,7 @@ def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> J
     kinds = selected_fleet.kinds if selected_fleet else [params.get("kind")]
     # Reject invalid options before the first request.
     requests = places.placeholder_requests(params, kinds)
-    shared_connection, requests = places.expand(params, requests)
+    shared_connection, requests = places.expand_requests(params, requests)
     watches_pods = selected_fleet is None and not is_read_only
     with contextlib.ExitStack() as stack:
         groups = {places.Place.of(request): _group(params, request, stack, watches_pods,

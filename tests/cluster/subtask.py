@@ -17,10 +17,10 @@ from workspace import PROGRESS_INTERVAL, ClusterError, say
 
 
 class Progress:
-    def __init__(self, pieces: int) -> None:
-        self._pieces, self._completed, self._began = pieces, 0, time.monotonic()
+    def __init__(self, piece_count: int) -> None:
+        self._piece_count, self._completed, self._began = piece_count, 0, time.monotonic()
 
-    def count(self, lines: Iterable[str]) -> Iterator[str]:
+    def count_lines(self, lines: Iterable[str]) -> Iterator[str]:
         for line in lines:
             self._completed += 1
             yield line
@@ -28,11 +28,11 @@ class Progress:
     def __str__(self) -> str:
         if not self._completed:
             return ""
-        remaining = max(0, self._pieces - self._completed)
+        remaining = max(0, self._piece_count - self._completed)
         seconds_per_piece = (time.monotonic() - self._began) / self._completed
         seconds = max(PROGRESS_INTERVAL, seconds_per_piece * remaining)
-        completed = min(self._completed, self._pieces)
-        return f", {completed} of {self._pieces}, about {seconds:.0f} s left"
+        completed = min(self._completed, self._piece_count)
+        return f", {completed} of {self._piece_count}, about {seconds:.0f} s left"
 
 
 def run(
@@ -60,7 +60,7 @@ def run(
         start_new_session=True,
     ) as process:
         assert process.stdout
-        lines = progress.count(process.stdout) if progress else process.stdout
+        lines = progress.count_lines(process.stdout) if progress else process.stdout
         reader = threading.Thread(target=output.extend, args=(lines,), daemon=True)
         reader.start()
         try:
@@ -70,8 +70,8 @@ def run(
                     break
                 except subprocess.TimeoutExpired:
                     last_line = output[-1].strip() if output else "no output yet"
-                    seconds = f"{time.monotonic() - began:.0f} s"
-                    say(f"{label}: {seconds}{progress or ''} ({last_line[:80]})")
+                    elapsed = f"{time.monotonic() - began:.0f} s"
+                    say(f"{label}: {elapsed}{progress or ''} ({last_line[:80]})")
         except BaseException:
             os.killpg(process.pid, signal.SIGINT)  # also the compilers that `go` starts
             raise

@@ -44,7 +44,7 @@ def series_of_kills(path: Path) -> Series:
 
     def attempt(world: World, place: tuple[int, bool]) -> Outcome | None:
         if not reference:
-            reference["violations"] = violations_without_a_kill(world, client)
+            reference["violation_kinds"] = violation_kinds_without_a_kill(world, client)
             reference["end"] = end_state_when_idle(world)
         killed_run = run_and_kill(world, FLOW, place, client)
         if killed_run is None:
@@ -52,7 +52,7 @@ def series_of_kills(path: Path) -> Series:
         rerun = world.run(FLOW.task, client=client)
         violations = ([] if rerun.has_succeeded
                       else ["the same command fails: "
-                            f"{without_hashes(rerun.errors.strip().splitlines()[-1])}"])
+                            f"{without_hashes_and_uids(rerun.errors.strip().splitlines()[-1])}"])
         end = end_state_when_idle(world)
         if world.namespace.rc("foo") is None:
             violations.append("foo is deleted")
@@ -60,11 +60,11 @@ def series_of_kills(path: Path) -> Series:
             violations += differences(FLOW, end, reference["end"])
         return Outcome(violations
                        + [kind for kind in violation_kinds(world.judge.violations())
-                          if kind not in reference["violations"]])
+                          if kind not in reference["violation_kinds"]])
 
     def note() -> str:
         return ("Violations that also occur in a run without a kill are not counted: "
-                f"{', '.join(reference.get('violations', ()))}.")
+                f"{', '.join(reference.get('violation_kinds', ()))}.")
 
     return Series("kubectl 1.17.17 killed", "rolling-update, then the same command", kills, attempt,
                   at_write, note)
@@ -74,7 +74,7 @@ def violation_kinds(violations: list[str]) -> list[str]:
     return [text.partition(":")[0] for text in violations]
 
 
-def violations_without_a_kill(world: World, client: Client) -> list[str]:
+def violation_kinds_without_a_kill(world: World, client: Client) -> list[str]:
     world.clear()
     FLOW.create_state(world)
     world.judge.begin(REPLICAS, FLOW.required_controllers, FLOW.max_surge)
@@ -87,9 +87,9 @@ def violations_without_a_kill(world: World, client: Client) -> list[str]:
 def end_state_when_idle(world: World) -> Any:
     with contextlib.suppress(AssertionError):  # use the current state after the timeout
         world.wait_until_idle()
-    return json.loads(without_hashes(json.dumps(world.end_state())))
+    return json.loads(without_hashes_and_uids(json.dumps(world.end_state())))
 
 
-def without_hashes(text: str) -> str:
+def without_hashes_and_uids(text: str) -> str:
     return re.sub(r"\b[0-9a-f]{32}\b", "HASH",
                   re.sub(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "UID", text))

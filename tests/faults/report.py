@@ -41,7 +41,7 @@ def text(all_series: list[Series], tallies: Tallies, kubeconfig: str, seconds: f
     passed, points = (sum(tally.passed for tally in counted_tallies),
                       sum(tally.points for tally in counted_tallies))
     parts = [f"{scope}. **{passed} of {points} points have passed**.", "",
-             *settings(kubeconfig, seconds)]
+             *environment_lines(kubeconfig, seconds)]
     for kind in dict.fromkeys(series.kind
                               for series in sorted(all_series,
                                                    key=lambda series: (bool(series.note),
@@ -89,7 +89,7 @@ def table_of_violations(tally: Tally) -> list[str]:
         for violation, places in sorted(places_by_violation.items(), key=lambda row: -len(row[1]))]
 
 
-def settings(kubeconfig: str, seconds: float) -> list[str]:
+def environment_lines(kubeconfig: str, seconds: float) -> list[str]:
     client = kubernetes.config.new_client_from_config(kubeconfig)
     server = kubernetes.client.VersionApi(client).get_code().git_version
     cluster = ("the cluster that KUBECONFIG names" if external_kubeconfig()
@@ -102,10 +102,10 @@ def settings(kubeconfig: str, seconds: float) -> list[str]:
             f"{seconds / 60:.0f} minutes."]
 
 
-def record(text: str, words: list[str]) -> None:
+def record(text: str, title_words: list[str]) -> None:
     """Replace the text from HEADING on (after a run of some series: from LATER_HEADING on)."""
-    heading, command = (LATER_HEADING if words else HEADING,
-                        " ".join(["tests/faults --record", *words]))
+    heading, command = (LATER_HEADING if title_words else HEADING,
+                        " ".join(["tests/faults --record", *title_words]))
     head = DOCUMENT.read_text("utf-8").partition(heading)[0].rstrip()
     DOCUMENT.write_text(f"{head}\n\n{heading}\n\nWritten by `.venv/bin/python "
                         f"{command}`.\n\n{text}\n", "utf-8")

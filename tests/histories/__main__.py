@@ -7,7 +7,8 @@ A history is a sequence of moves on one controller, or on several controllers (a
 task, which may be killed, or an action of another client. A few histories are generated from
 each seed. A failed history is printed with its moves and results.
 
-With --acts N, each task of a table (acts.py) is killed at every Nth moment before or after a write.
+With --acts N, each task of a table (acts.py) is killed before or after a write, at every Nth of
+these moments.
 """
 
 from __future__ import annotations
@@ -64,10 +65,10 @@ class CountingWorld:
         return getattr(self._world, name)
 
 
-def play(create_world: t.Callable[[], t.Any], seed: int, histories: int,
+def play(create_world: t.Callable[[], t.Any], seed: int, history_count: int,
          selected_kinds: t.Sequence[str] = KINDS,
          machine: type[History] | type[Fleets] = History) -> tuple[int, Counts, str]:
-    """Return the seed, the counts of moves, and the traceback of a failure."""
+    """Play histories; return the seed, the counts of moves, and a traceback or ""."""
     counts: Counts = collections.Counter()
 
     class CountingMachine(machine):  # type: ignore[misc, valid-type]
@@ -97,7 +98,7 @@ def play(create_world: t.Callable[[], t.Any], seed: int, histories: int,
                 self.world.close()
 
     settings = hypothesis.settings(
-        max_examples=histories,
+        max_examples=history_count,
         stateful_step_count=MAX_MOVES,
         deadline=None,
         database=None,
@@ -119,16 +120,16 @@ def play_on_cluster(seed: int, kinds: t.Sequence[str]) -> tuple[int, Counts, str
                 FLEET_HISTORIES if is_fleet else HISTORIES, kinds, machine)
 
 
-def play_acts(number: int, kind: str, row: acts.Row, step: int) -> tuple[str, Counts, str]:
+def play_acts(row_index: int, kind: str, row: acts.Row, step: int) -> tuple[str, Counts, str]:
     """Kill a row's task at each `step`-th moment of acts.play; return title, counts, traceback.
 
-    number: the index of the row. It shifts the first kill.
+    row_index: shifts the first kill.
     """
     title, counts = f"{kind}: {row.title}", Counts()
     try:
         counts["histories"] = counts["killed"] = acts.play(
             kind, row, tuple(acts.API_SERVER_ACTIONS),
-            lambda: RealWorld(CLUSTER, f"acts-{number}"), number % step, step)
+            lambda: RealWorld(CLUSTER, f"acts-{row_index}"), row_index % step, step)
     except Exception:
         return title, counts, traceback.format_exc()
     return title, counts, ""
@@ -149,8 +150,8 @@ def main() -> int:
     source.add_argument("--simulated", type=int, metavar="N",
                         help="play N histories per seed in the simulated cluster instead")
     source.add_argument("--acts", type=int, metavar="N",
-                        help="instead, kill the tasks of the table of acts at every Nth moment "
-                             "before or after a write")
+                        help="instead, kill the tasks of the table of acts before or after a "
+                             "write, at every Nth of these moments")
     parser.add_argument("--rows", default="", metavar="REGEX",
                         help="play only the rows of the table of acts whose title matches")
     parser.add_argument("--record", action="store_true",

@@ -70,11 +70,11 @@ class FleetObserver(Observer):
     def _record_pod(self, event_type: str, pod: Json) -> None:
         super()._record_pod(event_type, pod)
         if self._is_measuring:
-            ready = [item["metadata"]["labels"].get(MEMBER_LABEL, "")
-                     for item in self._pods.values() if is_ready(item)]
+            ready_labels = [item["metadata"]["labels"].get(MEMBER_LABEL, "")
+                            for item in self._pods.values() if is_ready(item)]
             label = pod["metadata"]["labels"].get(MEMBER_LABEL, "")
             self.min_ready_by_label[label] = min(self.min_ready_by_label.get(label, 10**9),
-                                                 ready.count(label))
+                                                 ready_labels.count(label))
 
 
 class FleetWorld(RealWorld):
@@ -113,9 +113,9 @@ class FleetWorld(RealWorld):
         process = context.Process(target=_run_and_exit, args=arguments)
         process.start()
         child_end.close()
-        other_client = (self._writes_of_another_client() if has_other_writer
+        other_writes = (self._writes_of_another_client() if has_other_writer
                         else contextlib.nullcontext())
-        with other_client, FleetObserver(self) as observer:
+        with other_writes, FleetObserver(self) as observer:
             parent_end.send("begin")
             try:
                 run = parent_end.recv()
@@ -124,7 +124,8 @@ class FleetWorld(RealWorld):
             process.join()
         for label, floor in floors.items():
             min_ready = observer.min_ready_by_label.get(label, floor)
-            assert min_ready >= floor, f"{min_ready} pods of {label} ready instead of {floor}"
+            assert min_ready >= floor, (
+                f"only {min_ready} pods of {label} were ready instead of {floor}")
         return run
 
     @contextlib.contextmanager
@@ -158,10 +159,10 @@ class FleetWorld(RealWorld):
 
 
 def _run_and_exit(pipe: Pipe, kubeconfig: str, params: Json, death: tuple[int, bool] | None,
-                  ahead: float) -> t.NoReturn:
+                  clock_ahead: float) -> t.NoReturn:
     try:
         pipe.recv()
-        with clocks_ahead(ahead), mock.patch.object(
+        with clocks_ahead(clock_ahead), mock.patch.object(
                 fleet, "INTERVALS", fleet.INTERVALS._replace(renew=RENEW_INTERVAL)):
             pipe.send(_run_fleet(kubeconfig, params, death))
     finally:
@@ -189,7 +190,7 @@ def _run_fleet(kubeconfig: str, params: Json, death: tuple[int, bool] | None) ->
 
 
 def _kill_at_write(groups: fleet.Groups, number: int, is_after: bool) -> None:
-    """Exit at the write with this number, counted over all threads."""
+    """Exit before or after the write with this number, counted over all threads."""
     count = itertools.count(1)
 
     def write_or_exit(_what: t.Any, write: t.Callable[[], bool]) -> bool:
@@ -279,7 +280,7 @@ class Fleets(RuleBasedStateMachine):
         if run.outcome != "killed":
             results = run.result.get("results", [])
             assert len(results) == len(self.members), (
-                f"{len(results)} results of {len(self.members)} controllers")
+                f"{len(results)} results for {len(self.members)} controllers")
             assert any(result["failed"] for result in results) == (run.outcome == "refused"), (
                 run.message)
             is_complete = all(result.get("rollout", {}).get("phase", "complete") == "complete"
@@ -302,7 +303,7 @@ class Fleets(RuleBasedStateMachine):
             assert set(pods) <= {(image, True)}, f"{member} has {pods}"
 
     def teardown(self) -> None:
-        """Run a task without kills, and assert that only the requested state remains."""
+        """Run tasks without kills, and assert that only the requested state remains."""
         if self.skips_final_check:
             return
         if self.pending_task:

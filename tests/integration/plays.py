@@ -50,7 +50,7 @@ class CheckServer(http.server.ThreadingHTTPServer):
         self.failing_stages = set()
         #: These stages get no answer until the server stops.
         self.unanswered_stages = set()
-        #: Actions of another client before a check, by stage.
+        #: Actions of another client before the answer to a check, by stage.
         self.actions = {}
         self.closing = threading.Event()
 
@@ -96,7 +96,7 @@ class Playbooks:
                       "image_bump_pods | map(attribute='ip') is all"]
         self.write("smoke.yml", [
             {"name": "Check the list of new pods", "ansible.builtin.assert": {"that": conditions}},
-            {"name": "Request the check server",
+            {"name": "Call the check server",
              "ansible.builtin.uri": {"url": server.url + "{{ image_bump_stage | urlencode }}"}}])
         self.write(
             "write_report_data.yml",
@@ -140,7 +140,7 @@ class Playbooks:
 
     def _wait(self, process, succeeds):
         output, _none = process.communicate(timeout=300)
-        print(output)  # for a failed test
+        print(output)  # pytest shows it if the test fails
         assert (process.returncode == 0) == succeeds
         return output
 

@@ -24,7 +24,8 @@ from test_permissions import change_role, rules_without
 pytestmark = pytest.mark.fake_nodes("logs of a fake kubelet")
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "analysis.md"
-PER_MINUTE, PER_LINE = {"max_increase": 30}, {"per": "line", "max": 0.05, "name": "share"}
+PER_MINUTE_METRIC = {"max_increase": 30}
+PER_LINE_METRIC = {"per": "line", "max": 0.05, "name": "share"}
 WINDOW = "30s"
 
 
@@ -55,7 +56,8 @@ def test_good_version_passes_and_bad_version_fails(namespace, kubelet):
     time.sleep(max(3, created_at + 13 - time.monotonic()))
 
     for _run in range(3):
-        success = run_analysis(namespace, PER_MINUTE, PER_LINE, window=WINDOW, count=2)
+        success = run_analysis(namespace, PER_MINUTE_METRIC, PER_LINE_METRIC, window=WINDOW,
+                               count=2)
         assert success["outcome"] == "passed" and len(success["measurements"]) == 4, success["msg"]
     assert len(success["new_pods"]) == len(success["old_pods"]) == 2
     per_minute, share = success["measurements"][:2]
@@ -65,7 +67,7 @@ def test_good_version_passes_and_bad_version_fails(namespace, kubelet):
     namespace.roll(state="rolled_back")
     namespace.roll(image="myimage:v3", pause_at=2)
     time.sleep(3)
-    failure = run_analysis(namespace, PER_MINUTE, PER_LINE, window=WINDOW, count=3)
+    failure = run_analysis(namespace, PER_MINUTE_METRIC, PER_LINE_METRIC, window=WINDOW, count=3)
     assert (failure["failed"]
             and [metric["outcome"] for metric in failure["metrics"]] == ["failed", "failed"])
     per_minute, share = failure["measurements"]
@@ -90,7 +92,7 @@ def test_analysis_of_other_kinds(namespace, kubelet, kind):
 
     namespace.roll(kind=kind, image="myimage:v3", pause_at=1)
     time.sleep(3)
-    failure = run_analysis(namespace, PER_MINUTE, window=WINDOW)
+    failure = run_analysis(namespace, PER_MINUTE_METRIC, window=WINDOW)
 
     assert (failure["outcome"] == "failed" and len(failure["new_pods"]) == 1
             and len(failure["old_pods"]) == 3)
@@ -118,14 +120,14 @@ def test_error_lines_are_counted_in_logs_with_unusual_content(namespace, kubelet
 
     for title, (lines, share, count) in UNUSUAL_LOGS.items():
         kubelet.lines = lambda pod, container, lines=lines: log_of_last_seconds(lines)
-        (measurement,) = run_analysis(namespace, PER_LINE | {"max": 1})["measurements"]
+        (measurement,) = run_analysis(namespace, PER_LINE_METRIC | {"max": 1})["measurements"]
         assert (measurement["new"], measurement["samples"]) == (share, count), title
         assert measurement["outcome"] == ("inconclusive" if share is None else "passed"), title
-    result = run_analysis(namespace, PER_LINE | {"on_empty": "pass"}, on_inconclusive="pass")
+    result = run_analysis(namespace, PER_LINE_METRIC | {"on_empty": "pass"}, on_inconclusive="pass")
     assert (result["outcome"] == "passed"
             and result["measurements"][0]["reason"] == "no lines in the logs for the new pods")
     kubelet.lines = lambda pod, container: None
-    failure = run_analysis(namespace, PER_LINE)["failure"]
+    failure = run_analysis(namespace, PER_LINE_METRIC)["failure"]
     assert failure["what"].endswith("share: no lines in the logs for the new pods")
 
 
@@ -137,7 +139,7 @@ def test_log_is_read_up_to_the_limit(namespace, kubelet):
     )
     warnings = []
 
-    (measurement,) = run_analysis(namespace, PER_MINUTE | {"max": 0},
+    (measurement,) = run_analysis(namespace, PER_MINUTE_METRIC | {"max": 0},
                                   warn=warnings.append)["measurements"]
 
     assert (measurement["new"] == pytest.approx(6000, rel=0.05)
@@ -154,7 +156,7 @@ def test_analysis_reads_only_the_selected_containers(namespace, kubelet):
     setup = [{"name": "setup", "image": "setup:v1"}]
     namespace.roll(template={"spec": {"containers": containers, "initContainers": setup}})
 
-    results = [run_analysis(namespace, PER_LINE | {"max": 1, **selection}) for selection in (
+    results = [run_analysis(namespace, PER_LINE_METRIC | {"max": 1, **selection}) for selection in (
         {}, {"containers": ["web"]}, {"containers": ["proxy"]}, {"containers": ["wbe"]})]
 
     assert [result["measurements"][0]["new"] for result in results] == [0.5, 0, 1, None]
@@ -167,7 +169,7 @@ def test_unreachable_kubelet_is_inconclusive(namespace):
     """The fake nodes of the cluster have no kubelet."""
     namespace.make_rc(2)
 
-    result = run_analysis(namespace, PER_LINE)
+    result = run_analysis(namespace, PER_LINE_METRIC)
 
     assert result["outcome"] == "inconclusive", result["msg"]
     assert re.search(r"the log of pod foo-[\w-]+, container web, cannot be read: .+", result["msg"])
@@ -179,7 +181,7 @@ def test_slow_regular_expression_times_out(namespace, kubelet):
     kubelet.lines = lambda pod, container: log_of_last_seconds([b"a" * 100])
 
     started_at = time.monotonic()
-    result = run_analysis(namespace, PER_LINE | {"pattern": "(a+)+$x"})
+    result = run_analysis(namespace, PER_LINE_METRIC | {"pattern": "(a+)+$x"})
 
     assert ("the pattern takes more than 10 s for 1 lines" in result["msg"]
             and time.monotonic() - started_at < 20)
@@ -190,7 +192,7 @@ def test_missing_permission_is_an_error_before_the_first_wait(namespace):
     change_role(namespace, rules_without("get", "pods/log"), "get", "pods/log")
 
     started_at = time.monotonic()
-    result = run_analysis(namespace, PER_LINE, initial_delay=60)
+    result = run_analysis(namespace, PER_LINE_METRIC, initial_delay=60)
 
     assert (result["failure"]["why"] == "not allowed: get on pods/log"
             and time.monotonic() - started_at < 20)
@@ -206,7 +208,7 @@ def playbooks(namespace, ansible_environment, tmp_path):
 
 
 @pytest.mark.full
-def test_documented_example_runs(namespace, kubelet, playbooks):
+def test_documented_example_prints_the_documented_lines(namespace, kubelet, playbooks):
     make_controller(namespace)
     (block,) = re.findall(r"```yaml\n# logs.yml\n(.*?)```", PAGE.read_text(encoding="utf-8"),
                           re.DOTALL)
@@ -236,7 +238,8 @@ def test_role_rolls_back_when_new_pods_log_errors(namespace, kubelet, playbooks)
                   "image_bump_namespace": namespace.name,
                   "image_bump_stages": ["50%", "100%"], "image_bump_report": "rollout.html",
                   "image_bump_analysis": [{"initial_delay": 3, "window": WINDOW,
-                                           "metrics": [{"type": "error_lines", **PER_MINUTE}]}]}
+                                           "metrics": [{"type": "error_lines",
+                                                        **PER_MINUTE_METRIC}]}]}
 
     def run(image, succeeds):
         playbooks.write("play.yml",

@@ -147,7 +147,7 @@ def allow_listing_nodes(namespace):
         "metadata": {"name": name},
         "subjects": [{"kind": "ServiceAccount", "name": "baton", "namespace": namespace.name}],
         "roleRef": {"kind": "ClusterRole", "name": name, "apiGroup": "rbac.authorization.k8s.io"}})
-    eventually(lambda: namespace.is_allowed([{**rules[0]}]), "the ClusterRole")
+    eventually(lambda: namespace.is_allowed([{**rules[0]}]), "the permission to list nodes")
 
     def revoke():
         for kind in ("clusterrolebindings", "clusterroles"):
@@ -232,16 +232,16 @@ def test_failed_update_is_rolled_back_automatically(namespace, nodes):
 def test_check_mode_lists_the_steps_and_writes_nothing(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     before, pods = namespace.daemon_set()["metadata"]["resourceVersion"], uids_by_node(namespace)
-    plan_to_pause = namespace.check(kind="DaemonSet", image="myimage:v2", pause_at="2",
-                                    max_unavailable="1")
-    full_update = namespace.check(kind="DaemonSet", image="myimage:v2")
+    pause_plan = namespace.check(kind="DaemonSet", image="myimage:v2", pause_at="2",
+                                 max_unavailable="1")
+    update_plan = namespace.check(kind="DaemonSet", image="myimage:v2")
 
-    assert (actions(plan_to_pause) == ["update", "delete", "delete", "annotate"]
-            and actions(full_update) == ["update", "annotate"])
+    assert (actions(pause_plan) == ["update", "delete", "delete", "annotate"]
+            and actions(update_plan) == ["update", "annotate"])
     node_numbers = {pod["metadata"]["name"]: node_number(pod) for pod in namespace.pods()}
-    assert [node_numbers[step["name"]] for step in plan_to_pause["steps"][1:3]] == [0, 1]
-    assert plan_to_pause["msg"].startswith("foo would be paused at 2 of 5 replicas of myimage:v2")
-    assert (full_update["msg"]
+    assert [node_numbers[step["name"]] for step in pause_plan["steps"][1:3]] == [0, 1]
+    assert pause_plan["msg"].startswith("foo would be paused at 2 of 5 replicas of myimage:v2")
+    assert (update_plan["msg"]
             == f"foo would be updated to myimage:v2: {SIZE} of {SIZE} replicas available")
     assert (namespace.daemon_set()["metadata"]["resourceVersion"] == before
             and uids_by_node(namespace) == pods)
@@ -449,7 +449,7 @@ def test_missing_permission_for_a_pause_is_an_error_before_the_first_write(names
     rules = [rule for rule in role_rules("baton-daemon-sets") if "pods" not in rule["resources"]]
     namespace.call("PATCH", path, {"rules": rules}, "application/merge-patch+json")
     pod_rules = [rule for rule in role_rules("baton-daemon-sets") if "pods" in rule["resources"]]
-    eventually(lambda: not namespace.is_allowed(pod_rules), "the revoked permission")
+    eventually(lambda: not namespace.is_allowed(pod_rules), "the revocation of the permission")
     with pytest.raises(RolloutError) as caught:
         update(namespace, pause_at="1")
     assert caught.value.why == "not allowed: delete on pods"
@@ -479,8 +479,8 @@ UNLIMITED_STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable
 
 
 @pytest.mark.full
-def test_failed_update_is_rolled_back_without_a_history(namespace, nodes):
-    """The controller manager deletes the ControllerRevision of a template without pods."""
+def test_failed_update_is_rolled_back_with_revision_history_limit_0(namespace, nodes):
+    """With limit 0, the ControllerRevision of a template without pods is deleted."""
     namespace.make_daemon_set(SIZE, revisionHistoryLimit=0, updateStrategy=UNLIMITED_STRATEGY)
     with pytest.raises(RolloutError) as caught:
         update(namespace, image="myimage:crash", progress_deadline=4, failure_grace=1,

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that a forged record in the annotations of a Deployment causes no additional change."""
+"""Test that a forged record of a Deployment causes no change beyond those of a genuine one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALL_UNAVAILABLE = {
 }
 
 
-def update(namespace, **params):
+def run_task(namespace, **params):
     return namespace.roll(**{"kind": "Deployment", **params})
 
 
@@ -69,7 +69,7 @@ def deployment_spec(namespace):
 
 
 FORGERIES = {
-    "strategy of the record": {}, "Recreate": {"original": {"strategy": RECREATE}},
+    "forged strategy": {}, "Recreate": {"original": {"strategy": RECREATE}},
     "paused": {"original": {"paused": True}, "paused": 1},
     "rollback in progress": {"outcome": "rolling back"}, "no original settings": {"original": None},
     "another previous image": {"previous_image": "myimage:v1"},
@@ -86,35 +86,35 @@ def test_forged_record_after_an_update_causes_no_change(namespace):
     """
     namespace.make_deployment(2)
     for image in IMAGES[1:]:
-        update(namespace, image=image)
+        run_task(namespace, image=image)
     before = deployment_spec(namespace)
     for forgery in FORGERIES.values():
         annotate(namespace, forged_record(namespace, **forgery))
-        update(namespace, image="myimage:v3")
+        run_task(namespace, image="myimage:v3")
         assert deployment_spec(namespace) == before, forgery
         annotate(namespace, forged_record(namespace, **forgery))
-        if forgery in (FORGERIES["strategy of the record"], FORGERIES["rollback in progress"]):
-            update(namespace, state="rolled_back")
+        if forgery in (FORGERIES["forged strategy"], FORGERIES["rollback in progress"]):
+            run_task(namespace, state="rolled_back")
             assert deployment_image(namespace) in ("myimage:v2", "myimage:v3")
-            update(namespace, image="myimage:v3")
+            run_task(namespace, image="myimage:v3")
         else:
             with pytest.raises(RolloutError,
                                match=r"no update in progress to roll back; the previous revision "
                                      r"is \d+ .myimage:v2"):
-                update(namespace, state="rolled_back")
+                run_task(namespace, state="rolled_back")
         assert deployment_spec(namespace) == before, forgery
 
     annotate(namespace, forged_record(namespace))
-    update(namespace, state="rolled_back", to_revision=1)
+    run_task(namespace, state="rolled_back", to_revision=1)
     assert deployment_image(namespace) == "myimage:v1"
     assert {**deployment_spec(namespace), "template": None} == {**before, "template": None}
 
 
-def test_rollback_from_a_pause_ignores_a_forged_record(namespace):
+def test_forged_record_during_a_pause_is_refused(namespace):
     namespace.make_deployment(2)
-    update(namespace, image="myimage:v2")
+    run_task(namespace, image="myimage:v2")
     before = deployment_spec(namespace)
-    update(namespace, image="myimage:v3", pause_at="1")
+    run_task(namespace, image="myimage:v3", pause_at="1")
     genuine_record = namespace.deployment()["metadata"]["annotations"][object_meta.LAST_ROLLOUT]
 
     annotate(
@@ -124,17 +124,17 @@ def test_rollback_from_a_pause_ignores_a_forged_record(namespace):
         ),
     )
     with pytest.raises(RolloutError, match="is not of the previous revision"):
-        update(namespace, state="rolled_back")
+        run_task(namespace, state="rolled_back")
     annotate(
         namespace, json.dumps({**json.loads(genuine_record), "original": {"strategy": RECREATE}})
     )
     with pytest.raises(RolloutError,
                        match="of the Deployment foo were set by an update in progress, but its "
                              "record"):
-        update(namespace, image="myimage:v3")
+        run_task(namespace, image="myimage:v3")
 
     annotate(namespace, genuine_record)
-    update(namespace, state="rolled_back")
+    run_task(namespace, state="rolled_back")
     assert deployment_spec(namespace) == before
 
 
@@ -143,11 +143,11 @@ def test_rerun_after_a_kill_restores_the_strategy(namespace, write_number, dies_
     namespace.make_deployment(3)
     before = deployment_spec(namespace)
     with pytest.raises(Killed):
-        update(namespace, image="myimage:v2", max_surge="2", max_unavailable="0",
-               fault=kill_at_write(write_number, dies_after_write))
+        run_task(namespace, image="myimage:v2", max_surge="2", max_unavailable="0",
+                 fault=kill_at_write(write_number, dies_after_write))
     assert deployment_spec(namespace)["strategy"]["rollingUpdate"] == {
         "maxSurge": 2,
         "maxUnavailable": 0,
     }
-    update(namespace, image="myimage:v2")
+    run_task(namespace, image="myimage:v2")
     assert {**deployment_spec(namespace), "template": None} == {**before, "template": None}

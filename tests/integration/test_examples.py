@@ -16,15 +16,15 @@ EXAMPLES = {example["name"]: example.get("baton.kubernetes.rolling_update", {})
             for example in yaml.safe_load(rolling_update.EXAMPLES)}
 
 
-def example(prefix):
+def example_options(prefix):
     (options,) = (options for name, options in EXAMPLES.items() if name.startswith(prefix))
     return dict(options)
 
 
 @pytest.mark.parametrize("tag", ["v2", "v2-unready"])
-def test_canary_of_a_stateful_set_is_watched_and_rolled_back(namespace, ansible_environment, tag):
+def test_stateful_set_canary_is_rolled_back_only_if_unready(namespace, ansible_environment, tag):
     namespace.make_stateful_set(4)
-    options = example("Update a canary of 10%")
+    options = example_options("Update a canary of 10%")
     assert (options["kind"], options["soak"]) == ("StatefulSet", "10m")
     options |= {"soak": "1s", "image": f"myimage:{tag}", "progress_deadline": "5s"}
 
@@ -40,7 +40,7 @@ def test_canary_of_a_stateful_set_is_watched_and_rolled_back(namespace, ansible_
 @pytest.mark.full
 def test_update_by_label_stops_after_the_second_failure(
         namespace, ansible_environment):
-    options = example("Update all controllers with a label")
+    options = example_options("Update all controllers with a label")
     assert (options["concurrency"], options["max_failures"]) == (3, "1")
     options |= {"image": "myimage:v2-absent", "concurrency": 1, "failure_grace": "0"}
     for name in ("baton-stateful-sets", "baton-daemon-sets"):
@@ -63,7 +63,7 @@ def test_rollback_to_the_previous_revision(namespace, ansible_environment):
     namespace.roll(kind="Deployment", image="myimage:v2")
 
     result, _stderr = run_ad_hoc(namespace, ansible_environment,
-                                 **example("Roll back to the previous revision"))
+                                 **example_options("Roll back to the previous revision"))
 
     assert result["msg"] == "foo is rolled back to myimage:v1: 2 of 2 replicas available"
 
@@ -72,22 +72,22 @@ def test_update_pauses_at_half_and_completes(namespace, ansible_environment):
     namespace.make_rc(4)
 
     paused_result, _stderr = run_ad_hoc(
-        namespace, ansible_environment, **example("Pause the update"))
+        namespace, ansible_environment, **example_options("Pause the update"))
     completed_result, _stderr = run_ad_hoc(
-        namespace, ansible_environment, **example("Update the rest"))
+        namespace, ansible_environment, **example_options("Update the rest"))
 
     assert paused_result["rollout"]["phase"] == "paused"
     assert paused_result["rollout"]["successor"]["replicas"] == 2
     assert completed_result["msg"] == "foo is updated to myimage:v2: 4 of 4 replicas available"
 
 
-def test_daemon_set_restarts_without_a_change(namespace, request, ansible_environment):
+def test_restart_of_a_daemon_set_keeps_its_image(namespace, request, ansible_environment):
     request.addfinalizer(namespace.remove_nodes)
     namespace.add_nodes(2)
     namespace.make_daemon_set(2)
     before = uids(namespace.pods())
 
-    run_ad_hoc(namespace, ansible_environment, **example("Restart the pods of a DaemonSet"))
+    run_ad_hoc(namespace, ansible_environment, **example_options("Restart the pods of a DaemonSet"))
 
     assert not before & uids(namespace.pods())
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v1"}

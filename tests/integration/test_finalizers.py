@@ -96,19 +96,21 @@ def test_blocked_deletion_is_reported_and_a_rerun_resumes(controllers, case):
         controllers.roll(on_line=lines.append, **SHORT_DEADLINE, **request, **fault_params)
 
     items = controllers.by_name()
-    (name,) = (name
-               for name, item in items.items() if "deletionTimestamp" in item["metadata"])
-    assert (name == "foo") == (case == "next_name") and not isinstance(error.value, RolloutFailed)
-    assert error.value.what == f"the deletion of {name} does not end"
-    assert error.value.why == f"finalizers of {controllers.kind_name} {name}: example.com/hold"
-    assert (f"patch {controllers.short_name} {name} --type=merge "
+    (deleted_name,) = (name for name, item in items.items()
+                       if "deletionTimestamp" in item["metadata"])
+    assert (deleted_name == "foo") == (case == "next_name")
+    assert not isinstance(error.value, RolloutFailed)
+    assert error.value.what == f"the deletion of {deleted_name} does not end"
+    assert (error.value.why
+            == f"finalizers of {controllers.kind_name} {deleted_name}: example.com/hold")
+    assert (f"patch {controllers.short_name} {deleted_name} --type=merge "
             "-p '{\"metadata\": {\"finalizers\": null}}'" in error.value.next_command)
-    assert (f"waiting until {name} is gone (its finalizers: example.com/hold)" in lines
+    assert (f"waiting until {deleted_name} is gone (its finalizers: example.com/hold)" in lines
             and "another client" not in str(lines))
     assert all(item["spec"]["template"]["spec"].get("priorityClassName") != CLOSED
-               for other_name, item in items.items() if other_name != name)
+               for other_name, item in items.items() if other_name != deleted_name)
 
-    controllers.patch(name, WITHOUT_FINALIZERS)
+    controllers.patch(deleted_name, WITHOUT_FINALIZERS)
     controllers.roll(**request)
     assert len(controllers.by_name()) == 1 and len(controllers.namespace.pods()) == 2
 
@@ -137,12 +139,12 @@ def namespace_with_migration_role(namespace):
 @pytest.mark.full
 def test_migration_with_finalizers_is_refused_before_the_first_write(namespace_with_migration_role):
     before = namespace_with_migration_role.make_rc(2, **WITH_FINALIZER["metadata"])
-    migrate = {"module": "migrate_to_deployment", "state": "migrated"}
+    migration = {"module": "migrate_to_deployment", "state": "migrated"}
     for run in (namespace_with_migration_role.roll, namespace_with_migration_role.check):
         with pytest.raises(RolloutError,
                            match="its migration deletes ReplicationController foo, which has "
                                  "finalizers") as error:
-            run(**migrate)
+            run(**migration)
         assert "example.com/hold" in error.value.why
     assert (
         namespace_with_migration_role.rc()["spec"] == before["spec"]
@@ -151,7 +153,7 @@ def test_migration_with_finalizers_is_refused_before_the_first_write(namespace_w
 
     pod_uids = uids(namespace_with_migration_role.pods())
     namespace_with_migration_role.patch("foo", WITHOUT_FINALIZERS)
-    namespace_with_migration_role.roll(**migrate)
+    namespace_with_migration_role.roll(**migration)
     assert (
         uids(namespace_with_migration_role.pods()) == pod_uids
         and namespace_with_migration_role.wait_for_rollout()
@@ -163,7 +165,7 @@ def test_migration_completes_after_the_finalizer_of_a_deleted_controller_is_remo
 ):
     """The pods are handed over before the deletion of foo completes."""
     namespace_with_migration_role.make_rc(2)
-    migrate = {"module": "migrate_to_deployment", "state": "migrated"}
+    migration = {"module": "migrate_to_deployment", "state": "migrated"}
 
     def on_line(line):
         if "no more pods are created for it" in line:
@@ -171,7 +173,7 @@ def test_migration_completes_after_the_finalizer_of_a_deleted_controller_is_remo
             namespace_with_migration_role.remove("foo")
 
     with pytest.raises(RolloutError) as error:
-        namespace_with_migration_role.roll(on_line=on_line, **SHORT_DEADLINE, **migrate)
+        namespace_with_migration_role.roll(on_line=on_line, **SHORT_DEADLINE, **migration)
     assert error.value.what == "the deletion of foo does not end"
     (replica_set,) = namespace_with_migration_role.replica_sets()
     assert "priorityClassName" not in replica_set["spec"]["template"]["spec"]
@@ -181,7 +183,7 @@ def test_migration_completes_after_the_finalizer_of_a_deleted_controller_is_remo
 
     namespace_with_migration_role.patch("foo", WITHOUT_FINALIZERS)
     pod_uids = uids(namespace_with_migration_role.pods())
-    namespace_with_migration_role.roll(**migrate)
+    namespace_with_migration_role.roll(**migration)
     assert (
         uids(namespace_with_migration_role.pods()) == pod_uids
         and namespace_with_migration_role.wait_for_rollout()

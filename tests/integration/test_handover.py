@@ -66,7 +66,7 @@ class Controllers:
         return sorted(item["metadata"]["name"]
                       for item in self.namespace.call("GET", self.path())["items"])
 
-    def successor(self):
+    def successor_name(self):
         (name,) = (name for name in self.names() if name.startswith("foo-"))
         return name
 
@@ -84,7 +84,7 @@ class Controllers:
         status = (self.get(name) or {}).get("status", {})
         return status.get("replicas", 0) == status.get("availableReplicas", 0) == replicas
 
-    def lacks_available_pods(self, name="foo"):
+    def has_unavailable_pods(self, name="foo"):
         status = self.get(name)["status"]
         return status.get("availableReplicas", 0) < status["replicas"]
 
@@ -103,7 +103,7 @@ class Controllers:
     def kill_in_handover(self, **params):
         with pytest.raises(Killed):
             self.roll(fault=kill_at_write(1, True, is_reparenting), **params)
-        assert len(self.pods()) == 1 and len(self.pods(self.successor())) == REPLICAS - 1
+        assert len(self.pods()) == 1 and len(self.pods(self.successor_name())) == REPLICAS - 1
 
     def assert_updated(self, replicas=REPLICAS, image="myimage:v2"):
         item = self.get()
@@ -128,24 +128,24 @@ def controllers(namespace, request):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("updated, other_name", [("foo", "canary"), ("canary", "foo")])
+@pytest.mark.parametrize("updated_name, other_name", [("foo", "canary"), ("canary", "foo")])
 def test_controllers_with_a_shared_label_retain_their_pods(
-        namespace, controllers, updated, other_name):
+        namespace, controllers, updated_name, other_name):
     """The selector of foo also matches the pods of the canary."""
     controllers.make(3)
     controllers.make(2, "canary", {"app": "foo", "track": "canary"})
     before = {pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"]
               for pod in controllers.pods(other_name)}
-    size = len(controllers.pods(updated))
+    size = len(controllers.pods(updated_name))
 
     with namespace.observer() as observer:
-        result = controllers.roll(name=updated)
+        result = controllers.roll(name=updated_name)
 
     assert (result["changed"] and controllers.names() == ["canary", "foo"]
             and len(observer.new_pods) == size)
     assert ({pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"]
              for pod in controllers.pods(other_name)} == before)
-    assert (uids(controllers.pods(updated)) == observer.new_pods and observer.min_ready >= 5
+    assert (uids(controllers.pods(updated_name)) == observer.new_pods and observer.min_ready >= 5
             and observer.max_pods <= 6)
 
 
@@ -214,8 +214,8 @@ def name_of(pod):
 
 def delete_pods_of(target):
     def delete(controllers):
-        owners = {"foo": ["foo"], "successor": [controllers.successor()],
-                  "both": ["foo", controllers.successor()]}[target]
+        owners = {"foo": ["foo"], "successor": [controllers.successor_name()],
+                  "both": ["foo", controllers.successor_name()]}[target]
         for pod in [pod for name in owners for pod in controllers.pods(name)]:
             controllers.namespace.remove(name_of(pod), "pods")
         eventually(lambda: not any(controllers.pods(name) for name in owners),
@@ -226,7 +226,7 @@ def delete_pods_of(target):
 def relabel_pod_of(target, key):
     """Return an action that changes a label, so that the controller releases the pod."""
     def relabel(controllers):
-        pod = controllers.pods(controllers.successor() if target == "successor" else target)[0]
+        pod = controllers.pods(controllers.successor_name() if target == "successor" else target)[0]
         controllers.namespace.patch(name_of(pod), {"metadata": {"labels": {key: "another"}}},
                                     "pods")
         eventually(lambda: (owner_uid(controllers.namespace.get("pods", name_of(pod)))
@@ -240,7 +240,7 @@ def adopt_pod(controllers):
                                controllers.body(1, "other", {"app": "foo"},
                                                 priorityClassName="missing"))
     controller = controllers.get("other")
-    pod = controllers.pods(controllers.successor())[0]
+    pod = controllers.pods(controllers.successor_name())[0]
     reference = {"apiVersion": controller["apiVersion"], "kind": controllers.kind, "name": "other",
                  "uid": controller["metadata"]["uid"],
                  "controller": True, "blockOwnerDeletion": True}
@@ -253,7 +253,7 @@ def terminate_pod_of(target):
     """Return an action that deletes a pod, which a finalizer retains."""
     def terminate(controllers):
         name = name_of(
-            controllers.pods(controllers.successor() if target == "successor" else target)[0])
+            controllers.pods(controllers.successor_name() if target == "successor" else target)[0])
         controllers.namespace.patch(name, {"metadata": {"finalizers": ["example.com/wait"]}},
                                     "pods")
         controllers.namespace.remove(name, "pods")
@@ -262,14 +262,14 @@ def terminate_pod_of(target):
 
 def scale_controller(name, size):
     def scale(controllers):
-        controllers.patch(name or controllers.successor(), {"spec": {"replicas": size}})
-        eventually(lambda: controllers.is_observed(name or controllers.successor()),
+        controllers.patch(name or controllers.successor_name(), {"spec": {"replicas": size}})
+        eventually(lambda: controllers.is_observed(name or controllers.successor_name()),
                    "the observation of the new size")
     return scale
 
 
 def delete_controller(name, policy):
-    return lambda controllers: controllers.remove(name or controllers.successor(), policy)
+    return lambda controllers: controllers.remove(name or controllers.successor_name(), policy)
 
 
 DEPLOYMENT_LABEL = object_meta.DEPLOYMENT_LABEL
@@ -379,7 +379,7 @@ def replace(controllers):
 
 
 APPLY_FUNCTIONS = [apply_client_side, apply_server_side, replace]
-#: Writes by number, except the last.
+#: The writes of a handover by number, except the last.
 WRITES = {
     1: "rename",
     2: "close",
@@ -460,10 +460,10 @@ def test_image_of_another_client_is_reported_in_a_warning_and_a_progress_line(
 
 
 class Readiness:
-    """Sets the condition Ready of all running pods: True, but False for those in `unready`."""
+    """Sets the condition Ready of all running pods: False for `unready_names`, True for others."""
 
     def __init__(self, namespace):
-        self.namespace, self.unready, self._stop = namespace, set(), threading.Event()
+        self.namespace, self.unready_names, self._stop = namespace, set(), threading.Event()
 
     def __enter__(self):
         self._thread = threading.Thread(target=self._work)
@@ -478,8 +478,8 @@ class Readiness:
         while not self._stop.wait(0.05):
             for pod in self.namespace.pods():
                 if (pod["status"].get("phase") == "Running"
-                        and is_ready(pod) == (name_of(pod) in self.unready)):
-                    self.set(name_of(pod), name_of(pod) not in self.unready)
+                        and is_ready(pod) == (name_of(pod) in self.unready_names)):
+                    self.set(name_of(pod), name_of(pod) not in self.unready_names)
 
     def set(self, name, is_ready):
         change = {"status": {"conditions": [{"type": "Ready", "status": str(is_ready)}]}}
@@ -502,16 +502,16 @@ def test_template_is_restored_while_a_pod_is_unready(namespace, controllers, mat
 
     with Readiness(namespace) as readiness, namespace.observer() as observer:
         def make_unready():
-            readiness.unready.add(name_of(controllers.pods()[0]))
+            readiness.unready_names.add(name_of(controllers.pods()[0]))
             readiness.set(name_of(controllers.pods()[0]), False)
-            eventually(controllers.lacks_available_pods, "an unavailable pod in the status of foo")
+            eventually(controllers.has_unavailable_pods, "an unavailable pod in the status of foo")
 
         def on_line(line):
             if line == "restore foo: template":
                 item = controllers.get()
                 assert item["spec"]["template"]["spec"].get("priorityClassName") != handover.CLOSED
                 was_opened.set()
-                readiness.unready.clear()
+                readiness.unready_names.clear()
 
         controllers.roll(fault=action_after_write(1, make_unready, matches_write), on_line=on_line,
                          image="myimage:v2-unready")
@@ -528,7 +528,7 @@ def test_template_is_restored_while_a_pod_is_unready(namespace, controllers, mat
 @pytest.fixture(scope="module")
 def strict_cluster():
     if os.environ.get("KUBECONFIG"):
-        pytest.skip("NEEDS THE EMBEDDED CLUSTER: the plugins of another cluster cannot be changed")
+        pytest.skip("NEEDS THE EMBEDDED CLUSTER: an external cluster keeps its admission plugins")
     with embedded.up(embedded.checkout_cluster_name("owners"),
                      admission_plugins=[*{*ADMISSION_PLUGINS, OWNER_REFERENCES_PLUGIN}]) as cluster:
         yield cluster

@@ -30,14 +30,15 @@ def output_of(environment, *command):
 def test_modules_use_and_report_the_namespace_of_the_context(namespace, environment):
     namespace.make_rc(2)
 
-    def task(module, **options):
+    def run_task(module, **options):
         output = output_of(environment, "ansible", "localhost", "-m", f"baton.kubernetes.{module}",
                            "-a", json.dumps(options))
         return output, json.JSONDecoder().raw_decode(output.partition("=>")[2].lstrip())[0]
 
-    output, paused_result = task("rolling_update", name="foo", image="myimage:v2", pause_at=1)
-    output_with_names, updated_result = task("rolling_update", names=["foo"], image="myimage:v2")
-    _output, status = task("rolling_update_info", name="foo")
+    output, paused_result = run_task("rolling_update", name="foo", image="myimage:v2", pause_at=1)
+    output_with_names, updated_result = run_task("rolling_update", names=["foo"],
+                                                 image="myimage:v2")
+    _output, status = run_task("rolling_update_info", name="foo")
 
     assert f"localhost | {namespace.name} | create foo-" in output
     assert f"localhost | {namespace.name} | foo: scale foo" in output_with_names

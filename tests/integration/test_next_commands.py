@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Execute the commands of errors, and test their effects.
+"""Execute the commands that errors suggest, and test their effects.
 
 A table in next_commands.py names the test for each command.
 """
@@ -21,7 +21,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 
 MISSING_IMAGE = {"image": "myimage:absent", "failure_grace": 1}
-CANARY = {**MISSING_IMAGE, "pause_at": "1", "max_surge": "1", "progress_deadline": 60}
+FAILING_CANARY = {**MISSING_IMAGE, "pause_at": "1", "max_surge": "1", "progress_deadline": 60}
 
 
 class Terminal:
@@ -29,7 +29,7 @@ class Terminal:
         self.namespace = namespace
 
     def run(self, **options):
-        """Return the result of a task, also if it fails."""
+        """Run a task, and return its result, also if it fails."""
         options = {"name": "foo", "namespace": self.namespace.name,
                    "kubeconfig": self.namespace.kubeconfig, **options}
         return self._result({option: value
@@ -64,31 +64,31 @@ def terminal(namespace):
     return Terminal(namespace)
 
 
-def images(namespace):
+def pod_tags(namespace):
     """Return the sorted tags of all pods that are not terminating."""
     return sorted(pod["spec"]["containers"][0]["image"].removeprefix("myimage:")
                   for pod in namespace.pods()
                   if "deletionTimestamp" not in pod["metadata"])
 
 
-KINDS = {"ReplicationController": "make_rc", "ReplicaSet": "make_replica_set",
-         "Deployment": "make_deployment",
-         "StatefulSet": "make_stateful_set"}
+MAKE_METHODS = {"ReplicationController": "make_rc", "ReplicaSet": "make_replica_set",
+                "Deployment": "make_deployment",
+                "StatefulSet": "make_stateful_set"}
 
 
 @pytest.mark.sample(1)
 @pytest.mark.fake_nodes("an image that cannot be pulled")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MAKE_METHODS)
 def test_failed_canary_is_repeated_as_a_canary_and_rolled_back(namespace, terminal, kind):
-    getattr(namespace, KINDS[kind])(2)
-    canary = {**CANARY, "max_surge": None} if kind == "StatefulSet" else CANARY
+    getattr(namespace, MAKE_METHODS[kind])(2)
+    canary = {**FAILING_CANARY, "max_surge": None} if kind == "StatefulSet" else FAILING_CANARY
     rerun, rollback = terminal.failure_commands(kind=kind, **canary)[-2:]
 
     assert terminal.execute(rerun)["failed"]
 
-    assert images(namespace).count("absent") == 1 and images(namespace).count("v1") >= 1
+    assert pod_tags(namespace).count("absent") == 1 and pod_tags(namespace).count("v1") >= 1
     assert terminal.execute_successfully(rollback)["rollout"]["phase"] == "complete"
-    eventually(lambda: images(namespace) == ["v1", "v1"], "two old pods", 60)
+    eventually(lambda: pod_tags(namespace) == ["v1", "v1"], "two old pods", 60)
 
 
 @pytest.mark.full
@@ -98,7 +98,8 @@ def test_shell_and_ansible_parse_a_command_like_the_tests(namespace, terminal, a
     """The first command fails like the task, and suggests the same commands."""
     namespace.make_rc(2)
     commands = terminal.failure_commands(
-        **CANARY, soak="1s", max_unavailable="50%", on_failure="stop", autoscaler="ignore")[-2:]
+        **FAILING_CANARY, soak="1s", max_unavailable="50%", on_failure="stop",
+        autoscaler="ignore")[-2:]
     rerun, rollback = commands
     assert "max_unavailable=50%" in rerun and "autoscaler=ignore" in rerun
 
@@ -109,40 +110,40 @@ def test_shell_and_ansible_parse_a_command_like_the_tests(namespace, terminal, a
         assert bool(process.returncode) is fails, process.stdout + process.stderr
         result = json.loads(process.stdout.partition("=>")[2])
         assert not fails or result["failure"]["commands"][-2:] == commands
-    assert images(namespace) == ["v1", "v1"]
+    assert pod_tags(namespace) == ["v1", "v1"]
 
 
 def test_commands_of_a_pause_end_the_pause(namespace, terminal):
     namespace.make_rc(2)
     canary = {"image": "myimage:v2", "pause_at": "1", "soak": "1s", "max_unavailable": "1"}
     assert (terminal.execute_successfully(terminal.run(**canary)["rollback_command"])["changed"]
-            and images(namespace) == ["v1", "v1"])
+            and pod_tags(namespace) == ["v1", "v1"])
 
     resume = terminal.run(**canary)["resume_command"]
 
     assert ({"soak": "1s", "max_unavailable": "1"}.items() <= parsed(resume).items()
             and "pause_at" not in parsed(resume))
     terminal.execute_successfully(resume)
-    assert images(namespace) == ["v2", "v2"] and namespace.rc_names() == ["foo"]
+    assert pod_tags(namespace) == ["v2", "v2"] and namespace.rc_names() == ["foo"]
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MAKE_METHODS)
 def test_another_update_is_rolled_back(namespace, terminal, kind):
-    getattr(namespace, KINDS[kind])(2)
+    getattr(namespace, MAKE_METHODS[kind])(2)
     terminal.run(kind=kind, image="myimage:v2", pause_at="1")
 
     resume, _separator, rollback = terminal.failure_lines(kind=kind, image="myimage:v3")
 
     assert resume == "run the task that began it, with a higher pause_at or without pause_at"
     terminal.execute_successfully(rollback)
-    eventually(lambda: images(namespace) == ["v1", "v1"], "two old pods", 60)
+    eventually(lambda: pod_tags(namespace) == ["v1", "v1"], "two old pods", 60)
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
 def test_update_of_another_client_is_completed(namespace, terminal, kind):
-    getattr(namespace, KINDS[kind])(2)
+    getattr(namespace, MAKE_METHODS[kind])(2)
     terminal.run(kind=kind, image="myimage:v2", pause_at="1")
     patch = {"Deployment": namespace.patch_deployment,
              "StatefulSet": namespace.patch_stateful_set}[kind]
@@ -155,7 +156,7 @@ def test_update_of_another_client_is_completed(namespace, terminal, kind):
 
     assert parsed(finish)["progress_deadline"] == "90"
     terminal.execute_successfully(finish)
-    eventually(lambda: images(namespace) == ["v4", "v4"], "the pods of the other client", 60)
+    eventually(lambda: pod_tags(namespace) == ["v4", "v4"], "the pods of the other client", 60)
 
 
 @pytest.mark.full
@@ -168,7 +169,7 @@ def test_completed_update_is_rolled_back(namespace, terminal):
 
     (rollback,) = terminal.failure_commands(state="rolled_back")
     terminal.execute_successfully(rollback)
-    assert images(namespace) == ["v1"]
+    assert pod_tags(namespace) == ["v1"]
 
     rollback, _alternative = terminal.failure_lines(state="rolled_back", to_revision=77)
     assert terminal.execute_successfully(rollback)["rollout"]["phase"] == "complete"
@@ -176,18 +177,18 @@ def test_completed_update_is_rolled_back(namespace, terminal):
 
 @pytest.mark.full
 def test_command_names_the_controller_to_update(namespace, terminal):
-    """The failed task has the name of the temporary successor, or of the former primary."""
+    """The failed task is for the temporary successor, or for the former primary."""
     namespace.make_rc(2)
     terminal.run(image="myimage:v2", pause_at="1")
     (successor,) = set(namespace.rc_names()) - {"foo"}
     (command,) = terminal.failure_commands(name=successor, image="myimage:v2")
     terminal.execute_successfully(command)
-    assert namespace.rc_names() == ["foo"] and images(namespace) == ["v2", "v2"]
+    assert namespace.rc_names() == ["foo"] and pod_tags(namespace) == ["v2", "v2"]
 
     terminal.run(image="myimage:v3", next_name="bar")
     (command,) = terminal.failure_commands(image="myimage:v4", next_name="bar")
     terminal.execute_successfully(command)
-    assert namespace.rc_names() == ["bar"] and images(namespace) == ["v4", "v4"]
+    assert namespace.rc_names() == ["bar"] and pod_tags(namespace) == ["v4", "v4"]
 
 
 @pytest.mark.full
@@ -218,7 +219,7 @@ def test_update_with_a_deleted_primary_is_completed(namespace, terminal):
 
     assert parsed(finish_from_update) == parsed(finish)
     terminal.execute_successfully(finish)
-    assert namespace.rc_names() == ["foo"] and images(namespace) == ["v2", "v2"]
+    assert namespace.rc_names() == ["foo"] and pod_tags(namespace) == ["v2", "v2"]
 
 
 @pytest.mark.full
@@ -230,7 +231,7 @@ def test_deployment_paused_by_another_client_is_resumed(namespace, terminal):
 
     as_kubectl(namespace, resume)
     terminal.execute_successfully(rerun)
-    assert images(namespace) == ["v2"]
+    assert pod_tags(namespace) == ["v2"]
 
 
 @pytest.mark.full
@@ -265,7 +266,7 @@ def test_command_waits_for_another_task(namespace, terminal, ansible_environment
 
     assert explanation == "let it finish, or wait for it:" and parsed(wait)["lock_timeout"] == "600"
     terminal.execute_successfully(wait)
-    assert first.wait(60) == 0 and images(namespace) == ["v2-slow"]
+    assert first.wait(60) == 0 and pod_tags(namespace) == ["v2-slow"]
 
 
 @pytest.mark.full
@@ -275,7 +276,7 @@ def test_fleet_is_repeated_and_rolled_back_as_a_whole(namespace, terminal):
         body = manifest(1, name=name, labels={"app": name})
         body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = {"app": name}
         namespace.create("replicationcontrollers", body)
-    fleet = {"name": None, "names": ["foo", "bar"], "max_failures": "100%", **CANARY}
+    fleet = {"name": None, "names": ["foo", "bar"], "max_failures": "100%", **FAILING_CANARY}
 
     rerun, rollback = terminal.failure_commands(**fleet)[-2:]
 
@@ -289,20 +290,20 @@ def test_fleet_is_repeated_and_rolled_back_as_a_whole(namespace, terminal):
 @pytest.mark.full
 def test_budget_is_changed_to_allow_a_disruption(namespace, terminal):
     namespace.make_stateful_set(2)
-    policies = f"/apis/policy/v1/namespaces/{namespace.name}/poddisruptionbudgets"
-    namespace.call("POST", policies, {
+    budgets = f"/apis/policy/v1/namespaces/{namespace.name}/poddisruptionbudgets"
+    namespace.call("POST", budgets, {
         "metadata": {"name": "pdb"},
         "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "foo"}}}})
-    eventually(lambda: namespace.call("GET", f"{policies}/pdb")["status"].get("expectedPods") == 2,
+    eventually(lambda: namespace.call("GET", f"{budgets}/pdb")["status"].get("expectedPods") == 2,
                "the status of the budget")
 
     (patch,) = terminal.failure_commands(kind="StatefulSet", image="myimage:v2")
 
     as_kubectl(namespace, patch)
-    eventually(lambda: namespace.call("GET", f"{policies}/pdb")["status"].get("disruptionsAllowed")
+    eventually(lambda: namespace.call("GET", f"{budgets}/pdb")["status"].get("disruptionsAllowed")
                == 1, "an allowed disruption")
     assert (not terminal.run(kind="StatefulSet", image="myimage:v2").get("failed")
-            and images(namespace) == ["v2", "v2"])
+            and pod_tags(namespace) == ["v2", "v2"])
 
 
 def test_interrupted_kubectl_rolling_update_is_reverted(namespace, terminal):
@@ -325,14 +326,14 @@ def test_deployment_beyond_the_requested_pause_is_rolled_back(namespace, termina
         namespace.roll(
             fault=kill_at_write(1, after=True), kind="Deployment", image="myimage:v2-slow"
         )
-    eventually(lambda: "v2-slow" in images(namespace), "a new pod")
+    eventually(lambda: "v2-slow" in pod_tags(namespace), "a new pod")
 
     *_commands, rollback = terminal.failure_commands(
         kind="Deployment", image="myimage:v2-slow", pause_at="1"
     )
 
     terminal.execute_successfully(rollback)
-    eventually(lambda: images(namespace) == ["v1", "v1"], "two old pods", 60)
+    eventually(lambda: pod_tags(namespace) == ["v1", "v1"], "two old pods", 60)
 
 
 def test_deletion_blocked_by_a_finalizer_completes(namespace, terminal):
@@ -359,7 +360,7 @@ def test_failing_pods_without_an_update_get_the_previous_template(namespace, ter
 
     assert terminal.execute(rerun)["failed"]
     terminal.execute_successfully(rollback)
-    eventually(lambda: images(namespace) == ["v1"], "the previous template", 60)
+    eventually(lambda: pod_tags(namespace) == ["v1"], "the previous template", 60)
 
 
 @pytest.mark.full
@@ -369,7 +370,7 @@ def test_migration_with_unavailable_pods_completes_with_another_image(
     namespace.allow(role_rules("baton-migration"), "baton-migration")
     namespace.call("POST", f"/api/v1/namespaces/{namespace.name}/replicationcontrollers",
                    manifest(1, "myimage:v9-noconfig"))
-    eventually(lambda: len(images(namespace)) == 1, "one pod")
+    eventually(lambda: len(pod_tags(namespace)) == 1, "one pod")
 
     rerun, _separator, update, _next_separator, finish = terminal.failure_lines(
         module="migrate_to_deployment", progress_deadline=3
@@ -378,5 +379,5 @@ def test_migration_with_unavailable_pods_completes_with_another_image(
     assert terminal.execute(rerun)["failed"]
     terminal.execute_successfully(update.replace("ANOTHER-IMAGE", "myimage:v2"))
     assert terminal.execute_successfully(finish)["rollout"]["phase"] == "complete"
-    assert (images(namespace) == ["v2"]
+    assert (pod_tags(namespace) == ["v2"]
             and not namespace.call("GET", namespace.apps_path("controllerrevisions"))["items"])

@@ -28,7 +28,7 @@ class Receiver(http.server.ThreadingHTTPServer):
 
     def __init__(self, status=200):
         super().__init__(("127.0.0.1", 0), MessageHandler)
-        self.status, self.messages, self.tokens = status, {}, []
+        self.status, self.messages, self.authorizations = status, {}, []
 
     def __enter__(self):
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -47,7 +47,7 @@ class MessageHandler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.messages.setdefault(self.path, []).append(json.loads(body))
-        self.server.tokens.append(self.headers["Authorization"])
+        self.server.authorizations.append(self.headers["Authorization"])
         with contextlib.suppress(OSError):
             self.send_response(self.server.status)
             self.end_headers()
@@ -93,12 +93,13 @@ def test_notification_shows_the_outcome(namespace, run_play, stages, outcome, te
     assert all(text in chat["text"] for text in [*texts, f"*{namespace.name}/foo*: {outcome}"])
     assert (hook["outcome"] == outcome and hook["message"] in chat["text"]
             and hook["rollout"]["image"] == "myimage:v2")
-    assert receiver.tokens.count(f"Bearer {TOKEN}") == 1 and "Warning: the chat" not in output
+    assert receiver.authorizations.count(f"Bearer {TOKEN}") == 1
+    assert "Warning: the chat" not in output
 
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("an image that cannot be pulled")
-def test_notification_of_a_failure_shows_the_cause_and_mentions_no_user(
+def test_notification_of_a_failure_shows_the_cause_and_escapes_mentions(
         namespace, run_play, tmp_path):
     namespace.make_rc(2)
     check = [{"name": "Fail",

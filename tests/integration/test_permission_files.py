@@ -49,16 +49,16 @@ AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 Use = t.Callable[[User], t.Any]
 
 
-def make(namespace, kind: str, name: str = "foo", count: int = 2, **changes: t.Any) -> None:
+def make(namespace, kind: str, name: str = "foo", count: int = 2, **pod_spec: t.Any) -> None:
     body = manifest(count, "myimage:v1", name)
     body["metadata"]["labels"]["fleet"] = "all"
-    body["spec"]["template"]["spec"] |= changes
+    body["spec"]["template"]["spec"] |= pod_spec
     if kind == "DaemonSet":
         del body["spec"]["replicas"]
         body["spec"]["template"]["spec"] |= {
             "nodeSelector": {"test": namespace.name},
             "tolerations": [{"key": "test", "operator": "Exists"}]}
-        if name == "foo" and not changes:
+        if name == "foo" and not pod_spec:
             namespace.add_nodes(count)
     namespace.create_controller(
         kind, body, **({"serviceName": name} if kind == "StatefulSet" else {}))
@@ -254,11 +254,11 @@ def info_scenario(namespace) -> Use:
 
 
 def analysis_scenario(namespace) -> Use:
-    node = {"nodeSelector": {"test": namespace.name},
-            "tolerations": [{"key": "test", "operator": "Exists"}]}
+    node_selection = {"nodeSelector": {"test": namespace.name},
+                      "tolerations": [{"key": "test", "operator": "Exists"}]}
     kinds = list(map(str, features.UPDATED_KINDS))
     for kind in kinds:
-        make(namespace, kind, kind.lower(), **node)
+        make(namespace, kind, kind.lower(), **node_selection)
     with namespace.as_administrator():
         namespace.roll(name="daemonset", kind="DaemonSet", image="myimage:v2", pause_at=1)
 
@@ -277,9 +277,9 @@ def traffic_scenario(namespace, kinds_with_split: t.Iterable[Kind] = features.UP
         make(namespace, kind, name)
         namespace.create("services", {"metadata": {"name": name}, "spec": {
             "selector": {"app": name}, "ports": [{"port": 80}]}})
-        for resource, route in (("httproutes", "HTTPRoute"), ("grpcroutes", "GRPCRoute")):
+        for resource, route_kind in (("httproutes", "HTTPRoute"), ("grpcroutes", "GRPCRoute")):
             namespace.call("POST", gateway_api.route_path(namespace, resource=resource), {
-                "apiVersion": "gateway.networking.k8s.io/v1", "kind": route,
+                "apiVersion": "gateway.networking.k8s.io/v1", "kind": route_kind,
                 "metadata": {"name": name},
                 "spec": {"parentRefs": [{"name": "gateway"}],
                          "rules": [{"backendRefs": [{"name": name, "port": 80}]}]}})
@@ -409,7 +409,7 @@ def test_each_permission_of_a_file_is_needed(namespace, user, tmp_path, name):
         assert_each_permission_is_needed(user, name, prepare(namespace))
 
 
-def test_nodes_of_a_canary_are_chosen_with_the_cluster_role(namespace, user):
+def test_choice_of_canary_nodes_needs_the_cluster_role(namespace, user):
     user.apply("canary-daemonset")
     canary_scenario(namespace)
     role, binding = FEATURES["canary-nodes"].documents

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Resume and roll back updates whose requests are split, on a real API server."""
+"""Resume and roll back updates during a traffic split, on a real API server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def update(edge, check_mode=False, **options):
 
 
 def endpoints_check(edge):
-    """Return a fault: after each write, assert that the weighted Services have endpoints."""
+    """Return a fault: after each write, assert that Services with weight > 0 have endpoints."""
     def check(_step, write):
         result = write()
         for item in edge.rules()[0]["backendRefs"]:
@@ -136,8 +136,8 @@ def test_rollback_warns_and_continues_if_no_gateway_observes_the_route(namespace
     namespace.call("PATCH", f"{edge.path}/status", {"status": {"parents": [{
         "parentRef": {"name": "gateway"}, "controllerName": "example.com/gateway",
         "conditions": [condition]}]}}, "application/merge-patch+json")
-    with pytest.raises(RolloutError, match="each Gateway has observed the route") as failed:
+    with pytest.raises(RolloutError, match="each Gateway has observed the route") as error:
         namespace.roll(kind="Deployment", **ROLL_BACK)
     assert any("the rollback of the pods continues" in warning
-               for warning in failed.value.progress["warnings"])
+               for warning in error.value.progress["warnings"])
     assert images(edge) == {"myimage:v1"}

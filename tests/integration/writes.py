@@ -53,7 +53,7 @@ def kill_at_write(number: int, after: bool,
     def fault(gateway: KubernetesGateway) -> None:
         count = itertools.count(1)
 
-        def kill(step: t.Any, write: t.Callable[[], bool]) -> bool:
+        def write_or_kill(step: t.Any, write: t.Callable[[], bool]) -> bool:
             is_nth = matches(step) and next(count) == number
             if is_nth and not after:
                 raise Killed
@@ -62,7 +62,7 @@ def kill_at_write(number: int, after: bool,
                 raise Killed
             return result
 
-        intercept_writes(gateway, kill)
+        intercept_writes(gateway, write_or_kill)
 
     return fault
 

@@ -28,17 +28,17 @@ from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
 from objects import Json, eventually
 
-KUSTOMIZE = "github.com/fluxcd/kustomize-controller"
-SOURCE = "github.com/fluxcd/source-controller"
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+KUSTOMIZE_MODULE = "github.com/fluxcd/kustomize-controller"
+SOURCE_MODULE = "github.com/fluxcd/source-controller"
+DEFINITIONS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 KUSTOMIZATIONS = "/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/{}/kustomizations"
 REPOSITORIES = "/apis/source.toolkit.fluxcd.io/v1/namespaces/{}/gitrepositories"
 MERGE = "application/merge-patch+json"
 
 
 def definitions() -> t.Iterator[Json]:
-    for module, version in ((KUSTOMIZE, programs.version("kustomize-controller")),
-                            (SOURCE, source_version())):
+    for module, version in ((KUSTOMIZE_MODULE, programs.version("kustomize-controller")),
+                            (SOURCE_MODULE, source_version())):
         folder = programs.module_folder(f"{module}@{version}") / "config/crd/bases"
         for path in sorted(folder.glob("*.yaml")):
             yield yaml.safe_load(path.read_text("utf-8"))
@@ -47,13 +47,13 @@ def definitions() -> t.Iterator[Json]:
 def source_version() -> str:
     """Return the version of source-controller whose API kustomize-controller uses."""
     text = (programs.HERE / "kustomize-controller/go.mod").read_text("utf-8")
-    return text.partition(f"{SOURCE}/api ")[2].split()[0]
+    return text.partition(f"{SOURCE_MODULE}/api ")[2].split()[0]
 
 
 def install_definitions(namespace: Namespace) -> None:
     for definition in definitions():
         with contextlib.suppress(ApiException):  # already exists
-            namespace.call("POST", DEFINITIONS, definition)
+            namespace.call("POST", DEFINITIONS_PATH, definition)
     eventually(lambda: is_served(namespace), "the kinds of Flux")
 
 
@@ -66,7 +66,7 @@ def is_served(namespace: Namespace) -> bool:
     return True
 
 
-class Artifacts(http.server.ThreadingHTTPServer):
+class ArtifactServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Artifacts(http.server.ThreadingHTTPServer):
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    server: Artifacts
+    server: ArtifactServer
 
     def do_GET(self) -> None:
         data = self.server.archives.get(self.path, b"")
@@ -126,10 +126,10 @@ def controller(program: Path, namespace: Namespace, folder: Path) -> t.Iterator[
 class Kustomization:
     """The Kustomization `apps` and its GitRepository `apps`."""
 
-    def __init__(self, namespace: Namespace, artifacts: Artifacts) -> None:
+    def __init__(self, namespace: Namespace, artifacts: ArtifactServer) -> None:
         self.namespace, self.artifacts = namespace, artifacts
         self.path = KUSTOMIZATIONS.format(namespace.name)
-        self._requests = itertools.count(1)
+        self._request_numbers = itertools.count(1)
 
     def create(self, manifests: list[Json], interval: str = "1h") -> None:
         repositories = REPOSITORIES.format(self.namespace.name)
@@ -162,7 +162,7 @@ class Kustomization:
 
     def reconcile(self) -> None:
         """Request a reconciliation, as `flux reconcile` does, and wait for its end."""
-        request = str(next(self._requests))
+        request = str(next(self._request_numbers))
         self.patch({"metadata": {"annotations": {"reconcile.fluxcd.io/requestedAt": request}}})
         eventually(lambda: self.get().get("status", {}).get("lastHandledReconcileAt") == request,
                    "the reconciliation of the Kustomization")

@@ -45,7 +45,7 @@ def kustomization(namespace, flux_program, tmp_path):
     """Provide a Kustomization that has applied three controllers of version 1."""
     namespace.allow(role_rules("baton-stateful-sets"), "stateful-sets")
     flux.install_definitions(namespace)
-    with (flux.Artifacts() as artifacts,
+    with (flux.ArtifactServer() as artifacts,
           flux.controller(flux_program, namespace, tmp_path)):
         kustomization = flux.Kustomization(namespace, artifacts)
         kustomization.create(V1)

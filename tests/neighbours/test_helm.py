@@ -3,8 +3,8 @@
 
 """Update the controllers of a Helm release, and upgrade or roll back the release meanwhile.
 
-A table in docs/how-to/gitops.md has a row for each outcome. The notes, such as "abb", show which
-controllers an upgrade has changed.
+A table in docs/how-to/gitops.md has a row for each outcome. notes() shows which controllers an
+upgrade has changed: "abb" means all except the first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def release(namespace, helm_program, tmp_path):
     return Release(helm_program, namespace, tmp_path)
 
 
-def assert_only_the_warning_of_helm(results):
+def assert_only_helm_warning(results):
     for result in results:
         (warning,) = result["warnings"]
         assert warning.startswith("Helm (release web) manages")
@@ -69,7 +69,7 @@ def test_upgrade_during_an_update_fails_and_changes_no_controller(release, verb,
     assert release.history()[-1][1] == "failed" and release.notes() == "bbb"
     release.assert_paused()
     assert release.pod_uids() == before
-    assert_only_the_warning_of_helm(release.roll_all(image="myimage:v2"))
+    assert_only_helm_warning(release.roll_all(image="myimage:v2"))
     assert release.images() == ["v2"] * 3
 
 
@@ -83,7 +83,7 @@ def test_upgrade_with_the_new_image_during_an_update_fails_for_one_controller(re
     assert ".spec.replicas" in error and IMAGE not in error, error
     assert release.notes() == "abb" and release.history()[-1][1] == "failed"
     release.assert_paused()
-    assert_only_the_warning_of_helm(release.roll_all(image="myimage:v2"))
+    assert_only_helm_warning(release.roll_all(image="myimage:v2"))
     assert release.images() == ["v2"] * 3
 
 
@@ -97,7 +97,7 @@ def test_client_side_upgrade_with_the_new_image_succeeds_during_an_update(releas
     release.wait_for_pods(RC, "v1 v1 v2 v2 v2 v2")
     for kind in (DEPLOYMENT, STATEFUL_SET):
         assert release.pod_versions(kind) == "v1 v1 v2 v2"
-    assert_only_the_warning_of_helm(release.roll_all(image="myimage:v2"))
+    assert_only_helm_warning(release.roll_all(image="myimage:v2"))
     for kind in NAMES:
         assert release.pod_versions(kind) == "v2 v2 v2 v2"
 
@@ -153,7 +153,7 @@ def test_forced_or_client_side_upgrade_undoes_an_update(release, install_options
 
 
 def test_release_in_pending_upgrade_can_be_updated(release):
-    """A rollback of the release ends pending-upgrade, even if the rollback fails."""
+    """A rollback of the release ends the status pending-upgrade, even if the rollback fails."""
     release.install()
     make_pending(release)
 
@@ -169,7 +169,7 @@ def test_release_in_pending_upgrade_can_be_updated(release):
 
 
 def test_client_side_release_in_pending_upgrade_can_be_updated(release):
-    """The Secret of the upgrade is deleted, since a rollback would reset the controllers."""
+    """The test deletes the Secret of the upgrade: a rollback would reset the controllers."""
     release.install(CLIENT_SIDE)
     make_pending(release)
 

@@ -116,7 +116,7 @@ class AutoscaledShop(Shop):
         return self.namespace.call("GET", f"{self.path}/foo")["spec"]["replicas"]
 
     def ready_pods_by_image(self) -> dict[str, int]:
-        return {image: count for image, count in self.pods_by_image().items() if image}
+        return {image: count for image, count in self.pod_counts_by_image().items() if image}
 
     def wait_for_scale_out(self) -> int:
         """Wait until the size is sufficient for the load, and return the number of pods."""
@@ -126,7 +126,7 @@ class AutoscaledShop(Shop):
         return self.size()
 
     def wait_for_canary(self) -> None:
-        eventually(lambda: self.pods_by_image() == {V1: MINIMUM - 1, V2: 1}, "a canary")
+        eventually(lambda: self.pod_counts_by_image() == {V1: MINIMUM - 1, V2: 1}, "a canary")
 
     def rescales(self) -> list[str]:
         events = self.namespace.call("GET", self.namespace.path("events"))["items"]

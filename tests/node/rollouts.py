@@ -42,13 +42,13 @@ sends requests to terminating pods if no pod is ready.
 """
 
 DEADLINE = 180
-"""Maximum seconds of a wait."""
+"""Maximum duration of a wait, in seconds."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
     name: str
-    group: str
+    api_path: str
     resource: str
     spec: Json = dataclasses.field(default_factory=dict)
     #: Whether spec.selector is a map of labels.
@@ -99,13 +99,13 @@ class Shop:
         self.namespace = namespace
         self.kind = kind
         self._container = container
-        self.lines: list[str] = []
+        self.progress_lines: list[str] = []
         #: The start and end of each pause in seconds since 1970, and the share of new pods.
         self.stages: list[tuple[float, float, float]] = []
 
     @property
     def path(self) -> str:
-        return f"{self.kind.group}/namespaces/{self.namespace.name}/{self.kind.resource}"
+        return f"{self.kind.api_path}/namespaces/{self.namespace.name}/{self.kind.resource}"
 
     def open(self, image: str = V1) -> str:
         """Create foo and its Service, wait until the pods are ready, and return the URL."""
@@ -132,13 +132,13 @@ class Shop:
         template = spec["template"]
         template["spec"]["terminationGracePeriodSeconds"] = 30
         template["spec"]["containers"][0].update(self._container)
-        version = self.kind.group.removeprefix("/apis/").removeprefix("/api/")
+        version = self.kind.api_path.removeprefix("/apis/").removeprefix("/api/")
         return {**item, "apiVersion": version, "kind": self.kind.name, "spec": spec}
 
     def roll(self, **task: t.Any) -> Json:
-        return self.namespace.roll(on_line=self.lines.append, **self.kind.options, **task)
+        return self.namespace.roll(on_line=self.progress_lines.append, **self.kind.options, **task)
 
-    def roll_and_kill(self, is_reached: t.Callable[[], bool], what: str, **task: t.Any) -> None:
+    def roll_and_kill(self, is_kill_due: t.Callable[[], bool], what: str, **task: t.Any) -> None:
         program = clients.Program()
         params = {"name": "foo", "namespace": self.namespace.name, **self.kind.options, **task}
         with (
@@ -149,13 +149,13 @@ class Shop:
                 program.run, *clients.ansible(params, self.namespace.kubeconfig, Path(home))
             )
             try:
-                eventually(lambda: running.done() or is_reached(), what, DEADLINE)
+                eventually(lambda: running.done() or is_kill_due(), what, DEADLINE)
             finally:
                 program.kill()
             assert running.result().was_killed, running.result().last_output
 
-    def pods_by_image(self) -> dict[str, int]:
-        """Return the number of ready pods by image, and of all other pods by None."""
+    def pod_counts_by_image(self) -> dict[str, int]:
+        """Return the number of ready pods by image; the key None counts all other pods."""
         pods = self.namespace.call("GET", self.namespace.path("pods"))["items"]
         return collections.Counter(
             pod["spec"]["containers"][0]["image"]
@@ -171,7 +171,7 @@ class Shop:
         """Wait until all pods are ready and have the image, and kube-proxy uses them."""
         pods = self.kind.pods
         eventually(
-            lambda: self.pods_by_image() == {image: pods},
+            lambda: self.pod_counts_by_image() == {image: pods},
             f"{pods} pods of {image} and no other",
             DEADLINE,
         )
@@ -186,7 +186,7 @@ def update(shop: Shop) -> None:
 
 
 def kill_and_resume(shop: Shop) -> None:
-    shop.roll_and_kill(lambda: shop.pods_by_image()[V2] >= 2, "two new pods", image=V2)
+    shop.roll_and_kill(lambda: shop.pod_counts_by_image()[V2] >= 2, "two new pods", image=V2)
     time.sleep(DRAIN + 1)
     shop.roll(image=V2)
 
@@ -218,7 +218,7 @@ def kill_in_handover_and_resume(shop: Shop) -> None:
 
 
 def kill_and_roll_back(shop: Shop) -> None:
-    shop.roll_and_kill(lambda: shop.pods_by_image()[V2] >= 2, "two new pods", image=V2)
+    shop.roll_and_kill(lambda: shop.pod_counts_by_image()[V2] >= 2, "two new pods", image=V2)
     shop.roll(state="rolled_back")
 
 
@@ -226,7 +226,9 @@ def update_in_stages(shop: Shop) -> None:
     for share in (0.25, 0.5):
         shop.roll(image=V2, pause_at=f"{share:.0%}")
         eventually(
-            lambda: None not in shop.pods_by_image(), "the termination of the old pods", DEADLINE
+            lambda: None not in shop.pod_counts_by_image(),
+            "the termination of the old pods",
+            DEADLINE,
         )
         begin = time.time() + SETTLE
         time.sleep(SETTLE + 10)
@@ -254,7 +256,9 @@ def update_with_disruption(disrupt: t.Callable[[Shop], None]) -> t.Callable[[Sho
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             rolling = pool.submit(shop.roll, image=V2)
             eventually(
-                lambda: rolling.done() or shop.pods_by_image()[V2] >= 2, "two new pods", DEADLINE
+                lambda: rolling.done() or shop.pod_counts_by_image()[V2] >= 2,
+                "two new pods",
+                DEADLINE,
             )
             assert not rolling.done(), "the update ended before the disruption"
             disrupt(shop)
@@ -273,11 +277,11 @@ def outage_of(component: str) -> t.Callable[[Shop], None]:
 
 
 def cordon(shop: Shop) -> None:
-    line_count = len(shop.lines)
+    line_count = len(shop.progress_lines)
     set_schedulable(shop, False)
     try:
         eventually(
-            lambda: any("unschedulable" in line for line in shop.lines[line_count:]),
+            lambda: any("unschedulable" in line for line in shop.progress_lines[line_count:]),
             "a progress line about an unschedulable pod",
             DEADLINE,
         )
@@ -313,7 +317,7 @@ def kubectl_rolling_update(shop: Shop) -> None:
 
 def delete_and_create(shop: Shop) -> None:
     shop.namespace.remove("foo", shop.kind.resource)
-    eventually(lambda: V1 not in shop.pods_by_image(), "the termination of the old pods")
+    eventually(lambda: V1 not in shop.pod_counts_by_image(), "the termination of the old pods")
     shop.namespace.call("POST", shop.path, shop.manifest(V2))
 
 
@@ -350,10 +354,10 @@ class Row:
     #: Whether initial pods may still exist at the end.
     may_retain_old_pods: bool = False
     container: Json = dataclasses.field(default_factory=lambda: WELL_BEHAVED)
-    #: Whether all pods except Kind.unavailable must always be ready.
+    #: Whether no more than Kind.unavailable pods may ever be unready.
     must_keep_pods_ready: bool = True
     is_negative_control: bool = False
-    #: Whether `make test` runs the first kind of the row.
+    #: Whether `make test` runs the row for its first kind.
     is_sample: bool = False
 
 
@@ -375,14 +379,14 @@ ROWS = [
         final_image=V1,
         may_retain_old_pods=True,
     ),
-    Row("update, killed at half and resumed", kill_and_resume),
+    Row("update, killed halfway and resumed", kill_and_resume),
     Row(
         "update, killed in the handover and resumed",
         kill_in_handover_and_resume,
         kinds=(RC, REPLICA_SET),
     ),
     Row(
-        "update, killed at half and rolled back",
+        "update, killed halfway and rolled back",
         kill_and_roll_back,
         final_image=V1,
         may_retain_old_pods=True,

@@ -80,7 +80,8 @@ def test_only_bad_versions_are_rolled_back(rounds, cluster, namespace, binary, r
         request.config.stash[record.CANARIES], canaries, key=len
     )
 
-    print(*shop.lines, *record.table_of_canaries(canaries), reasons(traffic.answers), sep="\n")
+    print(*shop.progress_lines, *record.table_of_canaries(canaries), reasons(traffic.answers),
+          sep="\n")
     assert [canary.was_caught for canary in canaries] == [canary.is_bad for canary in canaries]
     assert not any(canary.is_rolled_back for canary in canaries if not canary.is_bad)
     for canary in canaries:

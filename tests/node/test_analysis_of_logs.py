@@ -44,7 +44,7 @@ def foo_namespace(namespace):
     return namespace
 
 
-def test_analysis_fails_only_for_a_version_that_logs_errors(foo_namespace):
+def test_analysis_fails_only_for_a_version_with_more_errors(foo_namespace):
     foo_namespace.roll(template=template("v2", **GOOD), pause_at=2)
     time.sleep(WINDOW)
     for _run in range(5):
@@ -85,10 +85,10 @@ def test_analysis_reads_the_log_of_a_crashed_container_and_reports_missing_logs(
     foo_namespace.roll(state="rolled_back")
     with pytest.raises(RolloutFailed):
         foo_namespace.roll(template=template("v9", **GOOD), failure_grace=1, on_failure="stop")
-    absent = run_analysis(foo_namespace, {"max": 0})
+    no_logs_result = run_analysis(foo_namespace, {"max": 0})
     assert (
-        absent["outcome"] == "inconclusive"
-        and absent["measurements"][0]["reason"] == "no lines in the logs for the new pods"
+        no_logs_result["outcome"] == "inconclusive"
+        and no_logs_result["measurements"][0]["reason"] == "no lines in the logs for the new pods"
     )
 
 

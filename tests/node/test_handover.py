@@ -32,7 +32,7 @@ def test_kubelet_restarts_a_killed_container_during_the_handover(shop):
     )
 
     shop.cluster.kill_container(container)
-    eventually(lambda: shop.pods_by_image()[V2] < REPLICAS, "an unready pod", 60)
+    eventually(lambda: shop.pod_counts_by_image()[V2] < REPLICAS, "an unready pod", 60)
     result = shop.roll(image=V2)
 
     shop.wait_for_pods_of(V2)

@@ -52,7 +52,7 @@ def test_no_request_fails_during_a_rollout(case, cluster, namespace, request):
         record.Measurement(case, traffic.answers, ended - began)
     )
 
-    print(*shop.lines, reasons(traffic.answers), *traffic.failures[:20], sep="\n")
+    print(*shop.progress_lines, reasons(traffic.answers), *traffic.failures[:20], sep="\n")
     if row.is_negative_control:
         assert traffic.failures, (
             "no request failed in the negative control, so the other rows prove nothing"

@@ -54,14 +54,14 @@ CLUSTER_HEADER_LINE = "# Change the namespace of the subject to that of your Ser
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """A file of docs/reference/permissions."""
+    """A feature, with its file in docs/reference/permissions."""
 
     name: str
     title: str
     rules: tuple[Rule, ...]
     #: Whether no other file is needed.
     is_sufficient: bool = True
-    #: Words of the header for the other file that is needed.
+    #: The other file that is needed, in words for the header.
     base: str = "the file for the update of the kind"
     #: Whether the rules are about cluster-scoped objects.
     is_cluster_wide: bool = False
@@ -136,7 +136,7 @@ def optional_rules(kind: Kind) -> tuple[Rule, ...]:
     return choose(request).optional_permissions(request)
 
 
-def list_rules(*kinds: Kind, verbs: tuple[str, ...] = ("list",)) -> tuple[Rule, ...]:
+def rules_for_kinds(*kinds: Kind, verbs: tuple[str, ...] = ("list",)) -> tuple[Rule, ...]:
     return tuple((kind.group, kind.resource, verbs) for kind in kinds)
 
 
@@ -150,7 +150,7 @@ def features() -> list[Feature]:
     """Return all features, in the order of docs/reference/permissions.md."""
     update_features = [Feature(f"update-{kind.lower()}", f"Update a {kind}, or restart its pods.",
                                needed_rules(kind)) for kind in UPDATED_KINDS]
-    revisions = optional_rules(Kind.STATEFUL_SET)
+    revision_rules = optional_rules(Kind.STATEFUL_SET)
     return [
         *update_features,
         *(Feature(f"rollback-{kind.lower()}", f"Update a {kind}, and roll back.",
@@ -196,9 +196,9 @@ def features() -> list[Feature]:
                 (("", "pods", ("delete",)), ("", "replicationcontrollers/finalizers", ("update",)),
                  ("apps", "replicasets/finalizers", ("update",))), is_sufficient=False),
         Feature("info", "Read the state of updates (rolling_update_info), with history and pods.",
-                (*list_rules(*UPDATED_KINDS), *revisions, ("", "pods", ("list",)))),
+                (*rules_for_kinds(*UPDATED_KINDS), *revision_rules, ("", "pods", ("list",)))),
         Feature("analysis", "Measure new and old pods (rollout_analysis), with error_lines.",
-                (*list_rules(*UPDATED_KINDS), *revisions, ("", "pods", ("list",)),
+                (*rules_for_kinds(*UPDATED_KINDS), *revision_rules, ("", "pods", ("list",)),
                  permissions.LOG_RULE)),
         Feature("traffic", "Split requests between old and new pods (traffic_split).",
                 split_rules(*ROUTE_KINDS)),

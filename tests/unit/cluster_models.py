@@ -49,7 +49,7 @@ class Pod(t.NamedTuple):
     labels: tuple[tuple[str, str], ...]
     ready: bool
     #: The owner in the controller manager's cache, possibly an earlier owner.
-    cached_owner: str
+    cached_owner_uid: str
 
 
 class Move(t.NamedTuple):
@@ -133,7 +133,7 @@ class ClusterModel(Moves, SimulatedCluster):
     def moves(self) -> list[Move]:
         moves = [Move("deliver", name) for name, _item in self.undelivered[:1]]
         moves += [Move("deliver-owner", pod.owner_uid) for pod in self.pods
-                  if pod.owner_uid != pod.cached_owner][:1]
+                  if pod.owner_uid != pod.cached_owner_uid][:1]
         moves += [Move("sync", name) for name in sorted(self.cached) if self._sync(name)
                   is not None]
         uids = {item["metadata"].get("uid", "") for item in self.items.values()}
@@ -157,8 +157,8 @@ class ClusterModel(Moves, SimulatedCluster):
         self._deliver()
 
     def _make_deliver_owner(self, _owner: str) -> None:
-        self._change_first_pod(lambda pod: pod.owner_uid != pod.cached_owner,
-                               lambda pod: pod._replace(cached_owner=pod.owner_uid))
+        self._change_first_pod(lambda pod: pod.owner_uid != pod.cached_owner_uid,
+                               lambda pod: pod._replace(cached_owner_uid=pod.owner_uid))
 
     def _make_sync(self, name: str) -> None:
         self.pods, removed_pods, status = self._sync(name)
@@ -189,8 +189,8 @@ class ClusterModel(Moves, SimulatedCluster):
     def _terminate(self, pods: list[Pod]) -> None:
         """Begin to terminate pods. All terminating pods of an owner are equal."""
         if self.terminates_slowly:
-            unready = [pod._replace(ready=False, cached_owner="") for pod in pods]
-            self.terminating = sorted([*self.terminating, *unready])
+            terminating_pods = [pod._replace(ready=False, cached_owner_uid="") for pod in pods]
+            self.terminating = sorted([*self.terminating, *terminating_pods])
 
     def _sync(self, name: str) -> tuple[list[Pod], list[Pod], Json] | None:
         """Return (pods, deleted pods, status) after a sync of the cached controller.
@@ -212,7 +212,7 @@ class ClusterModel(Moves, SimulatedCluster):
         return pods, removed_pods, status
 
     def _new_pod(self, controller: Controller, ready: bool) -> Pod:
-        return Pod(*super()._new_pod(controller, ready), cached_owner=controller.uid)
+        return Pod(*super()._new_pod(controller, ready), cached_owner_uid=controller.uid)
 
 
 def _claim_pods(controller: Controller, pods: list[Pod], may_adopt: bool,
@@ -224,15 +224,15 @@ def _claim_pods(controller: Controller, pods: list[Pod], may_adopt: bool,
     own_pods, other_pods = [], []
     for pod in pods:
         matches = controller.selector.items() <= dict(pod.labels).items()
-        if pod.cached_owner == controller.uid and (matches or controller.is_deleting):
+        if pod.cached_owner_uid == controller.uid and (matches or controller.is_deleting):
             own_pods.append(pod)
-        elif pod.cached_owner == controller.uid:
+        elif pod.cached_owner_uid == controller.uid:
             is_owner = pod.owner_uid == controller.uid
-            other_pods.append(pod._replace(owner_uid="", cached_owner="") if is_owner else pod)
-        elif pod.cached_owner == "" and matches and not controller.is_deleting:
+            other_pods.append(pod._replace(owner_uid="", cached_owner_uid="") if is_owner else pod)
+        elif pod.cached_owner_uid == "" and matches and not controller.is_deleting:
             if not may_adopt:
                 return None
-            own_pods.append(pod._replace(owner_uid=controller.uid, cached_owner=controller.uid))
+            own_pods.append(pod._replace(owner_uid=controller.uid, cached_owner_uid=controller.uid))
         else:
             other_pods.append(pod)
     return own_pods, other_pods
@@ -255,7 +255,7 @@ class DeploymentModel(Moves, SimulatedDeployments):
         return duplicate
 
     def moves(self) -> list[Move]:
-        return self.sets.moves() + [Move("roll", name) for name in self._unsynced()]
+        return self.sets.moves() + [Move("roll", name) for name in self._unsynced_names()]
 
     def _change(self, name: str) -> Write | None:
         """Return the next change, which may scale the ReplicaSets of a paused Deployment.
@@ -311,7 +311,7 @@ class RevisionMoves:
         else:
             self._set_ready(move.name)
 
-    def _run_pod(self, never_ready: t.Container[str]) -> bool:
+    def _make_pod_ready(self, never_ready: t.Container[str]) -> bool:
         names = [move.name for move in self.moves() if move.verb == "ready"]
         if name := next((name for name in names if name not in never_ready), ""):
             self._set_ready(name)

@@ -174,7 +174,7 @@ def load(kind, objects):
         sets.stored_revisions = {item["metadata"]["name"]: item for item in revisions}
     example = sets.pods[0]
     sets.pods = sorted(
-        example._replace(owner_uid=owner, cached_owner=owner, ready=_is_ready(pod),
+        example._replace(owner_uid=owner, cached_owner_uid=owner, ready=_is_ready(pod),
                          labels=tuple(sorted(pod["metadata"]["labels"].items())))
         for pod in pods for owner in [pod["metadata"]["ownerReferences"][0]["uid"]])
     return cluster

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run releases without I/O: the tables decide, and models replace modules and users' files."""
+"""Run releases without I/O, with models in place of the modules and the users' files."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Controller:
 
 
 class Cluster:
-    """Model of the modules. Each public method runs a task, and returns its result."""
+    """Model of a cluster and the modules: update, split and info return the result of a task."""
 
     def __init__(self, **controllers: Controller) -> None:
         self.controllers = controllers
@@ -269,5 +269,5 @@ class Run:
         return Ending(self.request, self.history)
 
     @property
-    def turns(self) -> list[str]:
+    def turn_titles(self) -> list[str]:
         return [event.turn.title for event in self.history.events]

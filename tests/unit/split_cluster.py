@@ -195,7 +195,7 @@ class SplitCluster(CheckedCluster):
         """Run traffic_split, like roll()."""
         request = parse_request({"name": "foo", "kind": str(self.kind), **ROLLBACK})
         flow = choose(request)
-        target = self.target(restores, parse_share(weight), label_key=request.label_key)
+        target = self.traffic_request(restores, parse_share(weight), label_key=request.label_key)
 
         def subject():
             primary, observed, status = read_status(flow, request, self)
@@ -207,7 +207,7 @@ class SplitCluster(CheckedCluster):
                                    self.lines.append, lambda: "")
         return self._outcome(split.run, death)
 
-    def target(self, restores, share, label_key):
+    def traffic_request(self, restores, share, label_key):
         return TrafficRequest("foo", "default", "edge", restores=restores, share=share)
 
     def _outcome(self, work, death):

@@ -19,8 +19,8 @@ TABLE = TEXT[TEXT.index("## Where does my change go?"):TEXT.index("## A walk thr
 FUNCTIONS = sorted(set(re.findall(r"`([a-z_/]+)::(\w+)`", TRACES)))
 PACKAGES = "analysis|cluster|explain|flows|model|release|run|traffic"
 GUIDE = TEXT[:TEXT.index("## What a test of each tier")]
-PATHS = sorted(set(re.findall(rf"`((?:{PACKAGES})/\w+(?:/\w+)?)[`.,]", GUIDE)))
-FILES = sorted(set(re.findall(r"`((?:tests|roles|plugins)/[\w/.-]+)`", TABLE + TRACES)))
+MODULE_UTILS_PATHS = sorted(set(re.findall(rf"`((?:{PACKAGES})/\w+(?:/\w+)?)[`.,]", GUIDE)))
+OTHER_PATHS = sorted(set(re.findall(r"`((?:tests|roles|plugins)/[\w/.-]+)`", TABLE + TRACES)))
 
 
 @pytest.mark.parametrize(("file", "function"), FUNCTIONS)
@@ -30,7 +30,7 @@ def test_function_of_a_trace_exists(file, function):
                         if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", MODULE_UTILS_PATHS)
 def test_file_of_a_package_exists(path):
     if path.startswith("flows/cloneset"):
         return  # only the patch of the walk-through adds the package
@@ -38,7 +38,7 @@ def test_file_of_a_package_exists(path):
     assert (MODULE_UTILS / f"{file}.py").exists() or (MODULE_UTILS / file).is_dir()
 
 
-@pytest.mark.parametrize("path", FILES)
+@pytest.mark.parametrize("path", OTHER_PATHS)
 def test_file_outside_of_module_utils_exists(path):
     assert (ROOT / path).exists()
 

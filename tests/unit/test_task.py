@@ -378,10 +378,10 @@ def test_an_analysis_reveals_no_part_of_a_password(scheme, password):
     assert "s3cret" not in str(result) + str(task.invocation(params))
 
 
-@pytest.mark.parametrize("items, in_progress",
+@pytest.mark.parametrize("items, is_in_progress",
                          [([old(2), new(1)], True), ([rc(replicas=2)], False)])
 def test_an_analysis_detects_an_update_in_progress(
-        simulate_cluster, queries, monkeypatch, items, in_progress):
+        simulate_cluster, queries, monkeypatch, items, is_in_progress):
     subjects = []
     subject = task._subject
     monkeypatch.setattr(task, "_subject",
@@ -390,7 +390,7 @@ def test_an_analysis_detects_an_update_in_progress(
 
     task.analysis(analysis_params())
 
-    assert {subject.in_progress for subject in subjects} == {in_progress}
+    assert {subject.in_progress for subject in subjects} == {is_in_progress}
 
 
 # Results in Ansible's own process, and results of the module
@@ -481,16 +481,16 @@ ENTRY = {"namespace": "default", "name": "foo", "kind": "ReplicationController",
          "skipped": False}
 
 
-@pytest.mark.parametrize("is_run", [True, False], ids=["run", "check mode"])
+@pytest.mark.parametrize("is_real_run", [True, False], ids=["run", "check mode"])
 @pytest.mark.parametrize("arguments, keys", [
     ({"image": "myimage:v1"}, {"rollout", "steps", "msg", "changed"}),
     ({"image": "myimage:v2", "pause_at": 1}, {"resume_command", "rollback_command", "rollout"}),
 ], ids=["unchanged", "paused"])
 def test_the_entry_of_a_single_controller_repeats_the_top_level_keys(
-        simulate_cluster, runner, arguments, keys, is_run):
+        simulate_cluster, runner, arguments, keys, is_real_run):
     simulate_cluster(rc(replicas=2))
 
-    result = runner.run_module(name="foo", check_mode=not is_run, **arguments)
+    result = runner.run_module(name="foo", check_mode=not is_real_run, **arguments)
 
     (entry,) = result["results"]
     assert ENTRY.items() <= entry.items() and keys <= entry.keys()
@@ -571,7 +571,7 @@ def test_no_answer_reveals_a_secret(runner, monkeypatch, options):
     assert all("the server rejects" in answer["msg"] for answer in answers)
 
 
-def test_a_secret_equal_to_a_boolean_hides_no_failure(runner, monkeypatch):
+def test_secret_with_the_text_true_does_not_mask_the_key_failed(runner, monkeypatch):
     monkeypatch.setattr(task, "_gateway", lambda *_unused, **_options: pytest.fail("not reached"))
 
     assert runner.run_in_process(names=["foo"], name="foo", api_key="True")["failed"] is True

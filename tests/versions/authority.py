@@ -48,12 +48,12 @@ def _paths(cluster: Cluster) -> tuple[Path, Path]:
     return certificate, certificate.with_suffix(".key")
 
 
-def _signed_certificate(key: ec.EllipticCurvePublicKey, subject: x509.Name,
+def _signed_certificate(public_key: ec.EllipticCurvePublicKey, subject: x509.Name,
                         ca_key: ec.EllipticCurvePrivateKey,
                         extension: x509.ExtensionType) -> bytes:
     now = datetime.datetime.now(datetime.UTC)
-    return (x509.CertificateBuilder().subject_name(subject).issuer_name(_CA_NAME).public_key(key)
-            .serial_number(x509.random_serial_number()).not_valid_before(
+    return (x509.CertificateBuilder().subject_name(subject).issuer_name(_CA_NAME)
+            .public_key(public_key).serial_number(x509.random_serial_number()).not_valid_before(
                 now - datetime.timedelta(minutes=5))
             .not_valid_after(now
                              + datetime.timedelta(days=1)).add_extension(extension, critical=True)

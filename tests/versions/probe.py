@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update a controller with each source of credentials, in the Python of one tested version.
+"""Update a controller with each source of credentials, in one tested virtual environment.
 
 Reads a JSON object from stdin: `namespace`, `sources` (name of the source and of its controller ->
 options of the connection), and `pod` (the paths of the token and of the CA certificate in a pod).

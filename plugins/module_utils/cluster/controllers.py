@@ -54,7 +54,7 @@ class Controllers:
         self._http, self._kind, self._namespace = http, kind, namespace
         self._informer = Informer(http, self.path, {},
                                   lambda item: _StoredController(item, parse(kind, item)),
-                                  index=lambda stored: stored.controller.partner)
+                                  index_value_of=lambda stored: stored.controller.partner)
 
     def fill(self) -> None:
         """List the controllers at the first call. Raises RolloutError."""

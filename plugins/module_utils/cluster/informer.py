@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Keep the objects of one resource in memory, with a list and a watch.
+"""Keep the objects of one resource in memory, up to date through lists and a watch.
 
 The rules follow the Reflector and the Informer of client-go.
 """
@@ -19,7 +19,7 @@ from .http import PAGE_SIZE, Http
 from .refused import Refused
 from .watch import Watch
 
-#: Seconds without an event until a new list. A connection can be dead without an error.
+#: Seconds without an event until a new list, since a connection can be dead without an error.
 MAX_SILENCE = 10
 #: Maximum share of the time that is spent on these lists.
 MAX_RELIST_SHARE = 0.05
@@ -44,18 +44,18 @@ class Store(t.Generic[Value]):
     """A thread-safe store of the objects of one resource, by name."""
 
     def __init__(self, convert: t.Callable[[Json], Value | None], *, is_bounded: bool,
-                 has_history: bool, index: t.Callable[[Value], str | None]) -> None:
+                 has_history: bool, index_value_of: t.Callable[[Value], str | None]) -> None:
         """Initialize an empty store. is_bounded: store at most PAGE_SIZE objects."""
         self._convert, self._is_bounded, self._has_history = convert, is_bounded, has_history
-        self._index = index
+        self._index_value_of = index_value_of
         self._lock = threading.Lock()
         self._objects: dict[str, Value] = {}
         #: Objects by index value and name.
         self._by_index: dict[str, dict[str, Value]] = collections.defaultdict(dict)
         self._snapshot: t.Mapping[str, Value] | None = None
-        #: By name. Contains also the objects that `convert` omits.
+        #: By name. Also contains the objects that `convert` omits.
         self._versions: dict[str, _Version] = {}
-        #: Last states by uid. A late response or event must not add a deleted object again.
+        #: Last states of deleted objects, by uid. A late response or event must not add them again.
         self._deleted_states: dict[str, Value | None] = {}
         self._history: list[Value] = []
         #: resourceVersion of the last list, or "" if only the first page was read.
@@ -75,7 +75,7 @@ class Store(t.Generic[Value]):
                     if index_value in self._by_index else [])
 
     def changes(self) -> list[Value]:
-        """Return the states since the last call, oldest first."""
+        """Return the states stored since the last call, oldest first."""
         with self._lock:
             history, self._history = self._history, []
             return history
@@ -150,7 +150,7 @@ class Store(t.Generic[Value]):
         stored = self._convert(item)
         if stored is not None:
             self._objects[name] = stored
-            if index_value := self._index(stored):
+            if index_value := self._index_value_of(stored):
                 self._by_index[index_value][name] = stored
         if self._is_bounded:
             _limit(self._versions)
@@ -158,14 +158,14 @@ class Store(t.Generic[Value]):
         return True
 
     def _remove(self, name: str, is_deleted: bool) -> None:
-        """Remove an object. is_deleted: whether the object surely no longer exists."""
+        """Remove an object. is_deleted: whether the object is known to be deleted."""
         uid, stored = self._versions.pop(name).uid, self._pop(name)
         if is_deleted:
             self._record_deletion(uid, stored)
 
     def _pop(self, name: str) -> Value | None:
         stored, self._snapshot = self._objects.pop(name, None), None
-        if stored is not None and (index_value := self._index(stored)):
+        if stored is not None and (index_value := self._index_value_of(stored)):
             del self._by_index[index_value][name]
             if not self._by_index[index_value]:
                 del self._by_index[index_value]
@@ -182,7 +182,7 @@ class Informer(t.Generic[Value]):
     def __init__(self, http: Http, path: str, query: Json,
                  convert: t.Callable[[Json], Value | None], *, is_watched: bool = True,
                  has_all_pages: bool = True, has_history: bool = False,
-                 index: t.Callable[[Value], str | None] = lambda stored: None) -> None:
+                 index_value_of: t.Callable[[Value], str | None] = lambda stored: None) -> None:
         """Initialize an empty informer, without a request.
 
         convert: returns None for an object that is not stored.
@@ -192,18 +192,18 @@ class Informer(t.Generic[Value]):
         self._http, self._path, self._query = http, path, query
         self._is_watched, self._has_all_pages = is_watched, has_all_pages
         self.store = Store(convert, is_bounded=not has_all_pages, has_history=has_history,
-                           index=index)
-        #: For lists and events, but not for responses to writes.
+                           index_value_of=index_value_of)
+        #: Held during lists and events, but not for responses to writes.
         self._update_lock = threading.Lock()
         self._watch: Watch | None = None
-        self.refused: Refused | None = None
+        self.refusal: Refused | None = None
         self._was_listed, self._is_partial = False, False
         #: By time.monotonic().
         self._listed_at = self._event_at = float("-inf")
         self._list_duration = 0.0
 
     def fill(self) -> None:
-        """List the objects at the first call. Raises Refused, RolloutError."""
+        """List the objects unless they have been listed. Raises Refused, RolloutError."""
         if not self._was_listed:
             with self._update_lock:
                 if not self._was_listed:
@@ -255,7 +255,7 @@ class Informer(t.Generic[Value]):
         return None if was_relisted else changed_items
 
     def _is_overdue(self) -> bool:
-        if self.refused and self.refused.status == 403:
+        if self.refusal and self.refusal.status == 403:
             return False
         now = time.monotonic()
         if not self._is_watched:
@@ -266,7 +266,7 @@ class Informer(t.Generic[Value]):
     def _list_and_watch(self) -> bool:
         """List the objects; return whether the list shows a change.
 
-        If the watch has missed this change, its connection is dead, so open a new watch.
+        The watch has missed such a change: its connection may be dead, so open a new watch.
         """
         version, is_changed = self._list()
         if self._is_watched and (is_changed or self._watch is None):
@@ -284,10 +284,10 @@ class Informer(t.Generic[Value]):
         try:
             items, version = self._pages()
         except Refused as refused:
-            self.refused = refused
+            self.refusal = refused
             raise
         self._list_duration = time.monotonic() - self._listed_at
-        self.refused, self._was_listed = None, True
+        self.refusal, self._was_listed = None, True
         return version, self.store.replace(items, version, self._is_partial)
 
     def _pages(self) -> tuple[list[Json], str]:

@@ -27,7 +27,7 @@ from .refused import Refused
 from .related import RelatedObjects
 
 _DRY_RUN_QUERY = "?dryRun=All&fieldValidation=Strict"
-#: On a slow network, wait() collects changes for these seconds, so that fewer steps are needed.
+#: On a slow network, wait() collects changes for this time, so that fewer steps are needed.
 BATCH_SECONDS = 0.05
 Result = t.TypeVar("Result")
 
@@ -97,14 +97,14 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
 
         Returns None if they are unknown. Raises RolloutError.
         """
-        names = self._affected_names(seconds)
+        names = self._wait_for_affected_names(seconds)
         if names and self.http.is_slow:
             time.sleep(BATCH_SECONDS)
-            more_names = self._affected_names(0)
+            more_names = self._wait_for_affected_names(0)
             names = None if more_names is None else names | more_names
         return names
 
-    def _affected_names(self, seconds: float) -> set[str] | None:
+    def _wait_for_affected_names(self, seconds: float) -> set[str] | None:
         names: set[str] | None = set()
         for controllers in self._controllers_by_kind.values():
             items = controllers.update(seconds)
@@ -178,17 +178,17 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
         if isinstance(write, Patch):
             return self.http.send("PATCH", path, list(write.operations), JSON_PATCH,
                                   is_write=not is_dry)
-        # hand_over() sends a Handover, so the write is a Delete.
+        # The write is a Delete, since hand_over() sends each Handover.
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background",
                    "preconditions": t.cast(Delete, write).preconditions}
         return self.http.send("DELETE", path, options)
 
     def record(self, event: Json) -> bool:
-        previous_request, self._event_in_progress = (
+        previous_event, self._event_in_progress = (
             self._event_in_progress, self.start_in_background(lambda: self._record(event)))
         if self._event_in_progress is None:
             return self._record(event)
-        return previous_request is None or not previous_request.done() or previous_request.result()
+        return previous_event is None or not previous_event.done() or previous_event.result()
 
     def _record(self, event: Json) -> bool:
         try:
@@ -222,12 +222,12 @@ def _has_taken_effect(write: Write, before: Json | None, stored: Json | None) ->
 
 
 def _is_patched(item: Json, patch: Patch) -> bool:
-    return all(_has_value(item, operation) for operation in patch.operations
+    return all(_is_applied(item, operation) for operation in patch.operations
                if operation["op"] != "test")
 
 
-def _has_value(item: t.Any, operation: Json) -> bool:
-    """Return whether an operation has taken effect. The server may have added defaults."""
+def _is_applied(item: t.Any, operation: Json) -> bool:
+    """Return whether the item has the result of an operation. It may also have defaults."""
     for key in keys(operation["path"]):
         item = (item or {}).get(key)
     if operation["op"] == "remove":

@@ -155,10 +155,10 @@ class Pods(Namespaced):
         informer = self._informer(
             ("watched", selector, uid), self._pods_path, {"labelSelector": selector},
             lambda pod: bool(own_pods(controller, [pod])), has_all_pages=True, has_history=True)
-        if informer.refused and informer.refused.status == 403:
+        if informer.refusal and informer.refusal.status == 403:
             return None
-        if informer.refused:
-            raise informer.refused.as_error(self._where) from informer.refused
+        if informer.refusal:
+            raise informer.refusal.as_error(self._where) from informer.refusal
         changes, pods = informer.store.changes(), informer.store.objects().values()
         deleted_pods = {pod["metadata"]["uid"]: _with_deletion_timestamp(pod)
                         for pod in informer.store.deleted()}

@@ -38,9 +38,9 @@ class Refused(Exception):
         super().__init__(self.reason)
 
     def is_stale(self, write: Write) -> bool:
-        """Return whether another client has changed or deleted the object."""
+        """Return whether another client has changed, created or deleted the object."""
         if self.status == 422:
-            # A failed "test" operation has no causes, and is not denied by a webhook.
+            # If a "test" operation fails, the Status has no causes and mentions no webhook.
             causes = (self.status_object.get("details") or {}).get("causes")
             is_permanent = causes or "denied the request" in self.reason
             return isinstance(write, Patch) and not is_permanent
@@ -54,9 +54,9 @@ class Refused(Exception):
                                 where=self.server, why=self.reason,
                                 next_command="renew the token, or check api_key and kubeconfig")
         # Status 403 may come from RBAC or, for a write, from a policy, a webhook or a quota.
-        may_be_admission = bool(write or what)
+        may_come_from_admission = bool(write or what)
         is_rbac = 'User "' in self.reason and '" cannot ' in self.reason
-        if self.status == 403 and (not may_be_admission or is_rbac):
+        if self.status == 403 and (not may_come_from_admission or is_rbac):
             hint = ("ask for that verb and resource in a Role in this namespace "
                     "(see docs/reference/permissions.md)")
             return RolloutError("permission denied (403)", where=where, why=self.reason,

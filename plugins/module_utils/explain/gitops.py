@@ -28,14 +28,15 @@ ARGO_LABEL = "argocd.argoproj.io/instance"
 INSTANCE = "app.kubernetes.io/instance"
 ARGO_MANAGERS = {"argocd-controller", "argocd-application-controller"}
 #: Labels with the name and the namespace of the Kustomization or HelmRelease.
-FLUX_KUSTOMIZATION = (suspension.KUSTOMIZATION.label, "kustomize.toolkit.fluxcd.io/namespace")
-FLUX_RELEASE = (suspension.RELEASE.label, "helm.toolkit.fluxcd.io/namespace")
+FLUX_KUSTOMIZATION = (suspension.KUSTOMIZE_CONTROLLER.label,
+                      "kustomize.toolkit.fluxcd.io/namespace")
+FLUX_RELEASE = (suspension.HELM_CONTROLLER.label, "helm.toolkit.fluxcd.io/namespace")
 #: A label. Argo CD also sets it when it renders a chart, but not the annotations HELM_RELEASE.
 MANAGED_BY = "app.kubernetes.io/managed-by"
 HELM_RELEASE = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 
 #: The annotation that excludes an object from its Kustomization.
-FLUX_RECONCILE = suspension.KUSTOMIZATION.annotation
+FLUX_RECONCILE = suspension.KUSTOMIZE_CONTROLLER.annotation
 _SUSPEND_PATCH = """--type=merge -p '{"spec": {"suspend": true}}'"""
 Connection: t.TypeAlias = "t.Mapping[str, str | None]"
 
@@ -96,7 +97,7 @@ def _with_suspend_gitops(request: Request, primary: Controller, manager: Manager
                                 if request.suspends_gitops else manager.suspend)
     is_suspended_during_update = suspension.is_suspended(tool, primary) or (
         request.suspends_gitops and tool.annotation not in primary.annotations)
-    if tool is suspension.RELEASE:
+    if tool is suspension.HELM_CONTROLLER:
         return manager._replace(when="at the release's next upgrade, or by drift detection after "
                                      "the update,") if is_suspended_during_update else manager
     if is_suspended_during_update:
@@ -164,7 +165,7 @@ def _flux_kustomization(connection: Connection, managed: Managed) -> Manager | N
         return None
     manager = _flux(connection, managed, "Kustomization",
                     "kustomizations.kustomize.toolkit.fluxcd.io", FLUX_KUSTOMIZATION,
-                    suspension.KUSTOMIZATION, "at its next reconciliation, within minutes,")
+                    suspension.KUSTOMIZE_CONTROLLER, "at its next reconciliation, within minutes,")
     if not (manager and managed.resource):
         return manager
     # Suspending the Kustomization would also stop updates of its other objects.
@@ -177,7 +178,7 @@ def _flux_kustomization(connection: Connection, managed: Managed) -> Manager | N
 def _flux_release(connection: Connection, managed: Managed) -> Manager | None:
     return _flux(connection, managed, "HelmRelease", "helmreleases.helm.toolkit.fluxcd.io",
                  FLUX_RELEASE,
-                 suspension.RELEASE,
+                 suspension.HELM_CONTROLLER,
                  "at the release's next upgrade (with drift detection, within minutes)")
 
 

@@ -68,7 +68,7 @@ class SimulatedCluster(Model):
                      if selector.items() <= dict(pod.labels).items())
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        """Return all ControllerRevisions, which the first call reads from the real cluster."""
+        """Return all ControllerRevisions. The first call adds those of the real cluster."""
         if self._look_up_revisions:
             real_uids = [uid for uid in self._initial_uids if uid in uids]
             items = self._look_up_revisions(real_uids) if real_uids else []
@@ -80,7 +80,7 @@ class SimulatedCluster(Model):
         return list(self.stored_revisions.values())
 
     def write(self, write: Write) -> bool:
-        """Apply a write; return False for the status 404, 409 or 422 of the API."""
+        """Apply a write; return False where the API would answer 404, 409 or 422."""
         if write.kind == REVISION:
             return self._write_revision(write)
         if isinstance(write, Handover):
@@ -156,12 +156,13 @@ class SimulatedCluster(Model):
 
     def settle(self) -> bool:
         has_changed = False
-        while self._sync_next() or self._finalize() or self._collect_garbage() or self._run_pods():
+        while (self._sync_next() or self._finalize() or self._collect_garbage()
+               or self._make_pods_ready()):
             has_changed = True
         return has_changed
 
     def _sync_next(self) -> bool:
-        """Sync the first outdated controller, as syncReplicaSet does; return False if none is."""
+        """Sync the first outdated controller, as syncReplicaSet does; or return False."""
         for name, item in sorted(self.items.items()):
             if _size(item) > MAX_PODS:
                 continue
@@ -203,7 +204,7 @@ class SimulatedCluster(Model):
         pods_before, self.pods = self.pods, [pod for pod in self.pods if pod.owner_uid in uids]
         return len(self.pods) < len(pods_before)
 
-    def _run_pods(self) -> bool:
+    def _make_pods_ready(self) -> bool:
         """Make all pods ready; return whether any was unready."""
         pods_before, self.pods = self.pods, [pod._replace(ready=True) for pod in self.pods]
         return self.pods != pods_before

@@ -48,13 +48,13 @@ class Tool(t.NamedTuple):
 
 
 #: With this annotation, kustomize-controller neither applies nor deletes the object.
-KUSTOMIZATION = Tool("kustomize.toolkit.fluxcd.io/reconcile", "kustomize.toolkit.fluxcd.io/name",
-                     "kustomize-controller")
+KUSTOMIZE_CONTROLLER = Tool("kustomize.toolkit.fluxcd.io/reconcile",
+                            "kustomize.toolkit.fluxcd.io/name", "kustomize-controller")
 #: With this annotation, helm-controller does not correct drift, but an upgrade of the release still
 #: applies the object.
-RELEASE = Tool("helm.toolkit.fluxcd.io/driftDetection", "helm.toolkit.fluxcd.io/name",
-               "helm-controller")
-TOOLS = (KUSTOMIZATION, RELEASE)
+HELM_CONTROLLER = Tool("helm.toolkit.fluxcd.io/driftDetection", "helm.toolkit.fluxcd.io/name",
+                       "helm-controller")
+TOOLS = (KUSTOMIZE_CONTROLLER, HELM_CONTROLLER)
 
 
 def applies(tool: Tool, labels: t.Mapping[str, t.Any], managers: t.Collection[str]) -> bool:
@@ -71,7 +71,7 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
     """Return the planned decision, or a step for Flux that must come first. Raises RolloutError.
 
     A planned patch also changes the annotations. A separate step sets them if the update began
-    without suspend_gitops, and removes them if another client has restored them.
+    without suspend_gitops, and removes them if another client has put them back.
     """
     decision, primary = plan(), observed.primary
     if request.migrates:

@@ -17,7 +17,7 @@ from . import annotation_values as values
 from . import fields
 from .fields import Json
 from .identity import canonical, is_label_value, is_name
-from .settings import has_only_settings
+from .settings import has_only_valid_settings
 from .soaks import Soak
 from .template import images_of
 
@@ -33,7 +33,7 @@ PARTNER_UID = "baton.kubernetes/partner-uid"
 #: because one of them may be deleted.
 ORIGINAL = "baton.kubernetes/original-replicas"
 #: Hash of the successor's template as stored by the API server.
-SUCCESSOR_SPEC = "baton.kubernetes/next-spec"
+SUCCESSOR_HASH = "baton.kubernetes/next-spec"
 #: Number of new pods at the pause.
 PAUSED = "baton.kubernetes/paused"
 #: See soaks.py.
@@ -68,7 +68,8 @@ TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 #: Label on ControllerRevisions created by the controller manager.
 SERVER_HISTORY = "controller.kubernetes.io/hash"
 REVISION = "deployment.kubernetes.io/revision"
-#: Earlier revisions of a ReplicaSet. Neither this nor REVISION is copied from the Deployment.
+#: Earlier revisions of a ReplicaSet. The Deployment controller copies neither this nor REVISION
+#: to it.
 FORMER_REVISIONS = "deployment.kubernetes.io/revision-history"
 #: "true" on a DeploymentConfig that a rollback of the migration may resume.
 PAUSED_FOR_MIGRATION = "baton.kubernetes/paused-for-migration"
@@ -76,7 +77,7 @@ PAUSED_FOR_MIGRATION = "baton.kubernetes/paused-for-migration"
 HOLDER = "baton.kubernetes/holder"
 
 #: Annotations that the last step of the update removes.
-UPDATE_ANNOTATIONS = (DESIRED, PARTNER, PARTNER_UID, ORIGINAL, SUCCESSOR_SPEC, PAUSED, TAKEOVER)
+UPDATE_ANNOTATIONS = (DESIRED, PARTNER, PARTNER_UID, ORIGINAL, SUCCESSOR_HASH, PAUSED, TAKEOVER)
 #: Annotations that primary and successor do not share.
 NOT_COPIED = (*UPDATE_ANNOTATIONS, SOAK, LAST_ROLLOUT, PAUSED_FOR_MIGRATION, TRAFFIC_ROUTES,
               "kubectl.kubernetes.io/last-applied-configuration")
@@ -124,7 +125,7 @@ class Rollout:
     outcome: str  # UPDATING or ROLLING_BACK
     before: dict[str, str]  # images by container
     after: dict[str, str]  # images by container
-    #: The last change of direction, in RFC 3339.
+    #: When the update began or was last reversed, in RFC 3339.
     time: str
     #: The ReplicaSet or ControllerRevision with the previous template, or "".
     previous_name: str
@@ -179,7 +180,7 @@ class Revision:
 
     number: int
     template: Json  # without the deployment label
-    #: The first update to the template, in RFC 3339.
+    #: The time of the first update to the template, in RFC 3339.
     time: str = ""
     #: The user of the first update.
     who: str = ""
@@ -222,7 +223,7 @@ def soak(annotations: Annotations) -> Soak | None:
 
 
 def successor_hash(annotations: Annotations) -> str | None:
-    return annotations.get(SUCCESSOR_SPEC)
+    return annotations.get(SUCCESSOR_HASH)
 
 
 def is_updating(annotations: Annotations) -> bool:
@@ -237,9 +238,9 @@ def has_takeover(annotations: Annotations) -> bool:
 def takeover(annotations: Annotations) -> Takeover | None:
     """Return the data to finish a handover."""
     stored = {"priorityClassName": None, **(values.json_object(annotations.get(TAKEOVER)) or {})}
-    texts = ("next", "uid", "label", "request", "template")
+    text_fields = ("next", "uid", "label", "request", "template")
     priority_class = stored["priorityClassName"]
-    is_valid = (all(isinstance(stored.get(field), str) for field in texts)
+    is_valid = (all(isinstance(stored.get(field), str) for field in text_fields)
                 and is_name(stored["next"]) and bool(values.LABEL_KEY.fullmatch(stored["label"]))
                 and values.is_image_by_container(stored.get("from"))
                 and fields.is_count(stored.get("replicas"))
@@ -267,7 +268,7 @@ def rollout(annotations: Annotations) -> Rollout | None:
                 and all(record.get(field) is None or fields.is_count(record[field])
                         for field in ("to_revision", "paused"))
                 and fields.is_count(record.get("revision"))
-                and has_only_settings(original) and has_only_settings(overrides)
+                and has_only_valid_settings(original) and has_only_valid_settings(overrides)
                 and original.keys() == overrides.keys() - {"paused"})
     if not is_valid or not (record.get("set", "") == "" or is_name(record["set"])):
         return None
@@ -289,7 +290,7 @@ def revision(annotations: Annotations) -> int:
 
 
 def suspended_gitops(annotations: Annotations) -> frozenset[str]:
-    """Return the keys of the annotations for Flux."""
+    """Return the keys of the annotations that the update has set for Flux."""
     return frozenset(annotations.get(SUSPENDED_GITOPS, "")[:values.MAX_TEXT_LENGTH].split(","))
 
 
@@ -366,7 +367,7 @@ def server_revision(item: Json) -> Revision | None:
     if not values.is_pod_template(template) or not fields.is_count(number):
         return None
     name, creation_time = metadata["name"], fields.text(metadata, "creationTimestamp")
-    # Only the number of a ControllerRevision can change.
+    # Only the number can change, so a later change means a new number.
     is_renumbered = any(fields.text(entry, "time") > creation_time
                         for entry in fields.objects(metadata, "managedFields"))
     return Revision(number, template, creation_time, "", name, owner_uid(item),

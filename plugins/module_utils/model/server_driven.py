@@ -43,10 +43,10 @@ class ServerDriven(Controller):
     def rollout(self) -> object_meta.Rollout | None:
         """The record of the update in progress, or None if it is missing or forged."""
         record = object_meta.rollout(self.annotations)
-        return record if record and self.may_have_overridden(record) else None
+        return record if record and self.is_plausible_record(record) else None
 
-    def may_have_overridden(self, record: object_meta.Rollout) -> bool:
-        """Return whether an update may have changed the settings as the record says."""
+    def is_plausible_record(self, record: object_meta.Rollout) -> bool:
+        """Return whether an update could have made the changes of settings in the record."""
         # An update changes revisionHistoryLimit only from 0 to 1.
         before, during = (settings.get("revisionHistoryLimit", default)
                           for settings, default in ((record.original, 0), (record.overrides, 1)))
@@ -138,9 +138,9 @@ class StatefulSet(RevisionDriven):
                    start=number(mapping(item["spec"], "ordinals"), "start"),
                    is_ordered=text(item["spec"], "podManagementPolicy") != "Parallel")
 
-    def may_have_overridden(self, record: object_meta.Rollout) -> bool:
+    def is_plausible_record(self, record: object_meta.Rollout) -> bool:
         strategies = _strategies(record)  # The strategy during the update is the first.
-        return (super().may_have_overridden(record)
+        return (super().is_plausible_record(record)
                 and all(map(is_stateful_set_strategy, strategies))
                 and all(text(strategy, "type") == "RollingUpdate" for strategy in strategies[:1]))
 
@@ -150,7 +150,7 @@ class StatefulSet(RevisionDriven):
         return number(self.rolling_update, "partition")
 
     def uses_previous_template(self, pod: str) -> bool:
-        """Return whether the controller manager would recreate the pod from the old template."""
+        """Return whether the pod would be recreated from the previous template."""
         return self.is_replaced_by_server and pod_ordinal(pod) < self.start + self.partition
 
 
@@ -193,8 +193,8 @@ class DaemonSet(RevisionDriven):
     def may_pause(self) -> bool:
         return True  # Nodes may become eligible during the pause.
 
-    def may_have_overridden(self, record: object_meta.Rollout) -> bool:
-        return (super().may_have_overridden(record)
+    def is_plausible_record(self, record: object_meta.Rollout) -> bool:
+        return (super().is_plausible_record(record)
                 and all(map(is_daemon_set_strategy, _strategies(record))))
 
 

@@ -15,7 +15,7 @@ import typing as t
 from .fields import Json, is_count, mapping
 
 
-def has_only_settings(value: Json) -> bool:
+def has_only_valid_settings(value: Json) -> bool:
     """Return whether the mapping contains only valid settings."""
     return all(field in _SETTING_CHECKS and _SETTING_CHECKS[field](content)
                for field, content in value.items())
@@ -27,9 +27,9 @@ def are_equal(first: t.Any, second: t.Any) -> bool:
 
 
 def _without_default(value: t.Any) -> t.Any:
-    numbers = mapping(value, "rollingUpdate")
-    return value if numbers.get("maxUnavailable") != 1 else {
-        **value, "rollingUpdate": {field: number for field, number in numbers.items()
+    rolling_update = mapping(value, "rollingUpdate")
+    return value if rolling_update.get("maxUnavailable") != 1 else {
+        **value, "rollingUpdate": {field: number for field, number in rolling_update.items()
                                    if field != "maxUnavailable"}}
 
 
@@ -37,31 +37,32 @@ def _is_deployment_strategy(value: t.Any) -> bool:
     if (not isinstance(value, dict) or value.keys() != {"type", "rollingUpdate"}
             or value["type"] != "RollingUpdate"):
         return False
-    numbers = value["rollingUpdate"]
-    return (isinstance(numbers, dict) and numbers.keys() == {"maxSurge", "maxUnavailable"}
+    rolling_update = value["rollingUpdate"]
+    return (isinstance(rolling_update, dict)
+            and rolling_update.keys() == {"maxSurge", "maxUnavailable"}
             and all(is_count(number)
                     or (isinstance(number, str) and bool(_PERCENT.fullmatch(number)))
-                    for number in numbers.values())
-            and not (isinstance(numbers["maxUnavailable"], str)
-                     and int(numbers["maxUnavailable"][:-1]) > 100)
-            and not all(map(_is_zero, numbers.values())))
+                    for number in rolling_update.values())
+            and not (isinstance(rolling_update["maxUnavailable"], str)
+                     and int(rolling_update["maxUnavailable"][:-1]) > 100)
+            and not all(map(_is_zero, rolling_update.values())))
 
 
 def is_stateful_set_strategy(value: t.Any) -> bool:
     """Return whether the value is a valid updateStrategy of a StatefulSet."""
     if not isinstance(value, dict) or not value.keys() <= {"type", "rollingUpdate"}:
         return False
-    numbers = value.get("rollingUpdate", {})
+    rolling_update = value.get("rollingUpdate", {})
     if value.get("type") == "OnDelete":
         return "rollingUpdate" not in value
-    is_rolling = value.get("type") == "RollingUpdate" and isinstance(numbers, dict)
-    if not is_rolling or not numbers.keys() <= {"partition", "maxUnavailable"}:
+    is_rolling = value.get("type") == "RollingUpdate" and isinstance(rolling_update, dict)
+    if not is_rolling or not rolling_update.keys() <= {"partition", "maxUnavailable"}:
         return False
-    limit = numbers.get("maxUnavailable", 1)
-    return is_count(numbers.get("partition", 0)) and (
-        (is_count(limit) and limit > 0)
-        or (isinstance(limit, str) and bool(_PERCENT.fullmatch(limit))
-            and 0 < int(limit[:-1]) <= 100))
+    max_unavailable = rolling_update.get("maxUnavailable", 1)
+    return is_count(rolling_update.get("partition", 0)) and (
+        (is_count(max_unavailable) and max_unavailable > 0)
+        or (isinstance(max_unavailable, str) and bool(_PERCENT.fullmatch(max_unavailable))
+            and 0 < int(max_unavailable[:-1]) <= 100))
 
 
 def is_daemon_set_strategy(value: t.Any) -> bool:

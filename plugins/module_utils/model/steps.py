@@ -25,7 +25,7 @@ class Action(StrEnum):
     ANNOTATE = "annotate"
     CREATE = "create"
     SCALE = "scale"
-    RENAME = "rename"  # instead of kubectl's rename, the primary gets the successor's template
+    RENAME = "rename"  # gives the primary the successor's template; kubectl renames the successor
     RESTORE = "restore"
     DELETE = "delete"
     FREEZE = "freeze"  # freezes an autoscaler
@@ -144,7 +144,7 @@ class Wait:
     #: A condition, such as "foo is gone", or numbers of pods, such as "foo 2/4 available".
     until: str
     is_condition: bool = False
-    #: Whether only the controller manager can end the wait, so that the task observes less often.
+    #: Whether only controllers of the cluster end the wait, so that the task observes less often.
     is_ended_by_server: bool = False
     #: The controller whose deletion the task waits for.
     deleted: Controller | None = None

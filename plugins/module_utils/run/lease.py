@@ -128,7 +128,7 @@ class TaskLeases:
 
     def acquire(self) -> None:
         """Acquire all Leases. Raises RolloutError if a live task holds one after lock_timeout."""
-        ACTIVE_TASKS.add(self.process.task)
+        ACTIVE_TASKS.add(self.process.task_id)
         for lease in self._leases[1:]:
             lease.begin_creation()
         for lease in self._leases:
@@ -162,7 +162,7 @@ class TaskLeases:
 
     def end_task(self) -> None:
         """Let later tasks of this Python process acquire the Leases."""
-        ACTIVE_TASKS.discard(self.process.task)
+        ACTIVE_TASKS.discard(self.process.task_id)
 
 
 class _ExclusiveLease:

@@ -42,10 +42,10 @@ def refuse_conflicting_options(params: Json) -> None:
     if given_options and given_options != ["namespace"] and params.get("name"):
         raise RolloutError(f"{given_options[0]} can only be used with names or label_selectors: "
                            "give names instead of name")
-    refuse_too_many(params.get("namespaces") or ())
+    refuse_too_many_namespaces(params.get("namespaces") or ())
 
 
-def refuse_too_many(namespaces: t.Sequence[str]) -> None:
+def refuse_too_many_namespaces(namespaces: t.Sequence[str]) -> None:
     """Raise RolloutError for more than MAX_NAMESPACES."""
     if len(namespaces) > MAX_NAMESPACES:
         raise RolloutError(f"the task is for {len(namespaces)} namespaces, and the limit is "
@@ -54,7 +54,7 @@ def refuse_too_many(namespaces: t.Sequence[str]) -> None:
 
 def placeholder_requests(params: Json, kinds: t.Iterable[t.Any],
                          namespaces: t.Sequence[str] = ()) -> list[Request]:
-    """Return a request for each namespace and kind, to check the options of the task.
+    """Return a request for each namespace and kind. Without the option name, its name is "any".
 
     Raises RolloutError for invalid options.
     """
@@ -65,8 +65,9 @@ def placeholder_requests(params: Json, kinds: t.Iterable[t.Any],
                            "namespace": namespace}) for namespace, kind in places]
 
 
-def expand(params: Json, requests: list[Request]) -> tuple[Connection | None, list[Request]]:
-    """Return the connection that all namespaces share, and a request for each namespace and kind.
+def expand_requests(
+        params: Json, requests: list[Request]) -> tuple[Connection | None, list[Request]]:
+    """Return the shared connection and the requests (with selectors: for the found namespaces).
 
     The connection is None for a single namespace. Raises RolloutError.
     """
@@ -76,7 +77,7 @@ def expand(params: Json, requests: list[Request]) -> tuple[Connection | None, li
     connection = Connection(params, os.environ)
     if selectors:
         namespaces = selected_namespaces(connection, selectors)
-        refuse_too_many(namespaces)
+        refuse_too_many_namespaces(namespaces)
         kinds = dict.fromkeys(request.kind for request in requests)
         requests = placeholder_requests(params, kinds, namespaces)
     connection.reserve(len(requests))

@@ -11,7 +11,7 @@ import pathlib
 import typing as t
 import uuid
 
-#: Values of Process.task for the tasks that this Python process runs.
+#: Values of Process.task_id for the tasks that this Python process runs.
 ACTIVE_TASKS: set[str] = set()
 
 
@@ -24,7 +24,7 @@ class Process(t.NamedTuple):
     #: In clock ticks since boot.
     start: str
     #: Such as "1a2b3c4d.ReplicaSet": a random number and the kind. Earlier versions wrote no kind.
-    task: str
+    task_id: str
 
     @classmethod
     def of_new_task(cls, kind: str = "") -> Process:
@@ -34,8 +34,8 @@ class Process(t.NamedTuple):
         except OSError:
             machine = ""
         pid = str(os.getpid())
-        task = uuid.uuid4().hex[:8] + (f".{kind}" if kind else "")
-        return cls(machine, pid, start_time(pid) or "", task)
+        task_id = uuid.uuid4().hex[:8] + (f".{kind}" if kind else "")
+        return cls(machine, pid, start_time(pid) or "", task_id)
 
     @classmethod
     def from_text(cls, text: str) -> Process | None:
@@ -50,19 +50,19 @@ class Process(t.NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Return the kind of the controller, or "" for an earlier version."""
-        return self.task.partition(".")[2]
+        """Return the kind of the controller, or "" if an earlier version wrote the text."""
+        return self.task_id.partition(".")[2]
 
     def is_on_same_machine(self, process: Process) -> bool:
         return bool(self.machine) and self.machine == process.machine
 
     def has_ended(self) -> bool:
-        """Return whether this process, on this machine, has certainly ended.
+        """Return whether the process, which must be on this machine, has certainly ended.
 
         /proc can hide a process of another user (hidepid), but signal 0 detects it.
         """
         if self.pid == str(os.getpid()):
-            return self.task not in ACTIVE_TASKS
+            return self.task_id not in ACTIVE_TASKS
         try:
             os.kill(int(self.pid), 0)
         except ProcessLookupError:

@@ -61,7 +61,7 @@ class Tools(t.NamedTuple):
     def write(self, step: Step, memory: Memory) -> tuple[bool, Step]:
         """Write a step; return (is_accepted, step to report). Raises RolloutError.
 
-        A reported handover has the number of reparented pods in `before`.
+        For a handover, `before` of the reported step is the number of reparented pods.
         """
         if not isinstance(step.write, Handover):
             return self.gateway.write(step.write), step
@@ -85,7 +85,7 @@ class Splits(t.Protocol):
         """Change the routes, and wait for the Gateways. Raises RolloutError."""
 
     def describe(self, turn: Turn) -> str:
-        """Return the end of a message, with the share of the requests for the new pods."""
+        """Return a message suffix with the share of the requests for the new pods, or ""."""
 
 
 class NoSplits:

@@ -27,7 +27,7 @@ _DESCRIBE_GATEWAY = "{gateway_kubectl} describe gateway {gateway_name}"
 
 
 class Cause(t.NamedTuple):
-    """A cause why requests do not arrive."""
+    """A reason why requests do not arrive."""
 
     sentence: str
     #: A command or advice.
@@ -85,9 +85,9 @@ def _no_status(view: View) -> Values:
 
 
 def _silent_gateways(view: View) -> Values:
-    reported = {parent.gateway for parent in view.route.parents}
+    reporting_gateways = {parent.gateway for parent in view.route.parents}
     return [_gateway(view, name) for name in view.route.gateways
-            if reported and name not in reported]
+            if reporting_gateways and name not in reporting_gateways]
 
 
 def _refusals(view: View) -> Values:

@@ -28,7 +28,7 @@ from ..model.steps import Action, Decision, Done, Step
 from ..model.template import labels_of
 from . import rules
 from .observed import Observed, creations_of
-from .planner import GATEWAYS, forget, patch_routes_annotation, restore, update_rules
+from .planner import GATEWAYS_CURRENT, forget_route, patch_routes_annotation, restore, update_rules
 from .record import Record
 from .rules import Share
 
@@ -97,7 +97,7 @@ def plan(goal: Goal, controller_name: str, observed: Observed) -> Decision:
     # | any | the split is not of this controller | remove the route from the annotation |
     if controller and not selects_controller_pods(observed):
         if observed.is_route_named_by_controller:
-            return forget(controller, observed.route.full_name)
+            return forget_route(controller, observed.route.full_name)
         return Done(f"{observed.route.name} has no traffic split of {controller_name}")
     # | restored, or all requests for the new pods | all requests go to the new pods | done |
     if goal is Goal.SWITCHED and is_switched(observed):
@@ -150,7 +150,7 @@ def _plan_old_only(controller_name: str, observed: Observed) -> Decision:
         return update_rules(route, new_record, split_rules, {original, *pair.names})
     # | no requests for the new pods | a Gateway has not observed the rules | wait |
     # | no requests for the new pods | else | done |
-    return done if route.is_current else GATEWAYS
+    return done if route.is_current else GATEWAYS_CURRENT
 
 
 def _known_pair(observed: Observed) -> rules.Pair | None:

@@ -40,7 +40,8 @@ from .record import MAX_ROUTES, TRAFFIC_SPLIT, Record, RouteName, routes_of
 from .request import TrafficRequest
 
 #: The wait after a change of the rules.
-GATEWAYS = Wait("each Gateway has observed the route", is_condition=True, is_ended_by_server=True)
+GATEWAYS_CURRENT = Wait("each Gateway has observed the route", is_condition=True,
+                        is_ended_by_server=True)
 #: The wait before the first requests to a Service.
 SERVICES_KNOWN = Wait("each Gateway knows the Services", is_condition=True)
 #: The wait after the last requests to a Service.
@@ -93,7 +94,7 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
     is_beginning = record is None or record.service != service.name
     if is_beginning:
         # | none | a Gateway refuses the route | error |
-        _refuse_problems(request, route)
+        _refuse_rejected_route(request, route)
     # | any | the annotation of the controller does not name the route | annotate the controller |
     if observed.controller and not observed.is_route_named_by_controller:
         return annotate(request, route, observed.controller)
@@ -165,15 +166,15 @@ def _change_rules(request: TrafficRequest, observed: Observed, record: Record,
         weights=rules.weights_of(change.unsplit_rules, change.service, route.namespace),
         match=request.match)
     # | splitting | the rules do not name each Service | name each Service with weight 0 |
-    prepared_rules = _prepared_rules(route, change)
-    if prepared_rules != list(route.rules):
-        return update_rules(route, new_record, prepared_rules, names)
+    rules_with_all_services = _rules_with_all_services(route, change)
+    if rules_with_all_services != list(route.rules):
+        return update_rules(route, new_record, rules_with_all_services, names)
     if _gives_first_requests(route, change):
         # | splitting | a Gateway has not observed the rules | wait, at most `timeout` |
         if not route.is_current:
-            return GATEWAYS
+            return GATEWAYS_CURRENT
         # | splitting | a Gateway refuses the rules | error |
-        _refuse_problems(request, route)
+        _refuse_rejected_route(request, route)
         # | splitting | the Gateways may not know a Service without requests yet | wait |
         if not observed.is_drained:
             return SERVICES_KNOWN
@@ -182,16 +183,16 @@ def _change_rules(request: TrafficRequest, observed: Observed, record: Record,
         return update_rules(route, new_record, change.requested_rules, names)
     # | splitting | a Gateway has not observed the rules | wait, at most `timeout` |
     if not route.is_current:
-        return GATEWAYS
+        return GATEWAYS_CURRENT
     # | splitting | a Gateway refuses the rules | error |
-    _refuse_problems(request, route)
+    _refuse_rejected_route(request, route)
     # | splitting | else | done |
     return Done(f"{request.share} of the requests for {change.service} go to the new pods of "
                 f"{request.name}{', and all that match' if request.match else ''}"
                 f"{f', and copies of {request.mirror}' if request.mirror else ''}")
 
 
-def _prepared_rules(route: Route, change: Change) -> list[Json]:
+def _rules_with_all_services(route: Route, change: Change) -> list[Json]:
     pair, namespace = change.pair, route.namespace
     if not rules.has_weight(route.rules, pair.names, namespace):
         return rules.prepared(change.unsplit_rules, change.service, namespace, pair)
@@ -215,7 +216,7 @@ def update_rules(route: Route, record: Record, changed_rules: t.Sequence[Json],
                 after=rules.describe(changed_rules, described_names, route.namespace))
 
 
-def _refuse_problems(request: TrafficRequest, route: Route) -> None:
+def _refuse_rejected_route(request: TrafficRequest, route: Route) -> None:
     problems = [f"{parent.name}: {problem}" for parent in route.parents
                 for problem in parent.problems]
     if route.is_current and problems:
@@ -267,14 +268,14 @@ def _refuse_foreign_services(observed: Observed, creations: t.Iterable[Create]) 
 def label(versions: Versions) -> Step:
     """Return the step that labels the first unlabeled pod."""
     pod, path = versions.unlabeled[0], "/metadata/labels"
-    key = annotation(versions.key).rpartition("/")[2]
-    write = Patch(pod.name, (test("/metadata/uid", pod.uid), test(f"{path}/{key}", None),
-                             put(f"{path}/{key}", versions.old)), "Pod")
+    escaped_key = annotation(versions.key).rpartition("/")[2]
+    write = Patch(pod.name, (test("/metadata/uid", pod.uid), test(f"{path}/{escaped_key}", None),
+                             put(f"{path}/{escaped_key}", versions.old)), "Pod")
     return Step(Action.ANNOTATE, pod.name, write, after=f"{versions.key}={versions.old}")
 
 
 def annotate(request: TrafficRequest, route: Route, controller: Controller) -> Step:
-    """Return the step that adds the route to the annotation. Raises RolloutError."""
+    """Return the step that adds the route to the controller's annotation. Raises RolloutError."""
     routes = routes_of(controller.annotations)
     if len(routes) >= MAX_ROUTES:
         raise RolloutError(f"the requests of {MAX_ROUTES} routes are already split",
@@ -309,7 +310,7 @@ def _restore_rules(observed: Observed) -> Decision:
         return update_rules(route, record, rules_with_weight_0, names)
     # | any | a Gateway has not observed the rules | wait, at most `timeout` |
     if not route.is_current:
-        return GATEWAYS
+        return GATEWAYS_CURRENT
     # | any | requests in progress may use the old rules | wait |
     if not observed.is_drained:
         return DRAIN
@@ -341,7 +342,7 @@ def _remove_split(observed: Observed) -> Decision | None:
                     after="restoring")
     # | restoring | a Gateway has not observed the rules | wait, at most `timeout` |
     if not route.is_current:
-        return GATEWAYS
+        return GATEWAYS_CURRENT
     # | restoring | requests in progress may use the old rules | wait |
     if not observed.is_drained:
         return DRAIN
@@ -361,12 +362,12 @@ def restore(observed: Observed) -> Decision:
         return decision
     # | none | the annotation of the controller names the route | remove it |
     if controller and observed.is_route_named_by_controller:
-        return forget(controller, route.full_name)
+        return forget_route(controller, route.full_name)
     return Done(f"{route.name} has no traffic split")
 
 
-def forget(controller: Controller, route: RouteName) -> Step:
-    """Return the step that removes the route from the annotation."""
+def forget_route(controller: Controller, route: RouteName) -> Step:
+    """Return the step that removes the route from the controller's annotation."""
     routes = tuple(name for name in routes_of(controller.annotations) if name != route)
     return Step(Action.RESTORE, controller.name, patch_routes_annotation(controller, routes),
                 before=str(route))

@@ -25,7 +25,14 @@ from ..model.steps import Action, Decision, Done, Patch, Step, Wait
 from ..model.template import labels_of
 from .follow import Goal
 from .observed import Observed, Service, Versions
-from .planner import annotate, end_of_skipped_task, forget, is_skipped, label, patch_with_record
+from .planner import (
+    annotate,
+    end_of_skipped_task,
+    forget_route,
+    is_skipped,
+    label,
+    patch_with_record,
+)
 from .record import TRAFFIC_SELECTOR, parse_selector, without_version
 from .request import TrafficRequest
 
@@ -134,7 +141,8 @@ def _restore(request: TrafficRequest, observed: Observed) -> Decision:
     # | any | the EndpointSlices do not have the pods of the selector | wait, at most `timeout` |
     # | any | the annotation of the controller names the Service | remove it |
     if controller and observed.is_route_named_by_controller:
-        return _after_endpoints(observed, service, forget(controller, observed.route.full_name))
+        return _after_endpoints(observed, service,
+                                forget_route(controller, observed.route.full_name))
     # | any | else | done |
     return Done(f"{service.name} has no traffic split")
 
@@ -147,7 +155,7 @@ def follow(goal: Goal, request: TrafficRequest, observed: Observed) -> Decision:
     # | any | the Service does not exist, or selects other pods | remove it from the annotation |
     if service is None or not is_of_controller(request, observed):
         if observed.controller and observed.is_route_named_by_controller:
-            return forget(observed.controller, observed.route.full_name)
+            return forget_route(observed.controller, observed.route.full_name)
         return Done(f"{observed.route.name} has no traffic split of {request.name}")
     selected_version = _selected_version(request, service)
     # | any | the selector has the label of a version, and the Service has no record | error |

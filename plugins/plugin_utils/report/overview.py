@@ -15,7 +15,7 @@ import typing as t
 SUCCESSFUL = ("updated", "restarted", "migrated", "complete", "unchanged")
 #: With more than MAX_INITIAL_ROWS, successful rows are collapsed. At most MAX_ROWS are shown.
 MAX_INITIAL_ROWS, MAX_ROWS = 30, 1000
-#: Maximum numbers of initially visible lines and characters of a text, and of all characters.
+#: Limits of a text: its initially visible lines and characters, and all its characters.
 MAX_INITIAL_LINES, MAX_INITIAL_CHARACTERS, MAX_CHARACTERS = 12, 1200, 20_000
 
 
@@ -62,9 +62,10 @@ class Overview:
 
     @property
     def collapsed_rows(self) -> list[Row]:
-        """Return the other rows, up to MAX_ROWS with the initial ones."""
-        initial = set(map(id, self.initial_rows))
-        return [row for row in self.rows if id(row) not in initial][:MAX_ROWS - len(initial)]
+        """Return the other rows: together with the initial ones, at most MAX_ROWS."""
+        initial_ids = set(map(id, self.initial_rows))
+        other_rows = [row for row in self.rows if id(row) not in initial_ids]
+        return other_rows[:MAX_ROWS - len(initial_ids)]
 
     @functools.cached_property
     def _span(self) -> tuple[datetime.datetime, datetime.datetime] | None:

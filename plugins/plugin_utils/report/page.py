@@ -23,12 +23,13 @@ from . import curves, overview, rollouts, sizes_chart
 
 def render(data: rollouts.Json, template: pathlib.Path) -> str:
     """Return the page as HTML. Raises jinja2.TemplateError. data: a Run or a Release (data.py)."""
-    page = _environment(template.parent).get_template(template.name)
+    loaded_template = _environment(template.parent).get_template(template.name)
     data = rollouts.with_common_keys(data)
-    return page.render(data=data, report=rollouts.Report(data),
-                       curves=curves.curves_of_stages(objects(data, "stages")), chart=chart,
-                       describe=sizes_chart.describe, has_charts=sizes_chart.is_available(),
-                       max_steps=rollouts.MAX_STEPS, max_soaks=overview.MAX_INITIAL_ROWS)
+    return loaded_template.render(
+        data=data, report=rollouts.Report(data),
+        curves=curves.curves_of_stages(objects(data, "stages")), chart=chart,
+        describe=sizes_chart.describe, has_charts=sizes_chart.is_available(),
+        max_steps=rollouts.MAX_STEPS, max_soaks=overview.MAX_INITIAL_ROWS)
 
 
 @functools.cache

@@ -437,9 +437,9 @@ class IdentityProvider(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def token_with_expiry(end):
-    """Return a JSON Web Token that expires at `end`."""
-    parts = ({"alg": "none"}, {"exp": end}, {})
+def token_with_expiry(expiry):
+    """Return a JSON Web Token that expires at `expiry`."""
+    parts = ({"alg": "none"}, {"exp": expiry}, {})
     return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
                     for part in parts)
 
@@ -447,7 +447,7 @@ def token_with_expiry(end):
 @pytest.mark.parametrize("options, stored_token",
                          [({}, "one"), ({"persist_config": False}, "one"),
                           ({"persist_config": True}, "one+")])
-def test_persist_config_writes_a_refreshed_token_to_the_kubeconfig(
+def test_refreshed_token_is_written_to_the_kubeconfig_only_with_persist_config(
         options, stored_token, write_file, monkeypatch):
     monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")
     with http.server.HTTPServer(("127.0.0.1", 0), IdentityProvider) as provider:
@@ -501,7 +501,7 @@ def test_renew_runs_the_credential_plugin_again(write_file):
     ("""echo '{"apiVersion": "client.authentication.k8s.io/v1", """
      """"kind": "ExecCredential", "status": {}}'""",
      "missing token or clientCertificateData"),
-], ids=["exit status", "environment in the output", "no JSON", "no token"])
+], ids=["exit status", "environment in the output", "not JSON", "no token"])
 @pytest.mark.parametrize("as_file", [True, False], ids=["path", "content"])
 def test_failing_credential_plugin_is_reported(write_file, body, why, as_file, capfd):
     """Without this error, the only error would be that the server rejects system:anonymous."""
@@ -554,10 +554,10 @@ def test_credential_plugin_with_a_certificate(write_file, certificate):
     assert "ssl_context" in pool_options(client) and "Authorization" not in client.headers()
 
 
-@pytest.mark.parametrize("name", ["BearerToken", "authorization"])
-def test_token_is_read_from_each_key_of_the_kubernetes_package(name):
+@pytest.mark.parametrize("key", ["BearerToken", "authorization"])
+def test_token_is_read_from_each_key_that_the_kubernetes_package_uses(key):
     client = connect(**HOST_AND_KEY)
-    client._configuration.api_key = {name: f"Bearer {SECRET}"}
+    client._configuration.api_key = {key: f"Bearer {SECRET}"}
 
     assert client.headers()["Authorization"] == f"Bearer {SECRET}"
 
@@ -573,7 +573,7 @@ def test_line_end_after_a_token_is_stripped(user, write_file):
 
 
 @pytest.mark.parametrize("token", [f"{SECRET}\nmore", f"{SECRET}\u2026"],
-                         ids=["line end", "no ASCII"])
+                         ids=["line end", "not ASCII"])
 def test_invalid_token_is_reported_without_the_token(token):
     """The HTTP library would quote the token."""
     with pytest.raises(RolloutError) as error:
@@ -597,7 +597,7 @@ def test_service_account_inside_a_cluster(monkeypatch, write_file):
     assert connect(context="other").server == "https://other"
 
 
-def with_namespaces(**namespaces):
+def config_with_namespaces(**namespaces):
     """Return a kubeconfig whose contexts have these namespaces, given by name of the context."""
     content = config()
     for context in content["contexts"]:
@@ -617,14 +617,14 @@ def with_namespaces(**namespaces):
 @pytest.mark.parametrize("is_path", [True, False], ids=["path", "content"])
 def test_default_namespace_is_that_of_the_context(write_file, namespaces, options, expected,
                                                   is_path):
-    content = with_namespaces(**namespaces)
+    content = config_with_namespaces(**namespaces)
     kubeconfig = write_file("named", content) if is_path else content
 
     assert connection.default_namespace({"kubeconfig": kubeconfig, **options}, {}) == expected
 
 
 def test_default_namespace_is_read_from_the_default_kubeconfig_and_the_environment(write_file):
-    write_file("default", with_namespaces(main="shop", other="bar"))
+    write_file("default", config_with_namespaces(main="shop", other="bar"))
 
     assert connection.default_namespace({}, {}) == "shop"
     assert connection.default_namespace({}, {"K8S_AUTH_CONTEXT": "other"}) == "bar"
@@ -637,7 +637,7 @@ def test_default_namespace_inside_a_cluster_is_the_namespace_of_the_pod(monkeypa
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", write_file("token", SECRET))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", write_file("ca.crt", "c"))
     monkeypatch.setattr(connection, "_POD_NAMESPACE_FILE", write_file("namespace", "pods-own\n"))
-    write_file("default", with_namespaces(main="shop", other="bar"))
+    write_file("default", config_with_namespaces(main="shop", other="bar"))
 
     assert connection.default_namespace({}, {}) == "pods-own"
     assert connection.default_namespace({"context": "other"}, {}) == "bar"
@@ -671,10 +671,11 @@ INVALID_KUBECONFIGS = {
     "users as a text": (
         lambda _: {**config(), "users": SECRET}, "the connection to Kubernetes cannot be set up",
         ""),
-    "certificate without base64": (
+    "certificate that is not base64": (
         lambda _: config(user={"client-certificate-data": "abc", "client-key-data": SECRET}),
         "the connection to Kubernetes cannot be set up", ""),
-    "empty dict": (lambda _: {"": ""}, "the connection to Kubernetes cannot be set up", ""),
+    "dict with an empty key": (lambda _: {"": ""},
+                               "the connection to Kubernetes cannot be set up", ""),
     "empty file": (lambda write_file: write_file("config", ""),
                    "the connection to Kubernetes cannot be set up", ""),
     "file that is not YAML": (
@@ -785,7 +786,7 @@ def test_secrets_of_a_proxy():
     ({"kubeconfig": KUBECONFIG_TEXT}, {}, {"kubeconfig": None}),
     ({"kubeconfig": KUBECONFIG_BASE64}, {}, {"kubeconfig": None}),
 ], ids=["nothing", "secrets", "environment", "option and environment", "host with credentials",
-        "invalid host", "no URL", "content", "text",
+        "invalid host", "not a URL", "content", "text",
         "base64"])
 def test_commands_repeat_the_connection_without_secrets(params, environment, expected):
     assert connection.command_options(params, environment) == expected
@@ -872,7 +873,7 @@ def test_hanging_credential_plugin_is_killed_at_a_renewal(write_file, monkeypatc
 
 
 def test_credentials_in_the_server_url_are_removed():
-    """User and password in the URL are never sent, and errors show the URL."""
+    """User and password in the URL are never sent, but errors would show them."""
     assert connect(host=f"https://me:{SECRET}@one:6443/x/",
                    api_key="k").server == "https://one:6443/x"
 
@@ -912,7 +913,7 @@ def test_content_in_place_of_a_path_is_not_shown(option, pem):
 @pytest.mark.parametrize("kubeconfig", [
     SECRET * 10, base64.b64encode(f"apiVersion: v1\ntoken: {SECRET}".encode()).decode()[:-3] + "!",
     f"- {SECRET}\n- x\n",
-    "[" * 5000 + SECRET + "\n"], ids=["token", "cut base64", "list", "deep nesting"])
+    "[" * 5000 + SECRET + "\n"], ids=["token", "invalid base64", "list", "deep nesting"])
 def test_invalid_kubeconfig_content_is_not_shown(kubeconfig):
     error = error_of(kubeconfig=kubeconfig)
 

@@ -34,71 +34,71 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 )
 
 
-def simulate(real, advance_clock=lambda seconds: None):
+def simulated_gateway(real, advance_clock=lambda seconds: None):
     return SimulatedGateway(real, advance_clock, choose(Request("foo")).model(real))
 
 
 def test_check_mode_changes_only_the_model(gateway, api):
-    check_mode = simulate(gateway)
+    simulated = simulated_gateway(gateway)
 
-    assert check_mode.write(SCALE_TO_2)
-    check_mode.wait(1)
-    assert (check_mode.controllers()["foo"].is_settled
-            and check_mode.controllers()["foo"].replicas == 2)
+    assert simulated.write(SCALE_TO_2)
+    simulated.wait(1)
+    assert (simulated.controllers()["foo"].is_settled
+            and simulated.controllers()["foo"].replicas == 2)
     assert gateway.controllers()["foo"].replicas == 3
     assert api.sent == []
 
 
 def test_check_mode_advances_the_clock_only_if_the_model_is_settled(gateway):
-    slept = []
-    check_mode = simulate(gateway, slept.append)
-    check_mode.write(SCALE_TO_2)
+    advances = []
+    simulated = simulated_gateway(gateway, advances.append)
+    simulated.write(SCALE_TO_2)
 
-    check_mode.wait(1)
-    assert slept == []
-    check_mode.wait(2)
-    assert slept == [2]
+    simulated.wait(1)
+    assert advances == []
+    simulated.wait(2)
+    assert advances == [2]
 
 
 def test_check_mode_reads_related_objects_from_the_server(gateway, api):
     api.answers += [rc_answer(), *[status(404)] * 6]
-    check_mode = simulate(gateway)
+    simulated = simulated_gateway(gateway)
 
-    assert check_mode.dry_run(Merge("foo", {"spec": {}}))["spec"]["template"] == template()
-    assert check_mode.absence_reason("foo") == "there is no namespace default"
-    assert (check_mode.troubled_pods(PRIMARY) == []
-            and len(check_mode.live_pods({"app": "foo"})) == 3)
-    assert check_mode.look_up("foo") is None and len(api.sent) == 7
+    assert simulated.dry_run(Merge("foo", {"spec": {}}))["spec"]["template"] == template()
+    assert simulated.absence_reason("foo") == "there is no namespace default"
+    assert (simulated.troubled_pods(PRIMARY) == []
+            and len(simulated.live_pods({"app": "foo"})) == 3)
+    assert simulated.look_up("foo") is None and len(api.sent) == 7
 
 
 def test_check_mode_reparents_pods_of_the_model(gateway, api):
-    check_mode = simulate(gateway)
+    simulated = simulated_gateway(gateway)
 
-    assert check_mode.hand_over(reparent_to_bar("0", "1"), always_continue) == 2
-    assert sorted(pod.owner_uid for pod in check_mode.live_pods({"app": "foo"})) == [
+    assert simulated.hand_over(reparent_to_bar("0", "1"), always_continue) == 2
+    assert sorted(pod.owner_uid for pod in simulated.live_pods({"app": "foo"})) == [
         "uid of bar", "uid of bar", "uid of foo"]
-    assert check_mode.hand_over(dataclasses.replace(reparent_to_bar("0"),
-                                                    source_uid="uid of nobody"),
-                                always_continue) == 0
-    assert check_mode.refuse_hand_over(PRIMARY) is None and api.sent == []
+    assert simulated.hand_over(dataclasses.replace(reparent_to_bar("0"),
+                                                   source_uid="uid of nobody"),
+                               always_continue) == 0
+    assert simulated.refuse_hand_over(PRIMARY) is None and api.sent == []
 
 
 def test_check_mode_freezes_a_copy_of_the_autoscaler(gateway, api):
     api.answers += [answer({"kind": "List", "items": [hpa()]})] * 3
-    check_mode = simulate(gateway)
+    simulated = simulated_gateway(gateway)
 
-    assert check_mode.objects("horizontalpodautoscalers") == [hpa()]
-    assert check_mode.write(FREEZE)
-    assert check_mode.objects("horizontalpodautoscalers") == [FROZEN]
+    assert simulated.objects("horizontalpodautoscalers") == [hpa()]
+    assert simulated.write(FREEZE)
+    assert simulated.objects("horizontalpodautoscalers") == [FROZEN]
     assert {method for method, _path in api.sent} == {"GET"}
 
 
 def test_check_mode_sends_no_request_for_a_created_controller(gateway, api):
-    check_mode = simulate(gateway)
+    simulated = simulated_gateway(gateway)
     new_controller = rc("bar", 0)
-    assert check_mode.write(Create(new_controller))
+    assert simulated.write(Create(new_controller))
 
-    stored = check_mode.dry_run(Patch("bar", (put("/spec/template", template("myimage:v2")),)))
+    stored = simulated.dry_run(Patch("bar", (put("/spec/template", template("myimage:v2")),)))
 
     assert (stored["spec"]["template"] == template("myimage:v2")
             and new_controller["spec"]["template"] == template())

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that the model performs the actions of the components in the real order."""
+"""Check that the model acts in the same order as the real components."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UID = "uid of foo"
 REPLICAS = "/spec/replicas"
 
 
-def expect(path, value):
+def precondition(path, value):
     return {"op": "test", "path": path, "value": value}
 
 
@@ -48,7 +48,7 @@ def run(cluster, *moves):
 
 
 def status(cluster, name="foo"):
-    """Return (whether the status is observed, its pods, its available pods)."""
+    """Return (whether the status is up to date, its pods, its available pods)."""
     controller = cluster.controllers()[name]
     return controller.is_observed, controller.current, controller.available
 
@@ -68,11 +68,11 @@ def orphan(label=None, is_ready=True):
 def test_cluster_starts_with_the_reported_pods():
     cluster = ClusterModel([rc(replicas=3, current=2, available=1)])
 
-    assert [(pod.owner_uid, pod.ready, pod.cached_owner) for pod in cluster.pods] == [
+    assert [(pod.owner_uid, pod.ready, pod.cached_owner_uid) for pod in cluster.pods] == [
         (UID, True, UID), (UID, False, UID)]
 
 
-def test_created_controller_has_uid_and_generation():
+def test_created_controller_has_a_uid_but_no_pods():
     cluster = ClusterModel()
 
     assert cluster.write(Create(rc()))
@@ -101,17 +101,17 @@ def test_a_new_uid_differs_from_all_uids_in_use():
 
 
 @pytest.mark.parametrize("operations, is_accepted", [
-    ([expect(REPLICAS, 3)], True),
-    ([expect(REPLICAS, 2)], False),
-    ([expect("/metadata/annotations/x.io~1note", "a/b")], True),
-    ([expect("/metadata/annotations/absent", None)], True),
-    ([expect("/metadata/annotations/absent", "")], False),
-    ([expect("/metadata/absent", None)], True),
-    ([expect("/metadata/absent/below", None)], False),
-    ([expect("/spec/selector", {"app": "foo"})], True),
-    ([expect("/metadata/finalizers", None)], True),
-    ([put(REPLICAS, 5), expect(REPLICAS, 5)], True),
-    ([put(REPLICAS, 5), expect(REPLICAS, 3)], False),
+    ([precondition(REPLICAS, 3)], True),
+    ([precondition(REPLICAS, 2)], False),
+    ([precondition("/metadata/annotations/x.io~1note", "a/b")], True),
+    ([precondition("/metadata/annotations/absent", None)], True),
+    ([precondition("/metadata/annotations/absent", "")], False),
+    ([precondition("/metadata/absent", None)], True),
+    ([precondition("/metadata/absent/below", None)], False),
+    ([precondition("/spec/selector", {"app": "foo"})], True),
+    ([precondition("/metadata/finalizers", None)], True),
+    ([put(REPLICAS, 5), precondition(REPLICAS, 5)], True),
+    ([put(REPLICAS, 5), precondition(REPLICAS, 3)], False),
 ], ids=["equal", "different", "key with a slash", "null for a missing member",
         "text for a missing member",
         "null for a missing object", "member of a missing object", "object",
@@ -198,21 +198,21 @@ def test_live_pod_has_owner_labels_and_unique_name():
 # The handover
 
 
-def handover_to_bar(number, source=UID):
+def handover_to_bar(pod_count, source=UID):
     return Handover(tuple(observed.Pod(f"{index}", f"{index}", {"app": "foo"}, source)
-                          for index in range(number)), source,
+                          for index in range(pod_count)), source,
                     {"uid": "uid of bar"}, {})
 
 
-@pytest.mark.parametrize("number, expected", [(1, 1), (2, 2), (3, 2)])
-def test_reparented_pods_are_observed_later(number, expected):
+@pytest.mark.parametrize("pod_count, expected", [(1, 1), (2, 2), (3, 2)])
+def test_reparented_pods_are_observed_later(pod_count, expected):
     cluster = ClusterModel([rc(replicas=2), rc("bar", replicas=0)])
 
-    assert cluster.write(handover_to_bar(number))
+    assert cluster.write(handover_to_bar(pod_count))
     assert owners(cluster) == sorted(["uid of bar"] * expected + [UID] * (2 - expected))
-    assert {pod.cached_owner for pod in cluster.pods} == {UID}
+    assert {pod.cached_owner_uid for pod in cluster.pods} == {UID}
     run(cluster, Move("deliver-owner", "uid of bar"))
-    assert sorted(pod.cached_owner for pod in cluster.pods) == ["uid of bar", UID]
+    assert sorted(pod.cached_owner_uid for pod in cluster.pods) == ["uid of bar", UID]
 
 
 def test_pods_of_another_owner_are_not_reparented():
@@ -310,7 +310,7 @@ def test_unmatched_pods_are_released_and_replaced():
 
 def test_orphan_that_still_has_an_owner_in_the_cache_is_not_adopted():
     cluster = ClusterModel([rc(replicas=1, current=0)])
-    cluster.pods = [orphan()._replace(cached_owner="uid of next")]
+    cluster.pods = [orphan()._replace(cached_owner_uid="uid of next")]
     run(cluster, SYNC)
 
     assert owners(cluster) == ["", UID]

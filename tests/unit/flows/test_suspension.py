@@ -13,8 +13,8 @@ from every_kind import KINDS, Cluster, update_request
 from killed import Killed
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.suspension import (
-    KUSTOMIZATION,
-    RELEASE,
+    HELM_CONTROLLER,
+    KUSTOMIZE_CONTROLLER,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -23,8 +23,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.object_meta
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import parse_request
 
-RECONCILE = KUSTOMIZATION.annotation
-LABELS = {KUSTOMIZATION.label: "apps", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
+RECONCILE = KUSTOMIZE_CONTROLLER.annotation
+LABELS = {KUSTOMIZE_CONTROLLER.label: "apps",
+          "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
 EXCLUDED = {RECONCILE: "disabled", SUSPENDED_GITOPS: RECONCILE}
 
 
@@ -52,7 +53,7 @@ class FluxCluster(Cluster):
     def exclusion(self):
         """Return the annotations of foo that exclude it from Flux."""
         return {key: value for key, value in self.annotations.items()
-                if key in (RECONCILE, RELEASE.annotation, SUSPENDED_GITOPS)}
+                if key in (RECONCILE, HELM_CONTROLLER.annotation, SUSPENDED_GITOPS)}
 
     @property
     def is_in_progress(self):
@@ -162,13 +163,13 @@ def test_annotations_of_the_user_stay_and_other_tools_get_none(kind, labels, ann
 
 
 def test_drift_detection_of_a_helm_release_is_disabled():
-    cluster = FluxCluster("Deployment", {RELEASE.label: "web", **LABELS})
+    cluster = FluxCluster("Deployment", {HELM_CONTROLLER.label: "web", **LABELS})
 
     cluster.update(suspend_gitops=True, pause_at="1")
 
-    keys = f"{RECONCILE},{RELEASE.annotation}"
+    keys = f"{RECONCILE},{HELM_CONTROLLER.annotation}"
     assert cluster.exclusion == {
-        RECONCILE: "disabled", RELEASE.annotation: "disabled", SUSPENDED_GITOPS: keys}
+        RECONCILE: "disabled", HELM_CONTROLLER.annotation: "disabled", SUSPENDED_GITOPS: keys}
     cluster.settle()
     cluster.update()
     assert cluster.exclusion == {}

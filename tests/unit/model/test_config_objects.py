@@ -60,21 +60,22 @@ def test_a_rollback_ignores_roll_on():
     assert build_request(state="rolled_back", roll_on=["auto"]).roll_on == ()
 
 
-def env(**value_from):
+def spec_with_env(**value_from):
     return {"containers": [{"name": "web", "env": [{"name": "A", "valueFrom": value_from}]}]}
 
 
-def env_from(**source):
+def spec_with_env_from(**source):
     return {"initContainers": [{"name": "init", "envFrom": [source]}]}
 
 
 @pytest.mark.parametrize(("spec", "references"), [
-    (env(configMapKeyRef={"name": "shop", "key": "a"}), {"configmap/shop": True}),
-    (env(secretKeyRef={"name": "shop", "key": "a"}), {"secret/shop": True}),
-    (env(secretKeyRef={"name": "shop", "key": "a", "optional": True}), {"secret/shop": False}),
-    (env(fieldRef={"fieldPath": "metadata.name"}), {}),
-    (env_from(configMapRef={"name": "shop"}), {"configmap/shop": True}),
-    (env_from(secretRef={"name": "shop", "optional": True}), {"secret/shop": False}),
+    (spec_with_env(configMapKeyRef={"name": "shop", "key": "a"}), {"configmap/shop": True}),
+    (spec_with_env(secretKeyRef={"name": "shop", "key": "a"}), {"secret/shop": True}),
+    (spec_with_env(secretKeyRef={"name": "shop", "key": "a", "optional": True}),
+     {"secret/shop": False}),
+    (spec_with_env(fieldRef={"fieldPath": "metadata.name"}), {}),
+    (spec_with_env_from(configMapRef={"name": "shop"}), {"configmap/shop": True}),
+    (spec_with_env_from(secretRef={"name": "shop", "optional": True}), {"secret/shop": False}),
     ({"volumes": [{"name": "a", "configMap": {"name": "shop"}}]}, {"configmap/shop": True}),
     ({"volumes": [{"name": "a", "secret": {"secretName": "shop"}}]}, {"secret/shop": True}),
     ({"volumes": [{"name": "a", "secret": {"secretName": "shop", "optional": True}}]},
@@ -102,7 +103,8 @@ def test_references_of_a_template(spec, references):
 @pytest.mark.parametrize("wrong", [*INVALID_VALUES, *NAMES])
 @pytest.mark.parametrize("build", [
     lambda wrong: wrong, lambda wrong: {"volumes": wrong}, lambda wrong: {"volumes": [wrong]},
-    lambda wrong: env(secretKeyRef=wrong), lambda wrong: env(secretKeyRef={"name": wrong}),
+    lambda wrong: spec_with_env(secretKeyRef=wrong),
+    lambda wrong: spec_with_env(secretKeyRef={"name": wrong}),
     lambda wrong: {"volumes": [{"projected": {"sources": wrong}}]},
 ])
 def test_references_of_a_malformed_template_have_valid_names(build, wrong):
@@ -127,9 +129,9 @@ def test_a_checksum_depends_on_the_data_alone():
     assert checksum(secret()) == checksum(secret(resourceVersion="2", labels={"a": "b"}))
     assert checksum(secret()) != checksum(secret("hunter3"))
     assert checksum(config_map(data={"a": "1"})) == checksum(config_map("2", data={"a": "1"}))
-    different = [config_map(), config_map(data={"a": "1"}), config_map(data={"a": "2"}),
-                 config_map(data={"b": "1"}), config_map(binaryData={"a": "1"})]
-    assert len(set(map(checksum, different))) == len(different)
+    different_maps = [config_map(), config_map(data={"a": "1"}), config_map(data={"a": "2"}),
+                      config_map(data={"b": "1"}), config_map(binaryData={"a": "1"})]
+    assert len(set(map(checksum, different_maps))) == len(different_maps)
 
 
 def test_the_checksum_of_a_secret_is_keyed_by_its_uid():

@@ -25,7 +25,7 @@ def test_keys_are_stable():
         "PARTNER": "kubernetes.io/update-partner",
         "PARTNER_UID": "baton.kubernetes/partner-uid",
         "ORIGINAL": "baton.kubernetes/original-replicas",
-        "SUCCESSOR_SPEC": "baton.kubernetes/next-spec",
+        "SUCCESSOR_HASH": "baton.kubernetes/next-spec",
         "PAUSED": "baton.kubernetes/paused",
         "SOAK": "baton.kubernetes/soak",
         "FROZEN": "baton.kubernetes/frozen",

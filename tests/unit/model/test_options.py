@@ -473,12 +473,12 @@ CIRCULAR["x"] = CIRCULAR
     (CIRCULAR, "Circular reference detected"),
     ("\ud83d", "surrogates not allowed"),
 ], ids=["date", "set", "NaN", "number as key", "circular reference", "surrogate"])
-@pytest.mark.parametrize("option, value",
+@pytest.mark.parametrize("option, build_value",
                          [("definition", lambda x: definition_with(x=x)),
                           ("template", lambda x: {"spec": {"x": x}})],
                          ids=["definition", "template"])
-def test_yaml_that_is_not_json_is_refused(option, value, content, why):
-    error = refusal(**{option: value(content)})
+def test_yaml_that_is_not_json_is_refused(option, build_value, content, why):
+    error = refusal(**{option: build_value(content)})
 
     assert error.what == f"{option} cannot be sent to the API server"
     assert why in error.why
@@ -494,9 +494,9 @@ def test_yaml_that_crashes_the_parser_is_refused(text):
                          sorted(ARGUMENT_SPEC.keys() & {
                              field.name for field in dataclasses.fields(Request)}))
 def test_default_of_an_option_is_the_default_of_the_request(option):
-    without_options = parse_request({"name": "foo", **V2})
+    minimal_request = parse_request({"name": "foo", **V2})
 
-    assert getattr(build_request(**V2), option) == getattr(without_options, option)
+    assert getattr(build_request(**V2), option) == getattr(minimal_request, option)
 
 
 @pytest.mark.parametrize("change",

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compute floor and ceiling for all sizes, and run the examples of the docstrings."""
+"""Test floor and ceiling with random sizes, and run the examples of the docstrings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIZE = st.builds(Size, st.integers(0, 200)) | st.builds(Size, st.integers(0, 100
 
 
 @st.composite
-def strategies(draw):
+def update_strategies(draw):
     """Draw (desired size, surge, unavailable). The last two result from random options."""
     desired = draw(COUNT)
     return desired, *resolve_fenceposts(draw(SIZE), draw(SIZE), desired)
@@ -65,11 +65,11 @@ def test_percentage_is_rounded_up_or_down(value, desired):
 
 
 @given(COUNT, COUNT, st.booleans())
-def test_number_is_independent_of_the_size(value, desired, round_up):
+def test_number_is_independent_of_the_desired_size(value, desired, round_up):
     assert Size(value).resolve(desired, round_up=round_up) == value
 
 
-@given(strategies(), COUNT)
+@given(update_strategies(), COUNT)
 def test_max_grown_size_respects_ceiling_and_desired_size(strategy, shrinking_pods):
     desired, surge, _unavailable = strategy
 
@@ -79,7 +79,7 @@ def test_max_grown_size_respects_ceiling_and_desired_size(strategy, shrinking_po
     assert size == 0 or size + shrinking_pods <= desired + surge
 
 
-@given(strategies(), COUNT)
+@given(update_strategies(), COUNT)
 def test_max_grown_size_reaches_the_ceiling(strategy, shrinking_pods):
     desired, surge, _unavailable = strategy
 
@@ -88,7 +88,7 @@ def test_max_grown_size_reaches_the_ceiling(strategy, shrinking_pods):
     assert size == desired or size + 1 + shrinking_pods > desired + surge
 
 
-@given(strategies(), COUNT, COUNT, COUNT)
+@given(update_strategies(), COUNT, COUNT, COUNT)
 def test_min_shrunk_size_respects_the_floor(
         strategy, shrinking, growing_available, not_ready):
     desired, _surge, unavailable = strategy
@@ -102,7 +102,7 @@ def test_min_shrunk_size_respects_the_floor(
             >= min(desired - unavailable, available + growing_available))
 
 
-@given(strategies(), COUNT, COUNT)
+@given(update_strategies(), COUNT, COUNT)
 def test_min_shrunk_size_reaches_the_floor(strategy, shrinking, growing_available):
     desired, _surge, unavailable = strategy
 
@@ -112,7 +112,7 @@ def test_min_shrunk_size_reaches_the_floor(strategy, shrinking, growing_availabl
     assert size in (0, shrinking) or size - 1 + growing_available < desired - unavailable
 
 
-@given(strategies(), COUNT, COUNT)
+@given(update_strategies(), COUNT, COUNT)
 def test_settled_controllers_are_never_stuck(strategy, growing, shrinking):
     """If all pods are available and old pods remain, one of the sizes can change."""
     desired, surge, unavailable = strategy
@@ -125,11 +125,11 @@ def test_settled_controllers_are_never_stuck(strategy, growing, shrinking):
     assert can_grow or can_shrink or (growing, shrinking) == (desired, 0)
 
 
-@given(strategies(), COUNT)
-def test_rollout_stays_between_floor_and_ceiling_until_it_ends(strategy, never_available):
+@given(update_strategies(), COUNT)
+def test_rollout_stays_between_floor_and_ceiling_until_it_ends(strategy, unavailable_old_pods):
     desired, surge, unavailable = strategy
     state = types.SimpleNamespace(old=desired, new=0)
-    floor = min(desired - unavailable, max(0, desired - never_available))
+    floor = min(desired - unavailable, max(0, desired - unavailable_old_pods))
     for _turn in range(2 * desired + 2):
         if (state.old, state.new) == (0, desired):
             break
@@ -138,7 +138,7 @@ def test_rollout_stays_between_floor_and_ceiling_until_it_ends(strategy, never_a
         assert state.old + state.new <= desired + surge
         state.old = min_shrunk_size(desired=desired, unavailable=unavailable, shrinking=state.old,
                                     growing_available=state.new)
-        assert min(state.old, max(0, desired - never_available)) + state.new >= floor
+        assert min(state.old, max(0, desired - unavailable_old_pods)) + state.new >= floor
 
     assert (state.old, state.new) == (0, desired)
 

@@ -34,7 +34,7 @@ def stub_of_task(work):
 
 @pytest.fixture
 def install_task(monkeypatch):
-    """Return a function that replaces module_utils.task by a stub."""
+    """Return a function that replaces module_utils.task with a stub."""
     def install(work):
         monkeypatch.setattr(in_process, "task", stub_of_task(work))
 

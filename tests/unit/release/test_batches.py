@@ -24,9 +24,9 @@ GROUPS = {"all": ["a", "b", "c", "d"], "ungrouped": [], "canary": ["a", "b"],
     (["canary", "spare", "canary", "europe"], "abcd", {"canary": ["a", "b"], "europe": ["c", "d"]}),
     (["all"], "ab", {"all": ["a", "b"]}),
     (["canary"], "cd", {}),
-], ids=["overlapping groups", "reversed order", "--limit with a part of a region",
-        "--limit with a region", "empty and repeated regions",
-        "no regions", "--limit without hosts"])
+], ids=["overlapping groups", "reversed order", "--limit to a part of a region",
+        "--limit to one region", "empty and repeated regions",
+        "default region", "--limit excludes the region"])
 def test_batches_follow_the_order_of_the_regions_and_contain_each_host_once(
         regions, hosts, batches):
     assert list(region_batches(GROUPS, regions, list(hosts)).items()) == list(batches.items())
@@ -75,13 +75,13 @@ def test_failures_are_counted_per_batch():
         hosts, ["e", "f"], batch_names, ["failed", "updated", "updated", "updated", "", ""], 25)
 
 
-def test_lost_host_counts_as_failed():
+def test_unreachable_host_counts_as_failed():
     assert "b: unknown" in reason_not_to_begin(["a", "b", "c"], ["c"], ["a", "", ""],
                                                ["updated", "", ""])
     assert "a: unknown" in reason_not_to_begin(["a", "b"], ["b"], ["", ""], ["", ""], 99)
 
 
-def test_message_names_some_hosts():
+def test_message_names_at_most_five_hosts():
     hosts = [f"h{number}" for number in range(20)]
 
     refusal = reason_not_to_begin(hosts, hosts[10:], ["h0"] * 10 + [""] * 10,

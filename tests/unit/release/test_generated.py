@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run generated releases on models. The variable RELEASES sets the number of examples."""
+"""Run generated releases on models. The environment variable RELEASES sets their number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from releases import Cluster, Controller, Killed, Run, variables
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import is_hold
 
-EXAMPLES = settings(max_examples=int(os.environ.get("RELEASES", "50")),
+SETTINGS = settings(max_examples=int(os.environ.get("RELEASES", "50")),
                     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 NAMES = ["a", "b", "c", "d", "e", "f"]
 STAGES = ["10%", "25%", "40%", "70%", "100%"]
@@ -93,7 +93,7 @@ def apply_event(event, cluster, name):
 
 
 @st.composite
-def histories(draw):
+def scenarios(draw):
     request, cluster = draw(requests())
     events = draw(st.lists(st.tuples(st.sampled_from(EVENTS), st.sampled_from(NAMES)),
                            max_size=8))
@@ -123,10 +123,10 @@ def run_release(request, cluster, events, killed_at=-1, run_class=Run):
         return run
 
 
-@EXAMPLES
-@given(histories())
-def test_stages_run_in_order_and_stop_at_a_failure(history):
-    request, cluster, events = history
+@SETTINGS
+@given(scenarios())
+def test_stages_run_in_order_and_stop_at_a_failure(scenario):
+    request, cluster, events = scenario
     run = run_release(request, cluster, events)
     run_events = run.history.events
 
@@ -148,10 +148,10 @@ def test_stages_run_in_order_and_stop_at_a_failure(history):
                        for event in events_between) == bool(run.request.analyses)
 
 
-@EXAMPLES
-@given(histories())
-def test_share_is_set_before_the_checks_of_its_stage(history):
-    request, cluster, events = history
+@SETTINGS
+@given(scenarios())
+def test_share_is_set_before_the_checks_of_its_stage(scenario):
+    request, cluster, events = scenario
     run = run_release(request, cluster, events)
 
     for number, event in enumerate(run.history.events):
@@ -169,11 +169,11 @@ def test_share_is_set_before_the_checks_of_its_stage(history):
                        if not controller.new_image)
 
 
-@EXAMPLES
-@given(histories())
-def test_update_to_a_stage_begins_with_the_previous_share(history):
+@SETTINGS
+@given(scenarios())
+def test_update_to_a_stage_begins_with_the_previous_share(scenario):
     """Before the first share, the new pods have 0%."""
-    request, cluster, _events = history
+    request, cluster, _events = scenario
     for controller in cluster.controllers.values():
         controller.image, controller.new_image, controller.share = "myimage:v1", "", ""
         controller.new_percent = 0
@@ -209,13 +209,13 @@ class OldPodsRun(Run):
         return result
 
 
-@EXAMPLES
-@given(histories(), st.integers(0, 40))
-def test_keep_old_keeps_all_old_pods_until_the_last_update(history, killed_at):
+@SETTINGS
+@given(scenarios(), st.integers(0, 40))
+def test_keep_old_keeps_all_old_pods_until_the_last_update(scenario, half_turns):
     """keep_old also applies during keep_old_for, and in a repeated run after a kill."""
-    request, cluster, events = history
+    request, cluster, events = scenario
     assume(request["options"].get("keep_old"))
-    killed_run = run_release(request, cluster, events[:1], killed_at / 2, OldPodsRun)
+    killed_run = run_release(request, cluster, events[:1], half_turns / 2, OldPodsRun)
     repeated_run = run_release(request, cluster, events[1:], run_class=OldPodsRun)
 
     assert not killed_run.violations + repeated_run.violations
@@ -245,23 +245,23 @@ class LoadedRun(Run):
         return super()._run_action(turn)
 
 
-@EXAMPLES
-@given(histories(), st.integers(0, 40))
-def test_repeated_run_does_not_increase_the_load_of_old_pods(history, killed_at):
-    request, cluster, _events = history
+@SETTINGS
+@given(scenarios(), st.integers(0, 40))
+def test_repeated_run_does_not_increase_the_load_of_old_pods(scenario, half_turns):
+    request, cluster, _events = scenario
     killed_cluster = copy.deepcopy(cluster)
     uninterrupted_run = run_release(request, cluster, [], run_class=LoadedRun)
-    run_release(request, killed_cluster, [], killed_at / 2)
+    run_release(request, killed_cluster, [], half_turns / 2)
     load_at_kill = highest_load(killed_cluster)
     repeated_run = run_release(request, killed_cluster, [], run_class=LoadedRun)
 
     assert repeated_run.max_load <= max(uninterrupted_run.max_load, load_at_kill)
 
 
-@EXAMPLES
-@given(histories())
-def test_failed_release_rolls_back_or_names_each_controller(history):
-    request, cluster, events = history
+@SETTINGS
+@given(scenarios())
+def test_failed_release_rolls_back_or_names_each_controller(scenario):
+    request, cluster, events = scenario
     controllers_before = copy.deepcopy(cluster.controllers)
     run = run_release(request, cluster, events)
     ending = run.ending
@@ -285,25 +285,25 @@ def test_failed_release_rolls_back_or_names_each_controller(history):
                                                                                       controller)
 
 
-@EXAMPLES
-@given(histories())
-def test_unselected_controllers_are_unchanged(history):
-    request, cluster, events = history
+@SETTINGS
+@given(scenarios())
+def test_unselected_controllers_are_unchanged(scenario):
+    request, cluster, events = scenario
     run_release(request, cluster, events)
 
     selected_names = request["selection"].get("names") or [request["selection"]["name"]]
     assert cluster.changed_names <= set(selected_names)
 
 
-@EXAMPLES
-@given(histories(), st.integers(0, 40))
-def test_killed_release_resumes_with_the_same_end(history, killed_at):
-    request, cluster, _events = history
+@SETTINGS
+@given(scenarios(), st.integers(0, 40))
+def test_repeated_run_after_a_kill_has_the_same_end(scenario, half_turns):
+    request, cluster, _events = scenario
     killed_cluster = copy.deepcopy(cluster)
     uninterrupted_run = run_release(request, cluster, [])
     assume(uninterrupted_run.ending.outcome in ("updated", "paused"))
 
-    run_release(request, killed_cluster, [], killed_at / 2)
+    run_release(request, killed_cluster, [], half_turns / 2)
     second_run = run_release(request, killed_cluster, [])
 
     assert (second_run.ending.outcome == uninterrupted_run.ending.outcome
@@ -312,10 +312,10 @@ def test_killed_release_resumes_with_the_same_end(history, killed_at):
     assert not any(result.get("changed") for result in third_run.history.results)
 
 
-@EXAMPLES
-@given(histories())
-def test_rollback_with_the_artifacts_of_a_run_undoes_its_changes(history):
-    request, cluster, _events = history
+@SETTINGS
+@given(scenarios())
+def test_rollback_with_the_artifacts_of_a_run_undoes_its_changes(scenario):
+    request, cluster, _events = scenario
     controllers_before = copy.deepcopy(cluster.controllers)
     for controller in cluster.controllers.values():
         controller.breaks_at = 101
@@ -339,13 +339,13 @@ def test_rollback_with_the_artifacts_of_a_run_undoes_its_changes(history):
                 and not cluster.controllers[name].new_image)
 
 
-@EXAMPLES
-@given(histories(), st.sampled_from(["stages", "approve_within", "selection", "errors"]))
-def test_invalid_request_changes_nothing(history, field):
-    request, cluster, events = history
+@SETTINGS
+@given(scenarios(), st.sampled_from(["stages", "approve_within", "selection", "errors"]))
+def test_invalid_request_changes_nothing(scenario, field):
+    request, cluster, events = scenario
     wrong = {"stages": [*request["stages"], "1O%"], "approve_within": "soon", "selection": {},
              "errors": ["no such choice"]}
     run = run_release(request | {field: wrong[field]}, cluster, events)
 
-    assert (run.turns == ["Pass the outcome to the workflow"] and not cluster.changed_names
+    assert (run.turn_titles == ["Pass the outcome to the workflow"] and not cluster.changed_names
             and "Nothing has been changed." in run.ending.error)

@@ -25,7 +25,7 @@ def run_image_bump(files=None, answer=bool, controllers=None, **changes):
     """Run the role image_bump. Return (titles of its turns, run, cluster)."""
     cluster = Cluster(**controllers or {"a": Controller()})
     run = Run(variables(**changes), cluster, files, answer).run()
-    return run.turns, run, cluster
+    return run.turn_titles, run, cluster
 
 
 def run_rollback(files=None, controllers=None, options=None, **changes):
@@ -33,7 +33,7 @@ def run_rollback(files=None, controllers=None, options=None, **changes):
     all_options = {"on_failure": None, "image": None, **(options or {})}
     cluster = Cluster(**controllers or {"a": Controller(new_image="myimage:v2", new_percent=10)})
     run = Run(variables(role="rollback", options=all_options, **changes), cluster, files).run()
-    return run.turns, run, cluster
+    return run.turn_titles, run, cluster
 
 
 def test_stages_with_checks():
@@ -78,7 +78,7 @@ def test_pods_are_listed_by_the_update_unless_another_turn_precedes_the_checks(c
     run.run()
 
     assert pods == [[{"name": "a-x", "is_new": True}]] * 2
-    assert run.turns.count("List the pods of a") == 2 and cluster.count == look_count
+    assert run.turn_titles.count("List the pods of a") == 2 and cluster.count == look_count
     assert not any("rollouts" in event.result for event in run.history.updates)
 
 
@@ -97,7 +97,8 @@ def test_pods_that_the_update_has_not_listed_are_listed_before_the_check():
     run.run()
 
     at_stage = ["List the pods of a", "Run smoke.yml"]
-    assert run.turns == ["Update a to 10%", *at_stage, "Update a to 100%", *at_stage, "Update a"]
+    assert run.turn_titles == ["Update a to 10%", *at_stage, "Update a to 100%", *at_stage,
+                               "Update a"]
     assert pods == [[{"name": "a-x", "is_new": True}]] * 2
 
 
@@ -163,7 +164,7 @@ def test_failed_report_does_not_change_the_outcome():
     run._run_action = lambda turn: ({}, "no such folder") if turn.do == "report" else act(turn)
     run.run()
 
-    assert (run.turns[-2:] == ["Write the report", "Warn about the missing report"]
+    assert (run.turn_titles[-2:] == ["Write the report", "Warn about the missing report"]
             and run.ending.outcome == "updated")
 
 
@@ -213,7 +214,8 @@ def test_update_resumed_at_the_deadline():
     run = Run(variables(stages=["10%"], approve_within="0s"), cluster,
               answer=lambda controllers: set_fields(controllers, is_locked=True)).run()
 
-    assert (run.turns[-2:] == ["Roll back a", "Check whether another client has resumed the update"]
+    assert (run.turn_titles[-2:]
+            == ["Roll back a", "Check whether another client has resumed the update"]
             and run.ending.outcome == "stopped")
     assert "Another client has resumed the update at the last moment" in run.ending.error
 
@@ -406,9 +408,9 @@ def test_old_pods_are_kept_for_a_time_and_the_checks_run_again():
                         keep_old_for="15m", verify=["smoke.yml"]),
               RecordingCluster(a=Controller()), {"smoke.yml": lambda cluster: ""}).run()
 
-    assert run.turns[-5:] == ["Keep the old pods of a for 15m",
-                              "Send 100% of the requests for a to the new pods",
-                              "List the pods of a", "Run smoke.yml", "Update a"]
+    assert run.turn_titles[-5:] == ["Keep the old pods of a for 15m",
+                                    "Send 100% of the requests for a to the new pods",
+                                    "List the pods of a", "Run smoke.yml", "Update a"]
     assert updates[-2:] == [{"pause_at": "100%", "soak": "15m", "timeout": ""},
                             {"pause_at": None, "soak": None, "timeout": "60"}]
 
@@ -449,7 +451,7 @@ def test_repeated_blue_green_sends_no_requests_back_to_the_remaining_old_pods():
             return rollout
 
     cluster = RemovingCluster(a=Controller(new_image="myimage:v2", new_percent=100, share="100%"))
-    turns = Run(variables(**BLUE_GREEN), cluster).run().turns
+    turns = Run(variables(**BLUE_GREEN), cluster).run().turn_titles
 
     assert turns == [HOLD_ALL, "Update a to 100%", "Update a to 100%", "Update a"]
 
@@ -501,7 +503,7 @@ def test_no_check_after_an_early_end_of_the_update():
     run = Run(variables(stages=["10%", "100%"], verify=["smoke.yml"]),
               EarlyEndingCluster(a=Controller())).run()
 
-    assert run.turns == ["Update a to 10%"] and run.ending.outcome == "paused"
+    assert run.turn_titles == ["Update a to 10%"] and run.ending.outcome == "paused"
     assert [stage["outcome"] for stage in run.facts["history"]["stages"]] == ["stopped"]
 
 
@@ -577,7 +579,7 @@ def test_error_in_the_variables_after_the_first_turn_is_ignored():
                  or ""}
     run.run()
 
-    assert run.turns[-1] == "Update a" and run.ending.outcome == "updated"
+    assert run.turn_titles[-1] == "Update a" and run.ending.outcome == "updated"
 
 
 def test_all_errors_of_a_request_are_reported_at_once():

@@ -313,7 +313,8 @@ def test_invalid_holder_annotation_is_ignored(text):
 
 def holder_that_runs_on_this_machine():
     """Return a holder annotation that any reader of a Lease can forge."""
-    init = Process.of_new_task()._replace(machine="here", pid="1", start=start_time("1"), task="x")
+    init = Process.of_new_task()._replace(machine="here", pid="1", start=start_time("1"),
+                                          task_id="x")
     return str(init)
 
 
@@ -636,7 +637,7 @@ class EarlierVersion(Client):
     def __init__(self, server, **options):
         super().__init__(server, **options)
         task = self.leases._leases[0]._task._replace(
-            process=self.leases.process._replace(task=self.leases.process.task[:8]))
+            process=self.leases.process._replace(task_id=self.leases.process.task_id[:8]))
         self.leases._leases = [lease._ExclusiveLease(task, NAME_WITHOUT_KIND, lease.RENEW_INTERVAL)]
 
 
@@ -786,7 +787,7 @@ def test_acquisition_for_each_holder(server, has_kind, holder_name, shared_holde
     if holder is not None:
         fields = {key: value for key, value in holder.items() if key in ("machine", "pid", "start")}
         processes = [Process.of_new_task(kind)._replace(**fields) for kind in kinds]
-        ACTIVE_TASKS.update(process.task for process in processes if holder.get("is_at_work"))
+        ACTIVE_TASKS.update(process.task_id for process in processes if holder.get("is_at_work"))
         server.put_lease({"metadata": {"name": name,
                                        "annotations": {object_meta.HOLDER: " ".join(
                                            map(str, processes))}},

@@ -44,7 +44,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.follow im
     selects_controller_pods,
     share_of,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import GATEWAYS
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.planner import (
+    GATEWAYS_CURRENT,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Share
 
 ROLLBACK = dataclasses.replace(UPDATE, state=State.ROLLED_BACK)
@@ -115,7 +117,7 @@ def test_rollback_sets_weight_0_and_removes_the_matches(request_):
     assert decision.action is Action.UPDATE and world.write(decision.write)
     (entry,) = world.rules
     assert [item["weight"] for item in entry["backendRefs"]] == [0, 100, 0]
-    assert plan_for(world, Goal.OLD_ONLY) == GATEWAYS
+    assert plan_for(world, Goal.OLD_ONLY) == GATEWAYS_CURRENT
     world.observe_route()
     assert plan_for(world, Goal.OLD_ONLY) == Done("no requests of edge go to the new pods of foo")
     run(world, RESTORE)

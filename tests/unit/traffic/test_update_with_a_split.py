@@ -102,8 +102,8 @@ def test_failed_update_is_rolled_back_without_requests_for_the_new_pods(kind):
 @pytest.mark.parametrize("task, next_task", [
     (RESUME, RESUME), (RESUME, ROLLBACK), (ROLLBACK, ROLLBACK), (ROLLBACK, RESUME),
     (HIGHER_PAUSE, ROLLBACK), (HIGHER_PAUSE, RESUME),
-], ids=["resume", "resume then back", "back", "back then resume", "pause then back",
-        "pause then resume"])
+], ids=["resume", "resume then roll back", "roll back", "roll back then resume",
+        "pause then roll back", "pause then resume"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_task_and_the_next_task_lose_no_request(kind, task, next_task, is_after_write):
     for write_number in range(1, MAX_WRITES):
@@ -177,8 +177,8 @@ def test_old_pods_answer_no_request_after_the_switch(kind):
 @pytest.mark.parametrize("task, next_task", [
     (RESUME, RESUME), (RESUME, ROLLBACK), (ROLLBACK, ROLLBACK), (ROLLBACK, RESUME),
     (RESUME, KEEP_OLD), (KEEP_OLD, RESUME),
-], ids=["finish", "finish then back", "back", "back then finish", "finish then keep",
-        "keep then finish"])
+], ids=["finish", "finish then roll back", "roll back", "roll back then finish",
+        "finish then keep", "keep then finish"])
 @pytest.mark.parametrize("kind", KEEP_OLD_KINDS)
 def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, task, next_task,
                                                                         is_after_write):
@@ -200,7 +200,7 @@ def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, ta
 
 @pytest.mark.sample
 @pytest.mark.parametrize("is_after_write", MOMENTS)
-@pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "back"])
+@pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "roll back"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_update_after_a_split_killed_at_any_write(kind, next_task, is_after_write):
     """A split writes the controller's annotation first, and a restoration removes it last."""
@@ -281,7 +281,7 @@ def test_deleted_route_is_removed_from_the_annotation():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("next_task", [RESUME, HIGHER_PAUSE, ROLLBACK],
-                         ids=["resume", "pause", "back"])
+                         ids=["resume", "pause", "roll back"])
 def test_forged_annotation_changes_no_split_of_another_controller(kind, next_task):
     cluster = paused_cluster(kind, splits=False)
     labels = tuple({**entry, "app": "payments"} for entry in VERSIONS.labels)
@@ -387,7 +387,7 @@ def test_update_without_a_pause_or_a_change_ends_the_hold(kind):
 
 @pytest.mark.sample
 @pytest.mark.parametrize("is_after_write", MOMENTS)
-@pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "back"])
+@pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "roll back"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_requests_stay_held_after_a_killed_update(kind, next_task, is_after_write):
     for write_number in range(1, MAX_WRITES):

@@ -62,9 +62,9 @@ class SwitchCluster(SplitCluster):
                          if self.selector.items() <= pod.labels.items()]
         assert any(ready for _pod, ready in selected_pods), f"{self.selector} selects no ready pod"
         assert self.only_receiver in ("", *self.selected_versions), (
-            f"{self.selector} selects other pods")
+            f"{self.selector} does not select only {self.only_receiver}")
 
-    def target(self, restores, share, label_key):
+    def traffic_request(self, restores, share, label_key):
         return TrafficRequest("foo", "default", "foo", "Service", service="foo", restores=restores,
                               share=share, label_key=label_key)
 
@@ -119,12 +119,12 @@ def _cached_cluster(kind, *tasks):
 
 
 def cluster_after(kind, *tasks):
-    """Return a cluster after tasks: weights of splits (text) or options of updates."""
+    """Return a cluster after tasks: splits (text: the weight) or updates (dict: the options)."""
     return _cached_cluster(kind, *(("split", task) if isinstance(task, str)
                                    else ("roll", tuple(task.items())) for task in tasks)).copy()
 
 
-def held_requests_cluster(kind):
+def cluster_with_held_requests(kind):
     cluster = cluster_after(kind, "0%")
     (cluster.only_receiver,) = cluster.selected_versions
     return cluster
@@ -139,7 +139,7 @@ def switched_cluster(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_held_requests_reach_no_new_pod_until_the_update_ends(kind):
-    cluster = held_requests_cluster(kind)
+    cluster = cluster_with_held_requests(kind)
     assert cluster.stored_selector() == '{"app":"foo"}' and cluster.annotation == "Service/foo"
     result = cluster.roll(**PAUSE)
     assert isinstance(result, dict), result
@@ -197,7 +197,8 @@ def test_rollback_selects_the_old_pods_first(kind):
 @pytest.mark.parametrize("task, next_task", [
     (RESUME, RESUME), (RESUME, ROLLBACK), (ROLLBACK, ROLLBACK), (ROLLBACK, RESUME),
     (KEEP_OLD, RESUME),
-], ids=["finish", "finish then back", "back", "back then finish", "keep then finish"])
+], ids=["finish", "finish then roll back", "roll back", "roll back then finish",
+        "keep then finish"])
 @pytest.mark.parametrize("kind", KEEP_OLD_KINDS)
 def test_no_request_is_lost_if_a_task_is_killed_after_the_switch(kind, task, next_task,
                                                                  is_after_write):
@@ -249,7 +250,7 @@ def test_later_pause_keeps_the_selector():
     assert isinstance(cluster.roll(**HIGHER_PAUSE), dict) and cluster.selector == before
 
 
-@pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "back"])
+@pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "roll back"])
 def test_check_mode_plans_the_steps_of_the_service(next_task):
     cluster = switched_cluster("Deployment")
     before = cluster.service
@@ -262,9 +263,9 @@ def test_check_mode_plans_the_steps_of_the_service(next_task):
                 if step["kind"] == "Service"] != [])
 
 
-@pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "back"])
+@pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "roll back"])
 @pytest.mark.parametrize("record", [None, "[]", '{"app": 1}'])
-def test_missing_record_ends_an_update_that_would_empty_the_service(next_task, record):
+def test_update_fails_without_a_valid_record_of_the_selector(next_task, record):
     """The suggested command restores the Service even without a record."""
     cluster = switched_cluster("Deployment")
     cluster.change(record=record)
@@ -283,7 +284,7 @@ def test_missing_record_ends_an_update_that_would_empty_the_service(next_task, r
     cluster.assert_nothing_left()
 
 
-@pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "back"])
+@pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "roll back"])
 def test_forged_annotation_changes_no_service_of_other_pods(next_task):
     cluster = cluster_after("Deployment", PAUSE)
     cluster.check_requests = lambda: None

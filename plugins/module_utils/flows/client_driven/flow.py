@@ -66,9 +66,8 @@ class Caches:
     #: (cache key, template).
     dry_run_template: tuple[str, Json] | None = None
     #: The name of the successor that this run has created.
-    created: str = ""
-    #: The last step.
-    step: Step | None = None
+    created_name: str = ""
+    last_step: Step | None = None
     #: The size before the update.
     size: int | None = None
     is_successor_looked_up: bool = False
@@ -109,7 +108,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         revisions = _history(request, cluster, memory, observed)
         if request.rolls_back_to_previous:
             return history.resolved_previous(request, observed, revisions)
-        # The garbage collector deletes the history of a deleted primary.
+        # The garbage collector may have deleted the revision with the primary.
         if not observed.primary and revisions is not None and not any(
                 revision.number == request.to_revision for revision in revisions):
             return request
@@ -154,7 +153,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
                 memory, "not allowed: list on controllerrevisions (apps)")
         if (request.undoes and observed.primary and not observed.in_progress
                 and observed.primary.last_rollout.get("outcome") != "rolled_back"):
-            # The error for a rollback without an update shows the previous revision.
+            # If there is no update to roll back, the error names the previous revision.
             revisions = _history(request, cluster, memory, observed) or ()
             return dataclasses.replace(observed, history=revisions)
         return observed
@@ -255,14 +254,14 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
         return scale(successor, successor.available)
 
     def lookup_names(self, observed: ClientDrivenObserved) -> tuple[str, ...]:
-        # Steps annotate the primary first, so the caller reads the primary last.
+        # Steps annotate the primary first; read last, it is never older than the successor.
         return (observed.successor.name,) if observed.successor else ()
 
     def note(self, step: Step, memory: Memory) -> None:
         caches = memory.caches(Caches)
         if isinstance(step.write, Create):
-            caches.created = step.write.name
-        caches.step, caches.next_terminating_count = step, 0.0
+            caches.created_name = step.write.name
+        caches.last_step, caches.next_terminating_count = step, 0.0
         memory.revisions = history.stored_after(memory.revisions, step.write)
 
 
@@ -293,7 +292,7 @@ def _with_dry_run_template(request: Request, observed: ClientDrivenObserved, clu
     primary, successor = observed.primary, observed.successor
     if not primary or not successor or observed.desired is None or handover.is_under_way(observed):
         return observed
-    observed = dataclasses.replace(observed, is_created_here=caches.created == successor.name)
+    observed = dataclasses.replace(observed, is_created_here=caches.created_name == successor.name)
     name_and_label = (successor.name, deployment_label(request, successor))
     is_expected = name_and_label == expected_successor(request, primary)
     if not is_expected or evidence.match(request, observed).is_result:
@@ -369,7 +368,7 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
                       memory: Memory) -> ClientDrivenObserved:
     """Return the observation with the terminating pods, if the next step depends on them.
 
-    They are listed after the status was read, so that the status or the list has each pod.
+    They are listed after the status was read, so that each pod is in the status or in the list.
     """
     if not request.waits_for_termination or not depends_on_terminating(request, observed):
         return observed
@@ -386,8 +385,9 @@ def _with_terminating(request: Request, observed: ClientDrivenObserved, cluster:
     caches.terminating = Terminating.from_pods(
         [pod for pod in cluster.terminating_pods(dict(sorted(labels.items())))
          if pod.owner_kind in ("", str(request.kind)) and pod.owner_uid not in other_uids])
-    hundreds = sum(controller.current for controller in controllers) / 100
-    caches.next_terminating_count = memory.monotonic_time + COUNT_INTERVAL * max(1, hundreds)
+    hundreds_of_pods = sum(controller.current for controller in controllers) / 100
+    caches.next_terminating_count = memory.monotonic_time + (
+        COUNT_INTERVAL * max(1, hundreds_of_pods))
     return dataclasses.replace(observed, terminating=caches.terminating)
 
 
@@ -403,8 +403,8 @@ def _unreported_successor(observed: ClientDrivenObserved, memory: Memory) -> str
     if primary.takeover:  # No successor is created any more.
         is_looked_up, caches.is_successor_looked_up = caches.is_successor_looked_up, True
         return None if is_looked_up else primary.partner
-    has_just_annotated = caches.step and (
-        (caches.step.action, caches.step.name) == (Action.ANNOTATE, primary.name))
+    has_just_annotated = caches.last_step and (
+        (caches.last_step.action, caches.last_step.name) == (Action.ANNOTATE, primary.name))
     # A name that this task has just written needs no look-up: if it is in use, the creation fails.
     return primary.partner if primary.partner_uid or not has_just_annotated else None
 

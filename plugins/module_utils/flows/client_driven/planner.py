@@ -20,7 +20,7 @@ from ...model.object_meta import (
     PARTNER,
     PARTNER_UID,
     PAUSED,
-    SUCCESSOR_SPEC,
+    SUCCESSOR_HASH,
     UPDATE_ANNOTATIONS,
 )
 from ...model.observed import NONE_TERMINATING, Controller, Terminating
@@ -251,7 +251,7 @@ def _annotate(observed: ClientDrivenObserved, primary: Controller, successor: Co
         if controller is primary and paused is not None:
             annotations[PAUSED] = str(paused)
         if controller is primary and primary.partner_uid != successor.uid:
-            annotations[SUCCESSOR_SPEC] = handover.stored_template_hash(successor.template)
+            annotations[SUCCESSOR_HASH] = handover.stored_template_hash(successor.template)
         changes = {key: value for key, value in annotations.items()
                    if controller.annotations.get(key) != value}
         if changes:

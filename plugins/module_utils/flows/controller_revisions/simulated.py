@@ -124,7 +124,7 @@ class RevisionsModel(Model, t.Generic[ControllerT]):
 
     def _converge(self, never_ready: t.Container[str]) -> bool:
         has_changed = False
-        while self._sync_next() or self._run_pod(never_ready):
+        while self._sync_next() or self._make_pod_ready(never_ready):
             has_changed = True
         return has_changed
 
@@ -135,7 +135,7 @@ class RevisionsModel(Model, t.Generic[ControllerT]):
                 return True
         return False
 
-    def _run_pod(self, never_ready: t.Container[str]) -> bool:
+    def _make_pod_ready(self, never_ready: t.Container[str]) -> bool:
         for name in sorted(self.items):
             for pod in self.pods(name):
                 if not pod.ready and pod.name not in never_ready:

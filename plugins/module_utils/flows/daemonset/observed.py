@@ -147,7 +147,7 @@ class DaemonSetObserved(RevisionsObserved):
                     candidates[0])
 
     @property
-    def previous_candidates(self) -> tuple[Revision, ...]:
+    def contested_revisions(self) -> tuple[Revision, ...]:
         """The recorded and the newest other revision, if either may be the previous revision."""
         previous, other_revisions = self.previous_revision, self.other_revisions
         if previous is None or previous is other_revisions[0] or self.revisions_in_use is None:
@@ -195,9 +195,9 @@ def is_stalled(primary: DaemonSet, new_revision: str, pods: t.Iterable[DaemonPod
     return any(time is not None and time < deadline for time in ready_times)
 
 
-def max_unavailable_pods(numbers: Json, size: int) -> int:
+def max_unavailable_pods(rolling_update: Json, size: int) -> int:
     """Return maxUnavailable in pods, rounded up (UnavailableCount)."""
-    return Size.from_api(numbers["maxUnavailable"]).resolve(size, round_up=True)
+    return Size.from_api(rolling_update["maxUnavailable"]).resolve(size, round_up=True)
 
 
 def _with_credible_record(observed: DaemonSetObserved, primary: DaemonSet) -> DaemonSetObserved:
@@ -206,9 +206,9 @@ def _with_credible_record(observed: DaemonSetObserved, primary: DaemonSet) -> Da
         return observed
     if observed.would_increase_max_unavailable:
         record = with_rolling_update(record, primary.rolling_update)
-    is_restored = not observed.other_revisions or may_have_been_restored(
+    may_be_restored = not observed.other_revisions or may_have_been_restored(
         observed.present_revision, record.previous_name, observed.history)
-    if record.is_rolling_back and primary.is_observed and not is_restored:
+    if record.is_rolling_back and primary.is_observed and not may_be_restored:
         record = dataclasses.replace(record, outcome=Rollout.UPDATING,
                                      previous_name=observed.other_revisions[0].name)
     return dataclasses.replace(observed, record=record)

@@ -4,7 +4,7 @@
 
 """Simulated Deployments, for check mode. No I/O.
 
-A sync of the simulated controller makes only the next change of rolloutRolling
+In each sync, the simulated controller makes only the next change of rolloutRolling
 (pkg/controller/deployment/rolling.go). No task changes the size of a Deployment, so the
 proportional scaling of a paused Deployment is left out.
 """
@@ -39,25 +39,25 @@ class SimulatedDeployments(Model):
         return {name: Deployment.from_api(item) for name, item in self.items.items()}
 
     def write(self, write: Write) -> bool:
-        changed = after_patch(write, self.items.get(write.name), _generation_fields)
-        if changed is not None:
-            self.items[write.name] = changed
-        return changed is not None
+        changed_item = after_patch(write, self.items.get(write.name), _generation_fields)
+        if changed_item is not None:
+            self.items[write.name] = changed_item
+        return changed_item is not None
 
     def settle(self) -> bool:
         has_changed = self.sets.settle()
-        while name := next(self._unsynced(), None):
+        while name := next(self._unsynced_names(), None):
             self._sync(name)
             self.sets.settle()
             has_changed = True
         return has_changed
 
-    def _unsynced(self) -> t.Iterator[str]:
+    def _unsynced_names(self) -> t.Iterator[str]:
         return (name for name, item in sorted(self.items.items())
-                if self._change(name) or self._status(name) != item.get("status", {}))
+                if self._next_write(name) or self._status(name) != item.get("status", {}))
 
     def _sync(self, name: str) -> None:
-        if change := self._change(name):
+        if change := self._next_write(name):
             self.sets.write(change)
         item = self.items[name]
         revision = max(map(revision_of, self.sets.controllers().values()), default=0)
@@ -66,7 +66,7 @@ class SimulatedDeployments(Model):
         self.items[name] = {**item, "metadata": {**item["metadata"], "annotations": annotations},
                             "status": self._status(name)}
 
-    def _change(self, name: str) -> Write | None:
+    def _next_write(self, name: str) -> Write | None:
         """Return the next write of the Deployment controller to a ReplicaSet, or None."""
         primary = Deployment.from_api(self.items[name])
         observed = find(primary, self.sets.controllers())
@@ -80,9 +80,9 @@ class SimulatedDeployments(Model):
         if revision_of(new) < revision:
             recorded_numbers = new.annotations.get(object_meta.FORMER_REVISIONS)
             former_revisions = [*filter(None, [recorded_numbers]), str(revision_of(new))]
-            numbers = {object_meta.REVISION: str(revision),
-                       object_meta.FORMER_REVISIONS: ",".join(former_revisions)}
-            return Patch(new.name, (put("/metadata/annotations", {**new.annotations, **numbers}),))
+            annotations = {**new.annotations, object_meta.REVISION: str(revision),
+                           object_meta.FORMER_REVISIONS: ",".join(former_revisions)}
+            return Patch(new.name, (put("/metadata/annotations", annotations),))
         seconds = primary.settings["minReadySeconds"] or 0
         if new.min_ready_seconds != seconds:
             return Patch(new.name, (put("/spec/minReadySeconds", seconds),))
@@ -94,7 +94,7 @@ class SimulatedDeployments(Model):
         old_set_sizes = [_OldSet(replica_set.name, replica_set.replicas,
                                  self._available(replica_set.name)) for replica_set in old_sets]
         sizes = _sizes(primary, new.replicas, self._available(new.name), old_set_sizes,
-                       is_old_gone=all(replica_set.is_empty for replica_set in old_sets))
+                       are_old_sets_empty=all(replica_set.is_empty for replica_set in old_sets))
         return next((Patch(name, (put("/spec/replicas", size),))
                      for name, size in {new.name: sizes[0], **sizes[1]}.items()
                      if size != self.sets.items[name]["spec"]["replicas"]), None)
@@ -153,14 +153,14 @@ def _delete_surplus(primary: Deployment, old_sets: t.Iterable[Controller]) -> De
 
 
 def _sizes(primary: Deployment, new_size: int, new_available: int, old_sets: list[_OldSet], *,
-           is_old_gone: bool) -> tuple[int, dict[str, int]]:
+           are_old_sets_empty: bool) -> tuple[int, dict[str, int]]:
     """Return the next size of the new ReplicaSet, and the changed sizes of the old ones by name."""
     desired_size, strategy = primary.replicas, primary.settings["strategy"]
     total_size = new_size + sum(size for _name, size, _available in old_sets)
     if strategy.get("type") == "Recreate":
         if any(size for _name, size, _available in old_sets):
             return new_size, {name: 0 for name, _size, _available in old_sets}
-        return (desired_size if is_old_gone else new_size), {}
+        return (desired_size if are_old_sets_empty else new_size), {}
     numbers = strategy["rollingUpdate"]
     surge, unavailable = resolve_fenceposts(Size.from_api(numbers["maxSurge"]),
                                             Size.from_api(numbers["maxUnavailable"]), desired_size)

@@ -4,7 +4,7 @@
 
 """The migrations in progress in a namespace. I/O only through Cluster.
 
-A migration is recognized by its ControllerRevision, the only object that exists all the time: the
+A migration is recognized by its ControllerRevision, the only object that exists throughout: the
 ReplicationController is deleted before the Deployment is created.
 """
 
@@ -53,8 +53,8 @@ class MigrationInProgress(t.NamedTuple):
         return (self.request.command(),
                 self.request.command(State.ROLLED_BACK) if can_roll_back else None)
 
-    def status(self, status: RolloutStatus, cluster: Cluster) -> RolloutStatus:
-        """Return the status with the fields that describe a migration in progress."""
+    def complete_status(self, status: RolloutStatus, cluster: Cluster) -> RolloutStatus:
+        """Return a copy of the status that also describes this migration."""
         replica_set = self._replica_set(cluster)
         holders = (*status.holders, *((Holder(replica_set, {}),) if replica_set else ()))
         return dataclasses.replace(
@@ -79,7 +79,7 @@ def parse_migration(item: Json, request: Request) -> MigrationInProgress | None:
     controller_name = stored["manifest"]["metadata"]["name"]
     names = {Kind.REPLICATION_CONTROLLER: controller_name,
              Kind.DEPLOYMENT_CONFIG: controller_name.rpartition("-")[0]}
-    # The hash leaves out the deployment label, whose key is not stored: try each key.
+    # The stored hash ignores the deployment label, whose key is not stored: try each label key.
     keys = (object_meta.DEPLOYMENT_LABEL,
             *stored["manifest"]["spec"]["template"]["metadata"]["labels"])
     for kind, name in names.items():

@@ -90,7 +90,7 @@ class ServerDrivenObserved(Observed):
         return False
 
     @property
-    def previous_candidates(self) -> tuple[Revision, ...]:
+    def contested_revisions(self) -> tuple[Revision, ...]:
         """The two candidates for the previous revision; () if there is no doubt."""
         return ()
 

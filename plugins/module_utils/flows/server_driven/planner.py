@@ -85,9 +85,10 @@ class Planner(Rules[ObservedT]):
             if observed.is_template_restored:
                 record = dataclasses.replace(record, outcome=Rollout.ROLLING_BACK)
             # | updating | `rolled_back`, two candidates for the previous template | error |
-            elif observed.previous_candidates:
-                raise refusals.ambiguous_previous_template(self.request,
-                                                           observed.previous_candidates)
+            elif observed.contested_revisions:
+                raise refusals.ambiguous_previous_template(
+                    self.request,
+                                                           observed.contested_revisions)
         # | rolling back | `rolled_back` | wait for the pods, then restore the settings |
         if record and record.is_rolling_back:
             return self._resume(record)

@@ -18,7 +18,7 @@ from ...model.fields import Json
 from ...model.object_meta import Rollout
 from ...model.request import PREVIOUS, Request
 from ...model.server_driven import ServerDriven
-from ...model.settings import are_equal, has_only_settings
+from ...model.settings import are_equal, has_only_valid_settings
 from ...model.steps import Patch, annotation, put, test
 from ...model.template import without_label
 from .. import provenance, refusals
@@ -96,7 +96,7 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
         restored_value = _restored_value(settings[field], override, original)
         if restored_value != settings[field]:
             # The parts might not fit together: some numbers are valid only with OnDelete.
-            settings[field] = (restored_value if has_only_settings({field: restored_value})
+            settings[field] = (restored_value if has_only_valid_settings({field: restored_value})
                                else original)
     if request.min_ready_seconds is not None:
         settings["minReadySeconds"] = request.min_ready_seconds or None

@@ -15,7 +15,7 @@ the record needs evidence:
 | the previous template | the status names it; or the record does, and no third revision is newer |
 | the previous updateStrategy | the update has set the present one; maxUnavailable never increases |
 
-A forged record can still have two effects. The next task may end by setting another partition,
+A forged record can still have two effects. At its end, the next task may set another partition,
 OnDelete, or a revisionHistoryLimit of 0. And state=rolled_back may roll back an update that has
 ended.
 """
@@ -111,11 +111,11 @@ class StatefulSetObserved(RevisionsObserved):
                     None)
 
     @property
-    def previous_candidates(self) -> tuple[Revision, ...]:
+    def contested_revisions(self) -> tuple[Revision, ...]:
         """The recorded and the newest other revision, if either may be the previous revision.
 
-        The status does not name it if another client has changed the template during the
-        update, and no pod has the previous template.
+        The status does not name the previous one if another client has changed the template
+        during the update, and no pod has the previous template.
         """
         recorded = self.recorded_revision
         is_contested = recorded and self.is_proven and not self.previous_revision
@@ -153,9 +153,10 @@ def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> Statef
     return dataclasses.replace(observed, record=_credible_record(primary, observed))
 
 
-def max_unavailable_pods(numbers: Json, replicas: int) -> int:
+def max_unavailable_pods(rolling_update: Json, replicas: int) -> int:
     """Return maxUnavailable in pods: rounded down, at least 1 (getStatefulSetMaxUnavailable)."""
-    return max(1, Size.from_api(numbers.get("maxUnavailable", 1)).resolve(replicas, round_up=False))
+    return max(1, Size.from_api(rolling_update.get("maxUnavailable", 1)).resolve(
+        replicas, round_up=False))
 
 
 def _credible_record(primary: StatefulSet, observed: StatefulSetObserved) -> Rollout | None:
@@ -169,10 +170,10 @@ def _credible_record(primary: StatefulSet, observed: StatefulSetObserved) -> Rol
         partition = record.original["updateStrategy"]["rollingUpdate"].get("partition", 0)
         record = with_rolling_update(record, {"partition": partition, **current_numbers})
     # During a rollback, currentRevision and updateRevision are both the restored revision.
-    is_restored = (primary.update_revision == primary.current_revision
-                   or may_have_been_restored(observed.present_revision, record.previous_name,
-                                             observed.history))
-    if record.is_rolling_back and primary.is_observed and observed.history and not is_restored:
+    may_be_restored = (primary.update_revision == primary.current_revision
+                       or may_have_been_restored(observed.present_revision, record.previous_name,
+                                                 observed.history))
+    if record.is_rolling_back and primary.is_observed and observed.history and not may_be_restored:
         return dataclasses.replace(record, outcome=Rollout.UPDATING,
                                    previous_name=primary.current_revision)
     return record

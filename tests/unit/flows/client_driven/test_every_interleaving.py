@@ -455,7 +455,8 @@ class Explorer:
         is_undisturbed = (not dead_count and cluster.deletions == self.deletions
                           and cluster.replacements == self.replacements)
         assert (not is_undisturbed
-                or len({pod[:3] for pod in cluster.pods if pod.owner_uid != pod.cached_owner}) <= 1)
+                or len({pod[:3] for pod in cluster.pods
+                        if pod.owner_uid != pod.cached_owner_uid}) <= 1)
         assert (not is_undisturbed
                 or len({pod.owner_uid for pod in cluster.surviving_pods})
                 == len({pod[:2] for pod in cluster.surviving_pods}))

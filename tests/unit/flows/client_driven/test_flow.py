@@ -175,7 +175,7 @@ def test_each_terminated_pod_is_progress():
     """The pods terminate 4 s apart, and progress_deadline is 6 s."""
     cluster = SlowCluster(old(3), new(0), seconds=4, grace=0)
     cluster.cluster.terminating = [cluster.cluster.pods[0]._replace(ready=False,
-                                                                    cached_owner="")] * 4
+                                                                    cached_owner_uid="")] * 4
     cluster.deletion_times = [cluster.clock.now + 4 * number for number in range(4)]
 
     assert cluster.run(dataclasses.replace(WAITING_UPDATE, progress_deadline=6,

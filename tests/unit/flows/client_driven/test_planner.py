@@ -876,7 +876,7 @@ def test_annotations_of_a_rollback_on_both_controllers():
     assert annotations(cluster.items) == {
         **common, object_meta.PARTNER: SUCCESSOR, object_meta.PARTNER_UID: f"uid of {SUCCESSOR}",
         object_meta.DESIRED: "3",
-        object_meta.SUCCESSOR_SPEC: handover.stored_template_hash(template("myimage:v2", LABEL)),
+        object_meta.SUCCESSOR_HASH: handover.stored_template_hash(template("myimage:v2", LABEL)),
         object_meta.LAST_ROLLOUT: record("rolling back", "myimage:v2", "myimage:v1")}
     assert annotations(cluster.items, SUCCESSOR) == {
         **common, object_meta.PARTNER: "foo", object_meta.PARTNER_UID: "uid of foo",
@@ -908,7 +908,7 @@ def with_mirror_image(item):
 
 def stored_hash(image):
     """Return the annotation of foo with the hash of the successor's template."""
-    return {object_meta.SUCCESSOR_SPEC: handover.stored_template_hash(template(image, LABEL))}
+    return {object_meta.SUCCESSOR_HASH: handover.stored_template_hash(template(image, LABEL))}
 
 
 UNKNOWN_UID, CREATED_BY_THIS_TASK = {object_meta.PARTNER_UID: None}, {"is_created_here": True}
@@ -983,7 +983,7 @@ def test_successor_with_changing_dry_runs_is_known_by_its_hash():
     request = Request("foo", template={"spec": {"priority": 1}})
     name, label = expected_successor(request, Controller.from_api(rc()))
     annotations = {object_meta.PARTNER: name, object_meta.PARTNER_UID: f"uid of {name}",
-                   object_meta.SUCCESSOR_SPEC: handover.stored_template_hash(
+                   object_meta.SUCCESSOR_HASH: handover.stored_template_hash(
                        template("myimage:v2", label))}
 
     decision = decide(request, old(annotate=annotations), new(1, name=name, label=label),

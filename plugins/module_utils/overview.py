@@ -69,7 +69,7 @@ class Overview:
         selected_names = (self._gateway.names(label_selectors, field_selectors)
                           if label_selectors or field_selectors else controllers)
         names = [name for name, controller in controllers.items() if name in selected_names
-                 and not controller.is_part_of_owner]
+                 and not controller.is_updated_by_owner]
         return names + [name for name, migration in self._migrations.items()
                         if name not in controllers
                         and self._request.kind is migration.request.kind

@@ -44,7 +44,7 @@ def _error_message(options: Json) -> str:
         if not message and params.get("metrics") is not None:
             parse_analysis(params)
         if not message and params.get("prometheus_url"):
-            prometheus.check_address(params)
+            prometheus.check_url_and_credentials(params)
     except RolloutError as error:
         message = ": ".join(filter(None, [error.what, error.why]))
     except ImportError:  # the module may run on another machine

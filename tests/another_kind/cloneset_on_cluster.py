@@ -63,8 +63,8 @@ def test_clone_set_is_updated_in_stages_and_rolled_back(namespace):
         namespace.roll(**{**update, "image": "myimage:v3"}, pause_at="1")
         assert namespace.roll(**rollback)["changed"]
         assert tags_of_ready_pods(namespace) == ["v2"] * 4
-        clone_set_after = namespace.call("GET", f"{controller.collection_path}/foo")
-        assert clone_set_after["spec"]["updateStrategy"] == STRATEGY
+        restored_clone_set = namespace.call("GET", f"{controller.collection_path}/foo")
+        assert restored_clone_set["spec"]["updateStrategy"] == STRATEGY
 
         namespace.roll(**rollback, to_revision=1)
         assert tags_of_ready_pods(namespace) == ["v1"] * 4

@@ -290,7 +290,7 @@ class Cluster:
         # JSON is YAML
         write_private(state.settings.kubeconfig, json.dumps(_kubeconfig(state), indent=2))
         if state.settings.network:
-            real_node.create_identity(state.settings)
+            real_node.create_client_certificate(state.settings)
         return state
 
     def _remove(self) -> None:

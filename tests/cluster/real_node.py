@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a node with real containers: containerd, kubelet and kube-proxy in private namespaces.
+"""Run a node with real containers. Containerd, kubelet and kube-proxy run in private namespaces.
 
 The component `node` is process 1 of these namespaces. When it is killed, the kernel kills all
 processes of the node, and removes mounts and network. Subfolders of the cluster's cache folder are
@@ -32,7 +32,7 @@ NAMESPACES = ("-m", "-n", "-p", "-u", "-i")
 CTR = ("ctr", "--namespace", "k8s.io")
 """Containerd's client."""
 
-KERNEL = {
+KERNEL_SETTINGS = {
     "vm/overcommit_memory": 1,
     "vm/panic_on_oom": 0,
     "kernel/panic": 10,
@@ -47,7 +47,7 @@ machine's settings.
 RARE_ERRORS = {"ERRORS": "0.0003"}
 """Environment of a web server with 3 errors in 10,000 answers."""
 
-VERSIONS: dict[str, dict[str, str]] = {
+ENVIRONMENT_BY_TAG: dict[str, dict[str, str]] = {
     "v1": {},
     "v2": {},
     "v3": {},
@@ -56,13 +56,13 @@ VERSIONS: dict[str, dict[str, str]] = {
     "errors": {"ERRORS": "0.05"},
     "slow": RARE_ERRORS | {"SLOW_MS": "200"},
 }
-"""Environment by image tag."""
+"""The environment of each image of the web server."""
 
 IMAGES = [
     Image("localhost/pause:1", ["/web", "pause"]),
     *(
         Image(f"localhost/web:{version}", ["/web"], {"VERSION": version, **environment})
-        for version, environment in VERSIONS.items()
+        for version, environment in ENVIRONMENT_BY_TAG.items()
     ),
 ]
 """The only images of the node, which cannot pull images."""
@@ -82,7 +82,7 @@ def nsenter_prefix(running: Mapping[str, Process]) -> list[str]:
     return [system_program("nsenter"), "-t", str(running["node"].pid), *NAMESPACES, "--"]
 
 
-class OnNode(Component):
+class ComponentOnNode(Component):
     def command(
         self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]
     ) -> list[str]:
@@ -135,7 +135,7 @@ class Node(Component):
             "kernel",
         ):
             (folder / path).mkdir(parents=True, exist_ok=True)
-        for path, value in KERNEL.items():
+        for path, value in KERNEL_SETTINGS.items():
             (folder / "kernel" / path.replace("/", ".")).write_text(f"{value}\n", "ascii")
         (folder / "network-is-up").unlink(missing_ok=True)
         (folder / "init.sh").write_text(_script(folder, _network(settings)), "utf-8")
@@ -149,15 +149,15 @@ class Node(Component):
         )
 
 
-class Containerd(OnNode):
+class Containerd(ComponentOnNode):
     def prepare(self, settings: Settings) -> None:
         folder = _folder(settings)
-        configuration = CONTAINERD.format(
+        configuration = CONTAINERD_CONFIGURATION.format(
             folder=folder, network=_network(settings), plugins=PLUGINS
         )
         (folder / "containerd.toml").write_text(configuration, "utf-8")
         (folder / "cni").mkdir(exist_ok=True)
-        _write(settings, "cni/10-bridge.conflist", _pod_network(_network(settings)))
+        _write(settings, "cni/10-bridge.conflist", _cni_configuration(_network(settings)))
 
     def complete_start(self, settings: Settings, process: Process) -> None:
         images = archive(binaries.provide(["web"])["web"], IMAGES)
@@ -175,18 +175,18 @@ class Containerd(OnNode):
         )
 
 
-class Kubelet(OnNode):
+class Kubelet(ComponentOnNode):
     def prepare(self, settings: Settings) -> None:
         (_folder(settings) / "resolv.conf").write_text("nameserver 127.0.0.1\n", "ascii")
         _write(settings, "kubelet.yaml", _kubelet_configuration(settings))
 
 
-class KubeProxy(OnNode):
+class KubeProxy(ComponentOnNode):
     def prepare(self, settings: Settings) -> None:
         _write(settings, "kube-proxy.yaml", _kube_proxy_configuration(settings))
 
 
-def create_identity(settings: Settings) -> None:
+def create_client_certificate(settings: Settings) -> None:
     """Create the API server's self-signed client certificate. Raises ClusterError."""
     key, certificate = (
         str(settings.kubelet_client.with_suffix(suffix)) for suffix in (".key", ".crt")
@@ -266,7 +266,7 @@ def _kube_proxy_configuration(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _pod_network(network: Network) -> dict[str, Any]:
+def _cni_configuration(network: Network) -> dict[str, Any]:
     ranges = [[{"subnet": network.pods}]]
     addresses = {"type": "host-local", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}]}
     bridge = {
@@ -280,7 +280,7 @@ def _pod_network(network: Network) -> dict[str, Any]:
     return {"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]}
 
 
-CONTAINERD = """\
+CONTAINERD_CONFIGURATION = """\
 version = 2
 [metrics]
   address = "{network.node}:1338"
@@ -299,7 +299,7 @@ def _script(folder: Path, network: Network) -> str:
     """Return a script that prepares the namespaces and executes its arguments as process 1."""
     quoted_folder = shlex.quote(str(folder))
     mounts = {"var-lib": "/var/lib", "var-log": "/var/log", "run": "/run"}
-    mounts |= {f"kernel/{path.replace('/', '.')}": f"/proc/sys/{path}" for path in KERNEL}
+    mounts |= {f"kernel/{path.replace('/', '.')}": f"/proc/sys/{path}" for path in KERNEL_SETTINGS}
     lines = [
         "set -e",
         "mount --make-rshared /",

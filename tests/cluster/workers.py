@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from workspace import exit_cleanly_at_sigterm, say
+from workspace import exit_cleanly_on_sigterm, say
 
 Job = TypeVar("Job")
 Resource = TypeVar("Resource")
@@ -23,7 +23,7 @@ def prepare_program() -> None:
     """Log only errors of the Kubernetes client and urllib3, and clean up at SIGTERM."""
     for package in ("kubernetes", "urllib3"):
         logging.getLogger(package).setLevel(logging.ERROR)
-    exit_cleanly_at_sigterm()
+    exit_cleanly_on_sigterm()
 
 
 def run_jobs(

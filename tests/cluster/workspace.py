@@ -18,7 +18,7 @@ from typing import NoReturn
 HERE = Path(__file__).resolve().parent
 
 TIMEOUT = 90
-"""Seconds that a wait may take. A start takes 3 s, but longer on a busy machine."""
+"""Maximum seconds of a wait. A start takes 3 s, or longer on a busy machine."""
 
 PROGRESS_INTERVAL = 8
 """Seconds between two progress lines."""
@@ -64,59 +64,59 @@ def last_lines(path: Path, count: int = 12) -> str:
 
 
 def wait_for(what: str, done: Callable[[], bool], *logs: Path) -> None:
-    """Wait until `done` returns True. Raises ClusterError with the end of each log."""
-    began = reported = time.monotonic()
+    """Wait until `done` returns True. Raises ClusterError, with log ends, after TIMEOUT."""
+    started_at = reported_at = time.monotonic()
     while not done():
         now = time.monotonic()
-        if now > began + TIMEOUT:
-            ends = "".join(f"\nThe end of {log.name}:\n{last_lines(log)}" for log in logs)
-            raise ClusterError(f"timed out after {TIMEOUT} s waiting for {what}{ends}")
-        if now > reported + PROGRESS_INTERVAL:
-            reported = now
-            say(f"waiting for {what}: {now - began:.0f} s")
+        if now > started_at + TIMEOUT:
+            log_ends = "".join(f"\nThe end of {log.name}:\n{last_lines(log)}" for log in logs)
+            raise ClusterError(f"timed out after {TIMEOUT} s waiting for {what}{log_ends}")
+        if now > reported_at + PROGRESS_INTERVAL:
+            reported_at = now
+            say(f"waiting for {what}: {now - started_at:.0f} s")
         time.sleep(0.03)
 
 
 @contextlib.contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Hold a file lock during the block, and delete the file at its end."""
+    """Hold a file lock during the block, and then delete the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     is_locked = False
     while not is_locked:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            _lock(file, what)
-            is_locked = _is_still_at(file, path)
+            _lock(descriptor, what)
+            is_locked = _is_still_at(descriptor, path)
             if is_locked:
                 yield
         finally:
             if is_locked:
                 path.unlink(missing_ok=True)
-            os.close(file)
+            os.close(descriptor)
 
 
-def _lock(file: int, what: str) -> None:
-    began = reported = time.monotonic()
+def _lock(descriptor: int, what: str) -> None:
+    started_at = reported_at = time.monotonic()
     while True:
         try:
-            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             now = time.monotonic()
-            if now > reported + PROGRESS_INTERVAL:
-                reported = now
-                say(f"waiting for another process that works on {what}: {now - began:.0f} s")
+            if now > reported_at + PROGRESS_INTERVAL:
+                reported_at = now
+                say(f"waiting for another process that works on {what}: {now - started_at:.0f} s")
             time.sleep(0.1)
 
 
-def _is_still_at(file: int, path: Path) -> bool:
+def _is_still_at(descriptor: int, path: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(file), path.stat())
+        return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
 
 
-def exit_cleanly_at_sigterm() -> None:
-    """Make this program clean up and exit at the first SIGTERM."""
+def exit_cleanly_on_sigterm() -> None:
+    """Make this program clean up and exit on the first SIGTERM."""
 
     def leave(*_unused: object) -> None:
         signal.signal(signal.SIGTERM, lambda *_unused: None)
@@ -126,7 +126,7 @@ def exit_cleanly_at_sigterm() -> None:
 
 
 def run_and_exit(main: Callable[[list[str]], int]) -> NoReturn:
-    exit_cleanly_at_sigterm()
+    exit_cleanly_on_sigterm()
     try:
         sys.exit(main(sys.argv[1:]))
     except ClusterError as error:

@@ -103,7 +103,7 @@ def kill_after(kill: Callable[[], None]) -> Fault:
 # Responses of the server
 
 
-def status(code: int, reason: str, message: str, *headers: tuple[str, str]) -> Response:
+def status_response(code: int, reason: str, message: str, *headers: tuple[str, str]) -> Response:
     body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": message, "reason": reason,
             "code": code}
@@ -111,17 +111,20 @@ def status(code: int, reason: str, message: str, *headers: tuple[str, str]) -> R
                     json.dumps(body).encode())
 
 
-CONFLICT = status(409, "Conflict",
-                  "Operation cannot be fulfilled on replicationcontrollers: the object has been "
-                  "modified")
-BUSY = status(429, "TooManyRequests",
-              "the server has received too many requests and has asked us to try again later",
-              ("Retry-After", "1"))
-INTERNAL = status(500, "InternalError", "Internal error occurred: etcdserver: leader changed")
-UNAVAILABLE = status(503, "ServiceUnavailable",
-                     "the server is currently unable to handle the request")
-TIMEOUT = status(504, "Timeout", "Timeout: request did not complete within the allotted duration")
-GONE = json.loads(status(410, "Expired", "too old resource version: 1 (2)").body)
+CONFLICT = status_response(409, "Conflict",
+                           "Operation cannot be fulfilled on replicationcontrollers: the object "
+                           "has been modified")
+BUSY = status_response(429, "TooManyRequests",
+                       "the server has received too many requests and has asked us to try "
+                       "again later",
+                       ("Retry-After", "1"))
+INTERNAL = status_response(500, "InternalError",
+                           "Internal error occurred: etcdserver: leader changed")
+UNAVAILABLE = status_response(503, "ServiceUnavailable",
+                              "the server is currently unable to handle the request")
+TIMEOUT = status_response(504, "Timeout",
+                          "Timeout: request did not complete within the allotted duration")
+GONE_STATUS = json.loads(status_response(410, "Expired", "too old resource version: 1 (2)").body)
 
 
 def respond(response: Response) -> Fault:
@@ -137,7 +140,7 @@ def respond_after_forwarding(response: Response) -> Fault:
 
 
 def fail_json_patch_test(exchange: Exchange) -> None:
-    """Add a test to a JSON patch, so that the server rejects the patch."""
+    """Add a failing test operation to a JSON patch, so that the server rejects it."""
     operations = [*json.loads(exchange.body),
                   {"op": "test", "path": "/metadata/uid", "value": "another"}]
     exchange.reply(exchange.forward(json.dumps(operations).encode()))
@@ -192,7 +195,7 @@ def refuse_connections_permanently(exchange: Exchange) -> None:
 def expire(exchange: Exchange, script: WatchScript) -> Iterator[bytes]:
     for line, is_nth in script.events(exchange):
         if is_nth:
-            yield _event("ERROR", GONE)
+            yield _event("ERROR", GONE_STATUS)
             return
         yield line
 
@@ -247,7 +250,7 @@ def any_write(exchange: Exchange) -> bool:
     return exchange.is_write
 
 
-def any_step(exchange: Exchange) -> bool:
+def any_write_except_events(exchange: Exchange) -> bool:
     """Return whether the request writes an object other than an Event."""
     return exchange.is_write and not exchange.path.endswith("/events")
 
@@ -274,7 +277,7 @@ class FaultKind:
 
 FAULTS = [
     FaultKind("409", respond(CONFLICT), any_write),
-    FaultKind("422, failed test", fail_json_patch_test, any_json_patch),
+    FaultKind("422, failed test operation", fail_json_patch_test, any_json_patch),
     FaultKind("object changed before the write", change_object_before, any_write_except_post),
     FaultKind("429 with Retry-After", respond(BUSY)),
     FaultKind("500", respond(INTERNAL)),
@@ -287,14 +290,15 @@ FAULTS = [
     FaultKind("reset after the request took effect", reset_after),
     FaultKind("answer 5 s late", delay),
     FaultKind("answer truncated", truncate),
-    FaultKind("watch refused with 410", respond(Response(410, [], json.dumps(GONE).encode())),
+    FaultKind("watch refused with 410",
+              respond(Response(410, [], json.dumps(GONE_STATUS).encode())),
               any_rc_watch),
     FaultKind("watch refused with 503", respond(UNAVAILABLE), any_rc_watch),
 ]
 
 PERMANENT_FAULTS = [
     FaultKind("409", respond(CONFLICT), any_write),
-    FaultKind("422, failed test", fail_json_patch_test, any_json_patch),
+    FaultKind("422, failed test operation", fail_json_patch_test, any_json_patch),
     FaultKind("429 with Retry-After", respond(BUSY)),
     FaultKind("503", respond(UNAVAILABLE)),
     FaultKind("connection refused", refuse_connections_permanently),

@@ -20,8 +20,8 @@ from injected import (
     WATCH_FAULTS,
     FaultKind,
     any_json_patch,
-    any_step,
     any_write,
+    any_write_except_events,
     any_write_except_post,
 )
 from series import (
@@ -33,15 +33,15 @@ from series import (
 )
 
 
-def limited_to_steps(kind: FaultKind) -> FaultKind | None:
-    """Return the fault, limited to writes of objects other than Events, or None for faults of
+def without_event_writes(kind: FaultKind) -> FaultKind | None:
+    """Return the fault, limited to writes of objects other than Events, or None if it applies to
     reads.
     """
     if kind.applies not in (any_write, any_write_except_post, any_json_patch):
         return None
     return dataclasses.replace(kind,
                                applies=lambda exchange: kind.applies(exchange)
-                               and any_step(exchange))
+                               and any_write_except_events(exchange))
 
 
 def series(with_peer: bool) -> list[Series]:
@@ -56,7 +56,7 @@ def series(with_peer: bool) -> list[Series]:
           for runs_opposite in (False, True)
           if flow.opposite or not runs_opposite),
         *(series_of_faults(HANDOVER_FLOW, references, kind) for kind in FAULTS),
-        *(series_of_faults(flow, references, fault)
+        *(series_of_faults(flow, references, kind)
           for flow in (NEXT_NAME_FLOW, DEPLOYMENT_PAUSE_FLOW, STUCK_FLOW)
-          for fault in map(limited_to_steps, FAULTS) if fault),
+          for kind in map(without_event_writes, FAULTS) if kind),
     ]

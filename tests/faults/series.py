@@ -184,7 +184,7 @@ def run_and_kill(world: World, flow: Flow, place: tuple[int, bool],
     flow.create_state(world)
     world.judge.begin(REPLICAS, flow.required_controllers, flow.max_surge, flow.max_unready)
     program = Program()
-    applies = injected.any_write if flow is HANDOVER_FLOW else injected.any_step
+    applies = injected.any_write if flow is HANDOVER_FLOW else injected.any_write_except_events
     script = Script(
         number, applies, (injected.kill_after if is_after else injected.kill_before)(program.kill)
     )

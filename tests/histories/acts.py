@@ -32,9 +32,9 @@ class Row:
     title: str
     task: Json
     #: Options of the next task. None: `task` again.
-    after: Json | None = None
+    next_task: Json | None = None
     #: Options of the earlier tasks.
-    before: tuple[Json, ...] = ()
+    earlier_tasks: tuple[Json, ...] = ()
     kinds: tuple[str, ...] = KINDS
     needs_api_server: bool = False
 
@@ -42,23 +42,26 @@ class Row:
 ROWS = (
     Row("an update", UPDATE),
     Row("an update to a pause", PAUSE),
-    Row("an update from a pause to the end", UPDATE, before=(PAUSE,)),
-    Row("an update from a pause to the next pause", {**PAUSE, "pause_at": 2}, before=(PAUSE,)),
-    Row("an update, then a rollback", UPDATE, after=ROLL_BACK),
+    Row("an update from a pause to the end", UPDATE, earlier_tasks=(PAUSE,)),
+    Row("an update from a pause to the next pause", {**PAUSE, "pause_at": 2},
+        earlier_tasks=(PAUSE,)),
+    Row("an update, then a rollback", UPDATE, next_task=ROLL_BACK),
     Row("an update with a surge of two", {**UPDATE, "max_surge": 2},
         kinds=tuple(kind for kind in KINDS if kind != "StatefulSet")),
     Row("an update without a surge", {**UPDATE, "max_surge": 0, "max_unavailable": 1},
         kinds=TWO_CONTROLLER_KINDS),
     Row("an update to a pause with two unavailable pods", {**PAUSE, "max_unavailable": 2}),
     Row("an update that keeps the old pods", KEEP_OLD, kinds=TWO_CONTROLLER_KINDS),
-    Row("an update that ends after keep_old", UPDATE, before=(KEEP_OLD,),
+    Row("an update that ends after keep_old", UPDATE, earlier_tasks=(KEEP_OLD,),
         kinds=TWO_CONTROLLER_KINDS),
-    Row("an update that ends after keep_old, then a rollback", UPDATE, before=(KEEP_OLD,),
-        after=ROLL_BACK, kinds=TWO_CONTROLLER_KINDS),
-    Row("a rollback after keep_old", ROLL_BACK, before=(KEEP_OLD,), kinds=TWO_CONTROLLER_KINDS),
-    Row("a rollback from a pause", ROLL_BACK, before=(PAUSE,)),
-    Row("a rollback from a pause, then the update", ROLL_BACK, before=(PAUSE,), after=UPDATE),
-    Row("a rollback to a revision", {**ROLL_BACK, "to_revision": 1}, before=(UPDATE,)),
+    Row("an update that ends after keep_old, then a rollback", UPDATE, earlier_tasks=(KEEP_OLD,),
+        next_task=ROLL_BACK, kinds=TWO_CONTROLLER_KINDS),
+    Row("a rollback after keep_old", ROLL_BACK, earlier_tasks=(KEEP_OLD,),
+        kinds=TWO_CONTROLLER_KINDS),
+    Row("a rollback from a pause", ROLL_BACK, earlier_tasks=(PAUSE,)),
+    Row("a rollback from a pause, then the update", ROLL_BACK, earlier_tasks=(PAUSE,),
+        next_task=UPDATE),
+    Row("a rollback to a revision", {**ROLL_BACK, "to_revision": 1}, earlier_tasks=(UPDATE,)),
     Row("a restart", {"state": "restarted"}),
     Row("an update to another name", {**UPDATE, "next_name": "two"}, kinds=CLIENT_DRIVEN),
     Row("a migration", {"module": "migrate_to_deployment", "state": "migrated"},
@@ -93,23 +96,23 @@ class HistoryWithKill(History):
     def play(self, kind: str, row: Row, moment: tuple[int, bool], action: str) -> bool:
         """Play a row with a kill at `moment`, and return whether the task was killed.
 
-        moment: as in DEATHS of history.py.
+        moment: the number of a write, and whether the kill follows it.
         """
         self.start(kind, REPLICAS)
-        for task in row.before:
+        for task in row.earlier_tasks:
             assert self._run(task, None).outcome == "done", task
         if self._run(row.task, moment).outcome != "killed":
             return False
         API_SERVER_ACTIONS[action](self)
-        task = row.task if row.after is None else row.after
+        task = row.task if row.next_task is None else row.next_task
         self._run_and_paste(task, None)
         if action == "nothing" and not self.pending_task:
             self._assert_requested_state()
         elif action == "nothing":
             are_new = [image == UPDATE["image"] for _name, image, _is_ready in self.world.pods()]
-            sizes = ((REPLICAS, 2 * REPLICAS) if "keep_old" in task
-                     else (task["pause_at"], REPLICAS))
-            assert (sum(are_new), len(are_new)) == sizes, (
+            expected_counts = ((REPLICAS, 2 * REPLICAS) if "keep_old" in task
+                               else (task["pause_at"], REPLICAS))
+            assert (sum(are_new), len(are_new)) == expected_counts, (
                 f"{sum(are_new)} of {len(are_new)} pods are new at the pause")
         self.teardown()
         return True
@@ -120,10 +123,10 @@ def play(kind: str, row: Row, actions: t.Sequence[str], create_world: t.Callable
     """Play a row once for each moment of a kill, and return the number of kills.
 
     The moments are numbered: 0 is before the first write, 1 after it, 2 before the second write,
-    and so on. The kills begin at `first`, and continue at every `step`-th moment. The action after
-    a write is also the action before the next write.
+    and so on. The kills begin at `first`, and continue at every `step`-th moment. The same
+    action follows a kill after a write and a kill before the next write.
     """
-    for kills, index in enumerate(range(first, 2 * MAX_WRITES, step)):
+    for kill_count, index in enumerate(range(first, 2 * MAX_WRITES, step)):
         moment = index // 2 + 1, index % 2 == 1
         action = actions[(index + 1) // 2 % len(actions)]
         history = HistoryWithKill()
@@ -137,5 +140,5 @@ def play(kind: str, row: Row, actions: t.Sequence[str], create_world: t.Callable
         finally:
             history.world.close()
         if not is_killed:
-            return kills
+            return kill_count
     raise AssertionError(f"{kind}: {row.title} has more than {MAX_WRITES} writes")

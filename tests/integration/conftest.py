@@ -69,7 +69,7 @@ def has_fake_nodes(cluster):
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _check_commands_of_errors():
+def _check_suggested_commands():
     with next_commands.checked_commands():
         yield
 

@@ -19,16 +19,16 @@ from namespace import Namespace
 from objects import Json, eventually, manifest
 
 GROUP = "apps.openshift.io"
-DEFINITION = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/deploymentconfigs.{GROUP}"
-#: Annotations and labels (openshift/api, apps/v1/consts.go).
+CRD_PATH = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/deploymentconfigs.{GROUP}"
+#: Keys of annotations and labels (openshift/api, apps/v1/consts.go).
 CONFIG, VERSION, PHASE = ("openshift.io/deployment-config.name",
                           "openshift.io/deployment-config.latest-version",
                           "openshift.io/deployment.phase")
-ENCODED = "openshift.io/encoded-deployment-config"
+ENCODED_CONFIG = "openshift.io/encoded-deployment-config"
 
 
 def install_crd(namespace: Namespace) -> None:
-    """Create the kind, and wait for the API server and the garbage collector."""
+    """Create the kind, and wait until the API server and the garbage collector know it."""
     any_object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
         "name": "v1", "served": True, "storage": True,
@@ -43,8 +43,8 @@ def install_crd(namespace: Namespace) -> None:
             "metadata": {"name": f"deploymentconfigs.{GROUP}"},
             "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]}}
     with contextlib.suppress(ApiException):  # already exists
-        namespace.call("POST", DEFINITION.rpartition("/")[0], body)
-    eventually(lambda: status_of(namespace, config_path(namespace)) == 200,
+        namespace.call("POST", CRD_PATH.rpartition("/")[0], body)
+    eventually(lambda: http_status(namespace, config_path(namespace)) == 200,
                "the API of DeploymentConfigs")
     # The garbage collector discovers new kinds every 30 s. Until then, it ignores the dependents of
     # a deleted DeploymentConfig.
@@ -53,18 +53,18 @@ def install_crd(namespace: Namespace) -> None:
         "apiVersion": f"{GROUP}/v1", "kind": "DeploymentConfig", "metadata": {"name": "probe"},
         "spec": {}})
     namespace.call("DELETE", path, {"propagationPolicy": "Orphan"})
-    eventually(lambda: status_of(namespace, path) == 404,
+    eventually(lambda: http_status(namespace, path) == 404,
                "the discovery of DeploymentConfigs by the garbage collector")
 
 
 def uninstall_crd(namespace: Namespace) -> None:
     with contextlib.suppress(ApiException):
-        namespace.call("DELETE", DEFINITION)
-    eventually(lambda: status_of(namespace, config_path(namespace)) == 404,
+        namespace.call("DELETE", CRD_PATH)
+    eventually(lambda: http_status(namespace, config_path(namespace)) == 404,
                "the removal of the API of DeploymentConfigs")
 
 
-def status_of(namespace: Namespace, path: str) -> int:
+def http_status(namespace: Namespace, path: str) -> int:
     try:
         namespace.call("GET", path)
     except ApiException as error:
@@ -135,10 +135,10 @@ class OpenShift:
         self.patch({"spec": {"template": template}}, name)
 
     def until_rolled_out(self, number: int, replicas: int, name: str = "foo") -> None:
-        self.until_phase("Complete", number, name)
+        self.wait_for_phase("Complete", number, name)
         self.namespace.until_available(f"{name}-{number}", replicas)
 
-    def until_phase(self, phase: str, number: int, name: str = "foo") -> None:
+    def wait_for_phase(self, phase: str, number: int, name: str = "foo") -> None:
         def has_phase() -> bool:
             rc = self.namespace.rc(f"{name}-{number}") or {"metadata": {"annotations": {}}}
             return rc["metadata"]["annotations"].get(PHASE) == phase
@@ -163,7 +163,7 @@ class OpenShift:
         for rc in owned_controllers:
             if _phase(rc) not in ("Complete", "Failed"):
                 # a pause does not stop a running rollout
-                self._deploy(config, rc, owned_controllers)
+                self._advance_rollout(config, rc, owned_controllers)
                 owned_controllers = self._claim(config)
         if "deletionTimestamp" in config["metadata"] or config["spec"].get("paused"):
             self._update_status(config, owned_controllers)
@@ -218,7 +218,7 @@ class OpenShift:
             return True
         if newest is None:
             return False
-        stored_config = json.loads(newest["metadata"]["annotations"][ENCODED])
+        stored_config = json.loads(newest["metadata"]["annotations"][ENCODED_CONFIG])
         return stored_config["spec"]["template"] != config["spec"]["template"]
 
     def _create_rollout(self, config: Json, number: int) -> None:
@@ -230,7 +230,7 @@ class OpenShift:
         template["metadata"].setdefault("labels", {}).update(labels)
         template["metadata"].setdefault("annotations", {}).update(
             {"openshift.io/deployment.name": rc_name, CONFIG: name, VERSION: str(number)})
-        annotations = {CONFIG: name, ENCODED: json.dumps(config), PHASE: "New",
+        annotations = {CONFIG: name, ENCODED_CONFIG: json.dumps(config), PHASE: "New",
                        VERSION: str(number)}
         metadata = {"name": rc_name, "annotations": annotations,
                     "labels": {**config["metadata"].get("labels", {}), CONFIG: name},
@@ -239,7 +239,7 @@ class OpenShift:
             "replicas": 0, "selector": {**spec.get("selector", {}), **labels}, "template": template,
             "minReadySeconds": spec.get("minReadySeconds", 0)}})
 
-    def _deploy(self, config: Json, rc: Json, owned_controllers: list[Json]) -> None:
+    def _advance_rollout(self, config: Json, rc: Json, owned_controllers: list[Json]) -> None:
         if _phase(rc) == "New":
             self._set_phase(rc, "Running")
             return

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test tasks whose template is already stored, while the pods are not available."""
+"""Test tasks whose desired template is already stored, but whose pods are not available."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.fake_nodes("pods that take seconds to become ready, or 
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment")
 
 
-def make(namespace, kind, tag, **annotations):
+def create_with_two_pods(namespace, kind, tag, **annotations):
     item = manifest(2, f"myimage:{tag}")
     item["spec"]["template"]["metadata"]["annotations"] = annotations
     if kind == "ReplicationController":
@@ -34,19 +34,19 @@ def status(namespace, kind):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_task_waits_for_unready_pods_and_writes_nothing(namespace, kind):
-    make(namespace, kind, "v1-slow", **{"baton.test/ready-after": "2s"})
+    create_with_two_pods(namespace, kind, "v1-slow", **{"baton.test/ready-after": "2s"})
     result = namespace.roll(kind=kind, image="myimage:v1-slow")
 
     assert not result["changed"] and result["msg"] == "foo already has the desired template"
     assert set(result["requests"]) <= {"GET", "WATCH"}
     eventually(lambda: status(namespace, kind).get("availableReplicas") == 2,
-               "the updated status")
+               "two available pods in the status")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_task_fails_without_a_rollback_if_pods_never_become_available(namespace, kind):
-    make(namespace, kind, "v1-absent")
+    create_with_two_pods(namespace, kind, "v1-absent")
     before = status(namespace, kind)["observedGeneration"]
     with pytest.raises(RolloutError) as caught:
         namespace.roll(kind=kind, image="myimage:v1-absent", failure_grace=1, on_failure="rollback")

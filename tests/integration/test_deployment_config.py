@@ -322,7 +322,7 @@ def test_migration_during_a_rollout_is_refused_with_a_command_that_waits(project
     simulator.create_and_wait(2)
     simulator.blocks_rollouts = True
     simulator.change_image("myimage:v2")
-    simulator.until_phase("Running", 2)
+    simulator.wait_for_phase("Running", 2)
     before = simulator.config()
     for run in (project.roll, project.check):
         with pytest.raises(RolloutError, match="its rollout foo-2 is in progress") as caught:
@@ -341,7 +341,7 @@ def test_migration_waits_for_a_rollout_that_began_before_the_pause(project, simu
             if not project.rc("foo-2") and not project.replica_sets():
                 simulator.blocks_rollouts = True
                 simulator.change_image("myimage:v2")
-                simulator.until_phase("Running", 2)
+                simulator.wait_for_phase("Running", 2)
             elif simulator.blocks_rollouts:
                 raise AssertionError(f"{step} during a rollout")
             return write()
@@ -473,7 +473,7 @@ def test_config_without_a_rollout_is_refused_but_a_config_for_tests_is_migrated(
     simulator.remove()
     eventually(lambda: simulator.config() is None, "the deletion of foo")
     simulator.create(1, test=True)
-    simulator.until_phase("Complete", 1)
+    simulator.wait_for_phase("Complete", 1)
     eventually(lambda: not project.pods(), "the deletion of the pods")
     assert ("test: true has no counterpart" in migrate(project)["warnings"][0]
             and is_migrated(project, simulator))

@@ -106,15 +106,15 @@ TASKS: dict[str, Json] = {
 }
 
 
-def tasks_for(phase: Phase) -> list[str]:
-    """Return the titles of the tasks in a phase. A migration can only be resumed."""
+def task_titles(phase: Phase) -> list[str]:
+    """Return the titles of the tasks in a phase. A killed migration can only be resumed."""
     if phase.title == "migrating":
         return ["migrated"]
     return [title for title in TASKS if phase.kind == RC or title != "migrated"]
 
 
 class HarmfulRequest(BaseException):
-    """A task tries to write after a fault was found."""
+    """A task tries to send a write that is a fault, or that follows one."""
 
 
 class SharedNamespace:
@@ -208,10 +208,10 @@ class SharedNamespace:
 
     def run(self, params: Json, check: bool = False,
             kill_at: tuple[t.Callable[[t.Any], bool], int] | None = None,
-            messages: list[t.Any] | None = None, faults_found: list[str] | None = None) -> Json:
+            outputs: list[t.Any] | None = None, faults_found: list[str] | None = None) -> Json:
         """Run a task in this process.
 
-        Append the progress lines to `messages`, and faults of the requests to `faults_found`.
+        Append the progress lines to `outputs`, and faults of the requests to `faults_found`.
         """
         request = parse_request({"namespace": self.namespace.name, **DEADLINES, **params})
         flow = choose(request)
@@ -230,7 +230,7 @@ class SharedNamespace:
                 return write()
 
             intercept_writes(gateway, kill)
-        print_line = (messages if messages is not None else []).append
+        print_line = (outputs if outputs is not None else []).append
         try:
             return (driver.simulate(flow, request, gateway) if check
                     else driver.run(flow, request, gateway, driver.Clock(), print_line))
@@ -243,8 +243,8 @@ class SharedNamespace:
         """Append each fault in requests to `faults_found`. After the first fault, refuse writes."""
         pool = gateway.http.connection.pool
         original, prefix = pool.urlopen, gateway.http.connection.server
-        leases = [identity.lease_name_without_kind(name),
-                  *(identity.lease_name(kind, name) for kind in Kind)]
+        lease_names = [identity.lease_name_without_kind(name),
+                       *(identity.lease_name(kind, name) for kind in Kind)]
 
         def inspect(method: str, url: str, body: t.Any = None, **options: t.Any) -> t.Any:
             parts = urllib.parse.urlsplit(url.removeprefix(prefix))
@@ -253,7 +253,7 @@ class SharedNamespace:
                 faults_found.append(f"{method} {url[:300]}")
             if method in ("PATCH", "PUT", "DELETE") and "dryRun" not in parts.query:
                 object_name = parts.path.rpartition("/")[2]
-                if not object_name.startswith((name, *leases)) and "/pods/" not in parts.path:
+                if not object_name.startswith((name, *lease_names)) and "/pods/" not in parts.path:
                     faults_found.append(f"{method} {parts.path}")
             for path, value in written_fields(method, body):
                 if path == "/spec/replicas" and not 0 <= value <= SIZE:
@@ -268,23 +268,23 @@ class SharedNamespace:
 
         pool.urlopen = inspect
 
-    def try_task(self, params: Json, check: bool = False) -> list[str]:
+    def task_faults(self, params: Json, check: bool = False) -> list[str]:
         faults_found: list[str] = []
-        messages: list[t.Any] = []
+        outputs: list[t.Any] = []
         started_at = time.monotonic()
         try:
-            messages.append(self.run(params, check, messages=messages, faults_found=faults_found))
+            outputs.append(self.run(params, check, outputs=outputs, faults_found=faults_found))
         except RolloutError as error:
-            messages.append(error.as_result())
+            outputs.append(error.as_result())
         except HarmfulRequest:
             pass  # in the list already
         except Exception as error:
             faults_found.append(f"{type(error).__name__}: {str(error)[:200]}")
         if time.monotonic() - started_at > MAX_SECONDS:
             faults_found.append(f"took {time.monotonic() - started_at:.0f} s")
-        return faults_found + [fault for message in messages for fault in output_problems(message)]
+        return faults_found + [fault for message in outputs for fault in output_problems(message)]
 
-    def try_info(self, kind: str, name: str | None = None) -> list[str]:
+    def info_faults(self, kind: str, name: str | None = None) -> list[str]:
         params = {"kubeconfig": self.namespace.kubeconfig, "namespace": self.namespace.name,
                   "kind": kind}
         try:
@@ -295,7 +295,7 @@ class SharedNamespace:
         missing = [] if (name or PAYMENTS) in names else [f"{name or PAYMENTS} is missing"]
         return [f"info: {fault}" for fault in (*missing, *output_problems(result))]
 
-    def check_payments(self, kind: str) -> list[str]:
+    def payments_faults(self, kind: str) -> list[str]:
         faults_found: list[str] = []
         try:
             result = self.run(
@@ -341,38 +341,38 @@ def run_in_parallel(cases, work, workers=PARALLEL_TASKS):
 
 
 def value_selector(stride):
-    """Return a function of an offset that selects every `stride`-th pair of key and forged value.
-    """
-    all_cases = [
+    """Return a function that selects every `stride`-th (key, value), beginning at an offset."""
+    all_values = [
         (key, value) for key, texts in sorted(KEYS.items()) for value in dict.fromkeys(texts)
     ]
-    return lambda offset: all_cases[offset % stride::stride]
+    return lambda offset: all_values[offset % stride::stride]
 
 
 def check_values(shared_namespace, phase, forged):
     """Write one forged value after another, and run check mode and the info module with each."""
     name = shared_namespace.create_in_phase(phase)
     kind, faults_found = phase.kind, {}
-    before = {item_name: shared_namespace.get(kind, item_name)
-              for item_name in (name, *successors(shared_namespace, kind, name))}
-    targets, titles = itertools.cycle(before), itertools.cycle(tasks_for(phase))
+    items_before = {item_name: shared_namespace.get(kind, item_name)
+                    for item_name in (name, *successors(shared_namespace, kind, name))}
+    targets, titles = itertools.cycle(items_before), itertools.cycle(task_titles(phase))
     for number, (key, value) in enumerate(forged):
         target, title = next(targets), next(titles)
         if not shared_namespace.annotate(
             kind, target, shared_namespace.with_real_names({key: value}, kind, name)
         ):
             continue
-        faults = shared_namespace.try_task({"name": name, "kind": kind, **TASKS[title]}, check=True)
-        faults += shared_namespace.try_info(kind, name) if phase.title != "migrating" else []
-        if shared_namespace.get(kind, target)["spec"] != before[target]["spec"]:
+        faults = shared_namespace.task_faults({"name": name, "kind": kind, **TASKS[title]},
+                                              check=True)
+        faults += shared_namespace.info_faults(kind, name) if phase.title != "migrating" else []
+        if shared_namespace.get(kind, target)["spec"] != items_before[target]["spec"]:
             faults.append("check mode has changed the spec")
         if faults:
             target_role = "foo" if target == name else "successor"
             faults_found[f"{phase.title}, {title}, {target_role}, {key}: {value[:200]!r}"] = faults
         # The last three values remain for the checks at the end of the test.
         if number < len(forged) - 3:
-            values_before = (before[target]["metadata"].get("labels" if key in LABELS
-                                                            else "annotations") or {})
+            values_before = (items_before[target]["metadata"].get("labels" if key in LABELS
+                                                                  else "annotations") or {})
             shared_namespace.annotate(kind, target, {key: values_before.get(key)})
     return faults_found
 
@@ -385,7 +385,7 @@ def successors(shared_namespace, kind, name):
 
 @pytest.mark.parametrize("stride", [pytest.param(120, marks=pytest.mark.full),
                                     pytest.param(8, marks=pytest.mark.long)])
-def test_single_forged_value_causes_no_action(shared_namespace, stride):
+def test_single_forged_value_causes_no_harm(shared_namespace, stride):
     before = shared_namespace.digests_of_other_objects()
     select_values = value_selector(stride)
     # With different offsets, the phases test different values.
@@ -394,7 +394,7 @@ def test_single_forged_value_causes_no_action(shared_namespace, stride):
 
     faults_found = run_in_parallel(cases, check_values)
     for kind in (RC, RS, DEPLOYMENT):
-        if faults := shared_namespace.try_info(kind) + shared_namespace.check_payments(kind):
+        if faults := shared_namespace.info_faults(kind) + shared_namespace.payments_faults(kind):
             faults_found[kind] = {f"at the end, {kind}": faults}
 
     assert shared_namespace.digests_of_other_objects() == before
@@ -413,7 +413,7 @@ def run_recipe(shared_namespace, phase, title, recipe):
             shared_namespace.annotate(
                 kind, name, shared_namespace.with_real_names(forged, kind, name)
             )
-    faults_found += shared_namespace.try_task({"name": name, "kind": kind, **TASKS[title]})
+    faults_found += shared_namespace.task_faults({"name": name, "kind": kind, **TASKS[title]})
     return faults_found
 
 
@@ -428,11 +428,11 @@ OTHER_RECIPES = [recipe for recipe in RECIPES if recipe not in RECIPES_FOR_FOO]
 @pytest.mark.parametrize("stride",
                          [66, pytest.param(22, marks=pytest.mark.full),
                           pytest.param(1, marks=pytest.mark.long)])
-def test_combinations_of_forged_annotations_cause_no_action(shared_namespace, stride):
+def test_combinations_of_forged_annotations_cause_no_harm(shared_namespace, stride):
     all_cases = [
         (f"{phase.title}, {title}, {recipe}", shared_namespace, phase, title, recipe)
         for phase in PHASES.values()
-        for title in tasks_for(phase)
+        for title in task_titles(phase)
         for recipe in RECIPES_FOR_FOO
     ]
     before = shared_namespace.digests_of_other_objects()
@@ -442,7 +442,7 @@ def test_combinations_of_forged_annotations_cause_no_action(shared_namespace, st
     assert shared_namespace.digests_of_other_objects() == before
     assert faults_found == {}
     for kind in (RC, RS, DEPLOYMENT):
-        assert shared_namespace.try_info(kind) + shared_namespace.check_payments(kind) == []
+        assert shared_namespace.info_faults(kind) + shared_namespace.payments_faults(kind) == []
 
 
 @pytest.mark.sample(1)
@@ -458,7 +458,7 @@ def test_forged_successor_gets_no_pods_and_blocks_no_task(shared_namespace, reci
         title: faults
         for title, params in TASKS.items()
         if title in ("rolled back", "updated", "unchanged")
-        if (faults := shared_namespace.try_task({"name": name, **params}))
+        if (faults := shared_namespace.task_faults({"name": name, **params}))
     }
 
     assert shared_namespace.digests_of_other_objects() == before and faults_found == {}
@@ -466,7 +466,7 @@ def test_forged_successor_gets_no_pods_and_blocks_no_task(shared_namespace, reci
         container["image"]
         for container in shared_namespace.get(RC, name)["spec"]["template"]["spec"]["containers"]
     }
-    assert images == {"myimage:v1"}, "the last task must restore the image"
+    assert images == {"myimage:v1"}, "after the last task, foo must have its first image"
 
 
 # Other forged objects
@@ -496,7 +496,7 @@ def test_successor_of_another_client_is_not_rolled_out(
                                                   "request": request.fingerprint})}
     shared_namespace.namespace.create_controller(kind, item)
 
-    faults_found = shared_namespace.try_task({"name": name, "kind": kind, **UPDATE})
+    faults_found = shared_namespace.task_faults({"name": name, "kind": kind, **UPDATE})
 
     assert faults_found == []
     assert not any("evil" in pod["spec"]["containers"][0]["image"]
@@ -521,7 +521,7 @@ def test_forged_record_of_the_stored_template_blocks_no_update(
     record = {"outcome": "updated", "from": {}, "to": {}, "request": fingerprint_and_digest}
     shared_namespace.annotate(kind, name, {object_meta.LAST_ROLLOUT: json.dumps(record)})
 
-    assert shared_namespace.try_task({"name": name, "kind": kind, **UPDATE}) == []
+    assert shared_namespace.task_faults({"name": name, "kind": kind, **UPDATE}) == []
     assert (shared_namespace.get(kind, name)["spec"]["template"]["spec"]["containers"][0]["image"]
             == "myimage:v2")
 
@@ -568,7 +568,7 @@ FORGED_LEASES = {
 
 @pytest.mark.full
 @pytest.mark.fake_nodes("updates that take only a few seconds more than the duration of a Lease")
-def test_forged_lease_blocks_at_most_for_the_normal_duration(shared_namespace):
+def test_forged_lease_blocks_a_task_only_for_the_normal_duration(shared_namespace):
     names = {title: shared_namespace.create_in_phase(PHASES["idle"]) for title in FORGED_LEASES}
     for title, (spec, holder) in FORGED_LEASES.items():
         name = identity.lease_name(RC, names[title])
@@ -581,7 +581,7 @@ def test_forged_lease_blocks_at_most_for_the_normal_duration(shared_namespace):
         )
 
     def update(title):
-        faults_found = shared_namespace.try_task({"name": names[title], "kind": RC, **UPDATE})
+        faults_found = shared_namespace.task_faults({"name": names[title], "kind": RC, **UPDATE})
         if (
             shared_namespace.get(RC, names[title])["spec"]["template"]["spec"]["containers"][0][
                 "image"
@@ -629,8 +629,8 @@ def test_forged_revision_is_not_rolled_out(shared_namespace):
         create_revision(shared_namespace.namespace, f"mine-{number}", 1 + number % 2, data, labels)
     before = shared_namespace.digests_of_other_objects()
 
-    faults_found = shared_namespace.try_task({"name": name, **TASKS["to revision"]})
-    faults_found += shared_namespace.try_info(RC)
+    faults_found = shared_namespace.task_faults({"name": name, **TASKS["to revision"]})
+    faults_found += shared_namespace.info_faults(RC)
 
     assert shared_namespace.digests_of_other_objects() == before and faults_found == []
     assert (shared_namespace.get(RC, name)["spec"]["template"]["spec"]["containers"][0]["image"]
@@ -658,7 +658,7 @@ def test_forged_migration_gets_no_pods(shared_namespace, check):
             create_revision(
                 shared_namespace.namespace, identity.successor_name(name, "migration"), 1, data, {}
             )
-        if faults := shared_namespace.try_task({"name": name, **TASKS["migrated"]}, check):
+        if faults := shared_namespace.task_faults({"name": name, **TASKS["migrated"]}, check):
             faults_found[title] = faults
 
     assert shared_namespace.digests_of_other_objects() == before and faults_found == {}
@@ -677,7 +677,7 @@ def test_forged_autoscaler_limits_are_not_restored(shared_namespace):
             "metadata": {"name": name, "annotations": {object_meta.FROZEN: text}},
             "spec": {"minReplicas": 1, "maxReplicas": 3,
                      "scaleTargetRef": {"apiVersion": "v1", "kind": RC, "name": name}}})
-        faults = shared_namespace.try_task({"name": name, **UPDATE})
+        faults = shared_namespace.task_faults({"name": name, **UPDATE})
         autoscaler = shared_namespace.namespace.call("GET", f"{path}/{name}")["spec"]
         if autoscaler["minReplicas"] > 3:
             faults.append(f"minReplicas is {autoscaler['minReplicas']}")
@@ -687,8 +687,8 @@ def test_forged_autoscaler_limits_are_not_restored(shared_namespace):
     assert faults_found == {}
 
 
-#: Short forged texts, and one that is too long for a message.
-SHORT_TEXTS = " ".join(text for text in FIELDS["Event"]["message"] if len(text) < 200)
+#: The short forged texts joined, and a text that is too long for a message.
+SHORT_TEXT = " ".join(text for text in FIELDS["Event"]["message"] if len(text) < 200)
 LONG_TEXT = "Failed to pull image taint no match for platform " * 2_000
 
 
@@ -723,10 +723,10 @@ def report_crash(shared_namespace, pod, message):
     )
 
 
-#: Forged reports about pods that never become ready: the tag of the image, and a function.
+#: Forged reports about pods that never become ready, by title: (tag of the image, function).
 FORGED_REPORTS = {
     f"{title}, {'long' if text is LONG_TEXT else 'short'}": (tag, functools.partial(report, text))
-    for text in (SHORT_TEXTS, LONG_TEXT)
+    for text in (SHORT_TEXT, LONG_TEXT)
     for title, tag, report in (
         (
             "image pull",
@@ -768,7 +768,7 @@ def update_during(shared_namespace, tag, action, **params):
     name = shared_namespace.create_in_phase(PHASES["idle"])
     changed_pods = set()
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
-        future = executor.submit(shared_namespace.try_task,
+        future = executor.submit(shared_namespace.task_faults,
                                  {"name": name, "image": f"myimage:v2-{tag}", **params})
         while not future.done():
             for pod in shared_namespace.namespace.pods():
@@ -798,7 +798,7 @@ def test_forged_pod_status_is_shown_as_text(shared_namespace):
 @pytest.mark.fake_nodes("pods that run and never become ready")
 def test_forged_pod_status_does_not_fail_a_healthy_rollout(shared_namespace):
     """An Event reports a permanent failure before the pods become ready."""
-    def start(shared_namespace, pod):
+    def start_with_forged_event(shared_namespace, pod):
         set_container_status(
             shared_namespace, pod, state={"waiting": {"reason": "ContainerCreating"}}
         )
@@ -808,7 +808,7 @@ def test_forged_pod_status_does_not_fail_a_healthy_rollout(shared_namespace):
                              state={"running": {"startedAt": "2026-11-21T10:00:00Z"}})
 
     name, faults_found = update_during(
-        shared_namespace, "unready", start, failure_grace=1, progress_deadline=30
+        shared_namespace, "unready", start_with_forged_event, failure_grace=1, progress_deadline=30
     )
 
     assert faults_found == []

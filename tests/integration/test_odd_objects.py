@@ -62,7 +62,7 @@ def test_2_kilobytes_are_enough_for_the_annotations_of_an_update(namespace):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("free_bytes", [50, 500])
 def test_full_annotations_are_refused_before_the_first_write(namespace, free_bytes):
-    """The free space is enough for some steps only."""
+    """The free space is enough only for some of the steps."""
     body = manifest(2, annotations={"note": "x" * (MAX_ANNOTATIONS_SIZE - free_bytes)})
     make(namespace, body)
     before = namespace.rc()
@@ -228,9 +228,9 @@ def test_rare_fields_are_preserved(namespace):
                 if key not in ("env", "resizePolicy")})
 
 
-#: Characters that JSON encoders escape differently.
-SPECIAL_CHARACTERS = {"command": ["sh", "-c", "a && b > c < d || exit \"$?\""],
-                      "env": [{"name": "GREETING", "value": "Grüße, 日本 \u2028 & <b>"}]}
+#: Container fields with characters that JSON encoders escape differently.
+SPECIAL_FIELDS = {"command": ["sh", "-c", "a && b > c < d || exit \"$?\""],
+                  "env": [{"name": "GREETING", "value": "Grüße, 日本 \u2028 & <b>"}]}
 
 
 @pytest.mark.sample(1)
@@ -241,7 +241,7 @@ def test_special_characters_in_a_template_are_retained(namespace, kind):
     values.
     """
     body = manifest(2, image="shop:<TAG>&more", annotations={"note": "für & <x>"})
-    container(body).update(SPECIAL_CHARACTERS)
+    container(body).update(SPECIAL_FIELDS)
     body["spec"]["template"]["metadata"]["annotations"] = {"who": "Jürgen & Söhne <shop>"}
     get = {"ReplicationController": namespace.rc, "ReplicaSet": namespace.replica_set,
            "Deployment": namespace.deployment}[kind]
@@ -257,7 +257,7 @@ def test_special_characters_in_a_template_are_retained(namespace, kind):
     assert not result["changed"]
     assert (
         container(get())["image"] == "myimage:v2"
-        and {field: container(get())[field] for field in SPECIAL_CHARACTERS} == SPECIAL_CHARACTERS
+        and {field: container(get())[field] for field in SPECIAL_FIELDS} == SPECIAL_FIELDS
     )
 
 

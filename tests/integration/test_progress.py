@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the progress lines of a module, locally and over ssh, and its end if Ansible is killed."""
+"""Test a module's progress lines, locally and over ssh, and that it ends if Ansible is killed."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def play(namespace, ansible_environment, tmp_path):
         hosts, options=(), environment=None, play_keywords=None, task_keywords=None, **arguments
     ):
         (tmp_path / "inventory.json").write_text(json.dumps({"all": {"hosts": hosts}}))
-        module = {"name": "foo", "namespace": namespace.name, "image": "myimage:v2",
-                  "kubeconfig": namespace.kubeconfig}
+        default_arguments = {"name": "foo", "namespace": namespace.name, "image": "myimage:v2",
+                             "kubeconfig": namespace.kubeconfig}
         task_keywords = task_keywords or {}
         tasks = [
-            {"baton.kubernetes.rolling_update": {**module, **arguments}, "register": "update",
-             **task_keywords,
+            {"baton.kubernetes.rolling_update": {**default_arguments, **arguments},
+             "register": "update", **task_keywords,
              "environment": {"BATON_TEST": namespace.name, **task_keywords.get("environment", {})}},
             {"ansible.builtin.copy": {"content": "{{ update | to_json }}",
                                       "dest": f"{tmp_path}/{{{{ inventory_hostname }}}}"},
@@ -82,7 +82,7 @@ def wait_for_success(process):
     return stdout, stderr
 
 
-def steps_in(text, host="h1"):
+def step_lines_in(text, host="h1"):
     return [match["line"] for match in map(STEP_LINE.fullmatch, text.splitlines())
             if match and match["host"] == host]
 
@@ -105,7 +105,7 @@ def test_progress_lines_appear_while_the_module_runs(namespace, play, variables,
     assert len(received_lines) == len(steps) >= 12
     for (at, line), step in zip(received_lines, steps, strict=True):
         assert line.startswith(line_start(step))
-        # Up to 1 s of the delay is the resolution of the timestamp.
+        # Up to 1 s of the delay is due to the resolution of the timestamp.
         delay = at - datetime.datetime.fromisoformat(step["at"]).timestamp()
         assert delay < 4, (line, delay)
     assert received_lines[-1][0] - received_lines[0][0] > 4, "the lines arrived together"
@@ -130,7 +130,7 @@ def test_progress_lines_name_the_host(namespace, play, ssh, strategy):
                                             name="{{ inventory_hostname }}"))
 
     for host in hosts:
-        steps = steps_in(stderr, host)
+        steps = step_lines_in(stderr, host)
         assert len(steps) == STEPS_OF_ONE_POD and all(host in step for step in steps), stderr
 
 
@@ -147,14 +147,14 @@ def test_progress_lines_of_a_delegated_loop_name_the_host(namespace, play, ssh):
         )
     )
 
-    steps = steps_in(stderr)
+    steps = step_lines_in(stderr)
     assert len(steps) == 2 * STEPS_OF_ONE_POD, stderr
     assert "one" in steps[0] and "two" in steps[STEPS_OF_ONE_POD], stderr
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    "options",
+    "play_arguments",
     [
         {"progress": False},
         {"task_keywords": {"no_log": True}},
@@ -163,12 +163,12 @@ def test_progress_lines_of_a_delegated_loop_name_the_host(namespace, play, ssh):
     ],
     ids=str,
 )
-def test_progress_lines_are_suppressed(namespace, play, ssh, options):
+def test_progress_lines_are_suppressed(namespace, play, ssh, play_arguments):
     namespace.make_rc(1)
 
-    stdout, stderr = wait_for_success(play({"h1": ssh}, **options))
+    stdout, stderr = wait_for_success(play({"h1": ssh}, **play_arguments))
 
-    assert "changed=" in stdout and steps_in(stderr) == steps_in(stdout) == []
+    assert "changed=" in stdout and step_lines_in(stderr) == step_lines_in(stdout) == []
 
 
 def test_output_of_a_json_callback_is_valid_json(namespace, play, ssh, tmp_path):
@@ -178,11 +178,11 @@ def test_output_of_a_json_callback_is_valid_json(namespace, play, ssh, tmp_path)
 
     stdout, stderr = wait_for_success(play({"h1": ssh}, environment=environment))
 
-    assert json.loads(stdout) and steps_in(stderr) == []
+    assert json.loads(stdout) and step_lines_in(stderr) == []
 
 
 @pytest.fixture
-def other_user():
+def become_settings():
     if os.geteuid() != 0:
         cannot_run("only root can become another user without a password")
     for python in (sys.executable, shutil.which("python3", path="/usr/bin:/usr/local/bin")):
@@ -203,9 +203,9 @@ def other_user():
 
 @pytest.mark.full
 def test_progress_lines_are_shown_if_the_module_runs_as_another_user(
-    namespace, play, variables, other_user, cluster
+    namespace, play, variables, become_settings, cluster
 ):
-    python, become_keywords = other_user
+    python, become_keywords = become_settings
     namespace.make_rc(2)
     connection_options = {"kubeconfig": None, "host": cluster.server, "api_key": namespace.token,
                           "validate_certs": False}
@@ -221,7 +221,7 @@ def test_progress_lines_are_shown_if_the_module_runs_as_another_user(
     assert file.stat().st_uid == pwd.getpwnam("nobody").pw_uid
     _stdout, stderr = wait_for_success(process)
 
-    assert len(steps_in(stderr)) > 9 and not file.exists()
+    assert len(step_lines_in(stderr)) > 9 and not file.exists()
 
 
 def module_process(namespace):
@@ -264,7 +264,7 @@ def wait_for_first_scaling(process):
     for line in process.stderr:
         if "| scale " in line:
             return process
-    raise AssertionError("the process has exited")
+    raise AssertionError("ansible-playbook exited before the first scaling")
 
 
 @pytest.mark.long
@@ -273,14 +273,14 @@ def test_remote_module_ends_when_the_connection_is_lost(namespace, play, ssh):
     namespace.make_rc(4)
     process = wait_for_first_scaling(play({"h1": ssh}, min_ready_seconds=30))
     pid, file = module_process(namespace)
-    session = next(ancestor
-                   for ancestor in ancestors(pid)
-                   if "sshd" in Path(f"/proc/{ancestor}/comm").read_text())
+    sshd_pid = next(ancestor
+                    for ancestor in ancestors(pid)
+                    if "sshd" in Path(f"/proc/{ancestor}/comm").read_text())
 
-    os.kill(session, signal.SIGSTOP)
+    os.kill(sshd_pid, signal.SIGSTOP)
     try:
         eventually(lambda: not module_process(namespace), "the exit of the module", seconds=120)
         assert not file.exists() and len(namespace.rc_names()) == 2
     finally:
-        os.kill(session, signal.SIGCONT)
+        os.kill(sshd_pid, signal.SIGCONT)
         process.communicate()

@@ -12,7 +12,7 @@ from namespace import Namespace
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.deadlines import (
-    LARGE_CONTROLLER,
+    LARGE_CONTROLLER_SIZE,
     Deadlines,
 )
 
@@ -143,7 +143,7 @@ def test_many_pods_are_listed_in_full_only_after_a_failure(namespace):
 
         gateway.http.send_once = record_list
 
-    namespace.make_rc(LARGE_CONTROLLER + 1)
+    namespace.make_rc(LARGE_CONTROLLER_SIZE + 1)
     namespace.roll(fault=wrap_requests, image="myimage:v2-slow", max_surge="100%",
                    image_drift="ignore")
     assert set(lists) == {"table"}
@@ -161,7 +161,7 @@ def test_many_pods_are_listed_in_full_only_after_a_failure(namespace):
 def test_causes_are_the_same_for_many_pods_and_few_pods(namespace, image):
     """For many pods, the module first reads a table, which only delays the diagnosis."""
     causes = []
-    for replicas in (3, LARGE_CONTROLLER + 1):
+    for replicas in (3, LARGE_CONTROLLER_SIZE + 1):
         namespace.make_rc(replicas, name=f"foo-{replicas}")
         with pytest.raises(RolloutFailed) as failed:
             namespace.roll(name=f"foo-{replicas}", image=f"myimage:v2-{image}", max_surge="100%",

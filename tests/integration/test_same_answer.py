@@ -85,10 +85,10 @@ def comparable_parts(result, flow):
 def test_result_in_process_equals_the_result_of_the_module(namespace, task_runner, flow):
     make(namespace, flow, "one", "two", "three")
     make_odd_controller(namespace, flow)
-    assert_equal_answers(namespace, task_runner, flow, FLOW_OPTIONS[flow])
+    assert_equal_results(namespace, task_runner, flow, FLOW_OPTIONS[flow])
 
 
-def assert_equal_answers(namespace, task_runner, flow, options):
+def assert_equal_results(namespace, task_runner, flow, options):
     """Compare the results of tasks for one and for several controllers.
 
     The controllers one, two and three can be updated, odd cannot, and absent does not exist.
@@ -133,7 +133,7 @@ def test_unknown_name_fails_before_the_first_write(namespace, ansible_environmen
     make(namespace, "ReplicationController", "one", "two")
     before = generations(namespace)
 
-    answers = []
+    results = []
     for interpreter in ((), ("-e", f"ansible_python_interpreter={ROOT}/.venv/bin/../bin/python3")):
         process = subprocess.run([*ad_hoc_command(namespace, names=["one", "absent", "two"],
                                                   image="myimage:v2"), "-vvv", *interpreter],
@@ -141,10 +141,10 @@ def test_unknown_name_fails_before_the_first_write(namespace, ansible_environmen
                                  timeout=300, check=False)
         assert (process.returncode == 2
                 and ("EXEC" in process.stdout) == bool(interpreter)), process.stdout
-        answers.append(json.loads(process.stdout.partition("=>")[2]))
-        answers[-1].pop("invocation", None)
+        results.append(json.loads(process.stdout.partition("=>")[2]))
+        results[-1].pop("invocation", None)
 
-    assert answers[0] == answers[1] and generations(namespace) == before
-    assert (answers[0]["msg"].count("absent") == 1
-            and answers[0]["msg"].count("there is no such ReplicationController") == 1)
-    assert [result["skipped"] for result in answers[0]["results"]] == [True, False, True]
+    assert results[0] == results[1] and generations(namespace) == before
+    assert (results[0]["msg"].count("absent") == 1
+            and results[0]["msg"].count("there is no such ReplicationController") == 1)
+    assert [result["skipped"] for result in results[0]["results"]] == [True, False, True]

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.fake_nodes  # the tests write the pods' status
 
 KINDS = ("ReplicationController", "Deployment", "StatefulSet", "DaemonSet")
 SIZE = 2
-#: A soak that an incident ends earlier.
+#: Duration of a soak that an incident ends early.
 LONG_SOAK = "20s"
 
 
@@ -37,7 +37,7 @@ def add_nodes(namespace):
 
 
 @pytest.fixture
-def make(namespace, add_nodes):
+def make_controller(namespace, add_nodes):
     """Provide a function that creates a controller, and returns a function that runs its tasks."""
 
     def make_controller(kind):
@@ -69,7 +69,7 @@ def set_status(namespace, pod, **status):
     namespace.patch(f"{pod['metadata']['name']}/status", {"status": status}, "pods")
 
 
-def with_ready_condition(pod, **changes):
+def conditions_with_changed_ready(pod, **changes):
     return [{**condition, **changes} if condition["type"] == "Ready" else condition
             for condition in pod["status"]["conditions"]]
 
@@ -88,7 +88,7 @@ def make_unready(namespace, pod):
     (container,) = pod["status"]["containerStatuses"]
     condition = {"status": "False", "reason": "ContainersNotReady",
                  "message": "containers with unready status: [web]"}
-    set_status(namespace, pod, conditions=with_ready_condition(pod, **condition),
+    set_status(namespace, pod, conditions=conditions_with_changed_ready(pod, **condition),
                containerStatuses=[{**container, "ready": False}])
 
 
@@ -156,8 +156,8 @@ def fail_soak(namespace, roll, act, **params):
     ("ReplicationController", restart_container), ("ReplicationController", create_warning_event),
     ("Deployment", evict),
     ("StatefulSet", make_unready), ("DaemonSet", evict)])
-def test_incident_at_a_pause_rolls_back(namespace, make, kind, act):
-    roll = make(kind)
+def test_incident_at_a_pause_causes_a_rollback(namespace, make_controller, kind, act):
+    roll = make_controller(kind)
 
     error = fail_soak(namespace, roll, act, pause_at="1", on_failure="rollback")
 
@@ -174,9 +174,9 @@ def test_incident_at_a_pause_rolls_back(namespace, make, kind, act):
     ("ReplicationController", delete), ("Deployment", restart_container),
     ("StatefulSet", create_warning_event),
     ("DaemonSet", restart_container)])
-def test_incident_before_the_end_stops_the_update(namespace, make, kind, act):
+def test_incident_before_the_end_stops_the_update(namespace, make_controller, kind, act):
     """The rollback after the error ignores the incident."""
-    roll = make(kind)
+    roll = make_controller(kind)
 
     error = fail_soak(namespace, roll, act)
 
@@ -190,8 +190,9 @@ def test_incident_before_the_end_stops_the_update(namespace, make, kind, act):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_healthy_version_passes_at_a_pause_and_at_the_end(namespace, make, kind):
-    roll, lines = make(kind), []
+def test_healthy_version_passes_the_soak_at_a_pause_and_at_the_end(namespace, make_controller,
+                                                                   kind):
+    roll, lines = make_controller(kind), []
 
     plan = namespace.check(kind=kind, image="myimage:v2", pause_at="1", soak="1s")
     paused_result = roll(pause_at="1", soak="1s", on_line=lines.append)
@@ -219,8 +220,8 @@ def kill_in_soak(roll, **params):
         roll(on_line=on_line, **params)
 
 
-def test_healthy_time_counts_after_a_kill_in_a_soak(namespace, make):
-    roll, lines = make("Deployment"), []
+def test_healthy_time_before_the_rerun_counts_toward_the_soak(namespace, make_controller):
+    roll, lines = make_controller("Deployment"), []
     kill_in_soak(roll, soak="4", pause_at="1")
     time.sleep(3)
 
@@ -232,9 +233,9 @@ def test_healthy_time_counts_after_a_kill_in_a_soak(namespace, make):
 
 
 @pytest.mark.full
-def test_incident_between_two_tasks_restarts_the_soak(namespace, make):
+def test_incident_between_two_tasks_restarts_the_soak(namespace, make_controller):
     """The container is running and ready again before the rerun."""
-    roll, lines = make("ReplicationController"), []
+    roll, lines = make_controller("ReplicationController"), []
     kill_in_soak(roll, soak="2")
     time.sleep(1)
     started_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 1))
@@ -249,8 +250,8 @@ def test_incident_between_two_tasks_restarts_the_soak(namespace, make):
 
 
 @pytest.mark.full
-def test_another_update_in_a_soak_is_reported_and_unchanged(namespace, make):
-    roll = make("Deployment")
+def test_another_update_in_a_soak_is_reported(namespace, make_controller):
+    roll = make_controller("Deployment")
     patch = {
         "spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v3"}]}}}}
     action = ActionInSoak(namespace, lambda namespace, pod: namespace.patch_deployment(patch))
@@ -260,8 +261,8 @@ def test_another_update_in_a_soak_is_reported_and_unchanged(namespace, make):
 
 
 @pytest.mark.full
-def test_deletion_of_foo_in_a_soak_is_reported(namespace, make):
-    roll = make("ReplicationController")
+def test_deletion_of_foo_in_a_soak_is_reported(namespace, make_controller):
+    roll = make_controller("ReplicationController")
     action = ActionInSoak(namespace, lambda namespace, pod: namespace.remove("foo"))
 
     result = roll(soak=LONG_SOAK, on_line=action)
@@ -274,8 +275,8 @@ def test_deletion_of_foo_in_a_soak_is_reported(namespace, make):
 
 
 @pytest.mark.full
-def test_warning_event_that_old_pods_also_have_is_no_incident(namespace, make):
-    roll = make("Deployment")
+def test_warning_event_that_old_pods_also_have_is_no_incident(namespace, make_controller):
+    roll = make_controller("Deployment")
     create_warning_event(namespace, namespace.pods()[0])
     action = ActionInSoak(namespace, create_warning_event)
 
@@ -286,10 +287,10 @@ def test_warning_event_that_old_pods_also_have_is_no_incident(namespace, make):
 
 
 @pytest.mark.full
-def test_relist_notices_incidents_without_watch_events(namespace, make, monkeypatch):
+def test_relist_notices_incidents_without_watch_events(namespace, make_controller, monkeypatch):
     """The watch stays open without events."""
     monkeypatch.setattr(informer, "MAX_SILENCE", 1)
-    roll, started_at = make("ReplicationController"), time.monotonic()
+    roll, started_at = make_controller("ReplicationController"), time.monotonic()
     queue_events = watch.Watch._queue_events
 
     def drop_pod_events(self, response):
@@ -305,15 +306,15 @@ def test_relist_notices_incidents_without_watch_events(namespace, make, monkeypa
 
 
 @pytest.mark.full
-def test_pods_of_a_daemon_set_are_rarely_listed_in_a_soak(namespace, make, monkeypatch):
-    roll, list_calls = make("DaemonSet"), []
+def test_pods_of_a_daemon_set_are_rarely_listed_in_a_soak(namespace, make_controller, monkeypatch):
+    roll, list_calls = make_controller("DaemonSet"), []
     all_pods = Pods.all_pods
     monkeypatch.setattr(Pods, "all_pods",
                         lambda self, controller: list_calls.append(time.monotonic())
                         or all_pods(self, controller))
     lines = []
 
-    # A comparison of the digests would list the pods, too.
+    # image_drift: a comparison of image digests would also list the pods.
     result = roll(pause_at="1", soak="8", image_drift="ignore",
                   on_line=lambda line: lines.append((time.monotonic(), line)))
 

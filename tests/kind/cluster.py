@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a command with a kind cluster as KUBECONFIG."""
+"""Run a command with the kubeconfig of a temporary kind cluster in KUBECONFIG."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import engine
 import go_toolchain
 import subtask
 from images import Image, archive
-from real_node import KERNEL
+from real_node import KERNEL_SETTINGS
 from workspace import HERE as CLUSTER
 from workspace import cache, locked
 
@@ -75,7 +75,7 @@ def _build(folder: Path, programs: dict[str, Path]) -> None:
     files = _kind_base_image_files()
     for name, content in _images(programs, files).items():
         (folder / "images" / f"{name}.tar").write_bytes(content)
-    for path, value in KERNEL.items():
+    for path, value in KERNEL_SETTINGS.items():
         (folder / "kernel" / path.replace("/", ".")).write_text(f"{value}\n", "ascii")
     command = [
         *engine.isolation_prefix(),

@@ -44,14 +44,14 @@ def evict(namespace: Namespace, pod: Json) -> bool:
 class Evictor:
     """A context manager that evicts one ready pod after another.
 
-    select: returns whether a pod may be evicted. limit: the maximum number of evictions.
+    may_evict: returns whether a pod may be evicted. limit: the maximum number of evictions.
     """
 
-    def __init__(self, namespace: Namespace, select: t.Callable[[Json], bool] = lambda pod: True,
+    def __init__(self, namespace: Namespace, may_evict: t.Callable[[Json], bool] = lambda pod: True,
                  limit: int = 10**6) -> None:
-        self.namespace, self.select, self.limit = namespace, select, limit
+        self.namespace, self.may_evict, self.limit = namespace, may_evict, limit
         self.evicted_images: list[str] = []
-        self.refused = 0
+        self.refused_count = 0
         self.errors: list[BaseException] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -59,11 +59,11 @@ class Evictor:
     def _run(self) -> None:
         try:
             while not self._stop.wait(INTERVAL) and len(self.evicted_images) < self.limit:
-                pods = list(filter(self.select, ready(self.namespace)))
+                pods = list(filter(self.may_evict, ready(self.namespace)))
                 if pods and evict(self.namespace, pod := random.choice(pods)):
                     self.evicted_images.append(pod["spec"]["containers"][0]["image"])
                 elif pods:
-                    self.refused += 1
+                    self.refused_count += 1
         except BaseException as error:
             self.errors.append(error)
 
@@ -79,8 +79,8 @@ class Evictor:
 
 
 def drain(kubectl: Path, kubeconfig: str, node: str) -> str:
-    done = subprocess.run([str(kubectl), f"--kubeconfig={kubeconfig}", "drain", node,
-                           "--ignore-daemonsets", "--timeout=60s"],
-                          capture_output=True, text=True, check=False, timeout=90)
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
+    process = subprocess.run([str(kubectl), f"--kubeconfig={kubeconfig}", "drain", node,
+                              "--ignore-daemonsets", "--timeout=60s"],
+                             capture_output=True, text=True, check=False, timeout=90)
+    assert process.returncode == 0, process.stderr
+    return process.stdout + process.stderr

@@ -43,7 +43,7 @@ def test_update_and_pause_succeed_beside_a_descheduler(namespace, kind):
         result = namespace.roll(kind=kind, image="myimage:v2", min_ready_seconds=1,
                                 on_line=lines.append)
     rerun = namespace.roll(kind=kind, image="myimage:v2", min_ready_seconds=1)
-    print(kind, f"evicted {len(evictor.evicted_images)}, refused {evictor.refused}",
+    print(kind, f"evicted {len(evictor.evicted_images)}, refused {evictor.refused_count}",
           f"min_ready {observer.min_ready}, max_pods {observer.max_pods}", result["warnings"],
           *lines, sep="\n")
 

@@ -85,9 +85,9 @@ def test_update_is_killed_resumed_and_rolled_back_with_a_mirror(namespace, tmp_p
 class Outage:
     """An outage that begins at the first progress line starting with `first_word`."""
 
-    def __init__(self, webhook, seconds, is_timeout, first_word):
-        self.webhook, self.seconds, self.is_timeout, self.first_word = (
-            webhook, seconds, is_timeout, first_word)
+    def __init__(self, webhook, seconds, hangs, first_word):
+        self.webhook, self.seconds, self.hangs, self.first_word = (
+            webhook, seconds, hangs, first_word)
         self.lines, self.thread = [], None
         self.has_begun = threading.Event()
 
@@ -99,27 +99,27 @@ class Outage:
             assert self.has_begun.wait(10)
 
     def _run(self):
-        with self.webhook.outage(self.is_timeout):
+        with self.webhook.outage(self.hangs):
             self.has_begun.set()
             time.sleep(self.seconds)
 
 
-@pytest.mark.parametrize("kind, is_timeout, seconds", [
+@pytest.mark.parametrize("kind, hangs, seconds", [
     ("ReplicationController", True, OUTAGE), ("ReplicaSet", False, OUTAGE),
     ("Deployment", False, OUTAGE), ("StatefulSet", True, OUTAGE), ("DaemonSet", False, OUTAGE),
     pytest.param("ReplicationController", False, LONG_OUTAGE, marks=pytest.mark.long),
     pytest.param("Deployment", True, LONG_OUTAGE, marks=pytest.mark.long),
     pytest.param("StatefulSet", True, LONG_OUTAGE, marks=pytest.mark.long)])
 def test_outage_of_a_webhook_for_pods_is_reported_and_the_update_completes(
-        namespace, tmp_path, kind, is_timeout, seconds):
+        namespace, tmp_path, kind, hangs, seconds):
     with Webhook(namespace, tmp_path, add_sidecar, POD_RULE) as webhook:
         make(namespace, kind)
-        outage = Outage(webhook, seconds, is_timeout,
+        outage = Outage(webhook, seconds, hangs,
                         "create" if kind in CLIENT_DRIVEN else "update")
-        began = time.monotonic()
+        start_time = time.monotonic()
         with namespace.observer() as observer:
             result = namespace.roll(kind=kind, image="myimage:v2", on_line=outage.on_line)
-        print(kind, is_timeout, f"{time.monotonic() - began:.0f} s", *outage.lines, sep="\n")
+        print(kind, hangs, f"{time.monotonic() - start_time:.0f} s", *outage.lines, sep="\n")
 
     assert result["rollout"]["phase"] == "complete" and images(namespace) == {"myimage:v2"}
     assert container_names(namespace) == {("web", "proxy")}
@@ -127,15 +127,15 @@ def test_outage_of_a_webhook_for_pods_is_reported_and_the_update_completes(
     assert observer.min_ready >= (3 if kind not in IN_PLACE else 2)
 
 
-@pytest.mark.parametrize("kind, is_timeout", [
+@pytest.mark.parametrize("kind, hangs", [
     ("ReplicationController", True), ("Deployment", False)])
 def test_short_outage_of_a_webhook_for_controllers_is_retried(
-        namespace, tmp_path, kind, is_timeout):
+        namespace, tmp_path, kind, hangs):
     with Webhook(namespace, tmp_path, use_mirror, CONTROLLER_RULE) as webhook:
         make(namespace, kind)
         namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(webhook.outage(is_timeout))
+            stack.enter_context(webhook.outage(hangs))
             threading.Timer(SHORT_OUTAGE, stack.close).start()
             result = namespace.roll(kind=kind, image="myimage:v2")
         print(*result["steps"], sep="\n")
@@ -143,17 +143,17 @@ def test_short_outage_of_a_webhook_for_controllers_is_retried(
     assert result["rollout"]["phase"] == "complete"
 
 
-@pytest.mark.parametrize("kind, is_timeout, what", [
+@pytest.mark.parametrize("kind, hangs, what", [
     ("ReplicationController", False, "the change of its annotations was refused (500)"),
     ("Deployment", True, f"the admission webhook {NAME} does not respond")])
 def test_long_outage_of_a_webhook_for_controllers_is_an_error_and_the_rerun_completes(
-        namespace, tmp_path, kind, what, is_timeout):
+        namespace, tmp_path, kind, what, hangs):
     """For a Deployment, the first request to the webhook is a dry run."""
     with Webhook(namespace, tmp_path, use_mirror, CONTROLLER_RULE) as webhook:
         make(namespace, kind)
         namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
         before = namespace.end_state()
-        with webhook.outage(is_timeout), pytest.raises(RolloutError) as error:
+        with webhook.outage(hangs), pytest.raises(RolloutError) as error:
             namespace.roll(kind=kind, image="myimage:v2")
         assert eventually(namespace.end_state) == before
         result = namespace.roll(kind=kind, image="myimage:v2")

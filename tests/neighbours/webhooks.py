@@ -132,12 +132,12 @@ class Webhook(http.server.ThreadingHTTPServer):
         super().server_close()
 
     @contextlib.contextmanager
-    def outage(self, is_timeout: bool) -> t.Iterator[None]:
+    def outage(self, hangs: bool) -> t.Iterator[None]:
         """Make all calls fail during the block.
 
-        is_timeout: accept connections without responding, in place of refusing connections.
+        hangs: accept connections without responding, in place of refusing connections.
         """
-        if is_timeout:
+        if hangs:
             self.is_hanging.set()
         else:
             self.shutdown()
@@ -145,7 +145,7 @@ class Webhook(http.server.ThreadingHTTPServer):
         try:
             yield
         finally:
-            if is_timeout:
+            if hangs:
                 self.is_hanging.clear()
             else:
                 self.socket = self._new_socket()

@@ -16,7 +16,7 @@ import pytest
 from machine import CGROUPS
 from namespace import Namespace
 from objects import eventually, is_ready
-from real_node import KERNEL
+from real_node import KERNEL_SETTINGS
 from workspace import ClusterError, clusters
 
 
@@ -25,7 +25,7 @@ def machine_state() -> dict[str, object]:
     return {
         "kernel": {
             path: Path("/proc/sys", path).read_text("ascii")
-            for path in (*KERNEL, "net/ipv4/ip_forward")
+            for path in (*KERNEL_SETTINGS, "net/ipv4/ip_forward")
         },
         "firewall": re.sub(r"counter packets \d+ bytes \d+", "", output("nft", "list", "ruleset")),
         "folders": {
@@ -35,7 +35,7 @@ def machine_state() -> dict[str, object]:
     }
 
 
-def remnants(number: int, name: str) -> list[str]:
+def traces_on_machine(number: int, name: str) -> list[str]:
     links = [
         line
         for line in output("ip", "-brief", "link").splitlines()
@@ -90,13 +90,14 @@ def test_real_node_changes_no_settings_of_the_machine_and_is_removed_completely(
         assert set(cluster.status().values()) == {"healthy"}
         eventually(
             lambda: all(has_restarted(pod) and is_ready(pod) for pod in namespace.pods()),
-            "restarted pods",
+            "the restart of the pods",
             120,
         )
         namespace.client.close()
-        assert len(remnants(number, name)) > 10
+        assert len(traces_on_machine(number, name)) > 10
     assert eventually(
-        lambda: not remnants(number, name), f"the removal of {remnants(number, name)}"
+        lambda: not traces_on_machine(number, name),
+        f"the removal of {traces_on_machine(number, name)}"
     )
     assert machine_state() == before
     assert not (clusters() / name).exists()

@@ -17,11 +17,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 PASSWORD = "correct-horse-battery-staple"
-ARGUMENT = "an-argument-of-the-plugin-71c2"
+PLUGIN_ARGUMENT = "an-argument-of-the-plugin-71c2"
 #: Connection options whose values never contain a secret.
-PUBLIC = {"context", "username", "ca_cert", "validate_certs", "no_proxy", "persist_config",
-          "impersonate_user",
-          "impersonate_groups"}
+PUBLIC_OPTIONS = {"context", "username", "ca_cert", "validate_certs", "no_proxy", "persist_config",
+                  "impersonate_user",
+                  "impersonate_groups"}
 
 #: Credential plugin that prints its arguments and the token on stderr.
 PLUGIN = """#!/bin/sh
@@ -39,7 +39,7 @@ class Case:
     secrets: list[str]
     options: dict[str, t.Any] = dataclasses.field(default_factory=dict)
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
-    #: Secrets that the process list shows: arguments of a user's program.
+    #: Secrets that the process list shows: arguments of a credential plugin.
     arguments: list[str] = dataclasses.field(default_factory=list)
     #: Pattern of the error, if no task can work with the options.
     error_pattern: str = ""
@@ -65,11 +65,11 @@ def credential_cases(host: str, ca_cert: str | None, token: str,
     as_base64 = base64.b64encode(as_text.encode()).decode()
     plugin = kubeconfig(server, {"exec": {
         "apiVersion": "client.authentication.k8s.io/v1", "command": "sh",
-        "args": [write("plugin", PLUGIN), ARGUMENT],
+        "args": [write("plugin", PLUGIN), PLUGIN_ARGUMENT],
         "interactiveMode": "Never", "env": [{"name": "TOKEN", "value": token}]}})
     proxy_url = f"http://me:{PASSWORD}@{proxy}"
     with_proxy = kubeconfig(server, {"token": token}, **{"proxy-url": proxy_url})
-    not_a_path = "neither the path|must be the path|not valid YAML|there is no kubeconfig"
+    path_error_pattern = "neither the path|must be the path|not valid YAML|there is no kubeconfig"
     environment = {"K8S_AUTH_HOST": host, **({"K8S_AUTH_SSL_CA_CERT": ca_cert} if ca_cert else {})}
     cases = {
         "api-key": Case([token], {**server, "api_key": token}),
@@ -82,13 +82,13 @@ def credential_cases(host: str, ca_cert: str | None, token: str,
                                   error_pattern="anonymous"),
         "key": Case([token, key_line], {**server, **files, "api_key": token}),
         "key-as-text": Case([key, key_line], {**server, **files, "client_key": key},
-                            error_pattern=not_a_path),
+                            error_pattern=path_error_pattern),
         "key-variable": Case([key, key_line], {},
                              {**environment, "K8S_AUTH_CERT_FILE": files["client_cert"],
-                              "K8S_AUTH_KEY_FILE": key}, error_pattern=not_a_path),
+                              "K8S_AUTH_KEY_FILE": key}, error_pattern=path_error_pattern),
         "certificate-with-key": Case([key, key_line],
                                      {**server, **files, "client_cert": certificate + key},
-                                     error_pattern=not_a_path),
+                                     error_pattern=path_error_pattern),
         "address": Case([PASSWORD, token],
                         {**server, "host": host.replace("://", f"://me:{PASSWORD}@"),
                          "api_key": token}),
@@ -99,19 +99,19 @@ def credential_cases(host: str, ca_cert: str | None, token: str,
         "kubeconfig-as-base64": Case([*key_texts, as_base64, as_base64[:60]],
                                      {"kubeconfig": as_base64}),
         "cut-kubeconfig": Case([as_base64[9:], as_base64[9:69]], {"kubeconfig": as_base64[9:]},
-                               error_pattern=not_a_path),
+                               error_pattern=path_error_pattern),
         "kubeconfig-as-json-variable": Case(key_texts, {},
                                             {"K8S_AUTH_KUBECONFIG": json.dumps(with_key)}),
         "kubeconfig-variable": Case(key_texts, {}, {"KUBECONFIG": write("in-variable", as_text)}),
-        "plugin": Case([token], {"kubeconfig": plugin}, arguments=[ARGUMENT]),
+        "plugin": Case([token], {"kubeconfig": plugin}, arguments=[PLUGIN_ARGUMENT]),
         "plugin-file": Case([token], {"kubeconfig": write("with-plugin", yaml.safe_dump(plugin))},
-                            arguments=[ARGUMENT]),
+                            arguments=[PLUGIN_ARGUMENT]),
         "plugin-variable": Case([token], {},
                                 {"KUBECONFIG": write("plugin-in-variable", yaml.safe_dump(
                                     plugin))},
-                                arguments=[ARGUMENT]),
+                                arguments=[PLUGIN_ARGUMENT]),
         "failing-plugin": Case([token], {"kubeconfig": plugin}, {"FAILS": "1"},
-                               arguments=[ARGUMENT], error_pattern="I was given"),
+                               arguments=[PLUGIN_ARGUMENT], error_pattern="I was given"),
         "invalid-proxy": Case([PASSWORD, token],
                               {**server, "api_key": token, "proxy": f"http://me:{PASSWORD}@["},
                               error_pattern="cannot be set up"),

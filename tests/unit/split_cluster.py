@@ -89,7 +89,7 @@ class SplitCluster(CheckedCluster):
 
     # The gateway
 
-    def collection(self, resource):
+    def collection_path(self, resource):
         return resource
 
     def pages(self, path, query):

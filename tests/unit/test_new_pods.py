@@ -102,11 +102,11 @@ def pods_of_soak(world):
     request = parse_request({"name": "foo", "kind": str(world.kind), "state": "rolled_back"})
     flow = choose(request)
     pods = WatchedPods(world)
-    pods.update(request,
-                flow.status(request,
-                            flow.find(request, world, world.revisions(["uid of foo"]) or [])))
+    pods.refresh(request,
+                 flow.status(request,
+                             flow.find(request, world, world.revisions(["uid of foo"]) or [])))
     return {pod["metadata"]["name"] for pod in pods.new.values()}, {
-        pod["metadata"]["name"] for pod in pods.old.values()}
+        pod["metadata"]["name"] for pod in pods.active_old.values()}
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Table rows for Kubernetes versions: each runs integration tests and random histories."""
+"""Run integration tests and random histories for each Kubernetes version, as table rows."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def run(row: Row, _cluster: AnyCluster, kubernetes: str) -> None:
             run_python(["tests/histories", "--seeds", SEEDS, "--workers", "2"], environment)
 
 
-def run_tests(row: Row, results: Path, environment: dict[str, str]) -> None:
+def run_tests(row: Row, report: Path, environment: dict[str, str]) -> None:
     """Run the integration tests, and record the result of each part.
 
     Tests that need a newer version are recorded as skipped.
@@ -71,11 +71,11 @@ def run_tests(row: Row, results: Path, environment: dict[str, str]) -> None:
     output = ""
     try:
         options = ["-q", "-n", "2", "--dist", "worksteal", "-p", "no:cacheprovider",
-                   f"--junitxml={results}"]
+                   f"--junitxml={report}"]
         run_python(["-m", "pytest", *options, *files], environment)
     except RuntimeError as error:
         output = str(error)
-    cases = list(xml.etree.ElementTree.parse(results).iter("testcase")) if results.exists() else []
+    cases = list(xml.etree.ElementTree.parse(report).iter("testcase")) if report.exists() else []
     for part, name in PARTS.items():
         cases_of_part = [case for case in cases if case.attrib["classname"].endswith(name)]
         with row.part(part):

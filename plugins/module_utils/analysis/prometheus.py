@@ -75,7 +75,7 @@ class Prometheus:
             cert_file=options.get("client_cert"), key_file=options.get("client_key"))
 
     def query(self, query: str, stop: t.Callable[[], str] = str) -> Reading:
-        """Return the value of a query, or a reading without a number after a transient error.
+        """Return the reading of a query, without a number after a transient error.
 
         stop: returns a reason to send no further request, or "". Raises RolloutError for a
         permanent error.
@@ -150,7 +150,7 @@ class Prometheus:
                                         "/api/v1/query")
 
     def _parse_sample(self, query: str, data: Json) -> Reading:
-        """Return the value of the only sample. Raises ValueError for malformed data."""
+        """Return the reading of the only sample, or "no data". Raises ValueError if malformed."""
         samples = values(data, "result")
         if text(data, "resultType") == "scalar":
             samples = [{"value": samples}]
@@ -183,16 +183,16 @@ def secrets(params: t.Mapping[str, t.Any]) -> set[str]:
         {"api_key": options.get("token"), "host": options.get("url"), **options}, {})
 
 
-def check_address(params: t.Mapping[str, t.Any]) -> None:
-    """Raise RolloutError for an invalid URL or invalid credentials."""
+def check_url_and_credentials(params: t.Mapping[str, t.Any]) -> None:
+    """Raise RolloutError if the options for the URL or the credentials are invalid."""
     _parse_url(_provided_options(params))
 
 
 def _provided_options(params: t.Mapping[str, t.Any]) -> Json:
-    """Return the options with a value, by their names without the prefix prometheus_."""
-    provided_values = {option[len(_PREFIX):]: params.get(option) for option in ARGUMENT_SPEC}
+    """Return the options that are set, by name without the prefix prometheus_."""
+    value_by_option = {option[len(_PREFIX):]: params.get(option) for option in ARGUMENT_SPEC}
     return {option: value
-            for option, value in provided_values.items() if value is not None and value != ""}
+            for option, value in value_by_option.items() if value is not None and value != ""}
 
 
 def _parse_url(options: Json) -> tuple[str, Json]:

@@ -36,7 +36,7 @@ class Credential(t.NamedTuple):
     #: The key of the certificate in PEM, or "".
     key: str
     #: A time in RFC 3339, or "".
-    expires: str
+    expiration_time: str
 
 
 def run(plugin: Json, cluster: Json, folder: str, timeout: float) -> Credential:

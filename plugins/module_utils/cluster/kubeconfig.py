@@ -84,7 +84,8 @@ class Kubeconfig:
 
     def refresh(self, configuration: t.Any) -> None:
         """Run the exec plugin again if its token has expired. Raises RolloutError."""
-        if self._credential and self._credential.token and _is_expired(self._credential.expires):
+        if (self._credential and self._credential.token
+                and _is_expired(self._credential.expiration_time)):
             self._run_plugin(configuration)
 
     def save(self) -> None:

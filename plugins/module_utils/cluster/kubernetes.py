@@ -167,7 +167,7 @@ class KubernetesGateway(Pods, Handovers, RelatedObjects, Leases):
             raise refused.as_error(where, "the desired template is refused") from refused
 
     def _send(self, write: Write | Merge, is_dry: bool = False) -> Json:
-        path = self.collection(f"{write.kind.lower()}s")
+        path = self.collection_path(f"{write.kind.lower()}s")
         query = _DRY_RUN_QUERY if is_dry else ""
         if isinstance(write, Create):
             return self.http.send("POST", path + query, write.manifest, is_write=not is_dry)

@@ -19,7 +19,7 @@ _REFUSED_LEASE_ADVICE = (
 
 
 class Leases(Namespaced):
-    """The Leases of a namespace; see gateway.py."""
+    """The Leases of a namespace. gateway.py documents the methods."""
 
     @property
     def _leases_path(self) -> str:

@@ -35,21 +35,22 @@ class RelatedObjects(Namespaced):
     kind: Kind
     _server_version: tuple[int, int] | None = None
 
-    def collection(self, resource: str) -> str:
+    def collection_path(self, resource: str) -> str:
         """Return the path of all objects of a resource, for example of "pods"."""
         namespace = "" if resource == "nodes" else f"/namespaces/{self._namespace}"
         return f"{API_PATHS[resource]}{namespace}/{resource}"
 
     def find(self, kind: str, name: str) -> Json | None:
         try:
-            return self.http.get(self.collection(f"{kind.lower()}s"), kind, self._namespace, name)
+            return self.http.get(self.collection_path(f"{kind.lower()}s"), kind, self._namespace,
+                                 name)
         except Refused as refused:
             raise refused.as_error(self._where) from refused
 
     def config_object(self, kind: str, name: str) -> Json | None:
         resource = f"{kind.lower()}s"
         try:
-            return self.http.get(self.collection(resource), kind, self._namespace, name)
+            return self.http.get(self.collection_path(resource), kind, self._namespace, name)
         except Refused as refused:
             rule = (f'{{"apiGroups": [""], "resources": ["{resource}"], "resourceNames": '
                     f'["{name}"], "verbs": ["get"]}}')
@@ -60,9 +61,9 @@ class RelatedObjects(Namespaced):
 
     def objects(self, resource: str) -> list[Json] | None:
         try:
-            return self.http.page(self.collection(resource), {}).get("items") or []
+            return self.http.page(self.collection_path(resource), {}).get("items") or []
         except Refused as refused:
-            self._raise_if_unhealthy(refused)
+            self._raise_if_server_fails(refused)
             return None
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
@@ -79,23 +80,23 @@ class RelatedObjects(Namespaced):
         return self._revisions(object_meta.MIGRATION)
 
     def _revisions(self, selector: str) -> list[Json] | None:
-        path = self.collection("controllerrevisions")
+        path = self.collection_path("controllerrevisions")
         try:
             return self.http.pages(path, {"labelSelector": selector})[0]
         except Refused as refused:
-            self._raise_if_unhealthy(refused)
+            self._raise_if_server_fails(refused)
             return None
 
     def nodes(self, selector: str) -> frozenset[str]:
         query = {"labelSelector": selector}
         try:
-            items, _version = self.http.pages(self.collection("nodes"), query, accept=METADATA)
+            items, _version = self.http.pages(self.collection_path("nodes"), query, accept=METADATA)
         except Refused as refused:
             what = f"the nodes with the labels {selector} cannot be listed"
             raise refused.as_error("nodes", what) from refused
         return frozenset(item["metadata"]["name"] for item in items)
 
-    def _raise_if_unhealthy(self, refused: Refused) -> None:
+    def _raise_if_server_fails(self, refused: Refused) -> None:
         if refused.status in RETRIED:
             raise refused.as_error(self._where) from refused
 
@@ -109,9 +110,9 @@ class RelatedObjects(Namespaced):
             try:
                 version = self.http.send("GET", "/version")
             except Refused as refused:
-                self._raise_if_unhealthy(refused)
+                self._raise_if_server_fails(refused)
                 version = {}
-            # major and minor are empty in some builds of old servers.
+            # Parse gitVersion: major and minor are empty in some builds of old servers.
             match = re.match(r"v([0-9]{1,3})\.([0-9]{1,3})", text(version, "gitVersion"))
             self._server_version = (int(match[1]), int(match[2])) if match else (1, 25)
         return self._server_version >= (1, 25)

@@ -85,7 +85,7 @@ class Cause:
     is_fatal: bool
     #: "" for a cause of the controller itself.
     pod: str = ""
-    #: The container with a log of the cause, or "".
+    #: The container whose log shows the cause, or "".
     container: str = ""
     #: Whether the previous instance of the container has the log.
     is_restarted: bool = False
@@ -116,17 +116,17 @@ class Cause:
 
 def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
-    """Return one cause of each kind for the unready pods of the controller."""
+    """Return one cause of each kind for the controller and its pods."""
     commands = _commands(request)
     events_by_uid: dict[str, list[Json]] = collections.defaultdict(list)
     for event in events:
         events_by_uid[_text(_map(event, "involvedObject"), "uid")].append(event)
-    causes = _controller_causes(controller, events_by_uid[controller.uid], commands)
+    all_causes = _controller_causes(controller, events_by_uid[controller.uid], commands)
     for pod in pods:
         uid = _text(_map(pod, "metadata"), "uid")
-        causes += _causes_in_pod(pod, events_by_uid[uid] if uid else [], commands,
-                                 request.waits_for_termination)
-    return merge(causes)
+        all_causes += _causes_in_pod(pod, events_by_uid[uid] if uid else [], commands,
+                                     request.waits_for_termination)
+    return merge(all_causes)
 
 
 def pod_causes(request: Request, pod: Json, events: t.Iterable[Json]) -> list[Cause]:
@@ -158,7 +158,7 @@ def restart_causes(request: Request, pod: Json, container_names: t.Collection[st
 
 
 def merge(causes: t.Iterable[Cause]) -> list[Cause]:
-    """Return one cause of each kind: fatal before other ones, specific before general ones."""
+    """Return one cause of each kind: fatal causes first, then specific before general ones."""
     causes_by_kind: dict[str, list[Cause]] = collections.defaultdict(list)
     for cause in causes:
         causes_by_kind[cause.kind].append(cause)
@@ -222,16 +222,16 @@ def _suggestion(template: str, values: t.Mapping[str, str | None]) -> str:
 
 
 def name_or_placeholder(kind: str, name: str) -> str:
-    """Return a valid name, or a placeholder such as POD."""
+    """Return the name if it is valid, else a placeholder such as POD."""
     return name if identity.is_name(name) else kind.upper()
 
 
 def _commands(request: Request) -> dict[str, str]:
     return {"kubectl": request.kubectl, "cluster": request.cluster_kubectl,
-            **_delete_first_advice(request)}
+            **_delete_first_placeholder(request)}
 
 
-def _delete_first_advice(request: Request) -> dict[str, str]:
+def _delete_first_placeholder(request: Request) -> dict[str, str]:
     advice = ", or remove old pods first: max_surge=0 max_unavailable=1"
     return {"or_delete_first": advice if request.may_surge else ""}
 
@@ -354,7 +354,7 @@ def _subject_of_container(pod_subject: _Subject, field: str, spec: Json, status:
 
 
 def _describe_probe(probe: Json) -> str:
-    """Describe a probe: "GET :8080/healthz, failureThreshold 3"."""
+    """Describe a probe, for example "GET :8080/healthz, failureThreshold 3"."""
     http, tcp, grpc = (_map(probe, kind) for kind in ("httpGet", "tcpSocket", "grpc"))
     command = _map(probe, "exec").get("command")
     action = (f"GET :{http.get('port')}{_text(http, 'path')}" if http

@@ -79,7 +79,7 @@ def healthy_since(pod: Json) -> float | None:
 
 
 def last_warning_time(events: t.Iterable[Json], uids: t.Container[str]) -> float:
-    """Return when the last of the Events about the pods occurred (seconds since 1970), or 0."""
+    """Return the time of the last Event about the pods (seconds since 1970), or 0."""
     times = (text(event, "lastTimestamp") or text(event, "eventTime") for event in events
              if _involved_uid(event) in uids)
     return max(filter(None, map(seconds, times)), default=0.0)
@@ -94,7 +94,7 @@ def name_of(pod: Json) -> str:
 
 
 def event_counts(events: t.Iterable[Json]) -> dict[str, int]:
-    """Return the counts of Events by uid."""
+    """Return the count of each Event, by the uid of the Event."""
     return {text(mapping(event, "metadata"), "uid"): _count(event) for event in events}
 
 
@@ -123,16 +123,18 @@ def lost_pods(initial_pods: InitialPods, pods: CurrentPods) -> dict[str, Vitals]
 
 
 def causes(request: Request, initial_pods: InitialPods, pods: CurrentPods,
-           allowed_deletions: int = 0, changed: t.Container[str] | None = None) -> list[Cause]:
+           allowed_deletions: int = 0,
+           uids_to_check: t.Container[str] | None = None) -> list[Cause]:
     """Return the causes of failures of the initial pods.
 
-    changed: the uids to check. None means all.
+    uids_to_check: None means all.
     """
     lost_by_uid = lost_pods(initial_pods, pods)
     has_too_many_deletions = len(lost_by_uid) > allowed_deletions
     failures = [cause for uid, before in lost_by_uid.items() if has_too_many_deletions
                 for cause in _loss_causes(request, before.name, pods.get(uid))]
-    checked_uids = initial_pods if changed is None else filter(changed.__contains__, initial_pods)
+    checked_uids = (initial_pods if uids_to_check is None
+                    else filter(uids_to_check.__contains__, initial_pods))
     for uid in checked_uids:
         if uid in pods and uid not in lost_by_uid:
             failures += _pod_causes(request, initial_pods[uid], pods[uid])
@@ -141,7 +143,7 @@ def causes(request: Request, initial_pods: InitialPods, pods: CurrentPods,
 
 def past_failures(request: Request, initial_pods: InitialPods,
                   states: t.Iterable[Json]) -> list[Cause]:
-    """Return the causes of failures in past manifests, except for deletions."""
+    """Return the causes of failures in past states of pods, except for deletions."""
     pairs = ((initial_pods.get(text(mapping(pod, "metadata"), "uid")), pod) for pod in states
              if "deletionTimestamp" not in pod["metadata"])
     failures = [cause for before, pod in pairs if before
@@ -201,23 +203,24 @@ def _pod_causes(request: Request, before: Vitals, pod: Json) -> list[Cause]:
     """Return the causes of a failure of a pod that was ready at first."""
     if not before.is_ready:
         return []
-    now = Vitals.from_api(pod)
-    restarted_containers = [container for container, count in now.restarts.items()
+    current = Vitals.from_api(pod)
+    restarted_containers = [container for container, count in current.restarts.items()
                             if count > before.restarts.get(container, 0)]
     if restarted_containers and (restart_causes := diagnosis.restart_causes(
             request, pod, restarted_containers)):
         return restart_causes
     if not is_active(pod) and (node_causes := _node_causes(request, pod)):
         return node_causes
-    if not now.is_ready:
+    if not current.is_ready:
         condition = _ready_condition(pod)
         message = text(condition, "message") or "it was ready, and no longer is"
         return diagnosis.pod_causes(request, pod, ()) or [
-            _cause(request, UNREADY, text(condition, "reason") or "NotReady", message, now.name)]
-    if now.transition_time != before.transition_time:
+            _cause(request, UNREADY, text(condition, "reason") or "NotReady", message,
+                   current.name)]
+    if current.transition_time != before.transition_time:
         return [_cause(request, UNREADY, "NotReady",
                        f"it was not ready for a while, and became ready again at "
-                       f"{now.transition_time}", now.name)]
+                       f"{current.transition_time}", current.name)]
     return []
 
 

@@ -31,7 +31,7 @@ def budgets_of(template: Json, budgets: t.Iterable[Json] | None) -> list[Json]:
 
 def surge_and_unavailable(
         request: Request, budgets: t.Iterable[Json], desired: int) -> tuple[int, int]:
-    """Return (surge, unavailable) as numbers of pods, limited by the budgets."""
+    """Return (surge, unavailable) as numbers of pods. The budgets limit only the latter."""
     surge, unavailable = resolve_fenceposts(request.max_surge, request.max_unavailable, desired)
     return surge, limit_unavailable(budgets, desired, unavailable)
 
@@ -43,14 +43,14 @@ def limit_unavailable(budgets: t.Iterable[Json], desired: int, unavailable: int)
 
 def refuse_blocking_budgets(request: Request, budgets: t.Iterable[Json], desired: int, surge: int,
                             unavailable: int,
-                            may_surge: bool = True) -> None:
+                            supports_surge: bool = True) -> None:
     """Raise RolloutError if the update can neither add nor remove a pod."""
     if surge == unavailable == 0 < desired:
         budget_name = next(budget["metadata"]["name"] for budget in budgets
                            if not allowed_disruptions(budget, desired))
         failure = (f"the PodDisruptionBudget {budget_name} allows none of the controller's "
                    f"{desired} pods to be unavailable")
-        if not may_surge:
+        if not supports_surge:
             patch = """--type=merge -p '{"spec": {"minAvailable": null, "maxUnavailable": 1}}'"""
             raise RolloutError(f"{failure}, and an old pod is deleted before its replacement is "
                                f"created", where=request.where,
@@ -63,7 +63,7 @@ def refuse_blocking_budgets(request: Request, budgets: t.Iterable[Json], desired
 
 
 def allowed_disruptions(budget: Json, desired: int) -> int:
-    """Return how many pods may be unavailable if the budget selects only this controller."""
+    """Return how many pods may be unavailable if the budget selects only the controller's pods."""
     return max(0, desired - desired_healthy(budget, desired))
 
 
@@ -75,8 +75,8 @@ def desired_healthy(budget: Json, expected: int) -> int:
     """
     spec = _map(budget, "spec")
     if spec.get("maxUnavailable") is not None:
-        return max(0, expected - _scaled(spec["maxUnavailable"], expected, otherwise=expected))
-    return _scaled(spec.get("minAvailable"), expected, otherwise=0)
+        return max(0, expected - _scaled(spec["maxUnavailable"], expected, default=expected))
+    return _scaled(spec.get("minAvailable"), expected, default=0)
 
 
 #: Maps each operator to a test of a label value against the values of an expression. Source:
@@ -100,7 +100,7 @@ def _selects(selector: t.Any, labels: Json) -> bool:
                     values in expressions))
 
 
-def _scaled(value: t.Any, total: int, otherwise: int) -> int:
+def _scaled(value: t.Any, total: int, default: int) -> int:
     """Return an IntOrString as a number. A percentage is rounded up.
 
     Source: GetScaledValueFromIntOrPercent (apimachinery/pkg/util/intstr).
@@ -108,4 +108,4 @@ def _scaled(value: t.Any, total: int, otherwise: int) -> int:
     if isinstance(value, int):
         return value
     percent = re.fullmatch(r"([0-9]{1,9})%", value) if isinstance(value, str) else None
-    return -(-int(percent[1]) * total // 100) if percent else otherwise
+    return -(-int(percent[1]) * total // 100) if percent else default

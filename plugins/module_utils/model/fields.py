@@ -43,10 +43,10 @@ def text(item: t.Any, key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def number(item: t.Any, key: str, otherwise: int = 0) -> int:
+def number(item: t.Any, key: str, default: int = 0) -> int:
     """Return the integer under a key."""
     value = item.get(key) if isinstance(item, dict) else None
-    return value if isinstance(value, int) else otherwise
+    return value if isinstance(value, int) else default
 
 
 def is_count(value: t.Any) -> t.TypeGuard[int]:

@@ -36,7 +36,7 @@ class Controller:
     labels: Json
     annotations: Json
     managers: frozenset[str]  # metadata.managedFields
-    #: The controlling owner, such as "Deployment/foo", or "". An owner would undo each step.
+    #: The controlling owner, such as "Deployment/foo", or "". The owner would undo an update.
     owner: str
     owner_group: str
     owner_uid: str
@@ -100,7 +100,7 @@ class Controller:
     keeps_pod_names: t.ClassVar[bool] = False
 
     @property
-    def is_part_of_owner(self) -> bool:
+    def is_updated_by_owner(self) -> bool:
         """Whether the owner updates the controller, as a Deployment updates its ReplicaSets."""
         return bool(self.owner) and self.kind.is_usually_owned
 
@@ -155,13 +155,13 @@ class Controller:
         return object_meta.is_updating(self.annotations)
 
     @property
-    def is_successor(self) -> bool:
+    def claims_to_be_successor(self) -> bool:
         """Whether the annotations claim that the controller is a successor. See primary()."""
         return self.is_updating and self.last_rollout.get("outcome") == "updating"
 
     @functools.cached_property
-    def hashes(self) -> list[str]:
-        """The values in the selector that look like a value of the deployment label."""
+    def possible_label_values(self) -> list[str]:
+        """The values in the selector that may be a value of the deployment label."""
         return [value for value in self.selector.values() if identity.is_label_value(value)]
 
     def is_named_for(self, primary: str) -> bool:
@@ -169,21 +169,22 @@ class Controller:
 
         A user with annotate permission can change neither name nor selector.
         """
-        return any(self.name == identity.successor_name(primary, value) for value in self.hashes)
+        return any(self.name == identity.successor_name(primary, value)
+                   for value in self.possible_label_values)
 
     def primary(self, controllers: t.Mapping[str, Controller]) -> str | None:
         """Return the name of the primary if this controller is certainly a successor.
 
         Either the name or the primary must confirm the annotations.
         """
-        name = self.partner if self.is_successor and not self.owner else None
+        name = self.partner if self.claims_to_be_successor and not self.owner else None
         if name is None or self.is_named_for(name):
             return name
         primary = controllers.get(name) if name != self.name else None
-        is_confirmed = (primary is not None and not primary.is_successor
+        is_confirmed = (primary is not None and not primary.claims_to_be_successor
                         and primary.partner == self.name
                         and primary.partner_uid in (None, self.uid))
-        return name if self.hashes and is_confirmed else None
+        return name if self.possible_label_values and is_confirmed else None
 
     @functools.cached_property
     def takeover(self) -> object_meta.Takeover | None:
@@ -234,15 +235,15 @@ class Pod(t.NamedTuple):
     uid: str
     labels: Json
     owner_uid: str  # or ""
-    position: int = 0  # of the controller in metadata.ownerReferences
+    owner_index: int = 0  # of the controller in metadata.ownerReferences
 
     @classmethod
     def from_api(cls, metadata: Json) -> Pod:
         owners: list[Json] = metadata.get("ownerReferences") or []
-        position, owner = next(
+        owner_index, owner = next(
             ((index, ref) for index, ref in enumerate(owners) if ref.get("controller")), (0, {}))
         return cls(metadata["name"], metadata["uid"], metadata.get("labels") or {},
-                   owner.get("uid", ""), position)
+                   owner.get("uid", ""), owner_index)
 
 
 class TerminatingPod(t.NamedTuple):
@@ -251,7 +252,7 @@ class TerminatingPod(t.NamedTuple):
     name: str
     owner_kind: str
     owner_uid: str  # or ""
-    grace_ends: str  # RFC 3339
+    grace_period_end: str  # RFC 3339
     finalizers: tuple[str, ...]
 
     @classmethod
@@ -271,7 +272,7 @@ class Terminating:
     #: Such as "1 terminating pod is gone: web-0", or "".
     condition: str = ""
     #: The end of the last grace period, in RFC 3339.
-    grace_ends: str = ""
+    grace_period_end: str = ""
 
     @classmethod
     def from_pods(cls, pods: t.Sequence[TerminatingPod]) -> Terminating:
@@ -288,7 +289,8 @@ class Terminating:
         more = f" and {len(pods) - len(shown_pods)} more" if len(pods) > len(shown_pods) else ""
         condition = ("1 terminating pod is gone" if len(pods) == 1 else
                      f"{len(pods)} terminating pods are gone")
-        return cls(len(pods), f"{condition}: {names}{more}", max(pod.grace_ends for pod in pods))
+        return cls(len(pods), f"{condition}: {names}{more}",
+                   max(pod.grace_period_end for pod in pods))
 
 
 NONE_TERMINATING = Terminating()
@@ -328,7 +330,7 @@ class Observed:
         return {"time": self.now, **({"who": self.who} if self.who else {})}
 
     @property
-    def named_controller(self) -> Controller | None:
+    def controller_in_git(self) -> Controller | None:
         """The controller whose manifest may be in a GitOps repository."""
         return self.primary
 
@@ -338,8 +340,8 @@ class Observed:
         return any(controller.is_updating for controller in controllers)
 
 
-def revision_of(controller: Controller) -> int:
-    """Return the revision of a ReplicaSet, or 0."""
+def revision_number(controller: Controller) -> int:
+    """Return the revision number of a ReplicaSet, or 0."""
     return object_meta.revision(controller.annotations)
 
 
@@ -350,6 +352,6 @@ def deployment_label(request: Request, primary: Controller) -> str | None:
 
 
 def _labels(selector: Json) -> Json:
-    """Return the labels in spec.selector, with or without matchLabels."""
+    """Return the labels in spec.selector, which are under matchLabels in some kinds."""
     is_flat = all(isinstance(value, str) for value in selector.values())
     return selector if is_flat else selector.get("matchLabels") or {}

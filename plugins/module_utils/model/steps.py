@@ -106,7 +106,7 @@ class Handover:
         return tuple(self._patch(pod) for pod in self.pods)
 
     def _patch(self, pod: Pod) -> Patch:
-        reference = f"/metadata/ownerReferences/{pod.position}"
+        reference = f"/metadata/ownerReferences/{pod.owner_index}"
         labels = (put(f"/metadata/labels/{escape_key(key)}", value) if value is not None
                   else {"op": "remove", "path": f"/metadata/labels/{escape_key(key)}"}
                   for key, value in self.labels.items() if value is not None or key in pod.labels)

@@ -22,9 +22,9 @@ class Approval:
 
     #: The result of the task that paused the update.
     result: Json
-    #: "" for several controllers.
+    #: The name of the controller, or "" for several.
     name: str
-    #: None if the API server did not answer.
+    #: The current rollouts, or None if the API server did not answer.
     rollouts: list[Json] | None
     #: In seconds since 1970.
     deadline: float
@@ -76,7 +76,7 @@ class Approval:
 
 
 def deadline(result: Json, seconds_to_approve: float, wait_start: float) -> float:
-    """Return the end of the wait for an approval. Times are in seconds since 1970."""
+    """Return the end of the wait for an approval. It and wait_start are in seconds since 1970."""
     # Unlike wait_start, the recorded start is the same in a repeated run. Another client may have
     # written a later time, so take the minimum.
     recorded_starts = [seconds(rollout.get("since"))
@@ -90,7 +90,7 @@ def _outcome(rollout_at_pause: Json, current_rollout: Json) -> str:
         return "denied"
     phase, direction = text(current_rollout, "phase"), text(current_rollout, "direction")
     if phase == "complete":
-        # Another client may have written the record.
+        # Compare images, because another client may have written the record.
         return ("approved" if desired_images(current_rollout) == desired_images(rollout_at_pause)
                 else "denied")
     return "waiting" if phase == "paused" or direction != "forward" else "approved"

@@ -33,7 +33,7 @@ IN_PROGRESS_PHASES = ("paused", "progressing")
 
 @dataclasses.dataclass(frozen=True)
 class RollbackScope:
-    """The controllers that a run has updated."""
+    """The results of a run, and which controllers it must roll back or report."""
 
     #: One for each controller and task, in order.
     results: list[Json]
@@ -66,8 +66,8 @@ class RollbackScope:
                 and _phase(result) == "complete" and not _is_rolled_back(result)]
 
     @property
-    def not_rolled_back(self) -> dict[str, Json]:
-        """Return the last results of controllers that failed after a change, by name."""
+    def failed_result_by_name(self) -> dict[str, Json]:
+        """Return the last result of each changed controller that failed, if not rolled back."""
         return {name: result for name, result in self.last_result_by_name.items()
                 if result.get("failed") and result.get("changed") and not _is_rolled_back(result)}
 
@@ -130,7 +130,7 @@ def lines_about_remaining_updates(scope: RollbackScope, rollback_results: list[J
 
     rollback_results: of the role's own rollback.
     """
-    failed_results = scope.not_rolled_back | {
+    failed_results = scope.failed_result_by_name | {
         text(result, "name"): result for result in rollback_results if result.get("failed")}
     lines = []
     for name, result in failed_results.items():

@@ -5,7 +5,7 @@
 """Deadlines of waits, and limits of attempts.
 
 The option progress_deadline works like progressDeadlineSeconds of a Deployment. A *fatal* cause
-does not end by itself, so the update already fails after failure_grace.
+does not end by itself, so the update fails sooner: after failure_grace.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if t.TYPE_CHECKING:
 #: for a moment after each restart.)
 CAUSE_TIMEOUT = 2.0
 #: The number of replicas above which a list of all pods takes megabytes.
-LARGE_CONTROLLER = 200
-#: Seconds without progress after which even the pods of a LARGE_CONTROLLER are listed.
+LARGE_CONTROLLER_SIZE = 200
+#: Seconds without progress after which even the pods of a large controller are listed.
 CHEAP_CHECK_SECONDS = 10.0
 #: Rejected pods per unavailable replica that make a cause fatal. (They are replaced at once.)
 MAX_REJECTED_PODS = 3
@@ -68,7 +68,7 @@ class Attempts:
         self._rejected_write_count = 0
 
     def count_rejection(self, request: Request, step: Step) -> None:
-        """Raise RolloutError after MAX_REJECTED_WRITES in a row."""
+        """Count a rejected write. Raises RolloutError after MAX_REJECTED_WRITES in a row."""
         self._rejected_write_count += 1
         if self._rejected_write_count > MAX_REJECTED_WRITES:
             raise RolloutError(f"{step.name} keeps changing: {MAX_REJECTED_WRITES} writes in a row "
@@ -98,15 +98,15 @@ class Deadlines:
         #: The rejected pods at the first observation since the last progress.
         self._initial_rejected_count: int | None = None
 
-    def wait(self, request: Request, status: RolloutStatus, wait: Wait,
-             distinct_step_count: int) -> tuple[list[diagnosis.Cause], float]:
+    def check_wait(self, request: Request, status: RolloutStatus, wait: Wait,
+                   distinct_step_count: int) -> tuple[list[diagnosis.Cause], float]:
         """Return the causes of a long wait, and the seconds until progress_deadline.
 
         Raises RolloutFailed after a deadline or for a fatal cause, and RolloutError if a finalizer
         blocks a deletion.
         """
         now = self._clock.monotonic()
-        # An unobserved update of a StatefulSet has the status of the finished previous update.
+        # Until the controller observes an update, the status is that of the finished previous one.
         progress = (distinct_step_count, status.progress if status.is_observed else -math.inf)
         goal = math.inf if status.goal is None else status.goal
         if self._max_progress is None or progress > self._max_progress or goal < self._min_goal:
@@ -118,22 +118,23 @@ class Deadlines:
         self._min_goal = min(self._min_goal, goal)
         stalled_seconds = now - self._progress_time
         remaining_seconds = request.progress_deadline - stalled_seconds
-        if (grace_ends := seconds(wait.terminating.grace_ends)) is not None:
+        if (grace_period_end := seconds(wait.terminating.grace_period_end)) is not None:
             remaining_seconds = max(
                 remaining_seconds,
-                grace_ends + request.failure_grace - self._gateway.server_time())
-        is_slow = stalled_seconds >= self._intervals.look_at_pods
-        causes = self._causes(request, status, stalled_seconds,
-                              remaining_seconds <= 0) if is_slow or remaining_seconds <= 0 else []
+                grace_period_end + request.failure_grace - self._gateway.server_time())
+        is_stalled = stalled_seconds >= self._intervals.look_at_pods
+        causes = (self._causes(request, status, stalled_seconds, remaining_seconds <= 0)
+                  if is_stalled or remaining_seconds <= 0 else [])
         self._fatal_cause_times = {kind: times for kind, times in self._fatal_cause_times.items()
                                    if now - times[1] <= CAUSE_TIMEOUT}
         self._fatal_cause_times |= {
             cause.kind: (self._fatal_cause_times.get(cause.kind, (now, now))[0], now)
             for cause in causes if cause.is_fatal}
         # Fail at once: during failure_grace, rejected pods would fill the namespace.
-        is_endless = any(cause.is_rejection and cause.is_fatal for cause in causes)
-        if causes and (is_endless or any(now - first >= request.failure_grace
-                                         for first, _last in self._fatal_cause_times.values())):
+        keeps_replacing_pods = any(cause.is_rejection and cause.is_fatal for cause in causes)
+        if causes and (keeps_replacing_pods
+                       or any(now - first >= request.failure_grace
+                              for first, _last in self._fatal_cause_times.values())):
             raise self._failure(request, status, causes, _describe_failure(causes))
         if wait.deleted and wait.deleted.finalizers and (remaining_seconds <= 0
                                                          or self._is_timed_out(request)):
@@ -163,7 +164,7 @@ class Deadlines:
         if growing_controller is None or not growing_controller.is_observed:
             return []
         is_early = not is_expired and stalled_seconds < CHEAP_CHECK_SECONDS
-        if (is_early and growing_controller.replicas > LARGE_CONTROLLER
+        if (is_early and growing_controller.replicas > LARGE_CONTROLLER_SIZE
                 and self._gateway.has_only_expected_pods(growing_controller)):
             return []
         pods = self._gateway.troubled_pods(growing_controller)
@@ -173,7 +174,7 @@ class Deadlines:
         if is_expired and not pods:
             growing_controller = self._with_counted_pods(growing_controller)
         causes = old_pods.causes(request, growing_controller, pods, self._gateway.warnings())
-        return [self._fatal_if_endless(cause, growing_controller) for cause in causes]
+        return [self._escalate_rejections(cause, growing_controller) for cause in causes]
 
     def _with_counted_pods(self, controller: Controller) -> Controller:
         # Kubernetes 1.24 does not update the status while the creation of pods fails.
@@ -184,14 +185,15 @@ class Deadlines:
             return controller
         return dataclasses.replace(controller, current=len(own_pods(controller, pods)))
 
-    def _fatal_if_endless(self, cause: diagnosis.Cause, controller: Controller) -> diagnosis.Cause:
+    def _escalate_rejections(self, cause: diagnosis.Cause,
+                             controller: Controller) -> diagnosis.Cause:
         if not cause.is_rejection:
             return cause
         if self._initial_rejected_count is None:
             self._initial_rejected_count = cause.pods
         limit = MAX_REJECTED_PODS * max(1, controller.replicas - controller.available)
-        is_endless = cause.pods - self._initial_rejected_count >= limit
-        return cause.as_fatal() if is_endless else cause
+        exceeds_limit = cause.pods - self._initial_rejected_count >= limit
+        return cause.as_fatal() if exceeds_limit else cause
 
     def _failure(self, request: Request, status: RolloutStatus, causes: t.Iterable[diagnosis.Cause],
                  what: str) -> RolloutFailed:
@@ -210,7 +212,7 @@ class Deadlines:
 def failure(request: Request, gateway: Gateway, what: str, progress: str,
             causes: t.Iterable[diagnosis.Cause], *,
             can_roll_back: bool = True) -> RolloutFailed:
-    """Return the error for failing pods, with each cause and the last lines of its log.
+    """Return the error for failing pods, with the causes and the last lines of the logs.
 
     progress: a clause such as "web has 2 of 3 available", or "".
     """

@@ -327,7 +327,7 @@ class _Run(_State):
         return True
 
     def wait(self, observed: Observed, wait: Wait) -> None:
-        causes, remaining_seconds = self.deadlines.wait(
+        causes, remaining_seconds = self.deadlines.check_wait(
             self.request, self.status(observed), wait, self.attempts.distinct_step_count)
         self.recorder.report_wait(wait.line, causes)
         self.leases.renew()
@@ -395,4 +395,4 @@ def _explain_absence(error: NoSuchController, gateway: Gateway, name: str) -> No
     if not (error.why or error.next_command):
         error.what += did_you_mean(name, (
             controller.name for controller in gateway.controllers().values()
-            if not (controller.owner or controller.is_successor)))
+            if not (controller.owner or controller.claims_to_be_successor)))

@@ -46,7 +46,7 @@ class Group(t.NamedTuple):
     flow: Flow
     gateway: KubernetesGateway
     #: The argument is False in check mode.
-    splits: t.Callable[[bool], Splits] = lambda is_real: NO_SPLITS
+    make_splits: t.Callable[[bool], Splits] = lambda is_real: NO_SPLITS
 
 
 #: In the order of the updates.
@@ -111,10 +111,11 @@ class Fleet:
                                    *self._deleted_names(params, place, group))
             requests += [parse_request({**params, **place._asdict(), "name": name})
                          for name in names]
-        self._refuse_empty(params, requests, groups)
+        self._refuse_empty_selection(params, requests, groups)
         return requests
 
-    def _refuse_empty(self, params: Json, requests: t.Sequence[Request], groups: Groups) -> None:
+    def _refuse_empty_selection(self, params: Json, requests: t.Sequence[Request],
+                                groups: Groups) -> None:
         namespaces = list(dict.fromkeys(place.namespace for place in groups))
         empty_namespaces = [namespace for namespace in namespaces
                             if all(request.namespace != namespace for request in requests)]
@@ -129,7 +130,7 @@ class Fleet:
         matching_names = gateway.names(self.label_selectors, self.field_selectors)
         # With several kinds, a ReplicaSet is updated through its owner.
         selected_names = [name for name in sorted(matching_names) if name in controllers
-                          and not (len(self.kinds) > 1 and controllers[name].is_part_of_owner)]
+                          and not (len(self.kinds) > 1 and controllers[name].is_updated_by_owner)]
         primary_by_name = {name: controllers[name].primary(controllers) or name
                            for name in selected_names}
         names_not_selected = controllers.keys() - set(selected_names)
@@ -148,12 +149,12 @@ class Fleet:
                       and matches(self.field_selectors, {"metadata.name": name,
                                                          "metadata.namespace": request.namespace}))
 
-    def why_skipped(self, request: Request, controller: Controller | None,
+    def skip_reason(self, request: Request, controller: Controller | None,
                     has_nothing_to_roll_back: bool) -> str:
         """Return why a selected controller is skipped, or ""."""
         if self.names or controller is None:
             return ""
-        if controller.is_part_of_owner:
+        if controller.is_updated_by_owner:
             return f"it belongs to {controller.owner}"
         if has_nothing_to_roll_back:
             return "no update is in progress"
@@ -170,19 +171,20 @@ def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
     fleet_run = _FleetRun(fleet, requests, groups, clock)
 
     def update(request: Request) -> Json:
-        cluster = fleet_run.shared[Place.of(request)]
+        cluster = fleet_run.shared_clusters[Place.of(request)]
         name = fleet_run.name_with_kind(request)
         return driver.run(cluster.flow, request, cluster.gateway_for(request.name), clock,
                           lambda line: print_line(f"{request.namespace} | {name}: {line}"),
-                          stop, INTERVALS, groups[Place.of(request)].splits(True))
+                          stop, INTERVALS, groups[Place.of(request)].make_splits(True))
 
     with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
         futures = [executor.submit(fleet_run.update_or_skip, request, update)
-                   for request in fleet_run.remaining]
+                   for request in fleet_run.remaining_requests]
         try:
             for future in futures:
-                while concurrent.futures.wait([future], CHANGES_INTERVAL if fleet_run.has_no_watch
-                                              else 0).not_done:
+                while concurrent.futures.wait(
+                        [future],
+                        CHANGES_INTERVAL if fleet_run.have_all_watches_failed else 0).not_done:
                     fleet_run.dispatch_changes()
         finally:
             # Wake the drivers, so that the executor can shut down.
@@ -197,11 +199,11 @@ def simulate(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock
     fleet_run = _FleetRun(fleet, requests, groups, clock)
 
     def update(request: Request) -> Json:
-        cluster = fleet_run.shared[Place.of(request)]
+        cluster = fleet_run.shared_clusters[Place.of(request)]
         return driver.simulate(cluster.flow, request, cluster.gateway_for(request.name),
-                               groups[Place.of(request)].splits(False))
+                               groups[Place.of(request)].make_splits(False))
 
-    for request in fleet_run.remaining:
+    for request in fleet_run.remaining_requests:
         fleet_run.update_or_skip(request, update)
     return fleet_run.result("would be")
 
@@ -209,36 +211,36 @@ def simulate(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock
 def look(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) -> Json | None:
     """Return the task's result if no controller needs an update, else None. Raises RolloutError."""
     fleet_run = _FleetRun(fleet, requests, groups, clock)
-    return None if fleet_run.remaining else fleet_run.result()
+    return None if fleet_run.remaining_requests else fleet_run.result()
 
 
 class _FleetRun:
     def __init__(self, fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) -> None:
         self.requests = requests
         self.max_failed_count = fleet.max_failures.resolve(len(requests), round_up=False)
-        self.shared = {place: SharedCluster(group.flow, group.gateway,
-                                            [request.name for request in requests
-                                             if Place.of(request) == place])
-                       for place, group in groups.items()}
+        self.shared_clusters = {place: SharedCluster(group.flow, group.gateway,
+                                                     [request.name for request in requests
+                                                      if Place.of(request) == place])
+                                for place, group in groups.items()}
         #: A controller without an entry needs an update.
         self._entries: dict[tuple[Place, str], Json] = {}
         for request in requests:
             flow, gateway, _splits = groups[Place.of(request)]
             has_nothing_to_roll_back = (request.undoes
                                         and not flow.find(request, gateway).in_progress)
-            if why := fleet.why_skipped(request, gateway.controllers().get(request.name),
+            if why := fleet.skip_reason(request, gateway.controllers().get(request.name),
                                         has_nothing_to_roll_back):
                 self._skip(request, why)
 
         def observe(request: Request) -> None:
-            cluster = self.shared[Place.of(request)]
+            cluster = self.shared_clusters[Place.of(request)]
             self._record(request, lambda request: driver.look(
                 cluster.flow, request, cluster.gateway_for(request.name), clock,
-                groups[Place.of(request)].splits(True)))
+                groups[Place.of(request)].make_splits(True)))
 
         with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
-            list(executor.map(observe, self.remaining))
-        for request in self.remaining if self._has_too_many_failures else ():
+            list(executor.map(observe, self.remaining_requests))
+        for request in self.remaining_requests if self._has_too_many_failures else ():
             self._skip_after_failures(request)
         self._refuse_small_quotas(clock)
 
@@ -248,11 +250,11 @@ class _FleetRun:
         A driver only knows its own controller.
         """
         requests_by_namespace: dict[str, list[Request]] = {}
-        for request in self.remaining:
+        for request in self.remaining_requests:
             if request.keeps_old and not request.undoes:
                 requests_by_namespace.setdefault(request.namespace, []).append(request)
         for requests in requests_by_namespace.values():
-            clusters = [self.shared[Place.of(request)] for request in requests]
+            clusters = [self.shared_clusters[Place.of(request)] for request in requests]
             stored_quotas = clusters[0].objects("resourcequotas")
             if not stored_quotas or len(requests) == 1:
                 continue
@@ -265,27 +267,27 @@ class _FleetRun:
             quotas.refuse_small_quotas(requests, needed_amounts, stored_quotas)
 
     @property
-    def remaining(self) -> list[Request]:
+    def remaining_requests(self) -> list[Request]:
         return [request for request in self.requests
                 if _key(request) not in self._entries]
 
     @property
-    def has_no_watch(self) -> bool:
-        return all(shared.error for shared in self.shared.values())
+    def have_all_watches_failed(self) -> bool:
+        return all(shared.error for shared in self.shared_clusters.values())
 
     def dispatch_changes(self) -> None:
-        for shared in self.shared.values():
-            shared.dispatch_changes(CHANGES_INTERVAL / len(self.shared))
+        for shared in self.shared_clusters.values():
+            shared.dispatch_changes(CHANGES_INTERVAL / len(self.shared_clusters))
 
     def end(self, error: RolloutError) -> None:
-        for shared in self.shared.values():
+        for shared in self.shared_clusters.values():
             shared.end(error)
 
     def name_with_kind(self, request: Request) -> str:
         return self._with_kind(request, request.name)
 
     def display_name(self, request: Request) -> str:
-        has_several_namespaces = len({place.namespace for place in self.shared}) > 1
+        has_several_namespaces = len({place.namespace for place in self.shared_clusters}) > 1
         name = f"{request.namespace}/{request.name}" if has_several_namespaces else request.name
         return self._with_kind(request, name)
 
@@ -301,7 +303,7 @@ class _FleetRun:
         return joint_result(entries, self._next_commands(), verb)
 
     def _with_kind(self, request: Request, name: str) -> str:
-        has_several_kinds = len({place.kind for place in self.shared}) > 1
+        has_several_kinds = len({place.kind for place in self.shared_clusters}) > 1
         return f"{request.kind} {name}" if has_several_kinds else name
 
     @property
@@ -316,7 +318,7 @@ class _FleetRun:
     def _next_commands(self) -> list[str]:
         """Return the next commands of the first failed controller.
 
-        Its rollback command becomes one command per namespace, for all failed controllers of its
+        The rollback command is replaced by one per namespace for all failed controllers of its
         kind.
         """
         failures = [(request, self._entries[_key(request)]["failure"]["next_command"].splitlines())

@@ -113,7 +113,7 @@ class Incidents:
         if all(cause.kind == DELETED for cause in causes):
             causes += past_failures
         return causes + pod_health.excess_warnings(
-            request, self._ready_pods, pods.old, events, self._ignored_counts, old_reasons)
+            request, self._ready_pods, pods.active_old, events, self._ignored_counts, old_reasons)
 
     def _accept_evictions(self, changes: list[Json]) -> None:
         names_by_uid = {pod["metadata"]["uid"]: pod_health.name_of(pod) for pod in changes

@@ -117,8 +117,8 @@ def store_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory
         memory.revisions = values.pop("revisions")
     related = RelatedObjects(**values) if "services" in values else None
     # A rollback of the update in progress restores the template that a GitOps tool applies.
-    if observed.named_controller and not (observed.in_progress and request.undoes):
-        memory.warnings += gitops.warnings(flow, request, observed.named_controller)
+    if observed.controller_in_git and not (observed.in_progress and request.undoes):
+        memory.warnings += gitops.warnings(flow, request, observed.controller_in_git)
     if related and observed.primary:
         template = observed.desired or observed.primary.template
         memory.warnings += warnings(flow, request, observed.primary, template, related)

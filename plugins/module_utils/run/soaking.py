@@ -184,7 +184,7 @@ class Soaking:
         self._template_hash, self._primary_uid = view.template_hash, primary.uid
         self._incidents.start(view, events)
         self._watch_time.restart()
-        self._old_pod_reasons |= pod_health.reasons(events, self._pods.old)
+        self._old_pod_reasons |= pod_health.reasons(events, self._pods.active_old)
         self._old_pod_reasons |= {*(stored_soak.old_pod_reasons if stored_soak else ())}
         self._add_pods(events)
         self._pods.changes()  # drop the states from before the soak
@@ -198,7 +198,7 @@ class Soaking:
             self._watch_time.restart()
 
     def _read_pods(self, view: View) -> WatchedPods:
-        self._pods.update(view.request, view.status)
+        self._pods.refresh(view.request, view.status)
         return self._pods
 
     def _report(self, view: View) -> None:

@@ -18,7 +18,7 @@ from ..model.template import labels_of
 
 
 class _PodState(t.NamedTuple):
-    """The parsed properties of a pod. (A soak reads thousands of pods several times a second.)"""
+    """The cached properties of a pod: a soak reads thousands of pods several times a second."""
 
     pod: Json
     labels: Json
@@ -32,11 +32,11 @@ class _PodState(t.NamedTuple):
 
 
 class WatchedPods:
-    """The pods of all controllers in an update, by uid, as of the last update()."""
+    """The pods of all controllers in an update, by uid, as of the last refresh()."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        #: By uid. Holders are kept: the watch may still report the deletion of their last pods.
+        #: By uid. Former holders are kept: the watch may still report deletions of their last pods.
         self._holders: dict[str, Holder] = {}
         self._states: dict[str, _PodState] = {}
         #: Since the last call of changes().
@@ -48,10 +48,10 @@ class WatchedPods:
         self.new: dict[str, Json] = {}
         #: Without pods that have ended or are terminating.
         self.active_new: dict[str, Json] = {}
-        self.old: dict[str, Json] = {}
+        self.active_old: dict[str, Json] = {}
         self.ready_count = 0
 
-    def update(self, request: Request, status: RolloutStatus) -> None:
+    def refresh(self, request: Request, status: RolloutStatus) -> None:
         """Read the current pods. Raises RolloutError."""
         for holder in status.holders:
             uid = holder.controller.uid
@@ -86,7 +86,7 @@ class WatchedPods:
             if not is_unchanged:
                 self._changes.append(pod)
         elif state.is_active:
-            self.old[uid] = pod
+            self.active_old[uid] = pod
 
     def changes(self) -> list[Json]:
         """Return the changed states of new pods since the last call, in order."""

@@ -100,7 +100,7 @@ class ClusterReader:
         try:
             query = {"labelSelector": label_selector(selector)}
             return tuple(objects(self._gateway.http.page(
-                self._gateway.collection("pods"), query), "items"))
+                self._gateway.collection_path("pods"), query), "items"))
         except Refused:
             return None
 

@@ -123,7 +123,7 @@ class RealObjects:
     def _dry_run(self, changed_rules: t.Sequence[Json]) -> tuple[Json, ...]:
         """Return the rules as the API server would store them. Raises RolloutError."""
         request = self.request
-        path = (f"{self._gateway.collection(f'{request.route_kind.lower()}s')}/"
+        path = (f"{self._gateway.collection_path(f'{request.route_kind.lower()}s')}/"
                 f"{quoted(request.route)}?dryRun=All")
         try:
             response = self._gateway.http.send(
@@ -141,7 +141,8 @@ class RealObjects:
     def _items(self, resource: str, selector: str = "") -> tuple[Json, ...]:
         query = {"labelSelector": selector} if selector else {}
         try:
-            return tuple(self._gateway.http.pages(self._gateway.collection(resource), query)[0])
+            return tuple(self._gateway.http.pages(self._gateway.collection_path(resource),
+                                                  query)[0])
         except Refused as refused:
             raise refused.as_error(f"namespace {self.request.namespace}") from refused
 

@@ -76,7 +76,7 @@ def test_byte_limit_is_shared_by_many_logs(logs, api, monkeypatch):
     [pod_answer(),
      status(400, 'container "web" in pod "foo-a" is waiting to start: ContainerCreating')],
 ], ids=["deleted pod", "not started", "deleted after the list", "about to start"])
-def test_missing_logs_have_no_lines(logs, api, answers):
+def test_missing_logs_count_as_empty(logs, api, answers):
     api.answers += answers
 
     share, line_count = logs.read(ERROR_LINES, ["foo-a"])
@@ -116,7 +116,7 @@ def test_unreadable_logs_have_an_unknown_value(logs, api, answers, why):
     assert not api.answers
 
 
-def test_unknown_container_has_an_unknown_value(logs, api):
+def test_value_is_unknown_if_the_pod_lacks_the_container(logs, api):
     api.answers.append(pod_answer())
 
     share, _line_count = logs.read(ErrorLines("x", Per.LINE, ("wbe",)), ["foo-a"])
@@ -151,7 +151,7 @@ def test_signal_ends_the_retries(logs, api):
     assert not logs.read(ERROR_LINES, ["foo-a"])[0].is_answer and len(api.sent) == 2
 
 
-def test_endless_match_ends_at_the_deadline(logs, api, monkeypatch):
+def test_slow_match_ends_at_the_deadline(logs, api, monkeypatch):
     monkeypatch.setattr(pod_logs, "MATCH_TIMEOUT", 0.5)
     api.answers += [pod_answer(), log_answer("a" * 60)]
 
@@ -163,7 +163,7 @@ def test_endless_match_ends_at_the_deadline(logs, api, monkeypatch):
             and time.monotonic() - start < 5)
 
 
-def test_endless_match_ends_after_the_death_of_the_task():
+def test_slow_match_ends_itself_without_the_task():
     program = [sys.executable, "-I", "-S", "-c", pod_logs._MATCH_PROGRAM, "0.5"]
 
     process = subprocess.run(program, input=b'"(a+)+$x"\n' + b"a" * 60, capture_output=True,

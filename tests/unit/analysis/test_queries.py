@@ -46,7 +46,7 @@ def test_invalid_pod_names_are_left_out(name):
     ('a{b=~"c$"}', 'a{b=~"c$"}'), ("a{}", "a{}"),
     ('a{b=~"5..$|4"}', 'a{b=~"5..$|4"}'),
 ])
-def test_placeholders(query, expected):
+def test_placeholders_are_rendered(query, expected):
     queries.placeholders(query)
 
     assert queries.render(query, VALUES) == expected

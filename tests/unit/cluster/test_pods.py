@@ -90,35 +90,36 @@ def test_pods_of_two_controllers_are_watched(gateway, api):
 
 
 def table(*rows, columns=("Name", "Ready", "Status", "Restarts", "Age"), **metadata):
-    """Return the table of `kubectl get pods`."""
+    """Return a response with the table of `kubectl get pods`."""
     return answer({"kind": "Table", "metadata": {"resourceVersion": "1", **metadata},
                    "columnDefinitions": [{"name": column} for column in columns],
                    "rows": [{"cells": list(row)} for row in rows]})
 
 
-STARTING = [("a", "0/1", "ContainerCreating", "0", "3s"), ("b", "1/1", "Running", 0, "3s"),
-            ("c", "0/2", "Init:0/1", "0", "3s"),
-            ("d", "0/1", "Terminating", "0", "3s"), ("e", "0/1", "Pending", "0", "3s")]
+EXPECTED_ROWS = [("a", "0/1", "ContainerCreating", "0", "3s"), ("b", "1/1", "Running", 0, "3s"),
+                 ("c", "0/2", "Init:0/1", "0", "3s"),
+                 ("d", "0/1", "Terminating", "0", "3s"), ("e", "0/1", "Pending", "0", "3s")]
 
 
 @pytest.mark.parametrize("answers, expected", [
-    ([table(*STARTING)], True),
-    ([table(*STARTING[:2], **{"continue": "more"}), table(*STARTING[2:])], True),
-    ([table(*STARTING[:2], **{"continue": "more"}),
+    ([table(*EXPECTED_ROWS)], True),
+    ([table(*EXPECTED_ROWS[:2], **{"continue": "more"}), table(*EXPECTED_ROWS[2:])], True),
+    ([table(*EXPECTED_ROWS[:2], **{"continue": "more"}),
       table(("f", "0/1", "ImagePullBackOff", "0", "3s"))], False),
     ([table(("f", "0/1", "Init:Error", "0", "3s"))], False),
     ([table(("f", "1/1", "Running", "3 (2m ago)", "5m"))], False),
     ([table(("f", "1/1", "Running", 3, "5m"))], False),
     ([table(("f", ))], False),
     ([table(("f", "1/1", ["Running"], "0", "3s"))], False),
-    ([table(*STARTING, columns=("Name", "Age"))], False),
+    ([table(*EXPECTED_ROWS, columns=("Name", "Age"))], False),
     ([answer({"kind": "Table", "metadata": [], "rows": "none"})], False),
     ([pods(pod_of_primary("a"))], False),
     ([status(406)], False),
-    ([table(*STARTING[:1], **{"continue": "more"})] * 20, False),
-], ids=["starting", "two pages", "image error on the second page", "init container",
+    ([table(*EXPECTED_ROWS[:1], **{"continue": "more"})] * 20, False),
+], ids=["expected pods", "two pages", "image error on the second page", "init container",
         "restarted", "restarts as a number",
-        "cut row", "status without text", "missing columns", "no table", "pods", "refused",
+        "short row", "status is no text", "missing columns", "malformed table",
+        "list of pods instead of a table", "refused",
         "endless pages"])
 def test_has_only_expected_pods_reads_the_table_of_pods(gateway, api, answers, expected):
     api.answers += answers
@@ -184,7 +185,7 @@ def test_forbidden_list_of_pods_is_not_an_empty_list(gateway, api):
 
 
 @pytest.mark.parametrize("responses", [[status(410)] * 2, [status(400)]])
-def test_server_error_is_not_a_missing_permission(gateway, api, responses):
+def test_other_refusal_is_not_a_missing_permission(gateway, api, responses):
     api.answers += responses
 
     with pytest.raises(RolloutError) as error:
@@ -203,7 +204,7 @@ def test_expired_list_of_pods_is_restarted(gateway, api):
 
 
 @pytest.fixture
-def relists(monkeypatch):
+def fast_relists(monkeypatch):
     """List watched objects again after 50 ms of silence."""
     monkeypatch.setattr(informer, "MAX_SILENCE", 0.05)
     monkeypatch.setattr(informer, "MAX_RELIST_SHARE", float("inf"))
@@ -217,7 +218,7 @@ def drop_events(handler, query):
     handler.server.closing.wait(10)
 
 
-@pytest.mark.usefixtures("relists")
+@pytest.mark.usefixtures("fast_relists")
 def test_dropped_events_are_found_by_a_list_and_a_new_watch(gateway, api):
     unready_pod = with_version(pod_of_primary("a"))
     ready_pod = with_version(pod_of_primary("a", is_ready=True), "32")
@@ -241,7 +242,7 @@ def test_dropped_events_are_found_by_a_list_and_a_new_watch(gateway, api):
     assert api.watch_queries[0]["resourceVersion"] == "30"
 
 
-@pytest.mark.usefixtures("relists")
+@pytest.mark.usefixtures("fast_relists")
 def test_dropped_unready_pods_and_warnings_are_found_by_a_list(gateway, api):
     api.watches += [drop_events] * 2
     event = {"metadata": {"name": "e", "uid": "e", "resourceVersion": "11"}}
@@ -254,7 +255,7 @@ def test_dropped_unready_pods_and_warnings_are_found_by_a_list(gateway, api):
     eventually(lambda: names(gateway.warnings()) == ["e"])
 
 
-@pytest.mark.usefixtures("relists")
+@pytest.mark.usefixtures("fast_relists")
 def test_silent_watch_stays_open_and_unchanged_pods_stay_the_same_objects(gateway, api):
     api.answers += [pods(pod_of_primary("a", is_ready=True))] * 200
     api.watches += [drop_events]
@@ -267,7 +268,7 @@ def test_silent_watch_stays_open_and_unchanged_pods_stay_the_same_objects(gatewa
             and gateway._informers["watched", "app=foo", PRIMARY.uid]._watch is watch)
 
 
-@pytest.mark.usefixtures("relists")
+@pytest.mark.usefixtures("fast_relists")
 def test_expensive_lists_are_not_repeated(gateway, api, monkeypatch):
     monkeypatch.setattr(informer, "MAX_RELIST_SHARE", 1e-9)
     api.answers += [pods(pod_of_primary("a", is_ready=True))] * 2
@@ -279,9 +280,9 @@ def test_expensive_lists_are_not_repeated(gateway, api, monkeypatch):
     assert len(api.sent) == 1
 
 
-@pytest.mark.usefixtures("relists")
+@pytest.mark.usefixtures("fast_relists")
 def test_incomplete_list_of_warnings_is_not_repeated(gateway, api):
-    """The list contains only the first Events. The watch receives the last ones."""
+    """The list contains only the first page of Events. The watch receives new ones."""
     api.answers += [pods({"metadata": {"name": "e", "uid": "e", "resourceVersion": "11"}},
                          **{"continue": "more"})] * 2
 
@@ -302,8 +303,8 @@ def test_no_list_after_an_event_of_the_watch(gateway, api):
             and len(api.sent) == 1)
 
 
-@pytest.mark.usefixtures("relists")
-def test_warnings_after_a_failed_list(gateway, api):
+@pytest.mark.usefixtures("fast_relists")
+def test_warnings_are_listed_again_after_a_failed_list(gateway, api):
     event = {"metadata": {"name": "e", "uid": "e", "resourceVersion": "11"}}
     api.answers += [status(400), *[pods(event)] * 200]
 
@@ -497,7 +498,7 @@ def test_forbidden_patch_of_a_pod_is_an_error_with_the_reason(gateway, api, resp
     assert names_of_patched_pods(api) == ["a", "b"]
 
 
-def test_rejected_credentials_do_not_blame_a_pod(gateway, api):
+def test_error_about_rejected_credentials_names_no_pod(gateway, api):
     api.answers += [status(401, "Unauthorized")] * 2
 
     with pytest.raises(RolloutError, match="the API server does not accept the credentials"):
@@ -559,7 +560,7 @@ def test_a_handover_affects_no_list_of_other_pods(gateway, api):
 
 @pytest.mark.parametrize("responses", [[status(504, "Too large resource version")],
                                        [status(410)] * 2], ids=["too large", "expired"])
-def test_a_server_without_the_version_lists_the_present_state(gateway, api, responses):
+def test_present_state_is_listed_if_the_server_lacks_the_version(gateway, api, responses):
     api.answers += [patched_pod_answer("7"), *responses, pods(pod("a", uid="1"))]
 
     gateway.hand_over(reparent_to_bar("a"), always_continue)
@@ -574,11 +575,11 @@ def test_refusal_ends_all_connections_of_a_handover(gateway, api):
     worker_count, checks = 3, []
     pod_names = [f"pod-{number}" for number in range(worker_count * handovers.PODS_PER_CONNECTION)]
 
-    def slow(handler, query):
+    def answer_slowly(handler, query):
         time.sleep(0.5)
         PATCHED_POD(handler, query)
 
-    api.answers += [status(403), *[slow] * len(pod_names)]
+    api.answers += [status(403), *[answer_slowly] * len(pod_names)]
 
     with pytest.raises(RolloutError, match="not allowed to change the controller of pod"):
         gateway.hand_over(reparent_to_bar(*pod_names), lambda: not checks.append(1))
@@ -590,12 +591,12 @@ def test_handover_uses_several_connections(gateway, api):
     pod_names = [f"pod-{number}" for number in range(3 * handovers.PODS_PER_CONNECTION)]
     clients = set()
 
-    def slow(handler, query):
+    def answer_slowly(handler, query):
         clients.add(handler.client_address)
         time.sleep(0.01)
         PATCHED_POD(handler, query)
 
-    api.answers += [slow] * len(pod_names)
+    api.answers += [answer_slowly] * len(pod_names)
 
     assert gateway.hand_over(reparent_to_bar(*pod_names), always_continue) == len(pod_names)
     assert sorted(names_of_patched_pods(api)) == sorted(pod_names)
@@ -605,10 +606,10 @@ def test_handover_uses_several_connections(gateway, api):
 def test_handover_on_a_slow_network_has_one_connection_per_pod(gateway, api, monkeypatch):
     monkeypatch.setattr(http.Http, "is_slow", True)
     pod_names = [f"pod-{number}" for number in range(handovers.MAX_CONNECTIONS_ON_HIGH_LATENCY)]
-    together = threading.Barrier(len(pod_names), timeout=10)
+    barrier = threading.Barrier(len(pod_names), timeout=10)
 
     def wait_for_all(handler, query):
-        together.wait()
+        barrier.wait()
         PATCHED_POD(handler, query)
 
     api.answers += [wait_for_all] * len(pod_names)
@@ -620,11 +621,11 @@ def test_handover_stops_if_may_continue_is_false(gateway, api, monkeypatch):
     monkeypatch.setattr(handovers, "MAY_CONTINUE_PERIOD", 0.02)
     checks = []
 
-    def slow(handler, query):
+    def answer_slowly(handler, query):
         api.closing.wait(0.05)
         PATCHED_POD(handler, query)
 
-    api.answers += [slow] * 20
+    api.answers += [answer_slowly] * 20
 
     reparented_count = gateway.hand_over(reparent_to_bar(*map(str, range(20))),
                                          lambda: checks.append(1) or len(checks) < 3)
@@ -635,14 +636,14 @@ def test_handover_stops_if_may_continue_is_false(gateway, api, monkeypatch):
 def test_lost_lease_ends_a_handover_with_an_error(gateway, api, monkeypatch):
     monkeypatch.setattr(handovers, "MAY_CONTINUE_PERIOD", 0.02)
 
-    def slow(handler, query):
+    def answer_slowly(handler, query):
         api.closing.wait(0.05)
         PATCHED_POD(handler, query)
 
     def lose_lease():
         raise RolloutError("another task has the Lease")
 
-    api.answers += [slow] * 20
+    api.answers += [answer_slowly] * 20
 
     with pytest.raises(RolloutError, match="another task has the Lease"):
         gateway.hand_over(reparent_to_bar(*map(str, range(20))), lose_lease)
@@ -701,11 +702,11 @@ def test_inconclusive_dry_run_is_ignored(gateway, api, answers):
 
 
 def test_concurrent_reads_share_one_list_and_one_watch(gateway, api):
-    def slow(handler, query):
+    def answer_slowly(handler, query):
         time.sleep(0.2)
         pods(pod_of_primary("a"))(handler, query)
 
-    api.answers.append(slow)
+    api.answers.append(answer_slowly)
     with concurrent.futures.ThreadPoolExecutor(2) as executor:
         lists = list(executor.map(gateway.troubled_pods, [PRIMARY, PRIMARY]))
 
@@ -719,7 +720,7 @@ def test_pods_are_listed_while_other_threads_add_watches(gateway, api):
     sys.setswitchinterval(1e-6)
     try:
         with concurrent.futures.ThreadPoolExecutor(3) as executor:
-            futures = [executor.submit(watch_ten, gateway, thread) for thread in range(3)]
+            futures = [executor.submit(watch_ten_selectors, gateway, thread) for thread in range(3)]
             while not all(future.done() for future in futures):
                 gateway.relist_pods()
                 gateway.has_only_expected_pods(
@@ -731,7 +732,7 @@ def test_pods_are_listed_while_other_threads_add_watches(gateway, api):
     assert all(len(list_) == 50 for list_ in itertools.chain(*lists))
 
 
-def watch_ten(cluster, thread):
+def watch_ten_selectors(cluster, thread):
     """Return the pods of ten label selectors that no other thread watches."""
     controllers = (dataclasses.replace(PRIMARY, selector={"app": f"foo-{thread}-{number}"})
                    for number in range(10))

@@ -195,7 +195,7 @@ def test_only_changed_and_missing_pods_are_checked():
     now = by_uid(pod("foo-1", restarts=1), pod("foo-2", restarts=1))
     first_vitals = vitals(pod("foo-1"), pod("foo-2"), pod("foo-3"))
 
-    causes = pod_health.causes(REQUEST, first_vitals, now, changed={"uid of foo-2"})
+    causes = pod_health.causes(REQUEST, first_vitals, now, uids_to_check={"uid of foo-2"})
     assert [(cause.kind, cause.pod) for cause in causes] == [("crash", "foo-2"), ("gone", "foo-3")]
 
 

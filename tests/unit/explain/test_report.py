@@ -82,7 +82,7 @@ def items_in_handover():
 PRIMARY_ENTRY = controller_entry("foo", 2, 1, "myimage:v1")
 SUCCESSOR_ENTRY = controller_entry(SUCCESSOR, 1, 1, "myimage:v2")
 IN_PROGRESS = [old(2, available=1), new(1)]
-#: (controllers, expected values of the `keys` of the test).
+#: (controllers, expected values of the `keys` in test_status_of_the_rollout).
 STATUSES = {
     "no controller":
         ([], ("complete", None, None, None, None, None, None)),
@@ -149,7 +149,7 @@ def test_commands_to_resume_and_roll_back(items, resume, rollback):
     assert commands(ROLLBACK, *items) == (resume, rollback)
 
 
-def test_commands_repeat_namespace_and_label_key():
+def test_commands_include_namespace_and_label_key():
     primary, successor = old(2), new(1)
     for labels in (successor["spec"]["selector"],
                    successor["spec"]["template"]["metadata"]["labels"]):
@@ -214,7 +214,7 @@ BUDGET = {"metadata": {"name": "all"}, "spec": {"selector": {}, "minAvailable": 
     ([rc(replicas=10)], (BUDGET,), (10, 13)),
     ([old(6, original=10, available=5), new(4)], (), (8, 13)),
     ([], (), (None, None)),
-], ids=["options", "fewer pods available before", "budget",
+], ids=["options", "fewer pods available at the start", "budget",
         "size before the update", "no controller"])
 def test_bounds(items, budgets, expected):
     quarter = Size(25, percent=True)
@@ -225,7 +225,7 @@ def test_bounds(items, budgets, expected):
     assert (bounds["floor"], bounds["ceiling"]) == expected
 
 
-def test_samples_of_changed_sizes_and_of_the_end():
+def test_sample_is_added_after_a_change_and_at_the_end():
     samples = []
     for at, items, is_end in (("1", [rc()], False), ("2", [rc()], False), ("3", IN_PROGRESS, False),
                               ("4", IN_PROGRESS, True)):
@@ -288,7 +288,7 @@ def test_progress_line_of_a_step(step, expected):
     assert report.line(step) == expected
 
 
-@pytest.mark.parametrize("cause, expected", [
+@pytest.mark.parametrize("pod_cause, expected", [
     ((), "waiting: next 7/10 available, foo 3"),
     (("foo-1", "pod foo-1, container web: ImagePullBackOff: not found"),
      "waiting: next 7/10 available, foo 3; pod shop/foo-1, container web: ImagePullBackOff: not "
@@ -296,11 +296,11 @@ def test_progress_line_of_a_step(step, expected):
     (("", "ReplicationController foo: exceeded quota"),
      "waiting: next 7/10 available, foo 3; ReplicationController foo: exceeded quota"),
 ], ids=["no cause", "pod", "controller"])
-def test_progress_line_of_a_wait(cause, expected):
-    assert report.wait_line("waiting: next 7/10 available, foo 3", "shop", *cause) == expected
+def test_progress_line_of_a_wait(pod_cause, expected):
+    assert report.wait_line("waiting: next 7/10 available, foo 3", "shop", *pod_cause) == expected
 
 
-def test_entry_of_steps_has_the_documented_keys():
+def test_entry_of_a_step_has_the_documented_keys():
     assert report.entry(step(Action.SCALE, 3, 2), NOW) == {
         "action": "scale", "kind": "ReplicationController", "name": "foo", "from": 3, "to": 2,
         "at": NOW}

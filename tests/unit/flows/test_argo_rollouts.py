@@ -36,7 +36,7 @@ class ClusterWithRollouts(Cluster):
         reference = {"apiVersion": "apps/v1", "kind": kind, "name": "foo", **(reference or {})}
         self.rollouts = list(rollouts) or [
             {"metadata": {"name": "web", "uid": "1"}, "spec": {"workloadRef": reference}}]
-        self.granted_verbs, self.number_of_lists = verbs, 0
+        self.granted_verbs, self.list_request_count = verbs, 0
 
     def rules(self):
         return [{"apiGroups": ["", "apps", "coordination.k8s.io"], "resources": ["*"],
@@ -47,7 +47,7 @@ class ClusterWithRollouts(Cluster):
     def objects(self, resource):
         if resource != "rollouts":
             return super().objects(resource)
-        self.number_of_lists += 1
+        self.list_request_count += 1
         return self.rollouts
 
     def set_owner(self, group="argoproj.io", name="web"):
@@ -94,7 +94,7 @@ def test_error_names_the_owner_and_the_command(options, command):
 
 @pytest.mark.parametrize("group, name", [("rollouts.kruise.io", "web"),
                                          ("argoproj.io", "web; touch x")])
-def test_no_command_for_a_rollout_of_another_group_or_an_invalid_name(group, name):
+def test_no_argo_command_for_a_rollout_with_another_group_or_an_invalid_name(group, name):
     cluster = ClusterWithRollouts("ReplicaSet")
     cluster.set_owner(group, name)
 
@@ -124,17 +124,17 @@ def test_next_command_without_a_new_image_is_kubectl_edit(kind, edited_object):
     ("Deployment", {"name": "bar"}), ("Deployment", {"kind": "ReplicaSet"}),
     ("Deployment", {"apiVersion": "example.com/v1"}), ("StatefulSet", {}),
     ("ReplicationController", {"apiVersion": "v1"})])
-def test_controllers_that_no_rollout_references_are_updated(kind, reference):
+def test_controller_without_a_reference_is_updated(kind, reference):
     cluster = ClusterWithRollouts(kind, reference=reference)
 
     assert cluster.run(request_of(kind))["changed"]
-    assert cluster.number_of_lists == (kind == "Deployment")
+    assert cluster.list_request_count == (kind == "Deployment")
 
 
 def test_rollouts_are_not_listed_without_permission():
     cluster = ClusterWithRollouts("Deployment", verbs=("get",))
 
-    assert cluster.run(request_of("Deployment"))["changed"] and cluster.number_of_lists == 0
+    assert cluster.run(request_of("Deployment"))["changed"] and cluster.list_request_count == 0
 
 
 @pytest.mark.parametrize("options", [{}, {"state": "rolled_back", "image": None}])

@@ -157,8 +157,8 @@ class World:
 
 
 REPLICATION_CONTROLLERS, REPLICA_SETS = World(Kind.REPLICATION_CONTROLLER), World(Kind.REPLICA_SET)
-WORLDS = pytest.mark.parametrize("world", [REPLICATION_CONTROLLERS, REPLICA_SETS],
-                                 ids=["ReplicationController", "ReplicaSet"])
+FOR_EACH_KIND = pytest.mark.parametrize("world", [REPLICATION_CONTROLLERS, REPLICA_SETS],
+                                        ids=["ReplicationController", "ReplicaSet"])
 
 
 #: (controllers, pods or None if they are not listed, summary of the decision).
@@ -353,7 +353,7 @@ TABLE = {
 
 
 @pytest.mark.parametrize("request_name", ["update", "rollback"])
-@WORLDS
+@FOR_EACH_KIND
 @pytest.mark.parametrize("items, listed_pods, expected", TABLE.values(), ids=TABLE)
 def test_handover(items, listed_pods, expected, world, request_name):
     request = getattr(world, request_name)
@@ -364,7 +364,7 @@ def test_handover(items, listed_pods, expected, world, request_name):
 # 1: the first step, the point of no return
 
 
-@WORLDS
+@FOR_EACH_KIND
 def test_rename_sets_closed_template_size_and_annotation(world):
     primary, successor = world.old(0), world.new(3)
     assert summary(decide(world.update, primary, successor)) == (
@@ -393,7 +393,7 @@ def test_rename_replaces_the_label_of_an_earlier_update():
     assert primary["spec"]["template"]["metadata"]["labels"][LABEL_KEY] == LABEL
 
 
-@WORLDS
+@FOR_EACH_KIND
 def test_rename_of_foo_without_labels(world):
     primary = world.old(0)
     primary["metadata"].pop("labels")
@@ -402,7 +402,7 @@ def test_rename_of_foo_without_labels(world):
     assert patch_tests(decide(world.update, primary, world.new(3)))["/metadata/labels"] is None
 
 
-@WORLDS
+@FOR_EACH_KIND
 def test_rename_takes_min_ready_seconds_of_the_successor(world):
     successor = world.new(3)
     successor["spec"]["minReadySeconds"] = 7
@@ -410,7 +410,7 @@ def test_rename_takes_min_ready_seconds_of_the_successor(world):
     assert world.renamed(successor=successor)["spec"]["minReadySeconds"] == 7
 
 
-@WORLDS
+@FOR_EACH_KIND
 def test_preconditions_of_the_rename(world):
     assert patch_tests(decide(world.update, world.old(0), world.new(3))) == {
         "/metadata/uid": PRIMARY_UID,
@@ -446,7 +446,7 @@ def test_selector_mismatch_with_the_new_pods_is_refused_before_the_first_write(s
 # 2: the successor is closed
 
 
-@WORLDS
+@FOR_EACH_KIND
 def test_successor_is_closed_with_a_copy_of_the_annotation(world):
     primary, successor = world.renamed(), world.closed()
 
@@ -471,7 +471,7 @@ def test_close_changes_only_the_priority_class():
 # 3: a patch per pod
 
 
-@WORLDS
+@FOR_EACH_KIND
 def test_patch_of_a_pod_replaces_the_controller_reference(world):
     step = decide(world.update, world.renamed(), world.closed(), pods=pods(2, primary=1))
 
@@ -487,7 +487,7 @@ def test_patch_of_a_pod_replaces_the_controller_reference(world):
 
 
 def test_other_owner_references_of_a_pod_stay():
-    pod = Pod("a", "uid of a", {}, SUCCESSOR_UID, position=2)
+    pod = Pod("a", "uid of a", {}, SUCCESSOR_UID, owner_index=2)
 
     (patch,) = handover.reparent_step((pod,), SUCCESSOR_UID, SUCCESSOR, parse(rc())).write.patches()
 
@@ -522,8 +522,8 @@ def test_reparent_step(listed_pods, source, target, expected):
     assert (decision and summary(decision)) == expected
 
 
-@WORLDS
-def test_pods_are_needed_only_in_some_states(world):
+@FOR_EACH_KIND
+def test_list_of_pods_is_needed_only_in_some_states(world):
     states = {
         "no update": [world.of_kind(rc())],
         "update in progress": [world.old(1), world.new(2)],
@@ -548,7 +548,7 @@ def test_pods_are_needed_only_in_some_states(world):
 # 4: the successor is deleted
 
 
-@WORLDS
+@FOR_EACH_KIND
 def test_deletion_of_the_successor_has_preconditions(world):
     successor = world.closed(replicas=0, resourceVersion="7")
 
@@ -598,7 +598,7 @@ def test_open_restores_the_priority_class(original):
         {"op": "test", "path": PRIORITY_PATH, "value": CLOSED}, change)
 
 
-@WORLDS
+@FOR_EACH_KIND
 def test_open_keeps_the_annotations(world):
     primary = world.renamed(replicas=2)
 
@@ -612,7 +612,7 @@ def test_open_keeps_the_annotations(world):
     (0, ("restore", "foo", "closed template", "template")),
     (1, ("restore", "foo", "closed template", "template")),
     (2, ("wait", "foo 2/3 available after the handover, 2 terminating pods are gone: a, b"))])
-@WORLDS
+@FOR_EACH_KIND
 def test_foo_stays_closed_while_terminating_pods_fill_the_surge(world, count, expected):
     terminating = Terminating(count, "2 terminating pods are gone: a, b" if count else "")
 
@@ -625,7 +625,7 @@ def test_foo_stays_closed_while_terminating_pods_fill_the_surge(world, count, ex
 @pytest.mark.parametrize("replicas, expected", [
     (2, ("wait", f"pods of {SUCCESSOR}: 2/3, 2 terminating pods are gone: a, b")),
     (3, ("restore", SUCCESSOR, "closed template", "template"))])
-@WORLDS
+@FOR_EACH_KIND
 def test_successor_stays_closed_while_terminating_pods_fill_the_surge(world, replicas, expected):
     items = world.replaced(), world.closed(replicas=replicas)
 
@@ -635,7 +635,7 @@ def test_successor_stays_closed_while_terminating_pods_fill_the_surge(world, rep
     assert summary(decision) == expected
 
 
-@WORLDS
+@FOR_EACH_KIND
 def test_last_patch_opens_the_template_and_removes_the_annotations(world):
     primary = world.renamed(replicas=3)
 
@@ -645,7 +645,7 @@ def test_last_patch_opens_the_template_and_removes_the_annotations(world):
     assert annotations(primary) == {object_meta.LAST_ROLLOUT: final_record(world.update)}
 
 
-@WORLDS
+@FOR_EACH_KIND
 def test_priority_class_is_restored(world):
     primary, successor = world.old(0), world.new(3)
     primary["spec"]["template"] = template("myimage:v1", priorityClassName="high")
@@ -656,14 +656,14 @@ def test_priority_class_is_restored(world):
                  primary)["foo"]["spec"]["template"]["spec"]["priorityClassName"] == "high"
 
 
-@WORLDS
+@FOR_EACH_KIND
 def test_an_opened_template_is_unchanged(world):
     primary = changed(world.renamed(replicas=3), template=template("myimage:v2", LABEL))
 
     assert apply(decide(world.update, primary), primary)["foo"]["spec"] == primary["spec"]
 
 
-@WORLDS
+@FOR_EACH_KIND
 def test_an_edited_template_is_not_recorded_as_the_result_of_the_request(world):
     primary = changed(world.renamed(replicas=3), image="myimage:by-hand")
 
@@ -690,7 +690,7 @@ def test_handover_is_the_end_of_a_task_with_the_same_request(request_, expected)
 # Another client writes to the same controllers
 
 
-@WORLDS
+@FOR_EACH_KIND
 @pytest.mark.parametrize("loses_annotation", [False, True])
 def test_another_image_on_foo_is_replaced_with_a_warning(world, loses_annotation):
     primary = changed(world.renamed(), image="myimage:v9",
@@ -706,7 +706,7 @@ def test_another_image_on_foo_is_replaced_with_a_warning(world, loses_annotation
     assert patch_tests(step)[PRIORITY_PATH] == CLOSED
 
 
-@WORLDS
+@FOR_EACH_KIND
 def test_missing_annotation_is_restored_without_a_warning(world):
     primary = changed(world.renamed(), without=object_meta.UPDATE_ANNOTATIONS)
 
@@ -718,8 +718,8 @@ def test_missing_annotation_is_restored_without_a_warning(world):
     assert step.warning == ""
 
 
-def test_successor_without_annotations_is_known_by_template_and_selector():
-    """Leave out a ReplicaSet, which cannot take over the selector of its successor."""
+def test_successor_without_annotations_is_recognized_by_template_and_selector():
+    """A ReplicaSet is not tested: it cannot take over the selector of its successor."""
     successor = changed(REPLICATION_CONTROLLERS.closed(),
                         without=[*object_meta.UPDATE_ANNOTATIONS, object_meta.LAST_ROLLOUT])
 
@@ -727,7 +727,7 @@ def test_successor_without_annotations_is_known_by_template_and_selector():
                           pods=pods(3))) == ("hand over", SUCCESSOR, 3, "foo")
 
 
-@WORLDS
+@FOR_EACH_KIND
 def test_the_update_continues_with_a_warning_after_the_primary_is_replaced(world):
     primary, successor = world.replaced(), world.closed()
 
@@ -744,8 +744,8 @@ def test_the_update_continues_with_a_warning_after_the_primary_is_replaced(world
     assert summary(decide(world.rollback, primary, successor))[:2] == ("annotate", "foo")
 
 
-@WORLDS
-def test_returned_pods_have_the_previous_reference(world):
+@FOR_EACH_KIND
+def test_pods_returned_to_the_successor_have_its_reference(world):
     write = decide(world.update, world.replaced(), world.closed(replicas=1),
                    pods=pods(1, primary=2)).write
 
@@ -754,7 +754,7 @@ def test_returned_pods_have_the_previous_reference(world):
     assert {pod.owner_uid for pod in write.pods} == {PRIMARY_UID}
 
 
-@WORLDS
+@FOR_EACH_KIND
 def test_replaced_foo_before_step_2_loses_the_annotation(world):
     primary, successor = world.replaced(), world.new(3)
 
@@ -762,7 +762,7 @@ def test_replaced_foo_before_step_2_loses_the_annotation(world):
         apply(decide(world.update, primary, successor), primary, successor)["foo"])
 
 
-@WORLDS
+@FOR_EACH_KIND
 @pytest.mark.parametrize("other_controller", [
     rc("bar"), rc("bar", annotations={object_meta.PARTNER: "another"}),
     rc("bar", annotations={object_meta.PARTNER: "foo"},
@@ -804,7 +804,7 @@ UNREADABLE_TAKEOVERS = {
 }
 
 
-@WORLDS
+@FOR_EACH_KIND
 @pytest.mark.parametrize("text", UNREADABLE_TAKEOVERS.values(), ids=UNREADABLE_TAKEOVERS)
 def test_unreadable_takeover_annotation_is_an_error(text, world):
     with pytest.raises(RolloutError) as error:
@@ -819,8 +819,8 @@ def test_unreadable_takeover_annotation_is_an_error(text, world):
 # foo is deleted
 
 
-@WORLDS
-def test_deleted_foo_is_recreated_as_after_step_1(world):
+@FOR_EACH_KIND
+def test_deleted_foo_is_recreated_in_its_state_after_step_1(world):
     step = decide(world.update, world.new(3, original=3))
 
     assert isinstance(step.write, Create) and step.write.kind == world.kind
@@ -841,7 +841,7 @@ def test_recreated_foo_has_the_full_size():
     assert takeover_of(primary)["replicas"] == primary["spec"]["replicas"] == 3
 
 
-@WORLDS
+@FOR_EACH_KIND
 def test_recreated_foo_gets_the_original_priority_class(world):
     successor = world.new(3,
                           annotate={object_meta.LAST_ROLLOUT: record(
@@ -861,7 +861,7 @@ def test_recreated_foo_gets_the_original_priority_class(world):
     assert recreated_item["spec"]["replicas"] == 3
 
 
-@WORLDS
+@FOR_EACH_KIND
 @pytest.mark.parametrize("has_primary", [True, False], ids=["foo exists", "foo deleted"])
 def test_handover_keeps_the_pods(world, has_primary):
     cluster = ClusterModel([world.new(3), *([world.old(0)] if has_primary else [])],

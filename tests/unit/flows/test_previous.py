@@ -147,7 +147,7 @@ def test_rollback_to_previous_resumes_after_a_kill(world):
         assert world.restore_previous() == 0
 
 
-def test_previous_undoes_the_update_in_progress_only(world):
+def test_previous_undoes_only_the_update_in_progress(world):
     world.update("v2")
     world.update("v3", max_writes=world.writes_of_unfinished_update)
 
@@ -196,7 +196,7 @@ def test_rollback_to_previous_with_stuck_pods_of_an_undone_update():
     assert world.restore_previous() == 0 and world.version == "v2"
 
 
-def test_rollback_to_a_number_counts_as_an_update(world):
+def test_rollback_to_a_revision_number_counts_as_an_update(world):
     world.update("v2", "v3")
     world.run(state="rolled_back", to_revision=1)
     assert world.version == "v1"
@@ -225,12 +225,12 @@ def test_change_by_another_client_counts_as_the_last_update(world):
 
 
 @pytest.mark.parametrize("kind", tuple(SPECS))
-@pytest.mark.parametrize("moves", range(5))
-def test_update_of_another_client_is_undone_once(kind, moves):
+@pytest.mark.parametrize("move_count", range(5))
+def test_update_of_another_client_is_undone_once(kind, move_count):
     world = World(kind)
     world.update("v2")
     world.update_by_hand("v3")
-    for _move in range(moves):
+    for _move in range(move_count):
         world.cluster.make(world.cluster.moves()[0])
 
     assert world.restore_previous() and world.version == "v2"
@@ -257,17 +257,18 @@ def test_later_update_by_another_client_counts_as_the_last_update(kind, interrup
 
 
 @pytest.mark.parametrize("kind", tuple(SPECS))
-@pytest.mark.parametrize("run_last_task, expected", [
+@pytest.mark.parametrize("run_last_task, current_version", [
     (lambda world: (world.update("v2"), world.restore_previous()), "v1"),
     (lambda world: (world.update("v2", max_writes=1), world.run(state="rolled_back")), "v1"),
     (lambda world: (world.update("v2"), world.restore_previous(1)), "v1"),
 ], ids=["previous", "rolled back", "killed"])
-def test_updates_of_other_clients_to_the_same_template(kind, run_last_task, expected):
+def test_update_by_another_client_and_its_reversal_are_noticed(kind, run_last_task,
+                                                               current_version):
     """Only the revision number of foo shows the updates to v5 and back."""
     world = World(kind)
     run_last_task(world)
     world.cluster.settle()
-    for version in ("v5", expected):
+    for version in ("v5", current_version):
         world.update_by_hand(version)
         world.cluster.settle()
 

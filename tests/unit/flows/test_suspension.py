@@ -74,7 +74,7 @@ class FluxCluster(Cluster):
                                        "state": "rolled_back", **params}))
 
 
-def number_of_writes(kind, suspends, **params):
+def write_count_of_update(kind, suspends, **params):
     cluster = FluxCluster(kind)
     cluster.checks_annotations = suspends
     cluster.update(suspend_gitops=suspends, **params)
@@ -83,7 +83,7 @@ def number_of_writes(kind, suspends, **params):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_exclusion_during_the_update_needs_no_additional_writes(kind):
-    assert number_of_writes(kind, True) == number_of_writes(kind, False)
+    assert write_count_of_update(kind, True) == write_count_of_update(kind, False)
 
 
 @pytest.mark.parametrize("kind", [
@@ -195,12 +195,12 @@ def test_annotation_removed_by_another_client_is_not_set_again(kind, key, exclus
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("stored_names, exclusion", [
+@pytest.mark.parametrize("stored_keys, exclusion", [
     (RECONCILE, {}), (f"a,{RECONCILE},b", {}),
     ("", {RECONCILE: "disabled"}), (f"x{RECONCILE}", {RECONCILE: "disabled"})])
-def test_task_without_changes_removes_restored_annotations(kind, stored_names, exclusion):
+def test_task_without_an_update_removes_restored_annotations(kind, stored_keys, exclusion):
     """`kubectl rollout undo` restores the annotations of a ReplicaSet."""
-    cluster = FluxCluster(kind, annotations={**EXCLUDED, SUSPENDED_GITOPS: stored_names})
+    cluster = FluxCluster(kind, annotations={**EXCLUDED, SUSPENDED_GITOPS: stored_keys})
 
     result = cluster.run(update_request(kind, image="myimage:v1"))
 

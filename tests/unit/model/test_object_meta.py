@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read and write annotations and labels, including texts of other clients."""
+"""Read and write annotations and labels, including values written by other clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 
 
 def test_keys_are_stable():
-    """Later versions must find the keys of an update in progress."""
+    """A later version of the collection must find the keys of an update in progress."""
     keys = {name: value
             for name, value in vars(object_meta).items() if name.isupper()
             and isinstance(value, str)}
@@ -182,7 +182,7 @@ def test_takeover_with_an_invalid_label_key_is_ignored(label):
 
 @pytest.mark.parametrize("text", ["x" * 1000, "\x1b[2J", "\u202eabc", "line\nbreak"])
 def test_invalid_uid_of_a_partner_does_not_count_as_missing(text):
-    """An update adds only a missing uid."""
+    """An update adds the uid only if it is missing."""
     assert object_meta.partner_uid({object_meta.PARTNER_UID: text}) == "not readable"
     assert (object_meta.partner_uid({}) is None
             and object_meta.partner_uid({object_meta.PARTNER_UID: "a-b"}) == "a-b")

@@ -195,7 +195,7 @@ OTHER_OWNER, OWNER = {"kind": "App", "name": "app", "uid": "uid of app"}, {
     ({"labels": {"app": "foo"}, "ownerReferences": [OWNER]},
      Pod("a", "u", {"app": "foo"}, "uid of foo")),
     ({"ownerReferences": [OTHER_OWNER, {**OTHER_OWNER, "controller": False}, OWNER]},
-     Pod("a", "u", {}, "uid of foo", position=2)),
+     Pod("a", "u", {}, "uid of foo", owner_index=2)),
     ({"ownerReferences": [OTHER_OWNER]}, Pod("a", "u", {}, "")),
 ], ids=["no owner", "nulls", "controller", "controller after other owners", "other owners"])
 def test_pod_has_owner_and_position_of_the_reference(metadata, expected):
@@ -215,7 +215,8 @@ def test_annotations_distinguish_primary_and_successor(item, is_updating, is_suc
                                                        partner_uid):
     controller = Controller.from_api(item)
 
-    assert (controller.is_updating, controller.is_successor) == (is_updating, is_successor)
+    assert (controller.is_updating, controller.claims_to_be_successor) == (
+        is_updating, is_successor)
     assert (controller.partner, controller.partner_uid) == (partner, partner_uid)
 
 

@@ -139,7 +139,7 @@ def test_command_for_another_state_or_other_images():
         "name": "foo", "namespace": "prod", "image": "myimage:v1", "container": "web"}
 
 
-ALL_OPTIONS = {
+NON_DEFAULT_OPTIONS = {
     "max_surge": "2", "max_unavailable": "25%", "min_ready_seconds": "5",
     "progress_deadline": "60.5", "timeout": "15m", "failure_grace": "3s",
     "on_failure": "rollback", "pause_at": "10%",
@@ -157,7 +157,7 @@ REPEATED_BY_ROLLBACK = {"name", "namespace", "next_name", "deployment_label_key"
                         "lock_timeout", "progress"}
 
 
-def changed_options_of(command):
+def non_default_options_of(command):
     """Return the options in an ad-hoc command that are not defaults."""
     validation = ArgumentSpecValidator(ARGUMENT_SPEC).validate(options_of(command))
     assert not validation.error_messages
@@ -166,27 +166,27 @@ def changed_options_of(command):
 
 
 def test_command_repeats_all_options():
-    task = {"name": "foo", **V2, **ALL_OPTIONS}
+    task = {"name": "foo", **V2, **NON_DEFAULT_OPTIONS}
 
-    assert changed_options_of(build_request(**task).command()) == task
+    assert non_default_options_of(build_request(**task).command()) == task
 
 
-@pytest.mark.parametrize("option", sorted(ALL_OPTIONS))
+@pytest.mark.parametrize("option", sorted(NON_DEFAULT_OPTIONS))
 def test_command_repeats_each_option(option):
-    task = {"name": "foo", **V2, option: ALL_OPTIONS[option]}
+    task = {"name": "foo", **V2, option: NON_DEFAULT_OPTIONS[option]}
 
-    assert changed_options_of(build_request(**task).command()) == task
+    assert non_default_options_of(build_request(**task).command()) == task
 
 
 def test_command_for_a_rollback_omits_options_of_the_update():
-    task = {"name": "foo", **V2, **ALL_OPTIONS}
+    task = {"name": "foo", **V2, **NON_DEFAULT_OPTIONS}
 
-    assert changed_options_of(build_request(**task).command(State.ROLLED_BACK)) == {
+    assert non_default_options_of(build_request(**task).command(State.ROLLED_BACK)) == {
         **{option: task[option] for option in REPEATED_BY_ROLLBACK}, "state": "rolled_back"}
 
 
 def test_command_of_an_automatic_rollback():
-    request = build_request(**V2, **ALL_OPTIONS).rollback_request()
+    request = build_request(**V2, **NON_DEFAULT_OPTIONS).rollback_request()
 
     assert request.command() == request.command(State.ROLLED_BACK)
 
@@ -204,7 +204,7 @@ def test_command_with_to_revision(revision, to_revision):
 
 
 def test_command_for_a_migration_omits_the_strategy():
-    command = build_request(**V2, **ALL_OPTIONS).command(State.MIGRATED)
+    command = build_request(**V2, **NON_DEFAULT_OPTIONS).command(State.MIGRATED)
 
     assert options_of(command, Module.MIGRATION) == {
         "name": "foo", "namespace": "prod", "deployment_label_key": "x.io/y", "lock": "false",
@@ -272,23 +272,23 @@ FLEET = {"label_selectors": ["app in (a, b)", "tier=web"],
          "max_failures": "1"}
 
 
-@pytest.mark.parametrize("selection, kind", [
+@pytest.mark.parametrize("selection, kind_option", [
     ({"names": ["foo", "bar"]}, {}),
     ({"names": ["foo"], "kind": "Deployment"}, {"kind": "Deployment"}),
     (FLEET, {"kind": "Deployment"}),
 ], ids=["names", "names of a kind", "kinds"])
 def test_command_for_a_fleet_repeats_the_selection(
-        selection, kind):
+        selection, kind_option):
     params = {**V2, "pause_at": "1", "max_surge": "2"}
-    request = build_request(**params, **selection | kind)
+    request = build_request(**params, **selection | kind_option)
 
-    assert changed_options_of(request.command()) == {**params, **selection}
-    assert changed_options_of(request.command(pause_at=None)) == {**V2, "max_surge": "2",
-                                                                  **selection}
-    assert changed_options_of(request.command(State.ROLLED_BACK)) == {
-        "name": "foo", **kind, "state": "rolled_back", "max_surge": "2"}
-    assert changed_options_of(request.command(next_name="x")) == {
-        "name": "foo", **kind, **params, "next_name": "x"}
+    assert non_default_options_of(request.command()) == {**params, **selection}
+    assert non_default_options_of(request.command(pause_at=None)) == {**V2, "max_surge": "2",
+                                                                      **selection}
+    assert non_default_options_of(request.command(State.ROLLED_BACK)) == {
+        "name": "foo", **kind_option, "state": "rolled_back", "max_surge": "2"}
+    assert non_default_options_of(request.command(next_name="x")) == {
+        "name": "foo", **kind_option, **params, "next_name": "x"}
 
 
 def test_sentence_instead_of_a_command_for_a_fleet():
@@ -368,13 +368,14 @@ def test_accepted_label_key_survives_the_command(key):
 
 
 #: Texts that a shell, the parser of key=value, or Jinja would evaluate.
-HOSTILE = ["$(touch pwned)", "`touch pwned`", "'; touch pwned; '", '"; touch pwned; "', "a' b=c '",
-           "a\ntouch pwned", "!!", "&& id",
-           "{{ lookup('pipe', 'id') }}", "{% for a in b %}", "{# a #}", "#jinja2: x:y", "\\", "a b",
-           "state=rolled_back", "--help",
-           "a\x00b", "~root", "*", "ä\u202e"]
-PIECES = st.lists(st.sampled_from([*HOSTILE, "a", " ", "{", "%"]), max_size=3).map("".join)
-ANY_TEXT = st.sampled_from(HOSTILE) | PIECES | st.text()
+HOSTILE_TEXTS = ["$(touch pwned)", "`touch pwned`", "'; touch pwned; '", '"; touch pwned; "',
+                 "a' b=c '", "a\ntouch pwned", "!!", "&& id",
+                 "{{ lookup('pipe', 'id') }}", "{% for a in b %}", "{# a #}", "#jinja2: x:y", "\\",
+                 "a b", "state=rolled_back", "--help",
+                 "a\x00b", "~root", "*", "ä\u202e"]
+JOINED_TEXT = st.lists(st.sampled_from([*HOSTILE_TEXTS, "a", " ", "{", "%"]),
+                       max_size=3).map("".join)
+ANY_TEXT = st.sampled_from(HOSTILE_TEXTS) | JOINED_TEXT | st.text()
 
 
 def arguments_in_bash(words):
@@ -404,7 +405,7 @@ def test_option_is_quoted_or_left_out(nodes, selectors):
                             nodes=nodes)
 
     if (command := request.command()) != "run the same task again":
-        assert changed_options_of(command) == {
+        assert non_default_options_of(command) == {
             **V2, "kind": "DaemonSet", "label_selectors": selectors, "pause_at": "1",
             **({"nodes": nodes} if nodes else {})}
 
@@ -428,7 +429,7 @@ def test_connection_is_quoted_or_left_out(connection):
         "default"]
 
 
-@pytest.mark.parametrize("value", [value for value in HOSTILE if "\0" not in value])
+@pytest.mark.parametrize("value", [value for value in HOSTILE_TEXTS if "\0" not in value])
 def test_commands_are_quoted_for_bash(value):
     request = build_request(**V2, connection={"context": value})
 

@@ -87,7 +87,7 @@ def file_of_another_user(path, secret):
                           pytest.param(file_of_another_user, marks=pytest.mark.skipif(
                               os.geteuid() != 0,
                               reason="only root can change the owner of a file"))])
-def test_foreign_file_is_neither_read_nor_changed(
+def test_unsafe_file_is_neither_read_nor_changed(
         source, tmp_path, monkeypatch, create, is_last):
     monkeypatch.setattr(progress.RemoteFile, "max_first_polls", 1)
     secret = tmp_path / "secret"
@@ -136,7 +136,7 @@ def test_remote_read_waits_for_lines(tmp_path):
     assert progress.RemoteFile(Action(), str(path)).read(4, is_last=False) == b"two\n"
 
 
-def test_read_of_the_last_line_deletes_the_file(source, tmp_path):
+def test_read_of_the_end_marker_deletes_the_file(source, tmp_path):
     (tmp_path / NAME).write_text(f"one\n{NAME}\n")
 
     assert source.read(0, is_last=False) == f"one\n{NAME}\n".encode()
@@ -144,7 +144,7 @@ def test_read_of_the_last_line_deletes_the_file(source, tmp_path):
 
 
 class PreparedSource:
-    """Source that returns prepared responses in order. None is a failed read."""
+    """Source that returns prepared responses in order. None stands for a failed read."""
 
     pause = 0.01
 
@@ -166,23 +166,23 @@ def output(monkeypatch):
     return lines
 
 
-def follow(source):
-    follower = progress.Printer(source, NAME, prefix="h1")
-    follower._thread.join(0.5)  # while the module would run
-    follower.stop(has_lines=True)
-    assert not follower._thread.is_alive()
+def print_lines_of(source):
+    printer = progress.Printer(source, NAME, prefix="h1")
+    printer._thread.join(0.5)  # as if the module ran for 0.5 s
+    printer.stop(has_lines=True)
+    assert not printer._thread.is_alive()
 
 
 def test_incomplete_line_is_read_again(output):
     source = PreparedSource(b"one\ntw", b"two\n", f"{NAME}\nnever\n".encode())
 
-    follow(source)
+    print_lines_of(source)
 
     assert output == ["h1 | one", "h1 | two"] and source.offsets[:3] == [0, 4, 8]
 
 
 def test_control_characters_are_removed(output):
-    follow(PreparedSource(b"\x1b[31mred\r\x07\n" + b"x" * 1000 + b"\n"))
+    print_lines_of(PreparedSource(b"\x1b[31mred\r\x07\n" + b"x" * 1000 + b"\n"))
 
     assert output == ["h1 | [31mred", f"h1 | {'x' * progress.MAX_LINE_LENGTH}"]
 
@@ -190,7 +190,7 @@ def test_control_characters_are_removed(output):
 def test_failed_read_is_retried(output, monkeypatch):
     monkeypatch.setattr(progress, "CHECK_PERIOD", 0.01)
 
-    follow(PreparedSource(None, b"one\n"))
+    print_lines_of(PreparedSource(None, b"one\n"))
 
     assert output == ["h1 | one"]
 
@@ -203,7 +203,7 @@ def test_reading_continues_if_lines_cannot_be_shown(monkeypatch):
     monkeypatch.setattr(progress, "_print_to_stderr", show)
     source = PreparedSource(b"one\n", b"two\n", b"three\n")
 
-    follow(source)
+    print_lines_of(source)
 
     assert source.offsets[:4] == [0, 4, 8, 14]
 

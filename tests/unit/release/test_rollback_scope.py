@@ -78,7 +78,7 @@ SKIPPED = {**result("a", "paused", to=V3), "skipped": True}
 def test_rollback_of_a_controller(results, last_results, is_rolled_back, is_updated, is_named):
     scope = RollbackScope(results, last_results)
 
-    assert (scope.names_to_roll_back, scope.updated_names, list(scope.not_rolled_back)) == (
+    assert (scope.names_to_roll_back, scope.updated_names, list(scope.failed_result_by_name)) == (
         ["a"] * is_rolled_back, ["a"] * is_updated, ["a"] * is_named)
 
 

@@ -142,20 +142,20 @@ def test_header_of_many_clusters_has_common_values_only():
     assert not [words for words in ("myimage", "ada", "bob") if words in header]
 
 
-NAMES = ["eu", "europe", "localhost", "arn:aws:eks:eu-1:42:cluster/shop", "a b", "<b>&amp;</b>",
-         "50%", "#1?", "../x"]
+CLUSTER_NAMES = ["eu", "europe", "localhost", "arn:aws:eks:eu-1:42:cluster/shop", "a b", "<b>&amp;</b>",
+                 "50%", "#1?", "../x"]
 
 
 def test_each_cluster_has_a_row_and_a_link():
-    clusters = {name: {"outcome": "updated", "page": f"rollout-{name}.html"} for name in NAMES}
-    tree = page({"clusters": clusters, "regions": {"<i>": NAMES[:2], "all": NAMES[2:]}})
+    clusters = {name: {"outcome": "updated", "page": f"rollout-{name}.html"} for name in CLUSTER_NAMES}
+    tree = page({"clusters": clusters, "regions": {"<i>": CLUSTER_NAMES[:2], "all": CLUSTER_NAMES[2:]}})
 
     rows = [row.find(f"{HTML}th")
-            for row in tables(tree)[f"{len(NAMES)} clusters"].iter(f"{HTML}tr")][1:]
-    assert [text(row.find(f"{HTML}a")) for row in rows] == NAMES
+            for row in tables(tree)[f"{len(CLUSTER_NAMES)} clusters"].iter(f"{HTML}tr")][1:]
+    assert [text(row.find(f"{HTML}a")) for row in rows] == CLUSTER_NAMES
     links = [urllib.parse.urlsplit(row.find(f"{HTML}a").get("href")) for row in rows]
     assert [urllib.parse.unquote(link.path) for link in links] == [
-        f"./rollout-{name}.html" for name in NAMES]
+        f"./rollout-{name}.html" for name in CLUSTER_NAMES]
     assert not [link for link in links if link.scheme or link.netloc or link.query or link.fragment]
     assert [text(row.find(f"{HTML}span")) for row in rows] == ["<i>"] * 2 + ["all"] * 7
 
@@ -167,13 +167,13 @@ def test_link_stays_in_the_folder(link):
     assert anchor.get("href").startswith("./") and ":" not in anchor.get("href")
 
 
-def test_failures_of_a_large_fleet_are_expanded():
+def test_all_failures_of_a_large_fleet_are_listed():
     results = [{**(failed if number % 50 == 7 else updated)(f"app-{number}"), "kind": "ReplicaSet"}
                for number in range(1200)]
     tree = page({"outcome": "failed", "results": results})
 
-    contents = tables(tree)
-    assert [len(list(contents[name].iter(f"{HTML}tr")))
+    tables_by_caption = tables(tree)
+    assert [len(list(tables_by_caption[name].iter(f"{HTML}tr")))
             for name in ("Controllers that need attention", "Other controllers")] == [
                 1 + 24, 1 + 976]
     assert ("failed 24" in text(tree) and "updated 1176" in text(tree)
@@ -198,9 +198,9 @@ def test_two_kinds_with_one_name_are_separate():
 def test_long_text_is_collapsed():
     tree = page(DATA | {"message": "\n".join(f"line {number}" for number in range(50))})
 
-    (heading,) = (text(paragraph) for paragraph in tree.find(f".//{HTML}header")
-                  if paragraph.get("class") == "lines")
-    assert (heading.endswith("line 11")
+    (visible_lines,) = (text(paragraph) for paragraph in tree.find(f".//{HTML}header")
+                        if paragraph.get("class") == "lines")
+    assert (visible_lines.endswith("line 11")
             and text(tree.find(f".//{HTML}header//{HTML}pre")).startswith("line 12 line 13"))
 
 
@@ -209,11 +209,11 @@ def test_bidirectional_characters_are_visible():
 
 
 def test_page_lists_steps_and_sizes():
-    contents = tables(page(DATA))
+    tables_by_caption = tables(page(DATA))
 
-    assert "scale shop-1 0 → 4 replicas" in text(contents["Changes in the cluster, in order"])
+    assert "scale shop-1 0 → 4 replicas" in text(tables_by_caption["Changes in the cluster, in order"])
     (sizes,) = (table
-                for caption, table in contents.items()
+                for caption, table in tables_by_caption.items()
                 if caption.startswith("Sizes of shop and shop-1"))
     assert len(list(sizes.iter(f"{HTML}tr"))) == 2 + 9
 

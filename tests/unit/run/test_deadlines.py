@@ -37,7 +37,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds 
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Intervals
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.deadlines import (
     CHEAP_CHECK_SECONDS,
-    LARGE_CONTROLLER,
+    LARGE_CONTROLLER_SIZE,
     MAX_REJECTED_PODS,
     MAX_REJECTED_WRITES,
     MAX_REPETITIONS,
@@ -64,10 +64,10 @@ def test_progress_deadline_ends_the_task(request_, items, what, next_command):
 
     error = cluster.error(dataclasses.replace(request_, progress_deadline=60))
 
-    growing_controller = SUCCESSOR if request_ is UPDATE else "foo"
+    growing_name = SUCCESSOR if request_ is UPDATE else "foo"
     counts = "0 of 1" if request_ is UPDATE else "1 of 2"
     assert error.what == f"no progress for 60 s while waiting for this: {what}"
-    assert error.why == f"{growing_controller} has {counts} available"
+    assert error.why == f"{growing_name} has {counts} available"
     assert (error.where, error.next_command) == ("ReplicationController default/foo", next_command)
     assert 60 <= cluster.clock.now - cluster.writes[-1][0] < 61
 
@@ -160,7 +160,7 @@ def test_fatal_cause_ends_the_task_after_failure_grace(grace):
 
 
 def alternating_cluster(period, first_seconds, first_reason, second_reason):
-    """Return a cluster whose pods fail in each period for the first reason, then for the second."""
+    """Return a cluster whose pods have the first reason for first_seconds of each period."""
     cluster = stalled_cluster(rc())
 
     def on_wait():
@@ -204,13 +204,13 @@ def test_pods_are_not_read_before_the_controller_manager_syncs():
 
 
 @pytest.mark.parametrize("replicas, starting_seconds, first_read",
-                         [(LARGE_CONTROLLER + 1, 4, 4),
-                          (LARGE_CONTROLLER + 1, 100, CHEAP_CHECK_SECONDS),
-                          (LARGE_CONTROLLER, 100, 1)],
-                         ids=["until a pod fails to start", "limited time",
+                         [(LARGE_CONTROLLER_SIZE + 1, 4, 4),
+                          (LARGE_CONTROLLER_SIZE + 1, 100, CHEAP_CHECK_SECONDS),
+                          (LARGE_CONTROLLER_SIZE, 100, 1)],
+                         ids=["at the first problem", "at the latest after CHEAP_CHECK_SECONDS",
                               "small controller"])
 def test_starting_pods_of_a_large_controller_are_read_later(replicas, starting_seconds, first_read):
-    observed = Controller.from_api(rc(replicas=replicas))
+    controller = Controller.from_api(rc(replicas=replicas))
     clock, reads = FakeClock(), []
 
     class StartingPods(IdleGateway):
@@ -223,7 +223,7 @@ def test_starting_pods_of_a_large_controller_are_read_later(replicas, starting_s
 
     deadlines = Deadlines(StartingPods(), clock, Intervals())
     for _second in range(20):
-        deadlines.wait(UPDATE, RolloutStatus(observed, growing=observed), Wait("foo"), 0)
+        deadlines.check_wait(UPDATE, RolloutStatus(controller, growing=controller), Wait("foo"), 0)
         clock.now += 1
     assert reads[0] == first_read
 
@@ -239,13 +239,13 @@ def test_timeout_ends_the_task():
 def test_each_available_pod_is_progress():
     cluster = Cluster(old(1), new(2, available=0))
     request = dataclasses.replace(UPDATE, progress_deadline=60)
-    cluster.ready_at = cluster.clock.now
+    cluster.last_ready_time = cluster.clock.now
 
     def make_ready_every_50_seconds():
         cluster.stall()
         ready = [move for move in cluster.cluster.moves() if move.verb == "ready"]
-        if ready and cluster.clock.now >= cluster.ready_at + 50:
-            cluster.ready_at = cluster.clock.now
+        if ready and cluster.clock.now >= cluster.last_ready_time + 50:
+            cluster.last_ready_time = cluster.clock.now
             cluster.cluster.make(ready[0])
 
     cluster.on_wait = make_ready_every_50_seconds
@@ -284,9 +284,9 @@ def test_repeatedly_reverted_step_is_an_error():
 
     assert re.fullmatch(r"another client keeps undoing this step \(scale \S+: \d -> \d replicas\): "
                         r"it was taken 5 times", error.what)
-    sizes = collections.Counter((write.name, write.operations[-1]["value"])
-                                for _at, write in cluster.writes)
-    assert max(sizes.values()) == MAX_REPETITIONS == 5
+    scaling_counts = collections.Counter((write.name, write.operations[-1]["value"])
+                                         for _at, write in cluster.writes)
+    assert max(scaling_counts.values()) == MAX_REPETITIONS == 5
     assert error.next_command == (
         f"find out who changes it (an autoscaler?), then:\n{COMMAND} 'name=foo image=myimage:v2'")
 
@@ -356,8 +356,8 @@ def seconds_left(gateway, available, *observations):
     deadlines = Deadlines(gateway, clock, Intervals())
     for steps, gateway.rejected_count, terminating in ((0, 0, 0), *observations):
         wait = Wait("foo", terminating=Terminating(terminating))
-        seconds.append(deadlines.wait(UPDATE, RolloutStatus(controller, growing=controller), wait,
-                                      steps)[1])
+        seconds.append(deadlines.check_wait(UPDATE, RolloutStatus(controller, growing=controller),
+                                            wait, steps)[1])
         clock.now += 1
     return seconds
 
@@ -366,7 +366,7 @@ def seconds_left(gateway, available, *observations):
                          [(2, MAX_REJECTED_PODS - 1), (1, 2 * MAX_REJECTED_PODS - 1),
                           (3, MAX_REJECTED_PODS - 1)])
 def test_limit_of_rejected_pods(available, max_rejected):
-    """The limit applies per missing pod, and at least once."""
+    """The limit applies per missing pod. Without one, it is as for one missing pod."""
     seconds_left(RejectingGateway(), available, (0, 1, 0), (0, 1 + max_rejected, 0))
 
     with pytest.raises(RolloutFailed, match="the new pods cannot become available"):
@@ -452,8 +452,9 @@ def test_status_before_the_update_is_no_progress():
 
     def wait(controller):
         progress = 2 * controller.updated + controller.available
-        deadlines.wait(UPDATE, RolloutStatus(controller, growing=controller, progress=progress),
-                       Wait("foo"), 1)
+        deadlines.check_wait(UPDATE,
+                             RolloutStatus(controller, growing=controller, progress=progress),
+                             Wait("foo"), 1)
         clock.now += UPDATE.progress_deadline - 1
 
     wait(stateful_set(3, 3, generation=2))
@@ -470,10 +471,10 @@ def test_scale_down_by_another_client_restarts_the_deadline_once():
 
     def wait(updated_count, replicas):
         controller = stateful_set(updated_count, replicas)
-        deadlines.wait(UPDATE,
-                       RolloutStatus(controller, growing=controller, goal=replicas,
-                                     progress=2 * updated_count + replicas),
-                       Wait("foo"), 1)
+        deadlines.check_wait(UPDATE,
+                             RolloutStatus(controller, growing=controller, goal=replicas,
+                                           progress=2 * updated_count + replicas),
+                             Wait("foo"), 1)
         clock.now += UPDATE.progress_deadline - 1
 
     for updated_count, replicas in ((8, 10), (3, 5), (4, 5)):
@@ -486,8 +487,8 @@ def test_scale_down_by_another_client_restarts_the_deadline_once():
 @pytest.mark.parametrize("pods, is_reported", [(1, True), (2, False), (None, False)],
                          ids=["missing pod", "all pods", "not readable"])
 def test_missing_pods_are_counted_despite_an_old_status(pods, is_reported):
-    """Old controller managers update no status while they cannot create pods."""
-    observed = stateful_set(0)
+    """Old controller managers do not update the status while they cannot create pods."""
+    controller = stateful_set(0)
     pod = {"metadata": {"ownerReferences": [{"uid": "uid of foo", "controller": True}]}}
     event = {"involvedObject": {"uid": "uid of foo"}, "reason": "FailedCreate",
              "message": "exceeded quota: small"}
@@ -504,10 +505,10 @@ def test_missing_pods_are_counted_despite_an_old_status(pods, is_reported):
 
     clock = FakeClock()
     deadlines = Deadlines(StaleStatusGateway(), clock, Intervals())
-    deadlines.wait(UPDATE, RolloutStatus(observed, growing=observed), Wait("foo"), 0)
+    deadlines.check_wait(UPDATE, RolloutStatus(controller, growing=controller), Wait("foo"), 0)
     clock.now += UPDATE.progress_deadline
     with pytest.raises(RolloutFailed) as error:
-        deadlines.wait(UPDATE, RolloutStatus(observed, growing=observed), Wait("foo"), 0)
+        deadlines.check_wait(UPDATE, RolloutStatus(controller, growing=controller), Wait("foo"), 0)
     assert ("exceeded quota: small" in error.value.why) is is_reported
 
 
@@ -528,10 +529,10 @@ def migration_error(world, request):
     clock = FakeClock()
     deadlines = Deadlines(IdleGateway(), clock, Intervals())
     status = MigrationFlow(request.kind).status(request, find(request, world.cluster))
-    deadlines.wait(request, status, Wait("foo 0/2 available"), 0)
+    deadlines.check_wait(request, status, Wait("foo 0/2 available"), 0)
     clock.now += request.progress_deadline
     with pytest.raises(RolloutFailed) as error:
-        deadlines.wait(request, status, Wait("foo 0/2 available"), 0)
+        deadlines.check_wait(request, status, Wait("foo 0/2 available"), 0)
     return error.value
 
 

@@ -170,7 +170,7 @@ def test_interrupted_migration_is_selected_by_labels(steps, selector, expected):
         return
     (request,) = fleet_.requests(params(**task_params), gateways)
     assert (request.name == "foo"
-            and fleet_.why_skipped(request, gateway.controllers().get("foo"), False)
+            and fleet_.skip_reason(request, gateway.controllers().get("foo"), False)
             == "")
     assert world.run_steps(request=request) == ALL_STEPS[steps:]
 
@@ -182,8 +182,8 @@ def test_replica_set_of_a_deployment_is_skipped():
     owned_set, unowned_set = (Controller.from_api(rs(ownerReferences=owners), Kind.REPLICA_SET)
                               for owners in ([owner], []))
     request = options.parse_request({**task_params, "name": "foo", "kind": "ReplicaSet"})
-    assert fleet_.why_skipped(request, owned_set, False) == "it belongs to Deployment/web"
-    assert fleet_.why_skipped(request, unowned_set, False) == ""
+    assert fleet_.skip_reason(request, owned_set, False) == "it belongs to Deployment/web"
+    assert fleet_.skip_reason(request, unowned_set, False) == ""
 
 
 def test_selector_without_a_match_is_an_error():

@@ -29,7 +29,7 @@ class DriftingCluster(Cluster):
     def __init__(self, replicas, *digests):
         super().__init__(rc(replicas=replicas))
         self.digests, self.refuses_lists = digests, False
-        #: The numbers of available new pods at each list of the pods.
+        #: The number of available new pods each time that the pods were listed.
         self.listed_sizes = []
 
     def all_pods(self, controller, excluded_revision=""):
@@ -185,7 +185,7 @@ def test_a_deleted_pod_still_counts_in_the_same_run():
     assert len(cluster.run(request())["warnings"]) == 1
 
 
-def test_without_permission_only_image_drift_fail_is_an_error():
+def test_missing_permission_is_an_error_only_with_image_drift_fail():
     cluster = DriftingCluster(2, DIGEST_A)
     cluster.refuses_lists = True
     assert cluster.run(request())["warnings"] == []

@@ -37,7 +37,7 @@ class Server:
     def rules(self):
         return self.granted_rules
 
-    def collection(self, resource):
+    def collection_path(self, resource):
         return f"/api/v1/namespaces/shop/{resource}"
 
     def send(self, _method, path):

@@ -45,7 +45,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules imp
 
 
 class Cluster:
-    """Cluster whose controllers act before each read, and another client after each write."""
+    """Cluster whose controllers act before each read, and `act` after each write."""
 
     def __init__(self, world, request, settles=True, act=lambda world, write: None):
         self.world, self.request, self.settles, self.act = world, request, settles, act
@@ -64,9 +64,9 @@ class Cluster:
     def settle(self):
         return
 
-    def run(self, stop=lambda: "", **reader):
+    def run(self, stop=lambda: "", **options):
         return split_run.SplitRun(self.request, self, self.clock, self.lines.append, stop,
-                                  **reader).run()
+                                  **options).run()
 
 
 def test_result_of_a_split_and_of_its_restoration():
@@ -76,13 +76,13 @@ def test_result_of_a_split_and_of_its_restoration():
     if cluster.world.services[old]["spec"]["selector"][KEY] != "aaa":
         old, new = new, old
 
-    weights_before = ", ".join(["foo 3", *sorted([f"{old} 0", f"{new} 0"])])
+    intermediate_weights = ", ".join(["foo 3", *sorted([f"{old} 0", f"{new} 0"])])
     assert result["changed"] and result["weight"] == "1%"
     assert [(step["action"], step["from"], step["to"]) for step in result["steps"]] == [
         ("annotate", None, "HTTPRoute/edge"), ("annotate", None, "split of foo"),
         ("create", None, {"app": "foo", KEY: "aaa"}), ("create", None, {"app": "foo", KEY: "bbb"}),
-        ("update", "foo 3", weights_before),
-        ("update", weights_before, ", ".join(["foo 0", *sorted([f"{old} 99", f"{new} 1"])]))]
+        ("update", "foo 3", intermediate_weights),
+        ("update", intermediate_weights, ", ".join(["foo 0", *sorted([f"{old} 99", f"{new} 1"])]))]
     assert result["diff"]["before"] == {"rules": [rule(backend("foo", 3))]}
     assert result["diff"]["after"] == {"rules": cluster.world.rules}
     assert cluster.lines[:2] == ["annotate ReplicationController foo: HTTPRoute/edge",
@@ -163,7 +163,7 @@ def test_timeout_explains_the_cause_and_keeps_the_warnings():
                                         "kubectl -n shop get pods --show-labels"]
 
 
-def test_timeout_of_a_gateway_is_not_about_pods():
+def test_timed_out_wait_for_a_gateway_does_not_mention_pods():
     cluster = Cluster(World(), dataclasses.replace(SPLIT, timeout=7), settles=False,
                       act=lambda world, write: world.become_ready())
     reader = Reader()
@@ -205,7 +205,7 @@ def test_change_of_another_client_is_kept_and_reported():
 
 
 def forge_restoration(world, write):
-    """Forge the record: say that a restoration has begun."""
+    """Forge the record, as if a restoration had begun."""
     record = parse_record(world.route["metadata"].get("annotations", {}).get(TRAFFIC_SPLIT))
     if record and len(world.rules[0]["backendRefs"]) == 3:
         world.annotate({TRAFFIC_SPLIT: dataclasses.replace(record, is_restoring=True).text})
@@ -236,11 +236,11 @@ def test_writes_that_are_always_rejected_end_the_task():
 
 def test_split_of_another_update_is_replaced_in_one_task():
     cluster = Cluster(World(), MATCHING)
-    first = cluster.run()["services"]
+    first_services = cluster.run()["services"]
     cluster.world.versions = dataclasses.replace(VERSIONS, new="ccc", labels=(
         VERSIONS.labels[0], {**VERSIONS.labels[1], KEY: "ccc"}))
-    second = cluster.run()
-    assert len(second["services"]) == 2 and second["services"] != first
+    second_result = cluster.run()
+    assert len(second_result["services"]) == 2 and second_result["services"] != first_services
 
 
 @pytest.mark.parametrize("earlier_requests, request_", [

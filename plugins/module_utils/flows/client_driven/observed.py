@@ -84,7 +84,7 @@ def mismatch(request: Request, primary: Controller, controller: Controller) -> s
             return (f"it was created for an earlier {primary.name}, with uid "
                     f"{controller.partner_uid or 'unknown'}")
         return f"{primary.name} names {primary.partner} with uid {primary.partner_uid}"
-    if not controller.hashes:
+    if not controller.possible_label_values:
         return "its selector has no deployment label"
     if controller.name != request.next_name and not controller.is_named_for(primary.name):
         return (f"its name is neither {primary.name} plus its deployment label, nor the next_name "
@@ -115,7 +115,7 @@ def _displaced(primary: Controller | None, partners: list[Controller]) -> tuple[
     if primary is None or primary.partner is None:
         return ()
     return tuple(partner for partner in partners
-                 if partner.name != primary.partner and partner.is_successor
+                 if partner.name != primary.partner and partner.claims_to_be_successor
                  and partner.partner_uid == primary.uid and partner.generation == 1
                  and partner.replicas == 0 and partner.current == 0 and not partner.is_deleting)
 

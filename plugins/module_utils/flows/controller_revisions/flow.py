@@ -18,7 +18,7 @@ from .. import refusals
 from ..flow import Cluster, Holder, Memory, RolloutStatus, Rule, Side
 from ..server_driven import recorded
 from ..server_driven.flow import ServerDrivenFlow
-from ..server_driven.planner import resolved as with_template_of_revision
+from ..server_driven.planner import with_template_of_revision
 from .observed import RevisionsObserved
 from .planner import RevisionsT
 

@@ -113,7 +113,7 @@ class DaemonSetSettings(RevisionsSettings[DaemonSetObserved]):
                                where=request.where,
                                next_command="add max_unavailable=1 to the task")
         budgets.refuse_blocking_budgets(request, observed.budgets, size, 0, self.bounds[1],
-                                        may_surge=False)
+                                        supports_surge=False)
         # | any | `pause_at`, and no pod is on the requested `nodes` | error |
         if observed.preferred_nodes is not None and observed.daemon_pods is not None and not any(
                 pod.node in observed.preferred_nodes for pod in observed.daemon_pods):

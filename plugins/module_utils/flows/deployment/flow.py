@@ -16,7 +16,7 @@ from ...model.request import Request
 from ...model.steps import Action, Patch, Step
 from ..flow import Cluster, Holder, Memory, Model, RealCluster, RolloutStatus, Rule, Side
 from ..server_driven.flow import ServerDrivenFlow
-from ..server_driven.planner import resolved as with_template_of_revision
+from ..server_driven.planner import with_template_of_revision
 from .observed import DeploymentObserved, find
 from .planner import DeploymentPlanner
 
@@ -68,13 +68,13 @@ class DeploymentFlow(ServerDrivenFlow[DeploymentObserved]):
     def server_steps(self, before: DeploymentObserved,
                      now: DeploymentObserved) -> tuple[Step, ...]:
         """Return a step for each ReplicaSet whose size has changed."""
-        sizes = {replica_set.uid: replica_set.replicas
-                 for replica_set in before.sets} if before.primary else {}
+        previous_sizes = {replica_set.uid: replica_set.replicas
+                          for replica_set in before.sets} if before.primary else {}
         return tuple(Step(Action.SCALE, replica_set.name,
                           Patch(replica_set.name, (), replica_set.kind),
-                          sizes.get(replica_set.uid, 0), replica_set.replicas)
+                          previous_sizes.get(replica_set.uid, 0), replica_set.replicas)
                      for replica_set in now.sets
-                     if replica_set.replicas != sizes.get(replica_set.uid, 0))
+                     if replica_set.replicas != previous_sizes.get(replica_set.uid, 0))
 
 
 def _sides(observed: DeploymentObserved, primary: Controller) -> tuple[Side, Side | None]:

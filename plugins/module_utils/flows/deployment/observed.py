@@ -28,7 +28,7 @@ import typing as t
 from ...model import object_meta
 from ...model.fields import Json
 from ...model.object_meta import Revision, Rollout
-from ...model.observed import NEVER_AVAILABLE, UPDATE_DEADLINE, Controller, revision_of
+from ...model.observed import NEVER_AVAILABLE, UPDATE_DEADLINE, Controller, revision_number
 from ...model.server_driven import Deployment
 from ...model.template import same_template, without_label
 from ..server_driven.observed import ServerDrivenObserved
@@ -80,7 +80,7 @@ class DeploymentObserved(ServerDrivenObserved):
     def is_former_template(self) -> bool:
         """Whether the current template was in use before the last update."""
         return bool(self.former_numbers
-                    or (self.successor and revision_of(self.successor) < self.newest_number))
+                    or (self.successor and revision_number(self.successor) < self.newest_number))
 
     @property
     def is_template_restored(self) -> bool:
@@ -98,19 +98,19 @@ class DeploymentObserved(ServerDrivenObserved):
         """
         if self.record is None:
             return None
-        newest_first = sorted(self.other_sets, key=revision_of, reverse=True)
+        newest_first = sorted(self.other_sets, key=revision_number, reverse=True)
         candidates = newest_first[:2 if self.successor is None and self._has_update_settings else 1]
         return next((_revision(candidate) for candidate in candidates
                      if candidate.name == self.record.previous_name), None)
 
     @property
     def newest_other(self) -> Revision | None:
-        newest = max(self.other_sets, key=revision_of, default=None)
+        newest = max(self.other_sets, key=revision_number, default=None)
         return _revision(newest) if newest else None
 
     @property
     def current_revision_number(self) -> int | None:
-        return revision_of(self.successor) if self.successor else None
+        return revision_number(self.successor) if self.successor else None
 
     @property
     def former_numbers(self) -> frozenset[int]:
@@ -155,7 +155,7 @@ def find(primary: Controller | None, sets: t.Mapping[str, Controller]) -> Deploy
 
 
 def _revision(replica_set: Controller) -> Revision:
-    return Revision(revision_of(replica_set),
+    return Revision(revision_number(replica_set),
                     without_label(replica_set.template, object_meta.HASH_LABEL),
                     replica_set.created)
 
@@ -168,7 +168,7 @@ def _credible_record(record: Rollout | None, sets: t.Sequence[Controller]) -> Ro
     if record is None or record.original.get("progressDeadlineSeconds") == UPDATE_DEADLINE:
         return None
     recorded_seconds = record.original.get("minReadySeconds") or 0
-    newest_first = sorted(sets, key=revision_of, reverse=True)
+    newest_first = sorted(sets, key=revision_number, reverse=True)
     proven_seconds = [
         replica_set.min_ready_seconds
         for replica_set in newest_first if replica_set.min_ready_seconds != NEVER_AVAILABLE]

@@ -16,7 +16,7 @@ import typing as t
 from ...model import identity, object_meta
 from ...model.fields import Json, mapping, number
 from ...model.kinds import Kind
-from ...model.observed import Controller, revision_of
+from ...model.observed import Controller, revision_number
 from ...model.server_driven import Deployment
 from ...model.steps import Create, Delete, Patch, Write, put
 from ...model.template import with_label
@@ -60,7 +60,7 @@ class SimulatedDeployments(Model):
         if change := self._next_write(name):
             self.sets.write(change)
         item = self.items[name]
-        revision = max(map(revision_of, self.sets.controllers().values()), default=0)
+        revision = max(map(revision_number, self.sets.controllers().values()), default=0)
         annotations = {**(item["metadata"].get("annotations") or {}),
                        object_meta.REVISION: str(revision)}
         self.items[name] = {**item, "metadata": {**item["metadata"], "annotations": annotations},
@@ -74,12 +74,12 @@ class SimulatedDeployments(Model):
         old_sets = [replica_set for replica_set in observed.sets if replica_set is not new]
         if primary.settings["paused"]:
             return _delete_surplus(primary, old_sets)
-        revision = 1 + max(map(revision_of, old_sets), default=0)
+        revision = 1 + max(map(revision_number, old_sets), default=0)
         if new is None:
             return Create(self._new_set(primary, revision))
-        if revision_of(new) < revision:
+        if revision_number(new) < revision:
             recorded_numbers = new.annotations.get(object_meta.FORMER_REVISIONS)
-            former_revisions = [*filter(None, [recorded_numbers]), str(revision_of(new))]
+            former_revisions = [*filter(None, [recorded_numbers]), str(revision_number(new))]
             annotations = {**new.annotations, object_meta.REVISION: str(revision),
                            object_meta.FORMER_REVISIONS: ",".join(former_revisions)}
             return Patch(new.name, (put("/metadata/annotations", annotations),))
@@ -148,7 +148,7 @@ def _delete_surplus(primary: Deployment, old_sets: t.Iterable[Controller]) -> De
     limit = primary.settings["revisionHistoryLimit"]
     if limit is None or len(empty_sets) <= limit:
         return None
-    oldest_set = min(empty_sets, key=revision_of)
+    oldest_set = min(empty_sets, key=revision_number)
     return Delete(oldest_set.name, {}, str(oldest_set.kind))
 
 

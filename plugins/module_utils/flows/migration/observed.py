@@ -45,7 +45,7 @@ class MigrationObserved(Observed):
         return tuple(filter(None, (self.config, *(self.rollouts or (self.controller,)))))
 
     @property
-    def named_controller(self) -> Controller | None:
+    def controller_in_git(self) -> Controller | None:
         return self.config or self.primary
 
     @property

@@ -27,7 +27,7 @@ from ...model import object_meta
 from ...model.errors import NoSuchController, RolloutError, list_alternatives
 from ...model.kinds import State
 from ...model.object_meta import StoredController
-from ...model.observed import Controller, revision_of
+from ...model.observed import Controller, revision_number
 from ...model.request import Request
 from ...model.server_driven import DeploymentConfig
 from ...model.steps import (
@@ -84,7 +84,7 @@ def plan(request: Request, observed: MigrationObserved) -> Decision:
     # | deleted | yes | - | create the ReplicaSet, closed |
     if observed.replica_set is None:
         return _create_replica_set(request, stored)
-    return _become_deployment(request, observed, observed.replica_set, stored)
+    return _plan_deployment(request, observed, observed.replica_set, stored)
 
 
 def _refuse_to_begin(request: Request, observed: MigrationObserved) -> None:
@@ -149,7 +149,7 @@ def _with_controller(request: Request, controller: Controller, observed: Migrati
     if replica_set or handover.is_closed(controller):
         _refuse_another_template(request, controller, stored)
     if replica_set is None:
-        return _without_replica_set(request, controller, observed, stored)
+        return _plan_without_replica_set(request, controller, observed, stored)
     # | any | yes | being deleted | hand over: back; wait, and create it again |
     if replica_set.is_deleting:
         step = handover.reparent_step(observed.pods or (), replica_set.uid, replica_set.name,
@@ -167,8 +167,8 @@ def _with_controller(request: Request, controller: Controller, observed: Migrati
     return _hand_over(controller, replica_set, observed, stored)
 
 
-def _without_replica_set(request: Request, controller: Controller, observed: MigrationObserved,
-                         stored: StoredController) -> Decision:
+def _plan_without_replica_set(request: Request, controller: Controller, observed: MigrationObserved,
+                              stored: StoredController) -> Decision:
     """Return the decision while the ReplicationController exists, but not the ReplicaSet."""
     # | yes | another state | - | delete the stored controller, and store it again |
     # A closed controller is not stored again: its ReplicaSet was created, and another client has
@@ -220,8 +220,8 @@ def _create_replica_set(request: Request, stored: StoredController) -> Step:
                 after=stored_images(stored))
 
 
-def _become_deployment(request: Request, observed: MigrationObserved, replica_set: Controller,
-                       stored: StoredController) -> Decision:
+def _plan_deployment(request: Request, observed: MigrationObserved, replica_set: Controller,
+                     stored: StoredController) -> Decision:
     # | deleted | yes | the ReplicaSet, or the Deployment, is being deleted | wait, or error |
     if observed.deployment:
         refuse_deleting(request, observed.deployment)
@@ -240,7 +240,7 @@ def _become_deployment(request: Request, observed: MigrationObserved, replica_se
         return Step(Action.CREATE, request.name,
                     Create(deployment_manifest(request, observed, stored)),
                     after=stored_images(stored))
-    if replica_set.owner_uid != deployment.uid or not revision_of(replica_set):
+    if replica_set.owner_uid != deployment.uid or not revision_number(replica_set):
         return Wait(f"the Deployment {deployment.name} has adopted the ReplicaSet "
                     f"{replica_set.name}", is_condition=True)
     # | deleted | yes | adopted by the Deployment | unpause |
@@ -260,7 +260,7 @@ def _become_deployment(request: Request, observed: MigrationObserved, replica_se
 
 def _open(observed: MigrationObserved, replica_set: Controller,
           stored: StoredController) -> Decision:
-    # Ignore pods with neither owner nor label, which a deletion with --cascade=orphan leaves.
+    # Ignore pods with neither owner nor label, left behind by a deletion with --cascade=orphan.
     labels = {object_meta.HASH_LABEL: stored["hash"]}
     pods = (observed.pods
             and tuple(pod for pod in observed.pods

@@ -122,8 +122,8 @@ class Planner(Rules[ObservedT]):
                         is_condition=True)
         settings = self.settings.of_update(desired)
         is_rollback, images = outcome == Rollout.ROLLING_BACK, images_of(desired)
-        # A rollback's record keeps the fingerprint of the update. If it is unknown, the record gets
-        # the fingerprint of a plain state=rolled_back, even with to_revision=previous.
+        # A rollback's record keeps the fingerprint of the update. If that fingerprint is unknown,
+        # the record gets that of a plain state=rolled_back, even with to_revision=previous.
         requested_fingerprint = (request.rollback_request().fingerprint if is_rollback
                                  else request.fingerprint)
         fingerprint = (observed.record.request if is_rollback and observed.record
@@ -200,10 +200,11 @@ def plan(planner: type[Planner[ObservedT]], request: Request, observed: Observed
     return planner(request, observed, observed.primary).decision()
 
 
-def resolved(request: Request, observed: ServerDrivenObserved, primary: ServerDriven) -> Request:
+def with_template_of_revision(request: Request, observed: ServerDrivenObserved,
+                              primary: ServerDriven) -> Request:
     """Return the request with `revision` set to the template of `to_revision`.
 
-    The request is unchanged if to_revision=previous means the rollback of the update in progress.
+    The request is unchanged if to_revision=previous stands for a plain rollback.
     Raises RolloutError if no template, or more than one, has the revision number.
     """
     if request.rolls_back_to_previous:

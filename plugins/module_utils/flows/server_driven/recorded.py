@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The record of a server-driven update, and the patches that write record and settings. No I/O.
+"""The record of a server-driven update, and the patches that write it and the settings. No I/O.
 
 Every patch tests metadata.generation and the record (the annotation LAST_ROLLOUT), so it fails if
 another client has changed the spec or begun another update. It cannot test the template, which the
@@ -23,10 +23,10 @@ from ...model.steps import Patch, annotation, put, test
 from ...model.template import without_label
 from .. import provenance, refusals
 
-#: By how many bytes a record can grow during an update.
+#: The number of bytes by which a record can grow during an update.
 _RECORD_GROWTH_BYTES = 512
 #: The bytes that the Deployment controller adds to the annotations of a ReplicaSet.
-_REPLICA_SET_BYTES = 150
+_ADDED_ANNOTATION_BYTES = 150
 
 
 def pauses(request: Request, primary: ServerDriven) -> bool:
@@ -66,20 +66,21 @@ def refuse_without_room(request: Request, primary: ServerDriven, record: Rollout
                         replica_set_annotations: t.Mapping[str, str]) -> None:
     """Raise RolloutError if the record would make the annotations too large.
 
-    The Deployment controller copies them to its ReplicaSet. It cannot scale a ReplicaSet with too
-    large annotations.
+    The Deployment controller copies them to its ReplicaSet. It cannot scale a ReplicaSet whose
+    annotations are too large.
     """
     growth = 0 if record.is_rolling_back else _RECORD_GROWTH_BYTES
     annotations = {**primary.annotations, object_meta.LAST_ROLLOUT: record.text}
     refusals.refuse_without_room(request, primary, annotations, growth)
     # The Deployment controller copies neither its own annotations nor the annotation of kubectl
     # apply (annotationsToSkip in pkg/controller/deployment/util).
-    own_prefix = object_meta.REVISION.removesuffix("revision")
+    controller_prefix = object_meta.REVISION.removesuffix("revision")
     last_applied_key = object_meta.NOT_COPIED[-1]
     copied_annotations = {key: text for key, text in annotations.items()
-                          if not key.startswith(own_prefix) and key != last_applied_key}
-    copied_annotations = {**replica_set_annotations, **copied_annotations}
-    refusals.refuse_without_room(request, primary, copied_annotations, growth + _REPLICA_SET_BYTES,
+                          if not key.startswith(controller_prefix) and key != last_applied_key}
+    merged_annotations = {**replica_set_annotations, **copied_annotations}
+    refusals.refuse_without_room(request, primary, merged_annotations,
+                                 growth + _ADDED_ANNOTATION_BYTES,
                                  "the Deployment controller copies them to its ReplicaSet, and "
                                  "adds some of its own")
 
@@ -95,7 +96,7 @@ def baseline_settings(request: Request, primary: ServerDriven, record: Rollout |
         original = originals.get(field)
         restored_value = _restored_value(settings[field], override, original)
         if restored_value != settings[field]:
-            # The parts might not fit together: some numbers are valid only with OnDelete.
+            # A mix of original and current parts may be invalid: some numbers need OnDelete.
             settings[field] = (restored_value if has_only_valid_settings({field: restored_value})
                                else original)
     if request.min_ready_seconds is not None:
@@ -121,7 +122,7 @@ def _restored_value(current: t.Any, override: t.Any, original: t.Any) -> t.Any:
     return {field: value for field, value in parts.items() if value is not None}
 
 
-#: Keys of updateStrategy or strategy that are restored on their own.
+#: Keys of updateStrategy or strategy that are restored independently.
 _INDEPENDENT_KEYS = frozenset({"type", "partition"})
 
 
@@ -147,7 +148,7 @@ def history_limit_warnings(primary: ServerDriven) -> list[str]:
 def changed_fields(baseline: Json, settings: Json) -> tuple[Json, Json]:
     """Return two dicts with the changed fields: baseline values and new values.
 
-    The end of an update restores no pause, so only the new values may contain `paused`.
+    `paused` is not restored at the end, so only the new values may contain it.
     """
     fields = [field for field, value in baseline.items() if value != settings[field]
               and field != "paused"]

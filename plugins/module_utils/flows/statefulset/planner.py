@@ -50,7 +50,8 @@ class StatefulSetSettings(RevisionsSettings[StatefulSetObserved]):
         rolling_update = {**primary.rolling_update,
                           "partition": self._partition(has_desired_template)}
         budgets.refuse_blocking_budgets(
-            self.request, self.observed.budgets, primary.replicas, 0, new_limit, may_surge=False)
+            self.request, self.observed.budgets, primary.replicas, 0, new_limit,
+            supports_surge=False)
         limit = max_unavailable_pods(rolling_update, primary.replicas)
         if "maxUnavailable" in rolling_update and limit != new_limit:
             rolling_update["maxUnavailable"] = new_limit

@@ -32,13 +32,14 @@ WAITING_ROLLBACK = dataclasses.replace(ROLLBACK, waits_for_termination=True)
 
 
 class SlowCluster(Cluster):
-    """Cluster whose pods terminate in `seconds`, and have the grace period `grace`."""
+    """Cluster whose pods terminate after `termination_seconds`, with the grace period `grace`."""
 
-    def __init__(self, *items, seconds=3.0, grace=3.0, finalizers=()):
+    def __init__(self, *items, termination_seconds=3.0, grace=3.0, finalizers=()):
         super().__init__(*items)
-        self.seconds, self.grace, self.finalizers = seconds, grace, finalizers
+        self.termination_seconds, self.grace = termination_seconds, grace
+        self.finalizers = finalizers
         self.cluster.terminates_slowly = True
-        self.on_wait = self.pass_time
+        self.on_wait = self.act_and_terminate
         #: The times of the deletions of terminating pods, oldest first.
         self.deletion_times = []
         #: The highest numbers of pods: without and with terminating pods.
@@ -48,7 +49,7 @@ class SlowCluster(Cluster):
     def server_time(self):
         return self.clock.now
 
-    def pass_time(self):
+    def act_and_terminate(self):
         """Let the controllers act, and remove the pods that have terminated."""
         while moves := [move for move in self.cluster.moves() if move.verb != "end"]:
             self.cluster.make(moves[0])
@@ -57,14 +58,15 @@ class SlowCluster(Cluster):
             self.max_running = max(self.max_running, len(self.cluster.pods))
             self.max_total = max(self.max_total,
                                  len(self.cluster.pods) + len(self.cluster.terminating))
-        while self.deletion_times and self.clock.now >= self.deletion_times[0] + self.seconds:
+        while (self.deletion_times
+               and self.clock.now >= self.deletion_times[0] + self.termination_seconds):
             self.deletion_times.pop(0)
             self.cluster.make(Move("end", self.cluster.terminating[0].owner_uid))
 
     def terminating_pods(self, selector):
         pods = zip(super().terminating_pods(selector), self.deletion_times, strict=False)
         slow_pods = [pod._replace(name=f"foo-{number}", finalizers=self.finalizers,
-                                  grace_ends=rfc3339(deletion_time + self.grace))
+                                  grace_period_end=rfc3339(deletion_time + self.grace))
                      for number, (pod, deletion_time) in enumerate(pods)]
         return *self.stuck_pods, *slow_pods
 
@@ -126,8 +128,8 @@ def test_count_is_repeated_after_an_interval_or_a_step():
     assert decide(0, 3, 1)[0][0] == "wait" and decide(COUNT_INTERVAL, 3, 0) == (scale_up, 1)
 
     memory.caches(Caches).next_terminating_count = 0
-    wait, number_of_counts = decide(10, 3, 1)
-    assert wait[0] == "wait" and number_of_counts == 1
+    wait, request_count = decide(10, 3, 1)
+    assert wait[0] == "wait" and request_count == 1
     assert decide(10.1, 3, 0) == (wait, 0)
     assert decide(10.1, 2, 2) == ((wait[0], wait[1].replace("foo 3", "foo 2")), 0)
     flow.note(Step(Action.DELETE, "foo-1", Delete("foo-1", {})), memory)
@@ -153,14 +155,15 @@ def test_pods_of_other_controllers_are_not_counted(kind, uid, is_counted):
 
 
 def test_grace_period_extends_the_progress_deadline():
-    cluster = SlowCluster(rc(replicas=2), seconds=20, grace=20)
+    cluster = SlowCluster(rc(replicas=2), termination_seconds=20, grace=20)
 
     assert cluster.run(dataclasses.replace(WAITING_UPDATE, progress_deadline=6,
                                            failure_grace=1))["rollout"]["phase"] == "complete"
 
 
 def test_pod_beyond_its_grace_period_fails_the_task():
-    cluster = SlowCluster(rc(replicas=2), seconds=1000, grace=20, finalizers=("example.com/hold",))
+    cluster = SlowCluster(rc(replicas=2), termination_seconds=1000, grace=20,
+                          finalizers=("example.com/hold",))
 
     error = cluster.error(dataclasses.replace(WAITING_UPDATE, progress_deadline=6,
                                               failure_grace=1))
@@ -173,7 +176,7 @@ def test_pod_beyond_its_grace_period_fails_the_task():
 
 def test_each_terminated_pod_is_progress():
     """The pods terminate 4 s apart, and progress_deadline is 6 s."""
-    cluster = SlowCluster(old(3), new(0), seconds=4, grace=0)
+    cluster = SlowCluster(old(3), new(0), termination_seconds=4, grace=0)
     cluster.cluster.terminating = [cluster.cluster.pods[0]._replace(ready=False,
                                                                     cached_owner_uid="")] * 4
     cluster.deletion_times = [cluster.clock.now + 4 * number for number in range(4)]

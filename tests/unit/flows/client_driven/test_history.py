@@ -34,7 +34,7 @@ class World(Cluster):
     def __init__(self, *items):
         super().__init__(*items)
         #: The number of the write at which the client dies, and whether it dies after the write.
-        self.dies_at_write, self.dies_after_write = None, False
+        self.fatal_write, self.dies_after_write = None, False
         #: Whether the user may list revisions, and the user's rules (None: unknown).
         self.can_list, self.allowed_rules = True, None
         #: The error of each write of a revision, or "".
@@ -52,10 +52,10 @@ class World(Cluster):
     def write(self, write):
         if write.kind == REVISION and self.denial:
             raise RolloutError(self.denial)
-        if len(self.attempts) + 1 == self.dies_at_write and not self.dies_after_write:
+        if len(self.attempts) + 1 == self.fatal_write and not self.dies_after_write:
             raise Killed
         is_written = super().write(write)
-        if len(self.attempts) == self.dies_at_write:
+        if len(self.attempts) == self.fatal_write:
             raise Killed
         return is_written
 
@@ -70,7 +70,7 @@ class World(Cluster):
         return {name: controller.images["web"] for name, controller in self.controllers().items()}
 
     def history(self, name="foo"):
-        """Return [(number, image), ...] of the info module."""
+        """Return the history that the info module shows, as [(number, image), ...]."""
         primary = self.controllers()[name]
         revisions = history.revisions(primary, self.revisions([primary.uid]),
                                       object_meta.DEPLOYMENT_LABEL)
@@ -173,7 +173,7 @@ def test_the_last_ten_templates_are_stored():
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
-def test_earlier_templates_are_deleted(limit, monkeypatch):
+def test_templates_beyond_the_limit_are_deleted(limit, monkeypatch):
     monkeypatch.setattr(history, "LIMIT", limit)
     world = World(rc(replicas=1))
     for number in (2, 3, 4, 5):
@@ -193,22 +193,22 @@ def test_history_is_the_same_after_a_kill_at_any_write(params, dies_after_write,
     """A limit of 1 deletes a revision during the update, but never the target of the rollback."""
     monkeypatch.setattr(history, "LIMIT", 1)
 
-    def started_world():
+    def updated_world():
         world = World(rc(replicas=2))
         world.run_task(**update_to(2))
         world.attempts.clear()
         return world
 
-    undisturbed_world = started_world()
+    undisturbed_world = updated_world()
     undisturbed_world.run_task(**params)
     name = params.get("next_name", "foo")
     assert len(undisturbed_world.attempts) > 8
     for number in range(1, len(undisturbed_world.attempts) + 1):
-        world = started_world()
-        world.dies_at_write, world.dies_after_write = number, dies_after_write
+        world = updated_world()
+        world.fatal_write, world.dies_after_write = number, dies_after_write
         with pytest.raises(Killed):
             world.run_task(**params)
-        world.dies_at_write = None
+        world.fatal_write = None
         world.run_task(**params)
         assert (world.images(), world.history(name)) == (
             undisturbed_world.images(), undisturbed_world.history(name)), f"killed at {number}"
@@ -222,10 +222,10 @@ def test_no_duplicate_revision_after_two_kills():
         world = World(rc(replicas=1))
         for number in (first, second):
             world.attempts.clear()
-            world.dies_at_write, world.dies_after_write = number, True
+            world.fatal_write, world.dies_after_write = number, True
             with pytest.raises(Killed):
                 world.run_task(**update_to(2))
-        world.dies_at_write = None
+        world.fatal_write = None
         world.run_task(**update_to(2))
         assert (world.history() == [(2, "myimage:v2"), (1, "myimage:v1")]
                 and len(world.cluster.stored_revisions) == 1)
@@ -281,11 +281,11 @@ def test_rollback_to_the_current_revision_undoes_the_update():
 def test_check_mode_shows_the_steps_of_a_rollback():
     world = World(rc())
     world.run_task(**update_to(2))
-    for request in (update_to(3), rollback_to(1)):
+    for params in (update_to(3), rollback_to(1)):
         world.attempts.clear()
-        plan = world.check_mode(**request)
+        plan = world.check_mode(**params)
         assert world.attempts == []
-        result = world.run_task(**request)
+        result = world.run_task(**params)
         assert [(step["action"], step["name"], step["to"]) for step in plan["steps"]] == [
             (step["action"], step["name"], step["to"]) for step in result["steps"]]
 
@@ -314,7 +314,7 @@ OTHER_RULES = {"apiGroups": ["", "coordination.k8s.io"], "resources": ["*"], "ve
     {"can_list": False},
     {"denial": "a policy says no"},
 ], ids=["no permission", "some permissions", "list forbidden", "denied"])
-def test_missing_permission_for_revisions_is_one_warning(failure):
+def test_failure_to_store_revisions_causes_one_warning(failure):
     world = World(rc())
     vars(world).update(failure)
 
@@ -356,7 +356,7 @@ def test_other_objects_with_the_label_are_ignored():
                                               object_meta.DEPLOYMENT_LABEL)] == [1]
 
 
-def test_a_request_with_a_revision_differs_from_a_request_without_one():
+def test_resolved_request_applies_the_template_of_its_revision():
     request = parse_request({"name": "foo", **rollback_to(1)})
 
     assert request.undoes and request.is_unresolved
@@ -381,7 +381,7 @@ def add_forged_revision(world, number, image="evil:v1", **metadata):
     {"ownerReferences": []}, {"name": "foo-0123456789"},
     {"ownerReferences": [{"kind": "ReplicationController", "uid": "another", "controller": True}]},
 ], ids=["no owner", "another name", "another owner"])
-def test_forged_revision_hides_no_revision(changes):
+def test_forged_revision_does_not_hide_the_stored_one(changes):
     world = World(rc(replicas=1))
     world.run_task(**update_to(2))
     add_forged_revision(world, 1, **changes)
@@ -433,11 +433,11 @@ def test_interrupted_rollback_ends_at_the_last_requested_revision(versions, dies
         for version in versions:
             world.run_task(**update_to(version))
         world.attempts.clear()
-        world.dies_at_write, world.dies_after_write = number, dies_after_write
+        world.fatal_write, world.dies_after_write = number, dies_after_write
         try:
             world.run_task(**rollback_to(1))
         except Killed:
-            world.dies_at_write = None
+            world.fatal_write = None
             world.run_task(**rollback_to(2))
             assert world.images() == {"foo": "myimage:v2"}, f"killed at {number}"
         else:

@@ -407,7 +407,7 @@ def test_warnings_name_the_deployment_config():
     item = config(annotations={
         gitops.ARGO_TRACKING: "shop:apps.openshift.io/DeploymentConfig:default/foo"})
     observed = World(item).observe()
-    (warning,) = gitops.warnings(choose(MIGRATE_CONFIG), MIGRATE_CONFIG, observed.named_controller)
+    (warning,) = gitops.warnings(choose(MIGRATE_CONFIG), MIGRATE_CONFIG, observed.controller_in_git)
     assert (warning.startswith("Argo CD (application shop) manages foo")
             and "creates the DeploymentConfig foo again" in warning)
     assert gitops.warnings(choose(MIGRATE_CONFIG), MIGRATE_CONFIG, observed.primary) == []

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Print measures of the code: `make measure`.
+"""Print metrics of the code: `make measure`.
 
 `make test-lint` fails if a number exceeds its limit. A commit that reduces a number must lower the
 limit.
@@ -89,7 +89,7 @@ def sources(folder: str) -> Iterator[Source]:
             yield Source(path)
 
 
-#: Title of a number -> function that counts it in one file.
+#: The function that counts in one file, by title.
 COUNTERS: dict[str, Callable[[Source], int]] = {
     "variables and parameters whose name is a pronoun or a participle": Source.count_banned_names,
     "docstrings that open with a fragment": Source.count_fragments,

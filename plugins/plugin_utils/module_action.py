@@ -82,7 +82,7 @@ class ModuleAction(ActionBase):
                                      self._loader.get_basedir())
 
     def read(self, function: str, params: Json | None, **flags: bool) -> Json | None:
-        """Run the function in this process; return None if the module must run."""
+        """Run the function in this process, read-only; return None if the module must run."""
         folder = self._loader.get_basedir()
         return params and in_process.run_read_only(function, params, folder, self.environment,
                                                    **flags)

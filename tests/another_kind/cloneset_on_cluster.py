@@ -12,7 +12,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
 from objects import as_kind, eventually, is_ready, manifest
-from stand_in import DEFINITION, DEFINITIONS, GROUP, VERSION, CloneSetController
+from stand_in import DEFINITION, DEFINITIONS_PATH, GROUP, VERSION, CloneSetController
 
 STRATEGY = {"type": "ReCreate", "partition": 0, "maxSurge": 1, "maxUnavailable": 0}
 
@@ -21,12 +21,12 @@ STRATEGY = {"type": "ReCreate", "partition": 0, "maxSurge": 1, "maxUnavailable":
 def namespace():
     new_namespace = Namespace(os.environ["CLONESET_KUBECONFIG"], "clone-set")
     with contextlib.suppress(ApiException):  # if an earlier test has created the definition
-        new_namespace.call("POST", DEFINITIONS, DEFINITION)
+        new_namespace.call("POST", DEFINITIONS_PATH, DEFINITION)
     eventually(lambda: _is_served(new_namespace), "the resource clonesets")
     new_namespace.allow([{"apiGroups": [GROUP], "resources": ["clonesets"],
                           "verbs": ["get", "list", "watch", "patch"]}], "clonesets")
     yield new_namespace
-    new_namespace.call("DELETE", f"{DEFINITIONS}/{DEFINITION['metadata']['name']}")
+    new_namespace.call("DELETE", f"{DEFINITIONS_PATH}/{DEFINITION['metadata']['name']}")
     new_namespace.delete()
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Simulate OpenKruise on a real API server: the resource, and a controller of one CloneSet."""
+"""Simulate OpenKruise on a real API server: the CRD, and a controller of one CloneSet."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kubernetes.client.exceptions import ApiException
 from objects import is_ready, owner_uid
 
 GROUP, VERSION = "apps.kruise.io", "v1alpha1"
-HASH = "controller-revision-hash"
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+HASH_LABEL = "controller-revision-hash"
+DEFINITIONS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 DEFINITION = {
     "metadata": {"name": f"clonesets.{GROUP}"},
     "spec": {
@@ -66,27 +66,27 @@ class CloneSetController(threading.Thread):
     def sync(self, clone_set):
         uid, spec = clone_set["metadata"]["uid"], clone_set["spec"]
         strategy, replicas = spec["updateStrategy"], spec["replicas"]
-        update_revision, revisions = self.ensure_revision(clone_set)
+        update_revision, revision_names = self.ensure_revision(clone_set)
         pods = [pod for pod in self.call("GET", self.pods_path)["items"]
                 if owner_uid(pod) == uid and "deletionTimestamp" not in pod["metadata"]]
-        old_pods = [pod for pod in pods if pod["metadata"]["labels"][HASH] != update_revision]
+        old_pods = [pod for pod in pods if pod["metadata"]["labels"][HASH_LABEL] != update_revision]
         partition = strategy.get("partition", 0)
-        to_replace = 0 if strategy.get("paused") else max(0, len(old_pods) - partition)
-        max_pods = replicas + min(strategy.get("maxSurge", 0), to_replace)
+        replace_count = 0 if strategy.get("paused") else max(0, len(old_pods) - partition)
+        max_pods = replicas + min(strategy.get("maxSurge", 0), replace_count)
         ready_count = sum(map(is_ready, pods))
         for _number in range(max_pods - len(pods)):
             self.create_pod(clone_set, update_revision)
         # unready pods first, then old pods
         deletion_order = sorted(pods, key=lambda pod: (is_ready(pod), pod not in old_pods))
-        surplus_pods = deletion_order[:max(0, len(pods) - max_pods)]
-        if not surplus_pods and len(pods) == max_pods and to_replace:
+        pods_to_delete = deletion_order[:max(0, len(pods) - max_pods)]
+        if not pods_to_delete and len(pods) == max_pods and replace_count:
             victim = next(pod for pod in deletion_order if pod in old_pods)
             if ready_count - is_ready(victim) >= replicas - strategy.get("maxUnavailable", 1):
-                surplus_pods = [victim]
-        for pod in surplus_pods:
+                pods_to_delete = [victim]
+        for pod in pods_to_delete:
             with contextlib.suppress(ApiException):
                 self.call("DELETE", f"{self.pods_path}/{pod['metadata']['name']}", {})
-        self.write_status(clone_set, pods, old_pods, update_revision, revisions)
+        self.write_status(clone_set, pods, old_pods, update_revision, revision_names)
 
     def ensure_revision(self, clone_set):
         """Create or renumber the revision of the current template.
@@ -99,9 +99,9 @@ class CloneSetController(threading.Thread):
         stored_revisions = [revision for revision in self.call("GET", self.revisions_path)["items"]
                             if owner_uid(revision) == metadata["uid"]]
         newest_number = max((revision["revision"] for revision in stored_revisions), default=0)
-        current_revision = next((revision for revision in stored_revisions
-                                 if revision["metadata"]["name"] == name), None)
-        if current_revision is None:
+        stored_revision = next((revision for revision in stored_revisions
+                                if revision["metadata"]["name"] == name), None)
+        if stored_revision is None:
             self.call("POST", self.revisions_path, {
                 "apiVersion": "apps/v1", "kind": "ControllerRevision",
                 "revision": newest_number + 1,
@@ -109,26 +109,26 @@ class CloneSetController(threading.Thread):
                              "labels": {**template["metadata"]["labels"],
                                         "controller.kubernetes.io/hash": digest}},
                 "data": {"spec": {"template": {**template, "$patch": "replace"}}}})
-        elif current_revision["revision"] < newest_number:
+        elif stored_revision["revision"] < newest_number:
             # The plugin recognizes a renumbered revision by a time in managedFields that is later
             # than creationTimestamp. Both are in whole seconds.
             time.sleep(1.1)
             # send .data as received: it is immutable, and the API server compares bytes
             self.call("PUT", f"{self.revisions_path}/{name}",
-                      {**current_revision, "revision": newest_number + 1})
+                      {**stored_revision, "revision": newest_number + 1})
         return name, {revision["metadata"]["name"] for revision in stored_revisions}
 
     def create_pod(self, clone_set, revision):
         template = clone_set["spec"]["template"]
-        labels = {**template["metadata"]["labels"], HASH: revision}
+        labels = {**template["metadata"]["labels"], HASH_LABEL: revision}
         self.call("POST", self.pods_path, {
             "metadata": {"generateName": "foo-", "labels": labels,
                          "ownerReferences": [_reference(clone_set)]}, "spec": template["spec"]})
 
-    def write_status(self, clone_set, pods, old_pods, update_revision, revisions):
+    def write_status(self, clone_set, pods, old_pods, update_revision, revision_names):
         previous_status = clone_set.get("status") or {}
         current_revision = previous_status.get("currentRevision", update_revision)
-        if not old_pods or current_revision not in revisions:
+        if not old_pods or current_revision not in revision_names:
             current_revision = update_revision
         ready_count = sum(map(is_ready, pods))
         new_ready_count = sum(is_ready(pod) for pod in pods if pod not in old_pods)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Provide a fast clock, with which a process waits for minutes in place of hours.
+"""Provide a fast clock, with which a process waits only minutes instead of hours.
 
 The clock is a file, so that another process can change its speed.
 """
@@ -39,7 +39,7 @@ class FastClock:
             self._file = mmap.mmap(file.fileno(), 1 + 2 * _RECORD.size)
 
     def _record(self) -> tuple[float, float, float]:
-        """Return the current record, while set_speed() may write to the other record."""
+        """Return the current record. set_speed() writes only to the other record."""
         return _RECORD.unpack_from(self._file, 1 + self._file[0] * _RECORD.size)
 
     @property
@@ -49,14 +49,14 @@ class FastClock:
     def set_speed(self, speed: float) -> None:
         record = _RECORD.pack(_real_monotonic(), self.now(), speed)
         unused_index = 1 - self._file[0]
-        start = 1 + unused_index * _RECORD.size
-        self._file[start:start + _RECORD.size] = record
+        offset = 1 + unused_index * _RECORD.size
+        self._file[offset:offset + _RECORD.size] = record
         self._file[0] = unused_index
 
     def now(self) -> float:
         """Return the seconds since 1970 by this clock."""
-        real, fast, speed = self._record()
-        return fast + (_real_monotonic() - real) * speed
+        real_start, fast_start, speed = self._record()
+        return fast_start + (_real_monotonic() - real_start) * speed
 
     def install(self) -> None:
         """Make Python's clocks and waits in this process follow this clock.

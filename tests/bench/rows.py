@@ -33,7 +33,7 @@ from table import Row, progress
 
 KUBECTL = "kubectl-1.17"
 #: The cluster with the controller manager's default limit of 20 requests per second.
-THROTTLED = embedded.checkout_cluster_name("bench-throttled")
+THROTTLED_CLUSTER = embedded.checkout_cluster_name("bench-throttled")
 
 #: Turns of the role's loop for three stages with a check each.
 ROLE_TURNS = 8
@@ -43,7 +43,7 @@ LATENCY = 0.1
 
 
 def converged_task(bench: Bench) -> list[Row]:
-    """Compare a task without changes to such a task of kubernetes.core.k8s.
+    """Compare a task without changes with the same task of kubernetes.core.k8s.
 
     The time of `ansible -m ping` is subtracted from both.
     """
@@ -61,7 +61,7 @@ def _converged_rows(bench: Bench, playground: Playground, peer: str, definition:
     kind, metadata = definition["kind"], definition["metadata"]
     task = {"kind": kind, "name": metadata["name"], "namespace": metadata["namespace"],
             "image": "myimage:v1"}
-    ping, ours, theirs, looks = measure_alternately(
+    ping, ours, theirs, converged_times = measure_alternately(
         bench,
         f"converged task, {kind}",
         lambda: run("ping", changed=False),
@@ -83,9 +83,9 @@ def _converged_rows(bench: Bench, playground: Playground, peer: str, definition:
         Row(f"{what}: wall time", above_ping(ours, "wall"), name, above_ping(theirs, "wall"),
             ratio_goal=0.4),
         Row(f"{what}: processor time", above_ping(ours, "cpu"), name, above_ping(theirs, "cpu")),
-        Row("of that, reading the kubeconfig", [look.connection for look in looks]),
-        Row("of that, the requests", [look.request for look in looks]),
-        Row("of that, deciding", [look.decision for look in looks]),
+        Row("of that, reading the kubeconfig", [look.connection for look in converged_times]),
+        Row("of that, the requests", [look.request for look in converged_times]),
+        Row("of that, deciding", [look.decision for look in converged_times]),
     ]
 
 
@@ -99,17 +99,17 @@ def rollout_of_100(bench: Bench) -> list[Row]:
         task = {"name": "foo", "namespace": playground.namespace, "max_surge": surge}
         versions = new_versions()
 
-        def by_ansible() -> float:
+        def roll_by_ansible() -> float:
             arguments = {**task, "image": next(versions), "kubeconfig": playground.kubeconfig}
             return bench.ansible.run("baton.kubernetes.rolling_update", changed=True,
                                      **arguments).wall
 
-        ours_with_requests, with_ansible, pings, theirs_with_requests = measure_alternately(
+        ours_with_requests, ansible_seconds, pings, theirs_with_requests = measure_alternately(
             bench,
             "rollout of 100",
             lambda: playground.count_all_requests(
                 lambda: playground.roll(**task, image=next(versions))),
-            by_ansible,
+            roll_by_ansible,
             lambda: bench.ansible.run("ping", changed=False).wall,
             lambda: playground.count_all_requests(
                 lambda: playground.roll_deployments(next(versions))),
@@ -125,9 +125,9 @@ def rollout_of_100(bench: Bench) -> list[Row]:
             ratio_goal=1.1),
         Row(f"{what}: with the handover", [run.seconds for run in ours], peer, their_seconds,
             ratio_goal=1.3),
-        Row(f"{what}: `ansible` from start to end", with_ansible, peer, their_seconds),
+        Row(f"{what}: `ansible` from start to end", ansible_seconds, peer, their_seconds),
         Row("of that, beyond the rollout itself and `ansible -m ping`",
-            [seconds - rollout_seconds - median(pings) for seconds in with_ansible],
+            [seconds - rollout_seconds - median(pings) for seconds in ansible_seconds],
             max_value=0.3),
         Row(f"{what}: requests per replaced pod", [run.requests / pods for run in ours], peer,
             [run.requests / pods for run in theirs], unit="", max_value=1),
@@ -207,7 +207,7 @@ def deployment_of_100(bench: Bench) -> list[Row]:
 
 
 def stateful_sets(bench: Bench) -> list[Row]:
-    """Measure updates of StatefulSets, and rollbacks after a pod was stuck."""
+    """Measure updates of StatefulSets, and rollbacks while a pod is stuck."""
     return [row for pods in (20, 100) for row in _stateful_set(bench, pods)]
 
 
@@ -302,7 +302,7 @@ def _compare_with_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Pl
 def throttled(bench: Bench) -> list[Row]:
     """Compare rollouts while the controller manager sends at most 20 requests per second."""
     pods, surge = 100, "25%"
-    with (embedded.up(THROTTLED, controller_manager_qps=20) as cluster,
+    with (embedded.up(THROTTLED_CLUSTER, controller_manager_qps=20) as cluster,
           Playground(cluster.kubeconfig) as ours,
           Playground(cluster.kubeconfig) as peers):
         ours.create_rc(pods, "myimage:v1")
@@ -315,7 +315,7 @@ def throttled(bench: Bench) -> list[Row]:
         names = itertools.pairwise(f"shop-{number}" for number in itertools.count(1))
         task = {"namespace": ours.namespace, "max_surge": surge}
 
-        def to_another_name() -> Rollout:
+        def roll_to_another_name() -> Rollout:
             name, next_name = next(names)
             return ours.roll(name=name, next_name=next_name, **task, image=next(versions))
 
@@ -323,7 +323,7 @@ def throttled(bench: Bench) -> list[Row]:
             bench.with_fewer_runs(),
             "rollout of 100, 20 requests/s",
             lambda: ours.roll(name="foo", **task, image=next(versions)),
-            to_another_name,
+            roll_to_another_name,
             lambda: ours.roll(kind="Deployment", name="bar", **task, image=next(versions)),
             lambda: peers.roll_deployments(next(versions)),
         )
@@ -428,7 +428,7 @@ def handover(bench: Bench, pods: int) -> list[Row]:
 def handover_throttled(bench: Bench) -> list[Row]:
     """Measure a handover with a controller manager that sends at most 20 requests per second."""
     pods = 500
-    with embedded.up(THROTTLED, controller_manager_qps=20) as cluster:
+    with embedded.up(THROTTLED_CLUSTER, controller_manager_qps=20) as cluster:
         return _handover(bench.with_fewer_runs(), cluster.kubeconfig, pods,
                          f"handover of {pods} pods, controller manager with 20 requests/s", 3)
 
@@ -464,18 +464,18 @@ def _handover_rows(what: str, runs: list[HandoverTimes], max_seconds: float | No
 def sizes(bench: Bench) -> list[Row]:
     """Measure the requests of an update in one step with different numbers of pods."""
     rows: list[Row] = []
-    measured: dict[int, list[Rollout]] = {}
+    runs_by_pods: dict[int, list[Rollout]] = {}
     for pods in (4, 10, 100, 1000):
-        runs, created = _in_one_step(bench, pods)
-        measured[pods] = runs
-        fewer = pods // 10 if pods // 10 in measured else 4
+        runs, created = _update_in_one_step(bench, pods)
+        runs_by_pods[pods] = runs
+        fewer = pods // 10 if pods // 10 in runs_by_pods else 4
         what = f"{pods} pods in one step"
         rows += [
             Row(f"{what}: requests per step", [run.requests / run.steps for run in runs], "4 pods",
-                [run.requests / run.steps for run in measured[4]], unit=""),
+                [run.requests / run.steps for run in runs_by_pods[4]], unit=""),
             Row(f"{what}: bytes read per step", [run.bytes / run.steps for run in runs],
                 f"{fewer} pods",
-                [run.bytes / run.steps for run in measured[fewer]], unit="",
+                [run.bytes / run.steps for run in runs_by_pods[fewer]], unit="",
                 ratio_goal=5 if pods == 1000 else None),
             Row("of that, answers to the patches of the handover",
                 [run.patch_bytes / run.steps for run in runs], unit=""),
@@ -486,7 +486,7 @@ def sizes(bench: Bench) -> list[Row]:
     return rows
 
 
-def _in_one_step(bench: Bench, pods: int) -> tuple[list[Rollout], list[int]]:
+def _update_in_one_step(bench: Bench, pods: int) -> tuple[list[Rollout], list[int]]:
     """Update `pods` pods in one step, several times.
 
     Return the measurements, and the number of created pods of each update.
@@ -540,15 +540,15 @@ def fleet(bench: Bench) -> list[Row]:
 
 
 def _fleet_of_100(bench: Bench, kind: str) -> list[Row]:
-    """Compare 100 controllers with the sum of the times of one controller and 100 Deployments."""
+    """Compare the time for 100 controllers with that for one controller plus 100 Deployments."""
     count, pods = 100, 3
     many, single_runs, theirs = _fleet(bench, kind, count, pods, concurrency=count)
-    allowed = [run.seconds + peer_run.seconds
-               for run, peer_run in zip(single_runs, theirs, strict=True)]
+    base_seconds = [run.seconds + peer_run.seconds
+                    for run, peer_run in zip(single_runs, theirs, strict=True)]
     what = f"{count} {kind}s of {pods} pods in one task"
     return [
         Row(f"{what}", [run.seconds for run in many],
-            "a task for one controller + the Deployment controller", allowed, ratio_goal=1.5),
+            "a task for one controller + the Deployment controller", base_seconds, ratio_goal=1.5),
         Row(f"{what}: peak memory", [run.memory for run in many], "a task for one controller",
             [run.memory for run in single_runs], unit="MiB",
             max_value=150),
@@ -621,7 +621,7 @@ def _fleet(bench: Bench, kind: str, count: int, pods: int,
 def role(bench: Bench) -> list[Row]:
     """Compare the role image_bump with a playbook that contains the same updates and checks.
 
-    Compare the role's additional time with as many tasks and included files that do nothing.
+    Compare the role's additional time with that of as many tasks and files that do nothing.
     """
     stages = "10%", "50%", "100%"
     check = [{"name": "Check the new pods", "ansible.builtin.debug": {"msg": "ready"}}]
@@ -638,13 +638,13 @@ def role(bench: Bench) -> list[Row]:
                       **keywords}]
             return bench.ansible.run_plays(plays, check=check, turn=_empty_turn(ROLE_TURNS)).wall
 
-        def by_role() -> float:
+        def run_role() -> float:
             return play(ours, roles=[{
                 "role": "baton.kubernetes.image_bump", "image_bump_name": "foo",
                 "image_bump_image": next(versions), "image_bump_stages": list(stages),
                 "image_bump_verify_tasks": ["check.yml"]}])
 
-        def by_tasks() -> float:
+        def run_tasks() -> float:
             image = next(versions)
             return run_updates([{"baton.kubernetes.rolling_update": {
                 "name": "foo", "image": image, **({"pause_at": stage} if stage else {})}}
@@ -656,7 +656,7 @@ def role(bench: Bench) -> list[Row]:
                 update, {"ansible.builtin.include_tasks": "check.yml"})), last])
 
         releases, updates, turns, tasks = measure_alternately(
-            bench.with_fewer_runs(), "the role", by_role, by_tasks,
+            bench.with_fewer_runs(), "the role", run_role, run_tasks,
             lambda: play(ours, vars={"turn": 0},
                          tasks=[{"ansible.builtin.include_tasks": "turn.yml"}]),
             lambda: run_updates([check[0] for _stage in (*stages, "")]))

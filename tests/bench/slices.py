@@ -13,19 +13,19 @@ from measuring import Bench, measure_alternately, new_versions
 from playground import Playground, playgrounds
 from table import Row
 
-CLUSTERS, CONCURRENCY = 10, 50
+CLUSTER_COUNT, CONCURRENCY = 10, 50
 
 
-def slices(bench: Bench, controllers: int, counts: Sequence[int]) -> list[Row]:
+def slices(bench: Bench, controller_count: int, slice_counts: Sequence[int]) -> list[Row]:
     """Compare jobs with different numbers of slices.
 
-    controllers: the total number. counts: the numbers of slices. Here, a cluster is a namespace,
-    and a control node is a process.
+    slice_counts: the numbers of slices to compare. Here, a cluster is a namespace, and a control
+    node is a process.
     """
-    with (playgrounds(bench.kubeconfig, CLUSTERS) as clusters,
+    with (playgrounds(bench.kubeconfig, CLUSTER_COUNT) as clusters,
           Playground(bench.kubeconfig) as deployments):
-        for number in range(controllers):
-            cluster = clusters[number % CLUSTERS]
+        for number in range(controller_count):
+            cluster = clusters[number % CLUSTER_COUNT]
             cluster.create_rc(2, "myimage:v1", f"foo-{number}")
             deployments.create("Deployment", 2, "myimage:v1", f"foo-{number}")
         for playground in (*clusters, deployments):
@@ -38,28 +38,28 @@ def slices(bench: Bench, controllers: int, counts: Sequence[int]) -> list[Row]:
         def roll(count: int) -> Cost:
             image = next(versions)
             # as AWX distributes hosts over slices
-            parts = [dict(list(hosts.items())[number::count]) for number in range(count)]
-            cost = bench.ansible.run_slices(parts, "baton.kubernetes.regions", image=image,
+            hosts_by_slice = [dict(list(hosts.items())[number::count]) for number in range(count)]
+            cost = bench.ansible.run_slices(hosts_by_slice, "baton.kubernetes.regions", image=image,
                                             label_selectors="app", concurrency=CONCURRENCY)
             if not all(cluster.has_only(image) for cluster in clusters):
                 raise SystemExit("a slice has not updated all controllers of its clusters")
             return cost
 
         roll(1)
-        *runs, theirs = measure_alternately(
-            bench.with_fewer_runs(), f"{controllers} controllers in {CLUSTERS} clusters",
-            *(functools.partial(roll, count) for count in counts),
+        *runs, deployment_runs = measure_alternately(
+            bench.with_fewer_runs(), f"{controller_count} controllers in {CLUSTER_COUNT} clusters",
+            *(functools.partial(roll, count) for count in slice_counts),
             lambda: deployments.roll_deployments(next(versions)), is_warm=True)
     rows = []
-    per_minute = [[controllers / run.wall * 60 for run in column] for column in runs]
-    for count, column, rates in zip(counts, runs, per_minute, strict=True):
-        what = (f"{controllers} ReplicationControllers of 2 pods in {CLUSTERS} clusters, "
-                f"{count} {'slice' if count == 1 else 'slices'}")
+    per_minute = [[controller_count / run.wall * 60 for run in column] for column in runs]
+    for count, column, rates in zip(slice_counts, runs, per_minute, strict=True):
+        title = (f"{controller_count} ReplicationControllers of 2 pods in {CLUSTER_COUNT} "
+                 f"clusters, {count} {'slice' if count == 1 else 'slices'}")
         rows += [
-            Row(what, [run.wall for run in column], "Deployment controller",
-                [run.seconds for run in theirs]),
-            Row(f"{what}: controllers per minute", rates, f"{counts[0]} slice", per_minute[0],
-                unit=""),
+            Row(title, [run.wall for run in column], "Deployment controller",
+                [run.seconds for run in deployment_runs]),
+            Row(f"{title}: controllers per minute", rates, f"{slice_counts[0]} slice",
+                per_minute[0], unit=""),
             Row("of that, processor time of the control nodes", [run.cpu for run in column]),
         ]
     return rows

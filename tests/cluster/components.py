@@ -20,7 +20,7 @@ LOOPBACK = "127.0.0.1"
 WATCH_GRACE_PERIOD_MINOR = 27
 """First minor version whose API server can end open watches at shutdown."""
 
-PORTS = 6
+PORT_COUNT = 6
 """Ports per cluster: two for etcd, and one for each other component."""
 
 
@@ -78,7 +78,7 @@ class Settings:
         return self.folder / "client-authority.crt"
 
     @property
-    def kubelet_client(self) -> Path:
+    def client_certificate_stem(self) -> Path:
         """Return the path of the API server's client certificate, without suffix."""
         return self.folder / "kubelet-client"
 
@@ -120,14 +120,14 @@ class Component:
 
 
 def first_free_port() -> int:
-    """Return the first of PORTS consecutive free ports.
+    """Return the first of PORT_COUNT consecutive free ports.
 
     Avoid ephemeral ports (from 32768): a client could take the port of a stopped component.
     """
     for first in random.sample(range(20000, 32000, 10), 200):
-        if all(_is_free(first + offset) for offset in range(PORTS)):
+        if all(_is_free(first + offset) for offset in range(PORT_COUNT)):
             return first
-    raise ClusterError(f"no {PORTS} free ports in a row between 20000 and 32000")
+    raise ClusterError(f"no {PORT_COUNT} free ports in a row between 20000 and 32000")
 
 
 def _is_free(port: int) -> bool:
@@ -202,8 +202,9 @@ def _feature_gate_arguments(settings: Settings) -> list[str]:
 
 
 def _client_certificate_arguments(settings: Settings) -> list[str]:
-    """Return the options with the client certificate for kubelets and aggregated API servers."""
-    certificate, key = (settings.kubelet_client.with_suffix(suffix) for suffix in (".crt", ".key"))
+    """Return the options for the client certificate that the API server itself presents."""
+    certificate, key = (settings.client_certificate_stem.with_suffix(suffix)
+                        for suffix in (".crt", ".key"))
     return [
         f"--kubelet-client-certificate={certificate}",
         f"--kubelet-client-key={key}",

@@ -57,8 +57,8 @@ def up(
 ) -> Cluster | ExternalCluster:
     """Start the cluster, or restart its unhealthy components. Raises ClusterError.
 
-    kubernetes: the version (default: BATON_KUBERNETES, or else the newest). With KUBECONFIG, return
-    its cluster.
+    kubernetes: the version (default: BATON_KUBERNETES, or else the newest). If KUBECONFIG
+    names an external cluster, return that.
     """
     cluster = find(name)
     version = kubernetes or os.environ.get(VERSION_VARIABLE, "")
@@ -145,11 +145,11 @@ class Cluster:
                     f"cluster {self.name} has {difference}, which cannot be changed: "
                     "stop the cluster with `down` first"
                 )
-            is_as_requested = (
+            has_requested_qps = (
                 state is not None and state.controller_manager_qps == controller_manager_qps
             )
             if (
-                is_as_requested
+                has_requested_qps
                 and set(self.status().values()) == {"healthy"}
                 and _can_run_pods(state)
             ):
@@ -168,7 +168,7 @@ class Cluster:
                 )
                 if state.settings.network:
                     state.settings.network.up()
-                if not is_as_requested:
+                if not has_requested_qps:
                     state.controller_manager_qps = controller_manager_qps
                     supervision.end(state, "kube-controller-manager")
                 for group in _groups(state):
@@ -218,8 +218,8 @@ class Cluster:
                 )
                 supervision.start(state, [target], programs)
 
-    def kill_container(self, container: str) -> None:
-        """Kill a container of the real node. container: the id in the status of the pod."""
+    def kill_container(self, container_id: str) -> None:
+        """Kill a container of the real node. container_id: the id in the status of the pod."""
         run(
             *real_node.nsenter_prefix(self._state().processes),
             *real_node.CTR,
@@ -227,7 +227,7 @@ class Cluster:
             "kill",
             "--signal",
             "SIGKILL",
-            container,
+            container_id,
         )
 
     @property

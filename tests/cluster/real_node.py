@@ -189,7 +189,7 @@ class KubeProxy(ComponentOnNode):
 def create_client_certificate(settings: Settings) -> None:
     """Create the API server's self-signed client certificate. Raises ClusterError."""
     key, certificate = (
-        str(settings.kubelet_client.with_suffix(suffix)) for suffix in (".key", ".crt")
+        str(settings.client_certificate_stem.with_suffix(suffix)) for suffix in (".key", ".crt")
     )
     run(
         "openssl",
@@ -230,7 +230,7 @@ def _kubelet_configuration(settings: Settings) -> dict[str, Any]:
         "authentication": {
             "anonymous": {"enabled": False},
             "webhook": {"enabled": False},
-            "x509": {"clientCAFile": str(settings.kubelet_client.with_suffix(".crt"))},
+            "x509": {"clientCAFile": str(settings.client_certificate_stem.with_suffix(".crt"))},
         },
         "authorization": {"mode": "AlwaysAllow"},  # only the API server has a client certificate
         "cgroupDriver": "cgroupfs",

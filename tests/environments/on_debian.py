@@ -18,9 +18,9 @@ import yaml
 from workspace import cache, locked
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-BASE = "localhost/debian:bookworm"
+BASE_IMAGE = "localhost/debian:bookworm"
 MIRROR = "http://deb.debian.org/debian"
-CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
+CA_BUNDLE = "etc/ssl/certs/ca-certificates.crt"
 #: Debian's packages, by the names of the system packages in examples/.
 PACKAGES = {"java-17-openjdk-headless [platform:rpm]": "openjdk-17-jre-headless [platform:dpkg]"}
 JAVA_HOME = "/usr/lib/jvm/java-17-openjdk-amd64"
@@ -31,14 +31,14 @@ def definition(name: str, archive: str) -> dict[str, t.Any]:
     text = (EXAMPLES / f"{name}-environment.yml").read_text("utf-8")
     content = yaml.safe_load(text.replace("/usr/lib/jvm/jre-17", JAVA_HOME))
     dependencies, steps = content["dependencies"], content["additional_build_steps"]
-    content["images"] = {"base_image": {"name": BASE}}
+    content["images"] = {"base_image": {"name": BASE_IMAGE}}
     dependencies["python_interpreter"] = {"package_system": "python3",
                                           "python_path": "/usr/bin/python3"}
     dependencies["galaxy"] = {"collections": [{"name": f"/tmp/{archive}", "type": "file"}]}
     dependencies["system"] = [PACKAGES[line] for line in dependencies.get("system", ())]
     # replace the examples' steps, which install git with the package manager of UBI
     steps["prepend_galaxy"] = [f"COPY _build/archive/{archive} /tmp/"]
-    steps["prepend_base"] = [f"ENV PIP_CERT=/{CERTIFICATES}",
+    steps["prepend_base"] = [f"ENV PIP_CERT=/{CA_BUNDLE}",
                              "RUN rm -f /usr/lib/python3*/EXTERNALLY-MANAGED && apt-get update"]
     return {**content, "build_arg_defaults": {"PKGMGR_PRESERVE_CACHE": "always"},
             "additional_build_files": [{"src": archive, "dest": "archive"}],
@@ -54,7 +54,7 @@ def base_image() -> Path:
             script = ('set -e; root=$(mktemp -d); trap \'rm -rf "$root"\' EXIT; '
                       f"debootstrap --variant=minbase --include=python3,python3-pip,python3-venv,"
                       f'ca-certificates bookworm "$root" {MIRROR}; '
-                      f'cp -L /{CERTIFICATES} "$root/{CERTIFICATES}"; '
+                      f'cp -L /{CA_BUNDLE} "$root/{CA_BUNDLE}"; '
                       "rm -rf \"$root\"/var/cache/apt/archives/*.deb; "
                       f'tar --numeric-owner -C "$root" --exclude="./dev/*" -cf "{draft}" .')
             subtask.run("building Debian's image (first use only)",
@@ -71,5 +71,5 @@ def run(commands: t.Sequence[str], folder: Path, environment: t.Mapping[str, str
     engine.install()
     script = "\n".join([f"set -ex; cd '{folder}'", *commands])
     # Debian's package docker.io has no BuildKit
-    return engine.run(["bash", "-c", script], base_image(), BASE,
+    return engine.run(["bash", "-c", script], base_image(), BASE_IMAGE,
                       {**environment, "DOCKER_BUILDKIT": "0"}, has_private_network=False)

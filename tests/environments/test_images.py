@@ -23,7 +23,7 @@ IN_CONTAINER = ("docker run --rm --network=host --volume ./kubeconfig:/tmp/kubec
 
 
 def with_inline_certificates(kubeconfig):
-    """Return a kubeconfig that contains the certificates, in place of names of files."""
+    """Return the kubeconfig with the contents of the certificates instead of file names."""
     content = yaml.safe_load(Path(kubeconfig).read_text())
     for entry in (*content["clusters"], *content["users"]):
         values = entry.get("cluster") or entry["user"]
@@ -36,7 +36,7 @@ def with_inline_certificates(kubeconfig):
 
 @pytest.fixture
 def build_and_run(tmp_path, cluster):
-    """Provide a function that builds an image, and runs a command with it."""
+    """Provide a function that builds an image, and runs a command in a container of it."""
     python = tool_environment.python("galaxy-importer", ROOT / "tests/packaging/requirements.lock")
     (archive,) = (ROOT / "build").glob("baton-kubernetes-*.tar.gz")
     shutil.copy(archive, tmp_path)

@@ -47,10 +47,11 @@ class EdgeGateway:
 
     def __enter__(self) -> EdgeGateway:
         try:
-            for definition in definitions():
+            for definition in custom_resource_definitions():
                 self._api.create(DEFINITIONS, definition)
-            for path in ("gatewayclasses", "gateways", "httproutes"):
-                eventually(lambda path=path: self._is_served(path), f"{path} of Gateway API")
+            for resource in ("gatewayclasses", "gateways", "httproutes"):
+                eventually(lambda resource=resource: self._is_served(resource),
+                           f"{resource} of Gateway API")
             for path, item in gateway_objects():
                 self._api.create(path, item)
             self._start()
@@ -120,10 +121,11 @@ class EdgeGateway:
             "--log-level", "info", "--file-flush-interval-msec", "500")
 
     def _start_process(self, name: str, *command: str) -> None:
-        enter = [system_program("nsenter"), "-t", str(self._pid), "-n", "--"]
+        nsenter_command = [system_program("nsenter"), "-t", str(self._pid), "-n", "--"]
         with (self._folder / f"{name}.log").open("wb") as log:
             self._processes.append(subprocess.Popen(
-                [*PRIORITY, *enter, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+                [*PRIORITY, *nsenter_command, *command], stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log))
 
     def _end(self) -> None:
         for process in reversed(self._processes):
@@ -169,15 +171,17 @@ class EdgeGateway:
                    for condition in status.get("conditions", ()))
 
 
-def definitions() -> t.Iterator[Json]:
-    contour = module_of("github.com/projectcontour/contour") / "examples/contour/01-crds.yaml"
-    for path in (*sorted((module_folder() / "config/crd/experimental").glob("*.yaml")), contour):
+def custom_resource_definitions() -> t.Iterator[Json]:
+    contour_file = (download_go_module("github.com/projectcontour/contour")
+                    / "examples/contour/01-crds.yaml")
+    for path in (*sorted((module_folder() / "config/crd/experimental").glob("*.yaml")),
+                 contour_file):
         for item in yaml.safe_load_all(path.read_text("utf-8")):
             if item and item.get("kind") == "CustomResourceDefinition":
                 yield item
 
 
-def module_of(name: str) -> Path:
+def download_go_module(name: str) -> Path:
     """Download a Go module that tests/cluster/contour requires, and return its folder."""
     command = [str(go_toolchain.find_go()), "mod", "download", "-json", name]
     done = subprocess.run(command, cwd=binaries.HERE / "contour", env=binaries.environment(),
@@ -211,7 +215,7 @@ def _clusters(action: Json) -> list[Json]:
     return [{"name": action["cluster"], "weight": 1}] if "cluster" in action else []
 
 
-class ConfigWatch:
+class WeightWatch:
     """A context manager that records when Envoy's weights for a host change."""
 
     def __init__(self, gateway: EdgeGateway, host: str) -> None:
@@ -221,7 +225,7 @@ class ConfigWatch:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._poll, daemon=True)
 
-    def __enter__(self) -> ConfigWatch:
+    def __enter__(self) -> WeightWatch:
         self._thread.start()
         return self
 
@@ -231,7 +235,7 @@ class ConfigWatch:
 
     def first_change(self, after: float) -> float:
         return eventually(lambda: next((change for change in self.changes if change > after), 0),
-                          "a change in Envoy", 10)
+                          "a change of Envoy's weights", 10)
 
     def _poll(self) -> None:
         before = self._gateway.weights_of(self._host)

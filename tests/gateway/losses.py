@@ -26,7 +26,7 @@ class Stalls:
 
     def __init__(self) -> None:
         #: The end (in seconds since 1970) and the duration (in seconds) of each stall.
-        self.delays: list[tuple[float, float]] = []
+        self.ends_and_durations: list[tuple[float, float]] = []
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -40,19 +40,20 @@ class Stalls:
 
     def between(self, begin: float, end: float) -> list[float]:
         """Return the durations in seconds of the stalls that overlap the time from begin to end."""
-        return [round(delay, 2) for stall_end, delay in self.delays
-                if stall_end >= begin and stall_end - delay <= end]
+        return [round(duration, 2) for stall_end, duration in self.ends_and_durations
+                if stall_end >= begin and stall_end - duration <= end]
 
     def _watch(self) -> None:
         before = time.time()
         while not self._stopped.wait(PERIOD):
             now = time.time()
-            if (delay := now - before - PERIOD) > STALL:
-                self.delays.append((now, delay))
+            if (duration := now - before - PERIOD) > STALL:
+                self.ends_and_durations.append((now, duration))
             before = now
 
 
-def causes(failures: t.Sequence[Answer], gateway: EdgeGateway, stalls: Stalls) -> list[str]:
+def describe_failures(failures: t.Sequence[Answer], gateway: EdgeGateway,
+                      stalls: Stalls) -> list[str]:
     return [f"{answer.sent:.3f} {answer.connection}: {answer.failure}; {dict(answer.phases)} ms; "
             f"Envoy: {gateway.entry_of(answer.agent) or 'no line'}; "
             f"stalls: {stalls.between(answer.sent, answer.sent + TIMEOUT)}"
@@ -60,8 +61,8 @@ def causes(failures: t.Sequence[Answer], gateway: EdgeGateway, stalls: Stalls) -
 
 
 def summary(traffic: Traffic, gateway: EdgeGateway, stalls: Stalls) -> str:
-    longest = max((delay for _end, delay in stalls.delays), default=0.0)
+    longest = max((duration for _end, duration in stalls.ends_and_durations), default=0.0)
     return (f"{len(traffic.answers)} requests, {len(traffic.failures)} failed, "
-            f"{traffic.unsent} not started by k6; {len(stalls.delays)} stalls, "
+            f"{traffic.unsent} not started by k6; {len(stalls.ends_and_durations)} stalls, "
             f"the longest {longest:.2f} s; Envoy's workers were blocked "
             f"{gateway.watchdog_misses} times")

@@ -9,7 +9,7 @@ import time
 
 import measured
 import pytest
-from losses import Stalls, causes, summary
+from losses import Stalls, describe_failures, summary
 from rollouts import DEPLOYMENT, RC, REPLICA_SET, V2, Json
 from routed_shop import TESTERS, RoutedShop, WriteCounter
 from traffic import reasons, versions
@@ -55,7 +55,8 @@ def test_switch_and_switch_back_lose_no_request(kind, gateway, cluster, namespac
             direction, kind.name, len(seconds), len(traffic.answers), len(traffic.failures),
             max(seconds))))
     print(delays, reasons(traffic.answers), summary(traffic, gateway, stalls),
-          *causes(traffic.failures[:50], gateway, stalls), *gateway.error_entries()[-20:], sep="\n")
+          *describe_failures(traffic.failures[:50], gateway, stalls),
+          *gateway.error_entries()[-20:], sep="\n")
     assert traffic.failures == []
     assert versions(traffic.between(0, before_first_switch)) == ["v1"], (
         "the new pods answered before a switch")

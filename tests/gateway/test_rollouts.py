@@ -11,14 +11,14 @@ import typing as t
 
 import measured
 import pytest
-from losses import Stalls, causes, summary
+from losses import Stalls, describe_failures, summary
 from rollouts import DAEMON_SET, DEPLOYMENT, RC, REPLICA_SET, STATEFUL_SET, V1, V2, Json, Kind
 from routed_shop import CONTAINER, Kill, RoutedShop, WriteCounter, container
 from traffic import Traffic, versions
 
 #: On new and on persistent connections.
 REQUESTS_PER_SECOND = {"new": 60, "persistent": 240}
-#: Seconds until the new pod of a DaemonSet is ready. The rollback must start before.
+#: Seconds until the new pod of a DaemonSet is ready. The rollback must start within this time.
 SLOW_START = 8.0
 #: Seconds of traffic before and after all releases.
 MARGIN = 2.0
@@ -76,56 +76,56 @@ class Pace:
         self._request_count, self._release_count = request_count, release_count
 
     def wait(self, index: int, part: float) -> None:
-        """Wait for the requests of `index` releases, and of a part (0 to 1) of the next one."""
+        """Wait for the requests due after `index` releases and a part (0 to 1) of the next."""
         while self._traffic.count() < self._request_count * (index + part) / self._release_count:
             time.sleep(1)
 
 
-def run_release(release: Release, shop: RoutedShop, image: str, writes: list[int],
+def run_release(release: Release, shop: RoutedShop, image: str, write_counts: list[int],
                 wait: t.Callable[[float], None]) -> int:
     """Run the tasks of a release, and return the number of killed tasks.
 
-    writes: the number of API writes of each task, set by a release without kills. wait: called with
-    the completed part of the release (up to 1).
+    write_counts: the number of API writes of each task, set by a release without kills. wait:
+    called with the completed part of the release (up to 1).
     """
-    killed = 0
+    kill_count = 0
     planned = release.tasks(shop.kind, image)
     for position, options in enumerate(planned):
         if kill := release.kills.get(position):
             task_run = shop.run(kill=kill, **options)
             assert task_run.was_killed or task_run.has_succeeded, task_run.last_output
-            killed += task_run.was_killed
+            kill_count += task_run.was_killed
         if not kill or release.is_resumed(shop.kind, position):
             counter = WriteCounter()
             shop.run_successfully(counter, **options)
             if not release.kills and not release.rolled_back_after:
-                writes[position] = counter.count
+                write_counts[position] = counter.count
             wait((position + 1) / len(planned))
     assert shop.is_restored()
-    return killed
+    return kill_count
 
 
-def random_kill(writes: t.Sequence[int], generator: random.Random) -> dict[int, Kill]:
+def random_kill(write_counts: t.Sequence[int], generator: random.Random) -> dict[int, Kill]:
     """Return {position of the killed task: kill at a random write}."""
-    points = [(position, number + 1) for position, count in enumerate(writes)
+    points = [(position, number + 1) for position, count in enumerate(write_counts)
               for number in range(max(1, count - 3))]
     position, number = generator.choice(points)
     return {position: Kill(number, generator.random() < 0.5)}
 
 
-def releases(kind: Kind, writes: list[int], counts: tuple[int, int, int],
+def releases(kind: Kind, write_counts: list[int], counts: tuple[int, int, int],
              seed: int) -> t.Iterator[Release]:
     """Yield releases without kills, then releases with kills, then releases with a rollback.
 
-    writes: as in run_release(). counts: how many of each of these three sorts.
+    write_counts: as in run_release(). counts: how many of each of these three sorts.
     """
     generator = random.Random(f"{seed} {kind.name}")
-    undisturbed, killed, rolled_back = counts
-    for _number in range(undisturbed):
+    undisturbed_count, killed_count, rolled_back_count = counts
+    for _number in range(undisturbed_count):
         yield Release({})
-    for _number in range(killed):
-        yield Release(random_kill(writes, generator))
-    for _number in range(rolled_back):
+    for _number in range(killed_count):
+        yield Release(random_kill(write_counts, generator))
+    for _number in range(rolled_back_count):
         if kind is DAEMON_SET:
             # the update is killed after it has written the new template
             yield Release({1: Kill(1, True, b'"/spec/template"')}, 2)
@@ -137,23 +137,23 @@ class ReleaseSpan(t.NamedTuple):
     release: Release
     began: float
     ended: float
-    killed: int
+    kill_count: int
 
 
 #: Minimum number of requests of `make test-gateway`, for all five kinds of controllers together.
-REQUESTS = 400_000
-LONG = [pytest.param(kind, (1, 2, 1), REQUESTS // 5, id=f"{kind.name}-long",
-                     marks=pytest.mark.long)
-        for kind in (DEPLOYMENT, RC, REPLICA_SET, STATEFUL_SET, DAEMON_SET)]
+MIN_REQUESTS = 400_000
+LONG_CASES = [pytest.param(kind, (1, 2, 1), MIN_REQUESTS // 5, id=f"{kind.name}-long",
+                           marks=pytest.mark.long)
+              for kind in (DEPLOYMENT, RC, REPLICA_SET, STATEFUL_SET, DAEMON_SET)]
 
 
 @pytest.mark.parametrize(("kind", "counts", "min_requests"), [
     pytest.param(DEPLOYMENT, (1, 1, 1), 0, id="Deployment"),
-    pytest.param(STATEFUL_SET, (1, 0, 1), 0, id="StatefulSet"), *LONG])
+    pytest.param(STATEFUL_SET, (1, 0, 1), 0, id="StatefulSet"), *LONG_CASES])
 def test_no_request_is_lost(kind, counts, min_requests, gateway, cluster, namespace, request):
     seed = random.randrange(10**6)
     print("seed", seed)
-    images, writes = [V1, V2], [0] * len(tasks(kind, V1))
+    images, write_counts = [V1, V2], [0] * len(tasks(kind, V1))
     spans: list[ReleaseSpan] = []
     fields = container(SLOW_START) if kind is DAEMON_SET else CONTAINER
     with RoutedShop(gateway, cluster, namespace, kind, fields) as shop, Stalls() as stalls:
@@ -161,11 +161,11 @@ def test_no_request_is_lost(kind, counts, min_requests, gateway, cluster, namesp
         with shop.traffic(REQUESTS_PER_SECOND) as traffic:
             time.sleep(MARGIN)
             pace = Pace(traffic, min_requests, sum(counts))
-            for number, release in enumerate(releases(kind, writes, counts, seed)):
+            for number, release in enumerate(releases(kind, write_counts, counts, seed)):
                 began = time.time()
-                killed = run_release(release, shop, images[1], writes,
-                                     lambda part, number=number: pace.wait(number, part))
-                spans.append(ReleaseSpan(release, began, time.time(), killed))
+                kill_count = run_release(release, shop, images[1], write_counts,
+                                         lambda part, number=number: pace.wait(number, part))
+                spans.append(ReleaseSpan(release, began, time.time(), kill_count))
                 print(spans[-1], flush=True)
                 shop.wait_for_pods_of(images[0 if release.rolled_back_after else 1])
                 if not release.rolled_back_after:
@@ -174,12 +174,13 @@ def test_no_request_is_lost(kind, counts, min_requests, gateway, cluster, namesp
     rows = [row_of(title, kind, traffic, [span for span in spans if span.release.title == title])
             for title in dict.fromkeys(span.release.title for span in spans)]
     request.config.stash[measured.ROWS].extend(rows)
-    print(*rows, writes, summary(traffic, gateway, stalls),
-          *causes(traffic.failures[:50], gateway, stalls), *gateway.error_entries()[-20:], sep="\n")
+    print(*rows, write_counts, summary(traffic, gateway, stalls),
+          *describe_failures(traffic.failures[:50], gateway, stalls),
+          *gateway.error_entries()[-20:], sep="\n")
     assert traffic.failures == []
     assert versions(traffic.answers) == ["v1", "v2"]
     assert len(traffic.answers) >= min_requests
-    assert sum(span.killed for span in spans) == sum(len(span.release.kills) for span in spans)
+    assert sum(span.kill_count for span in spans) == sum(len(span.release.kills) for span in spans)
 
 
 def row_of(title: str, kind: Kind, traffic: Traffic,
@@ -188,5 +189,5 @@ def row_of(title: str, kind: Kind, traffic: Traffic,
     return measured.Row("rollouts", (
         f"{title}, {len(spans)} times", kind.name,
         float(sum(span.ended - span.began for span in spans)),
-        sum(span.killed for span in spans), len(answers),
+        sum(span.kill_count for span in spans), len(answers),
         sum(bool(answer.failure) for answer in answers)))

@@ -15,8 +15,8 @@ import time
 
 import measured
 import pytest
-from edge import ConfigWatch
-from losses import Stalls, causes, summary
+from edge import WeightWatch
+from losses import Stalls, describe_failures, summary
 from rollouts import DEPLOYMENT, RC, STATEFUL_SET
 from routed_shop import TESTERS, RoutedShop, WriteCounter, count_of
 from traffic import reasons, versions
@@ -64,7 +64,8 @@ def test_share_of_the_requests(kind, count, gateway, cluster, namespace, request
                 title, kind.name, len(answers), count_of("v2", answers),
                 deviations(share, answers), sum(bool(answer.failure) for answer in answers))))
         print(*(row for row in rows if row.table == "shares"), reasons(traffic.answers),
-              summary(traffic, gateway, stalls), *causes(traffic.failures[:50], gateway, stalls),
+              summary(traffic, gateway, stalls),
+              *describe_failures(traffic.failures[:50], gateway, stalls),
               *gateway.error_entries()[-20:], sep="\n")
         assert traffic.failures == testers.failures == []
         assert versions(testers.between(begins[1], restored - 8)) == ["v2"]
@@ -106,7 +107,7 @@ def measure_changes(shop, changes, request, title, options):
     """
     written_at, ended_at, configured_at = [], [], []
     with (shop.traffic({"new": 30, "persistent": 120}) as traffic,
-          ConfigWatch(shop.gateway, shop.host) as watch):
+          WeightWatch(shop.gateway, shop.host) as watch):
         for number in range(changes):
             writes = WriteCounter()
             shop.split(writes, **options[number % 2])

@@ -105,7 +105,7 @@ class HistoryWithKill(History):
             return False
         API_SERVER_ACTIONS[action](self)
         task = row.task if row.next_task is None else row.next_task
-        self._run_and_paste(task, None)
+        self._run_with_suggestions(task, None)
         if action == "nothing" and not self.pending_task:
             self._assert_requested_state()
         elif action == "nothing":

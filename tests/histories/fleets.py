@@ -18,7 +18,7 @@ import typing as t
 from multiprocessing.connection import Connection as Pipe
 from unittest import mock
 
-from history import BROKEN, DEATHS, IMAGES, IMPATIENT, KINDS, Json, TaskRun
+from history import BROKEN, DEATHS, IMAGES, KINDS, SHORT_DEADLINES, Json, TaskRun
 from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -242,7 +242,7 @@ class Fleets(RuleBasedStateMachine):
     def update_to_what_never_works(self, concurrency: int, max_failures: str,
                                    on_failure: str) -> None:
         self._roll({"image": BROKEN, "concurrency": concurrency, "max_failures": max_failures,
-                    "on_failure": on_failure, **IMPATIENT}, None)
+                    "on_failure": on_failure, **SHORT_DEADLINES}, None)
 
     @rule(death=DEATHS, concurrency=st.integers(1, 4))
     def roll_back(self, death: tuple[int, bool] | None, concurrency: int) -> None:

@@ -31,7 +31,7 @@ SERVER_DRIVEN = ("Deployment", "StatefulSet", "DaemonSet")
 IMAGES = st.integers(1, 4).map("myimage:v{}".format)
 #: An image whose pods never become ready. The kubelet reports the cause immediately.
 BROKEN = "myimage:v9-noconfig"
-IMPATIENT = {"failure_grace": 1, "progress_deadline": 10}
+SHORT_DEADLINES = {"failure_grace": 1, "progress_deadline": 10}
 #: Spec fields of the user, which an update restores at its end.
 USER_FIELDS = ("strategy", "updateStrategy", "revisionHistoryLimit", "progressDeadlineSeconds",
                "paused", "podManagementPolicy")
@@ -178,13 +178,13 @@ class History(RuleBasedStateMachine):
     def start(self, kind: str, replicas: int, fields: Json | None = None, is_broken: bool = False,
               alternative_index: int | None = 0) -> None:
         self.kind, self.name, self.first_kind = kind, "foo", kind
-        #: Index of the executed alternative of an error, or None if none is executed.
+        #: Index of the alternative in an error to execute, or None to execute none.
         self.alternative_index = alternative_index
         self.has_finalizer = False
         self.is_recreated = False
         self.has_used_broken_image = False
         #: Whether a killed task may have changed user_fields without a record.
-        self.are_user_fields_lost = False
+        self.may_have_lost_user_fields = False
         self.budget: Json | None = None
         #: Acceptable numbers of replicas: several if another client has scaled during an update.
         self.sizes = {replicas}
@@ -199,7 +199,7 @@ class History(RuleBasedStateMachine):
         self.is_migrating = self.has_abandoned_migration = False
         #: By another client, during an update.
         self.was_manifest_applied = False
-        #: Whether a change by another client has made the settings in the record outdated.
+        #: By another client, so that the settings in the record are outdated.
         self.was_changed_in_migration = False
         self.skips_final_check = False
         self.world.create(kind, replicas, BROKEN if is_broken else "myimage:v1", fields or {})
@@ -213,43 +213,44 @@ class History(RuleBasedStateMachine):
     @rule(image=IMAGES, way=WAYS, halt=HALTS, death=DEATHS, hurry=st.booleans())
     def update(self, image: str, way: Json, halt: Json, death: tuple[int, bool] | None,
                hurry: bool) -> None:
-        self._run_and_paste({"image": image, **self._accepted_options(way), **halt}, death, hurry)
+        self._run_with_suggestions({"image": image, **self._accepted_options(way), **halt}, death,
+                                   hurry)
 
     @precondition(lambda self: self._can_be_broken and not self.never_worked)
     @rule(way=WAYS, halt=HALTS, death=DEATHS, on_failure=st.sampled_from(["stop", "rollback"]))
     def update_to_what_never_works(self, way: Json, halt: Json, death: tuple[int, bool] | None,
                                    on_failure: str) -> None:
-        self._run_and_paste({"image": BROKEN, "on_failure": on_failure, **IMPATIENT,
-                             **self._accepted_options(way), **halt}, death)
+        self._run_with_suggestions({"image": BROKEN, "on_failure": on_failure, **SHORT_DEADLINES,
+                                    **self._accepted_options(way), **halt}, death)
 
     @precondition(lambda self: self.kind not in SERVER_DRIVEN and not self.is_migrating)
     @rule(image=IMAGES, name=st.sampled_from(["two", "three"]), death=DEATHS)
     def update_to_another_name(self, image: str, name: str, death: tuple[int, bool] | None) -> None:
-        self._run_and_paste({"image": image, "next_name": name}, death)
+        self._run_with_suggestions({"image": image, "next_name": name}, death)
 
     @rule(way=WAYS, death=DEATHS, hurry=st.booleans())
     def roll_back(self, way: Json, death: tuple[int, bool] | None, hurry: bool) -> None:
-        self._run_and_paste({"state": "rolled_back", **self._next_name_option(),
-                             **self._accepted_options(way)}, death, hurry)
+        self._run_with_suggestions({"state": "rolled_back", **self._next_name_option(),
+                                    **self._accepted_options(way)}, death, hurry)
 
     @rule(revision=st.sampled_from([1, 2, 3, "previous"]), death=DEATHS)
     def back_to_a_revision(self, revision: int | str, death: tuple[int, bool] | None) -> None:
-        self._run_and_paste({"state": "rolled_back", "to_revision": revision}, death)
+        self._run_with_suggestions({"state": "rolled_back", "to_revision": revision}, death)
 
     @precondition(lambda self: not self.never_worked)
     @rule(death=DEATHS)
     def restart(self, death: tuple[int, bool] | None) -> None:
-        self._run_and_paste({"state": "restarted"}, death)
+        self._run_with_suggestions({"state": "restarted"}, death)
 
     @precondition(lambda self: self.kind == "ReplicationController" and self.world.has_all_actions)
     @rule(death=DEATHS)
     def migrate(self, death: tuple[int, bool] | None) -> None:
-        self._run_and_paste({"module": "migrate_to_deployment", "state": "migrated"}, death)
+        self._run_with_suggestions({"module": "migrate_to_deployment", "state": "migrated"}, death)
 
     @precondition(lambda self: self.pending_task)
     @rule(death=DEATHS)
     def same_task_again(self, death: tuple[int, bool] | None) -> None:
-        self._run_and_paste(t.cast(Json, self.pending_task), death)
+        self._run_with_suggestions(t.cast(Json, self.pending_task), death)
 
     # Other clients
 
@@ -354,14 +355,14 @@ class History(RuleBasedStateMachine):
 
     # Guarantees
 
-    def _run_and_paste(self, params: Json, death: tuple[int, bool] | None,
-                       hurry: bool = False) -> None:
+    def _run_with_suggestions(self, params: Json, death: tuple[int, bool] | None,
+                              hurry: bool = False) -> None:
         """Run a task, and execute the commands in its error."""
         run = self._run(params, death, hurry)
         if self.alternative_index is not None:
-            self._paste(params, run, self.alternative_index)
+            self._execute_suggestions(params, run, self.alternative_index)
 
-    def _paste(self, params: Json, run: TaskRun, index: int) -> None:
+    def _execute_suggestions(self, params: Json, run: TaskRun, index: int) -> None:
         """Execute the alternative `index` of an error, and the last one of each later error."""
         for _attempt in range(2 * max(self.sizes)):
             # The failed update is rolled back already, so a rerun would fail again.
@@ -385,7 +386,7 @@ class History(RuleBasedStateMachine):
             run = self._run({"image": typed_commands.WORKING_IMAGE}, None)
             if self.kind in ("StatefulSet", "DaemonSet"):  # pods of the failed template may remain
                 return
-        assert run.outcome != "refused", f"each suggested command is refused: {run.message}"
+        assert run.outcome != "refused", f"all suggested commands were refused: {run.message}"
 
     def _run_alternative(self, alternative: list[list[str]], params: Json) -> Json:
         """Execute an alternative except its last task. Return the options of this task, or
@@ -433,7 +434,7 @@ class History(RuleBasedStateMachine):
         """
         self.has_used_broken_image = self.has_used_broken_image or params.get("image") == BROKEN
         params = {"name": self.name, "kind": self.kind,
-                  **(IMPATIENT if self.has_used_broken_image else {}), **params}
+                  **(SHORT_DEADLINES if self.has_used_broken_image else {}), **params}
         self.skips_final_check = True  # until the task has succeeded
         if params["kind"] != self.kind and self.world.get(params["kind"], self.name):
             self.kind = params["kind"]  # a migration that is paused has created this controller
@@ -455,7 +456,7 @@ class History(RuleBasedStateMachine):
         # A recreated controller, or an update that was never finished, may have left a successor.
         pods = self.world.pods()
         may_have_other_pods = self.is_recreated or not self.pending_task
-        other_pods = len(pods) - len(self._pods_of_update(pods)) if may_have_other_pods else 0
+        other_pods = len(pods) - len(self._known_pods(pods)) if may_have_other_pods else 0
         ceiling = max(len(pods), max(self.sizes) + surge + other_pods)
         # The Deployment controller ignores terminating pods. With a surge, possibly of a killed
         # task, the DaemonSet controller creates pods while old pods terminate.
@@ -518,7 +519,7 @@ class History(RuleBasedStateMachine):
         """Return the fields that an update must restore, by default from the current spec."""
         fields = copy.deepcopy(self._current_user_fields() if fields is None else fields)
         # A task does not restore maxUnavailable if the recorded value exceeds the current one.
-        if self.are_user_fields_lost:
+        if self.may_have_lost_user_fields:
             fields.get("updateStrategy", {}).get("rollingUpdate", {}).pop("maxUnavailable", None)
         return fields
 
@@ -574,14 +575,15 @@ class History(RuleBasedStateMachine):
                 self.never_worked = self.never_worked and image == BROKEN
                 # After an apply of its manifest, a controller may own pods of another template.
                 is_mixed = self.was_manifest_applied and params.get("state") == "rolled_back"
-                remaining_pods = [pod for pod in self._pods_of_update(self.world.pods())
+                remaining_pods = [pod for pod in self._known_pods(self.world.pods())
                                   if pod[0] != self.name or (pod[1] != image and not is_mixed)]
                 assert not remaining_pods, (
                     f"{self.name} has {image}, but these pods exist: {remaining_pods}")
         elif run.outcome == "killed":
             self.pending_task = params
-            self.are_user_fields_lost = (self.are_user_fields_lost or "max_unavailable" in params
-                                         or "max_surge" in params)
+            self.may_have_lost_user_fields = (
+                self.may_have_lost_user_fields or "max_unavailable" in params
+                or "max_surge" in params)
         elif phase := run.result.get("rollout", {}).get("phase"):
             if phase == "complete":
                 self.pending_task, self.starting_tasks = None, []
@@ -598,13 +600,14 @@ class History(RuleBasedStateMachine):
         if self.pending_task:
             run = self._run_with_required_actions(self.pending_task)
             if self.is_migrating and run.outcome == "refused":
-                self._paste(self.pending_task, run, -1)
+                self._execute_suggestions(self.pending_task, run, -1)
             elif self.pending_task or run.outcome != "done":
                 run = self._run_with_required_actions({"state": "rolled_back",
                                                        **self._next_name_option()})
             # Both versions are broken, so a user changes the template.
             if self.pending_task and self.has_used_broken_image:
-                self._paste({"state": "rolled_back", **self._next_name_option()}, run, 0)
+                self._execute_suggestions({"state": "rolled_back", **self._next_name_option()},
+                                          run, 0)
         last_task = {"name": self.name, "image": "myimage:last"}
         if self.kind == "ReplicaSet" and self._has_deployment_label():
             # The immutable selector contains the deployment label.
@@ -622,7 +625,7 @@ class History(RuleBasedStateMachine):
         assert not again.result["changed"], "a rerun of the last task has changed something"
         self._assert_requested_state("myimage:last")
 
-    def _pods_of_update(self, pods: list[tuple[str, str, bool]]) -> list[tuple[str, str, bool]]:
+    def _known_pods(self, pods: list[tuple[str, str, bool]]) -> list[tuple[str, str, bool]]:
         """Return the pods of controllers that a task can know, even without a record."""
         ignored_controllers = (set(self.world.names(self.kind)) - {self.name}
                                if self.has_lost_record else set())
@@ -654,7 +657,7 @@ class History(RuleBasedStateMachine):
         assert annotations <= {"baton.kubernetes/last-rollout",
                                "deployment.kubernetes.io/revision"}, (
             f"annotations of the update remain: {annotations}")
-        assert sorted(self._pods_of_update(self.world.pods())) == [(self.name, image, True)] * size
+        assert sorted(self._known_pods(self.world.pods())) == [(self.name, image, True)] * size
         assert (self.initial_autoscaler is None
                 or self.world.autoscaler() in (self.initial_autoscaler, None)), (
             "the autoscaler has changed")
@@ -690,17 +693,17 @@ def steps(result: Json) -> list[tuple[t.Any, ...]]:
 
 
 def _unavailable_limit(params: Json, kind: str, size: int, fields: Json) -> int:
-    own_limit = _rolling_update_fields(fields).get("maxUnavailable", 1)
+    user_limit = _rolling_update_fields(fields).get("maxUnavailable", 1)
     if kind == "StatefulSet":
-        return max(1, _resolve(params.get("max_unavailable", own_limit), size))
+        return max(1, _resolve(params.get("max_unavailable", user_limit), size))
     if kind == "DaemonSet":
         if ("max_surge" in params
                 or ("max_unavailable" not in params
                     and _resolve(_rolling_update_fields(fields).get("maxSurge", 0), size))):
             return 0
-        return max(1, _resolve(params.get("max_unavailable", own_limit), size))
-    uses_own_limits = kind == "Deployment" and not params.keys() & {"max_surge", "max_unavailable"}
-    value = (_rolling_update_fields(fields)["maxUnavailable"] if uses_own_limits
+        return max(1, _resolve(params.get("max_unavailable", user_limit), size))
+    uses_user_limits = kind == "Deployment" and not params.keys() & {"max_surge", "max_unavailable"}
+    value = (_rolling_update_fields(fields)["maxUnavailable"] if uses_user_limits
              else params.get("max_unavailable", 0))
     text = str(value)
     unavailable = size * int(text.rstrip("%")) // 100 if text.endswith("%") else int(text)
@@ -722,7 +725,7 @@ def _rolling_update_fields(fields: Json) -> Json:
 
 
 def _resolve(value: int | str, size: int) -> int:
-    """Return a number, or for a percentage this share of the size, rounded up."""
+    """Return the number, or the percentage of the size, rounded up."""
     text = str(value)
     return -(-size * int(text.rstrip("%")) // 100) if text.endswith("%") else int(text)
 

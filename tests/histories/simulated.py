@@ -34,7 +34,7 @@ KINDS_WITH_PODS_BY_NAME = (Kind.STATEFUL_SET, Kind.DAEMON_SET)
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}
 
 
-class CheckedCluster(Cluster):
+class PodCountingCluster(Cluster):
     def __init__(self, kind: Kind, replicas: int, image: str = "myimage:v1",
                  fields: Json | None = None) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class CheckedCluster(Cluster):
             item["status"] = {"desiredNumberScheduled": replicas}
             self.cluster = DaemonSetModel([item])
             self.cluster.broken_images = frozenset({BROKEN})
-            # Pod names contain this counter, which must differ in check mode's copy of the model.
+            # Pod names contain this counter. Check mode's copy starts at 0: its names must differ.
             self.cluster._syncs = 10_000
         else:
             self.cluster = ClusterModel([item], kind)
@@ -69,7 +69,7 @@ class CheckedCluster(Cluster):
         self.settle()
         #: (number of a write, whether the kill follows it), as in DEATHS (history.py).
         self.death: tuple[int, bool] | None = None
-        #: Numbers of pods since the task began.
+        #: The fewest ready pods and the most pods since the task began.
         self.min_ready, self.max_pods = 10**9, 0
 
     @property
@@ -118,8 +118,8 @@ class CheckedCluster(Cluster):
                 else apply_patch(self.cluster.items[write.name], write))
 
     def write(self, write: t.Any) -> bool:
-        number, is_after = self.death or (0, False)
-        if len(self.attempts) + 1 == number and not is_after:
+        number, follows_write = self.death or (0, False)
+        if len(self.attempts) + 1 == number and not follows_write:
             raise Killed
         is_written = super().write(write)
         self.check_pods()
@@ -140,7 +140,7 @@ class SimulatedWorld:
         return
 
     def create(self, kind: str, replicas: int, image: str, fields: Json) -> None:
-        self.gateway = CheckedCluster(Kind(kind), replicas, image, fields)
+        self.gateway = PodCountingCluster(Kind(kind), replicas, image, fields)
 
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int,
              ceiling: int | None) -> TaskRun:
@@ -152,7 +152,7 @@ class SimulatedWorld:
             run = TaskRun("killed")
         gateway.death = None
         assert gateway.min_ready >= floor, (
-            f"{gateway.min_ready} pods ready instead of {floor}")
+            f"only {gateway.min_ready} pods were ready instead of {floor}")
         assert ceiling is None or gateway.max_pods <= ceiling, (
             f"{gateway.max_pods} pods instead of at most {ceiling}")
         return run

@@ -61,6 +61,6 @@ def _values(item: pytest.Function) -> set[Value]:
 
 
 def shard(items: t.Sequence[T], position: str) -> list[T]:
-    """Return the items of one of several machines; "2/3" is the second of three."""
+    """Return the items for one of several machines; "2/3" is the second of three."""
     index, count = map(int, position.split("/"))
     return list(items[index - 1::count])

@@ -30,7 +30,7 @@ def refusal_of_task(namespace, **params) -> RolloutError:
     return error.value
 
 
-def test_error_for_a_missing_controller_names_readable_objects_of_other_kinds(namespace):
+def test_error_for_a_missing_controller_mentions_objects_of_other_readable_kinds(namespace):
     template = manifest()["spec"]["template"]
     for resource in ("deployments", "daemonsets"):
         replicas = {"replicas": 0} if resource == "deployments" else {}
@@ -51,7 +51,7 @@ def test_error_for_a_missing_controller_names_readable_objects_of_other_kinds(na
 
 
 def test_missing_namespace_is_reported(namespace):
-    """The error names the namespace, or the missing permission to read it."""
+    """The administrator learns that the namespace is missing, another user gets a 403."""
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:v2", namespace="missing")
     with namespace.as_administrator(), pytest.raises(RolloutError) as administrator_error:
@@ -66,7 +66,7 @@ def test_missing_namespace_is_reported(namespace):
 
 @pytest.mark.full
 @pytest.mark.parametrize("state", ["rolled_back", "restarted"])
-def test_missing_controller_is_an_error_in_other_states(namespace, state):
+def test_missing_controller_is_an_error_of_a_rollback_and_a_restart(namespace, state):
     assert "no such ReplicationController" in refusal_of_task(namespace, state=state).what
 
 
@@ -206,7 +206,7 @@ def test_update_of_the_successor_is_refused(namespace):
 
 
 @pytest.mark.full
-def test_interrupted_kubectl_rolling_update_is_refused(namespace):
+def test_update_after_an_interrupted_kubectl_rolling_update_is_refused(namespace):
     primary = namespace.make_rc(
         2, annotations={"kubectl.kubernetes.io/original-replicas": "2"})
     uid = primary["metadata"]["uid"]

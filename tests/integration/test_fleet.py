@@ -23,7 +23,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import (
-    lease_name_without_kind,
+    shared_lease_name,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import (
@@ -172,7 +172,7 @@ def test_two_kinds_with_one_name_have_separate_leases(namespace):
                                  lines.append, process_on_another_machine)
         time.sleep(1)
         try:
-            lease._ExclusiveLease(task, lease_name_without_kind("shop"),
+            lease._ExclusiveLease(task, shared_lease_name("shop"),
                                   lease.RENEW_INTERVAL).acquire(lambda: None)
         except RolloutError as error:
             refusals.append(error.what)

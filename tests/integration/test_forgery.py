@@ -243,7 +243,7 @@ class SharedNamespace:
         """Append each fault in requests to `faults_found`. After the first fault, refuse writes."""
         pool = gateway.http.connection.pool
         original, prefix = pool.urlopen, gateway.http.connection.server
-        lease_names = [identity.lease_name_without_kind(name),
+        lease_names = [identity.shared_lease_name(name),
                        *(identity.lease_name(kind, name) for kind in Kind)]
 
         def inspect(method: str, url: str, body: t.Any = None, **options: t.Any) -> t.Any:

@@ -68,7 +68,7 @@ def managers_of(item):
 ], ids=["update", "next_name", "migration", "ReplicaSet", "Deployment"])
 def test_each_write_has_the_field_manager_of_the_collection(namespace, kind, task, resources):
     namespace.allow(role_rules("baton-migration"), "baton-migration")
-    make(namespace, kind)
+    make_controller(namespace, kind)
     namespace.call(
         "POST",
         AUTOSCALERS.format(namespace.name),
@@ -86,14 +86,14 @@ def test_each_write_has_the_field_manager_of_the_collection(namespace, kind, tas
 
     assert managers.keys() >= {*resources, "leases", "events"}
     for resource, manager_sets in managers.items():
-        # The last write to the autoscaler only removes a field, which has no manager.
+        # The last write to the autoscaler only removes a field, and a removed field has no manager.
         assert OUR_MANAGER in manager_sets[0] and (
             OUR_MANAGER in manager_sets[-1] or resource == "horizontalpodautoscalers"
         ), resource
         assert not set.union(*manager_sets) & {FORMER_MANAGER, "OpenAPI-Generator"}, resource
 
 
-def make(namespace, kind):
+def make_controller(namespace, kind):
     {RC: namespace.make_rc, RS: namespace.make_replica_set,
      DEPLOYMENT: namespace.make_deployment}[kind](2)
 
@@ -103,7 +103,7 @@ def make(namespace, kind):
                          ids=["sizes", "handover", "Deployment"])
 def test_update_completes_after_a_start_with_the_former_field_manager(
         namespace, monkeypatch, kind, write_number):
-    make(namespace, kind)
+    make_controller(namespace, kind)
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(connection, "USER_AGENT", f"{FORMER_MANAGER}/2.8.0")
         namespace.roll(kind=kind, image="myimage:v2", fault=kill_at_write(write_number, True))
@@ -131,9 +131,9 @@ def apply(namespace, kind, image, has_selector=True, **query):
         path = namespace.apps_path("deployments", "foo")
     if not has_selector:
         del body["spec"]["selector"]
-    query = urllib.parse.urlencode({"fieldManager": "kubectl", **query})
+    encoded_query = urllib.parse.urlencode({"fieldManager": "kubectl", **query})
     try:
-        namespace.call("PATCH", f"{path}?{query}", body, "application/apply-patch+yaml")
+        namespace.call("PATCH", f"{path}?{encoded_query}", body, "application/apply-patch+yaml")
     except ApiException as error:
         return json.loads(error.reason)["message"]
     return ""
@@ -162,8 +162,8 @@ def test_apply_of_the_old_manifest_conflicts(
 
 
 def test_apply_of_a_manifest_with_a_selector_conflicts(namespace):
-    """The selector is one field, and contains the deployment label after an update. The pods are
-    unaffected, and the next update sets the label again.
+    """The selector is managed as one field, which has the deployment label after an update. The
+    pods are unaffected, and the next update sets the label again.
     """
     assert apply(namespace, RC, "myimage:v1") == ""
     namespace.until_available("foo", 2)
@@ -185,7 +185,7 @@ def test_apply_of_a_manifest_with_a_selector_conflicts(namespace):
 # GitOps controllers
 
 
-def test_gitops_controller_is_reported_once_before_the_first_write(namespace):
+def test_each_task_with_changes_warns_of_a_gitops_controller(namespace):
     namespace.make_rc(2, annotations=ARGO_ANNOTATION)
 
     plan = namespace.check(image="myimage:v2", pause_at="1")
@@ -235,8 +235,8 @@ EXCLUSION_ANNOTATIONS = {FLUX_RECONCILE: "disabled", SUSPENDED_GITOPS: FLUX_RECO
 EXCLUSION_WARNING = "suspend_gitops excludes foo from it until the update ends"
 
 
-def make_for_flux(namespace, kind):
-    make(namespace, kind)
+def make_controller_for_flux(namespace, kind):
+    make_controller(namespace, kind)
     path = (namespace.path("replicationcontrollers", "foo") if kind == RC
             else namespace.apps_path("deployments", "foo"))
     namespace.call("PATCH", path, {"metadata": {"labels": KUSTOMIZATION}},
@@ -252,7 +252,7 @@ def exclusion_annotations(namespace, kind):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", [RC, DEPLOYMENT])
 def test_foo_is_excluded_from_flux_during_the_update_and_at_a_pause(namespace, kind):
-    make_for_flux(namespace, kind)
+    make_controller_for_flux(namespace, kind)
     task = {"kind": kind, "image": "myimage:v2", "suspend_gitops": True}
     assert warnings_with(namespace.check(**task), "Flux (Kustomization flux-system/apps) manages "
                          "foo", EXCLUSION_WARNING) and exclusion_annotations(namespace, kind) == {}
@@ -272,7 +272,7 @@ def test_foo_is_excluded_from_flux_during_the_update_and_at_a_pause(namespace, k
 @pytest.mark.parametrize("kind, write_number", [(RC, 1), (RC, 4), (DEPLOYMENT, 1)])
 def test_next_task_ends_the_exclusion_from_flux_after_a_kill(namespace, kind, write_number,
                                                              next_task):
-    make_for_flux(namespace, kind)
+    make_controller_for_flux(namespace, kind)
     with pytest.raises(Killed):
         namespace.roll(kind=kind, image="myimage:v2", suspend_gitops=True,
                        fault=kill_at_write(write_number, after=True))

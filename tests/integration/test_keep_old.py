@@ -99,12 +99,12 @@ def test_no_old_pod_is_deleted_if_the_task_is_killed_at_any_write(namespace, kin
     for number in range(1, MAX_WRITES):
         with namespace.observer() as observer:
             kills = 0
-            for stage, new_count in ((PAUSE_AT_ONE, 1), (PAUSE_AT_ALL, 3)):
+            for options, new_count in ((PAUSE_AT_ONE, 1), (PAUSE_AT_ALL, 3)):
                 try:
-                    namespace.roll(kill_at_write(number, after), kind=kind, **stage)
+                    namespace.roll(kill_at_write(number, after), kind=kind, **options)
                 except Killed:
                     kills += 1
-                    namespace.roll(kind=kind, **stage)
+                    namespace.roll(kind=kind, **options)
                 assert pod_counts(namespace) == (3, new_count) and not observer.deleted_pods
             namespace.roll(kind=kind, **ROLL_BACK)
         assert pod_counts(namespace) == (3, 0) and uids(namespace.pods()) == old_uids

@@ -14,18 +14,18 @@ REPLICAS = 5
 MAX_WRITES = 100
 
 
-def update_to_pause(namespace, pause_at):
+def update_up_to(namespace, pause_at):
     return namespace.roll(image="myimage:v2", pause_at=pause_at, max_surge="2")
 
 
 def test_update_pauses_at_20_and_60_percent_and_completes(namespace):
     namespace.make_rc(REPLICAS)
     with namespace.observer() as observer:
-        results = [update_to_pause(namespace, "20%")]
+        results = [update_up_to(namespace, "20%")]
         assert pod_counts(namespace) == (4, 1)
-        results.append(update_to_pause(namespace, "60%"))
+        results.append(update_up_to(namespace, "60%"))
         assert pod_counts(namespace) == (2, 3)
-        rerun = update_to_pause(namespace, "60%")
+        rerun = update_up_to(namespace, "60%")
         results.append(namespace.roll(image="myimage:v2"))
 
     (successor,) = set(observer.controllers_deleted)
@@ -43,7 +43,7 @@ def test_update_pauses_at_20_and_60_percent_and_completes(namespace):
 @pytest.mark.parametrize("pause_at", ["20%", "60%", "100%"])
 def test_rollback_from_a_pause(namespace, pause_at):
     primary = namespace.make_rc(REPLICAS)
-    update_to_pause(namespace, pause_at)
+    update_up_to(namespace, pause_at)
 
     result = namespace.roll(state="rolled_back", max_surge="2")
 

@@ -86,7 +86,7 @@ def test_report_of_an_update_has_steps_figures_and_charts(namespace, report):
 
 def test_report_of_a_failure_shows_the_cause_and_escapes_text(namespace, report):
     namespace.make_rc(2)
-    # The option `image` would refuse this text.
+    # The option `image` would refuse this text, so PLAY sets `template`.
     image = "evil<script>alert(1)</script>:v2-absent"
 
     page = report(image)
@@ -96,7 +96,7 @@ def test_report_of_a_failure_shows_the_cause_and_escapes_text(namespace, report)
     assert (reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName") and pods == "1"
             and pod.startswith("foo-"))
     assert table(page, "Sizes of foo")[-1][2:] == ["2", "2", "–", "–"], (
-        "the update must be rolled back")
+        "the update was not rolled back")
 
 
 @pytest.mark.full
@@ -130,11 +130,12 @@ def test_rerun_without_changes_does_not_replace_the_report(
     page = tmp_path / "page.html"
     playbooks = Playbooks(ansible_environment, tmp_path, check_server)
     playbooks.image_bump(stages="", verify_tasks="", report="page.html")
-    first = page.read_text(encoding="utf-8")
+    first_report = page.read_text(encoding="utf-8")
 
     playbooks.image_bump(stages="", verify_tasks="", report="page.html")
 
-    assert page.read_text(encoding="utf-8") == first and "2 of 2 replicas available" in first
+    assert (page.read_text(encoding="utf-8") == first_report
+            and "2 of 2 replicas available" in first_report)
     playbooks.image_bump(stages="", verify_tasks="", report="page.html", image="myimage:v3")
     assert "myimage:v3" in page.read_text(encoding="utf-8")
 
@@ -146,17 +147,18 @@ def test_report_is_readable_only_by_its_owner_and_replaces_a_link(
     """The report contains logs, and another user may have created a link at its path."""
     namespace.make_rc(1)
     other_file, page = tmp_path / "other_file", tmp_path / "page.html"
-    readable = tmp_path / "readable.html"
+    world_readable_page = tmp_path / "readable.html"
     other_file.write_text("mine")
     page.symlink_to(other_file)
-    readable.touch(0o666)
+    world_readable_page.touch(0o666)
     playbooks = Playbooks(ansible_environment, tmp_path, check_server)
 
     playbooks.image_bump(stages="", verify_tasks="", report=str(page))
-    playbooks.image_bump(stages="", verify_tasks="", report=str(readable), image="myimage:v3")
+    playbooks.image_bump(stages="", verify_tasks="", report=str(world_readable_page),
+                         image="myimage:v3")
 
     assert other_file.read_text() == "mine" and not page.is_symlink()
-    assert [path.stat().st_mode & 0o777 for path in (page, readable)] == [0o600, 0o600]
+    assert [path.stat().st_mode & 0o777 for path in (page, world_readable_page)] == [0o600, 0o600]
     assert not list(tmp_path.glob(".report-*"))
 
 

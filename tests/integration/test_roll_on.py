@@ -99,7 +99,7 @@ def template_with(value):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["ReplicationController", "Deployment"])
-def test_changed_secret_is_rolled_out_with_an_image_and_with_a_template(namespace, kind):
+def test_changed_secret_is_rolled_out_by_a_task_with_an_image_or_a_template(namespace, kind):
     make_objects_and_controller(namespace, kind)
     for change in ({"image": "myimage:v2"}, {"template": template_with("1")}):
         options = {"kind": kind, "roll_on": ["secret/shop-db"], **change}
@@ -110,7 +110,7 @@ def test_changed_secret_is_rolled_out_with_an_image_and_with_a_template(namespac
 
 
 @pytest.mark.full
-def test_checksums_include_a_secret_that_only_the_new_template_names(namespace):
+def test_checksums_include_a_secret_of_the_new_template_only(namespace):
     make_objects_and_controller(namespace, "Deployment")
     namespace.create("secrets", {"metadata": {"name": "next-db"}, "data": {}})
     container = {"name": "web", "envFrom": [{"secretRef": {"name": "next-db"}}]}
@@ -187,7 +187,7 @@ def test_error_for_a_missing_permission_contains_the_rule(namespace):
     assert namespace.roll(roll_on=["secret/shop-db"])["changed"]
 
 
-def test_no_output_of_ansible_has_the_secret(namespace, ansible_environment):
+def test_ansible_never_prints_the_secret(namespace, ansible_environment):
     """The diff shows checksums instead of the secret."""
     make_objects_and_controller(namespace, "ReplicationController")
     command = ad_hoc_command(namespace, name="foo", roll_on="auto")

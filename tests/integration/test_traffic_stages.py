@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test releases whose stages set the share of the requests for the new pods."""
+"""Test releases whose stages set the share of the requests that go to the new pods."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from plays import CheckServer, Playbooks, kill_processes
 from test_switch import SwitchedService
 from test_traffic_split import Route, create_service, is_plain
 
-PAGES = Path(__file__).parents[2] / "docs" / "how-to"
-PAGE = PAGES / "traffic-split.md"
+HOW_TO_FOLDER = Path(__file__).parents[2] / "docs" / "how-to"
+TRAFFIC_SPLIT_PAGE = HOW_TO_FOLDER / "traffic-split.md"
 STAGES = ["10%", "20%", "25%", "50%", "100%"]
 
 
@@ -39,16 +39,16 @@ class Shop:
                 "StatefulSet": self.namespace.make_stateful_set,
                 "ReplicationController": self.namespace.make_rc}[kind]
         make(replicas)
-        self.edge = Route(self.namespace, kind)
-        self.edge.create()
+        self.route = Route(self.namespace, kind)
+        self.route.create()
 
     def record(self):
-        weights = [[weight for _name, weight in rule] for rule in self.edge.weights()]
+        weights = [[weight for _name, weight in rule] for rule in self.route.weights()]
         self.checks.append((weights, *pod_counts(self.namespace)))
 
     def release(self, **variables):
-        surge = "" if self.edge.kind == "StatefulSet" else "100%"
-        return self.playbooks.image_bump(**{"kind": self.edge.kind, "route": "edge",
+        surge = "" if self.route.kind == "StatefulSet" else "100%"
+        return self.playbooks.image_bump(**{"kind": self.route.kind, "route": "edge",
                                             "max_surge": surge, **variables})
 
 
@@ -59,7 +59,8 @@ def shop(namespace, ansible_environment, tmp_path):
 
 
 def documented_play(namespace):
-    section = PAGE.read_text(encoding="utf-8").partition("\n## A canary of requests\n")[2]
+    section = TRAFFIC_SPLIT_PAGE.read_text(encoding="utf-8").partition(
+        "\n## A canary of requests\n")[2]
     (play,) = yaml.safe_load(re.search(r"```yaml\n(.*?)```", section, re.DOTALL)[1])
     (variables,) = play["roles"]
     variables |= {"image_bump_name": "foo", "image_bump_namespace": namespace.name,
@@ -79,10 +80,10 @@ def test_canary_of_requests_by_the_playbook_of_the_documentation(shop, namespace
     assert shop.checks == [
         ([testers, [100, 0]], 9, 1), ([testers, [99, 1]], 9, 1), ([testers, [90, 10]], 8, 2),
         ([[3]], 5, 5), ([[3]], 0, 10)]
-    assert is_plain(shop.edge) and pod_counts(namespace) == (0, 10)
-    version = shop.edge.get()["metadata"]["resourceVersion"]
+    assert is_plain(shop.route) and pod_counts(namespace) == (0, 10)
+    version = shop.route.get()["metadata"]["resourceVersion"]
     assert " changed=0 " in shop.playbooks.run_command("ansible-playbook", "play.yml")
-    assert shop.edge.get()["metadata"]["resourceVersion"] == version
+    assert shop.route.get()["metadata"]["resourceVersion"] == version
     titles = ["Hold the requests for foo before the update to 10%", "Update foo to 10%",
               "Send 0% of the requests for foo to the new pods",
               "Send 1% of the requests for foo to the new pods"]
@@ -91,7 +92,7 @@ def test_canary_of_requests_by_the_playbook_of_the_documentation(shop, namespace
 
 
 def yaml_blocks(page):
-    blocks = re.findall(r"```yaml\n(.*?)```", (PAGES / page).read_text("utf-8"), re.DOTALL)
+    blocks = re.findall(r"```yaml\n(.*?)```", (HOW_TO_FOLDER / page).read_text("utf-8"), re.DOTALL)
     return list(map(yaml.safe_load, blocks))
 
 
@@ -110,7 +111,7 @@ def test_blue_green_by_the_playbook_of_the_documentation(shop, namespace):
 
     testers = [1]  # weights of the testers' rule
     assert shop.checks == [([testers, [100, 0]], 3, 3), *[([testers, [0, 100]], 3, 3)] * 2]
-    assert is_plain(shop.edge) and pod_counts(namespace) == (0, 3)
+    assert is_plain(shop.route) and pod_counts(namespace) == (0, 3)
     assert observer.min_ready >= 3 and observer.max_pods == 6
     titles = ["Hold the requests for foo before the update to 100%", "Update foo to 100%",
               "Send 100% of the requests for foo to the new pods",
@@ -125,16 +126,16 @@ def test_failed_check_after_a_switch_returns_to_the_old_pods(shop, namespace, ki
     shop.create(kind, 3)
     before = {pod["metadata"]["uid"] for pod in namespace.pods()}
 
-    def record():
+    def record_and_fail_second_check():
         shop.record()
         if len(shop.checks) == 2:
             shop.server.failing_stages = {"100%"}
 
-    shop.server.actions["100%"] = record
+    shop.server.actions["100%"] = record_and_fail_second_check
     shop.release(succeeds=False, stages=["100%/0%", "100%/100%"], keep_old=True, max_surge="")
 
     assert [weights for weights, *_pods in shop.checks] == [[[100]], [[0, 100]]]
-    assert is_plain(shop.edge) and pod_counts(namespace) == (3, 0)
+    assert is_plain(shop.route) and pod_counts(namespace) == (3, 0)
     assert before == {pod["metadata"]["uid"] for pod in namespace.pods()}, "old pods were replaced"
     assert shop.playbooks.report_data["outcome"] == "rolled_back"
 
@@ -158,41 +159,41 @@ def test_blue_green_by_the_tasks_of_the_documentation(shop, namespace):
     states = []
     for task in tasks:
         run_documented_task(shop, namespace, task, route="edge")
-        weights = [[weight for _name, weight in rule] for rule in shop.edge.weights()]
+        weights = [[weight for _name, weight in rule] for rule in shop.route.weights()]
         states.append((weights, *pod_counts(namespace)))
 
     assert states == [([[100]], 3, 0), ([[100]], 3, 3), ([[1], [100, 0]], 3, 3),
                       ([[0, 100]], 3, 3), ([[3]], 0, 3)]
-    assert is_plain(shop.edge)
+    assert is_plain(shop.route)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("fails", [False, True], ids=["finish", "rollback"])
-def test_blue_green_by_a_service_alone(shop, namespace, fails):
+@pytest.mark.parametrize("is_check_failing", [False, True], ids=["finish", "rollback"])
+def test_blue_green_by_a_service_alone(shop, namespace, is_check_failing):
     """Switch the Service by the documented tasks first, and then by the role."""
     namespace.allow(role_rules("baton-traffic-service"), "traffic-service")
     shop.create("Deployment", 3)
-    shop.edge = SwitchedService(namespace)
+    shop.route = SwitchedService(namespace)
     tasks = yaml_blocks("blue-green.md")[-1]
     images = []
     for task in tasks:
         run_documented_task(shop, namespace, task, service="foo")
-        images.append(sorted(set(shop.edge.images())))
-    assert images == [["myimage:v1"]] * 2 + [["myimage:v2"]] * 2 and shop.edge.is_plain()
+        images.append(sorted(set(shop.route.images())))
+    assert images == [["myimage:v1"]] * 2 + [["myimage:v2"]] * 2 and shop.route.is_plain()
 
     checks = []
 
-    def record():
-        checks.append(sorted(set(shop.edge.images())))
-        if fails and len(checks) == 2:
+    def record_and_fail_second_check():
+        checks.append(sorted(set(shop.route.images())))
+        if is_check_failing and len(checks) == 2:
             shop.server.failing_stages = {"100%"}
 
-    shop.server.actions["100%"] = record
-    shop.release(succeeds=not fails, stages=["100%/0%", "100%/100%"], keep_old=True, max_surge="",
-                 route="", service="foo", image="myimage:v3")
+    shop.server.actions["100%"] = record_and_fail_second_check
+    shop.release(succeeds=not is_check_failing, stages=["100%/0%", "100%/100%"], keep_old=True,
+                 max_surge="", route="", service="foo", image="myimage:v3")
     assert checks[:2] == [["myimage:v2"], ["myimage:v3"]]
-    assert shop.edge.is_plain()
-    assert set(shop.edge.images()) == {"myimage:v2" if fails else "myimage:v3"}
+    assert shop.route.is_plain()
+    assert set(shop.route.images()) == {"myimage:v2" if is_check_failing else "myimage:v3"}
 
 
 def test_update_that_cannot_begin_leaves_the_route_as_it_was(shop, namespace):
@@ -202,20 +203,20 @@ def test_update_that_cannot_begin_leaves_the_route_as_it_was(shop, namespace):
 
     assert "Hold the requests for foo before the update to 25%" in output
     assert "Restore the route of foo" in output
-    assert is_plain(shop.edge) and pod_counts(namespace) == (4, 0)
+    assert is_plain(shop.route) and pod_counts(namespace) == (4, 0)
     assert shop.playbooks.report_data["outcome"] == "failed"
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["Deployment", "ReplicationController", "StatefulSet"])
-def test_failed_check_at_a_share_restores_the_route(shop, namespace, kind):
+def test_failed_check_after_a_split_restores_the_route(shop, namespace, kind):
     shop.create(kind, 4)
     shop.server.failing_stages = {"50%"}
 
     shop.release(succeeds=False, stages=["25%/1%", "50%/10%", "100%"])
 
     assert shop.checks[-1][0] == [[90, 10]] and pod_counts(namespace) == (4, 0)
-    assert is_plain(shop.edge)
+    assert is_plain(shop.route)
     data = shop.playbooks.report_data
     assert data["outcome"] == "rolled_back"
     assert [(stage["stage"], stage["traffic"]) for stage in data["stages"]] == [
@@ -234,23 +235,24 @@ def test_killed_release_resumes_at_its_share(shop, namespace):
     kill_processes(process)
 
     shop.server.unanswered_stages = set()
-    before = len(shop.checks)
+    earlier_check_count = len(shop.checks)
     shop.release(stages=stages)
 
-    assert [weights for weights, *_pods in shop.checks[before:]] == [[[60, 40]]] * 2 + [[[3]]]
-    assert is_plain(shop.edge) and pod_counts(namespace) == (0, 4)
+    assert [weights for weights, *_pods in shop.checks[earlier_check_count:]] == [
+        [[60, 40]]] * 2 + [[[3]]]
+    assert is_plain(shop.route) and pod_counts(namespace) == (0, 4)
 
 
 @pytest.mark.full
-def test_update_paused_at_a_share_is_completed_by_another_run(shop, namespace):
+def test_update_paused_after_a_split_is_completed_by_another_run(shop, namespace):
     shop.create("Deployment", 4)
 
     output = shop.release(stages="25%/5%")
     assert "5% of the requests for foo go to the new pods" in output
-    assert shop.playbooks.report_data["outcome"] == "paused" and len(shop.edge.services()) == 2
+    assert shop.playbooks.report_data["outcome"] == "paused" and len(shop.route.services()) == 2
     shop.playbooks.image_bump(stages="100%", kind="Deployment")
 
-    assert is_plain(shop.edge) and pod_counts(namespace) == (0, 4)
+    assert is_plain(shop.route) and pod_counts(namespace) == (0, 4)
 
 
 @pytest.mark.full
@@ -266,5 +268,5 @@ def test_release_without_a_usable_route_changes_nothing(shop, namespace, variabl
     output = shop.release(succeeds=False, stages="25%/1%,100%", **variables)
 
     assert message in " ".join(output.split())
-    assert pod_counts(namespace) == (4, 0) and is_plain(shop.edge)
+    assert pod_counts(namespace) == (4, 0) and is_plain(shop.route)
     assert before == {pod["metadata"]["uid"] for pod in namespace.pods()}

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test two parallel tasks for one controller: the Lease admits one of them.
+"""Test two parallel tasks for one controller: only one of them acquires the Lease.
 
 No test runs an update and a rollback in parallel without the Lease (`lock=False`): the API does not
 show when the controller manager has observed the pods that it has created.
@@ -25,7 +25,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import (
     lease_name,
-    lease_name_without_kind,
+    shared_lease_name,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease as lease_module
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import (
@@ -114,10 +114,11 @@ def leases(namespace):
 @pytest.mark.parametrize("attempts", [3, pytest.param(20, marks=pytest.mark.long)])
 def test_second_client_fails_and_names_the_lease_holder(namespace, attempts):
     namespace.make_rc(REPLICAS)
-    tasks = [(dict(image="myimage:v2"),) * 2, (dict(image="myimage:v2"), dict(image="myimage:v3")),
-             (dict(image="myimage:v2"), dict(state="rolled_back"))]
+    task_pairs = [(dict(image="myimage:v2"),) * 2,
+                  (dict(image="myimage:v2"), dict(image="myimage:v3")),
+                  (dict(image="myimage:v2"), dict(state="rolled_back"))]
     for attempt in range(attempts):
-        first, second = tasks[attempt % len(tasks)]
+        first, second = task_pairs[attempt % len(task_pairs)]
         with namespace.observer() as observer:
             if "state" in second:
                 with pytest.raises(Killed):
@@ -129,9 +130,9 @@ def test_second_client_fails_and_names_the_lease_holder(namespace, attempts):
                 start(first_client, second_client)
                 results = {first_client.pid: result_of(first_client),
                            second_client.pid: result_of(second_client)}
-            winners = [pid for pid, answer in results.items() if "failure" not in answer]
+            winners = [pid for pid, result in results.items() if "failure" not in result]
             assert len(winners) == 1, results
-            (refusal,) = (answer for pid, answer in results.items() if pid not in winners)
+            (refusal,) = (result for pid, result in results.items() if pid not in winners)
             assert refusal["failure"]["what"].startswith("another task is already working on it: ")
             assert f", process {winners[0]}, since " in refusal["failure"]["what"]
             assert not refusal["changed"] and "lock_timeout" in refusal["failure"]["next_command"]
@@ -179,8 +180,8 @@ def test_lost_lease_stops_the_task_before_its_next_write(namespace):
         path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases"
         namespace.call("PUT", f"{path}/{overwritten_lease['metadata']['name']}", overwritten_lease)
         time.sleep(2.5)
-        before = {name: namespace.rc(name)["metadata"]["generation"]
-                  for name in namespace.rc_names()}
+        generations_before = {name: namespace.rc(name)["metadata"]["generation"]
+                              for name in namespace.rc_names()}
         first.send_signal(signal.SIGCONT)
         failure = result_of(first)["failure"]
 
@@ -188,7 +189,7 @@ def test_lost_lease_stops_the_task_before_its_next_write(namespace):
             "renewed" in failure["what"])
     assert "image=myimage:v2" in failure["next_command"]
     assert ({name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rc_names()}
-            == before)
+            == generations_before)
     assert lease(namespace)["spec"]["holderIdentity"] == "another@machine, process 1"
 
 
@@ -219,8 +220,8 @@ def return_to_v1(namespace):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", [LEASE_NAME, lease_name_without_kind("foo")])
-def test_forged_lease_does_not_block_a_task(namespace, name):
+@pytest.mark.parametrize("name", [LEASE_NAME, shared_lease_name("foo")])
+def test_forged_lease_only_delays_a_task(namespace, name):
     """The forged Lease lasts 68 years, and its holder is process 1 of this machine."""
     namespace.make_rc(2)
     process = Process.of_new_task()._replace(pid="1", start=start_time("1"), task="x")

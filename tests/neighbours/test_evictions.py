@@ -78,7 +78,7 @@ def test_update_and_pause_succeed_beside_a_vertical_autoscaler(namespace, tmp_pa
 
 @pytest.mark.parametrize("kind", SCALABLE)
 def test_pause_and_update_succeed_while_nodes_are_drained(namespace, kind):
-    """The first of three nodes is drained in the pause, and the second during the update."""
+    """The first of three nodes is drained during the pause, and the second during the update."""
     kubectl = programs.provide("kubectl")
     nodes = namespace.add_nodes(3)
     make(namespace, kind, SIZE, nodeSelector={"test": namespace.name},
@@ -112,16 +112,16 @@ def test_pause_and_update_succeed_while_nodes_are_drained(namespace, kind):
 
 
 @pytest.mark.parametrize("kind", SCALABLE)
-def test_eviction_in_a_soak_restarts_the_soak(namespace, kind):
+def test_eviction_during_a_soak_restarts_the_soak(namespace, kind):
     make(namespace, kind)
     lines = []
 
     def on_line(line):
         lines.append(line)
         if line.startswith("watching: ") and sum("watching: " in text for text in lines) == 2:
-            new = [pod for pod in ready(namespace)
-                   if pod["spec"]["containers"][0]["image"] == "myimage:v2"]
-            assert evict(namespace, new[0])
+            new_pods = [pod for pod in ready(namespace)
+                        if pod["spec"]["containers"][0]["image"] == "myimage:v2"]
+            assert evict(namespace, new_pods[0])
     began = time.monotonic()
     result = namespace.roll(kind=kind, image="myimage:v2", soak=4, on_failure="rollback",
                             pause_at=1, on_line=on_line)

@@ -12,7 +12,15 @@ import time
 import pytest
 from kinds import KINDS, images, make
 from objects import eventually
-from webhooks import CONTROLLER_RULE, MIRROR, NAME, POD_RULE, Webhook, add_sidecar, use_mirror
+from webhooks import (
+    CONTROLLER_RULE,
+    MIRROR,
+    POD_RULE,
+    WEBHOOK_NAME,
+    Webhook,
+    add_sidecar,
+    use_mirror,
+)
 from writes import Killed, kill_at_write
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -123,7 +131,8 @@ def test_outage_of_a_webhook_for_pods_is_reported_and_the_update_completes(
 
     assert result["rollout"]["phase"] == "complete" and images(namespace) == {"myimage:v2"}
     assert container_names(namespace) == {("web", "proxy")}
-    assert any(f'failed calling webhook "{NAME}"' in line for line in outage.lines), outage.lines
+    assert any(f'failed calling webhook "{WEBHOOK_NAME}"' in line
+               for line in outage.lines), outage.lines
     assert observer.min_ready >= (3 if kind not in IN_PLACE else 2)
 
 
@@ -145,7 +154,7 @@ def test_short_outage_of_a_webhook_for_controllers_is_retried(
 
 @pytest.mark.parametrize("kind, hangs, what", [
     ("ReplicationController", False, "the change of its annotations was refused (500)"),
-    ("Deployment", True, f"the admission webhook {NAME} does not respond")])
+    ("Deployment", True, f"the admission webhook {WEBHOOK_NAME} does not respond")])
 def test_long_outage_of_a_webhook_for_controllers_is_an_error_and_the_rerun_completes(
         namespace, tmp_path, kind, what, hangs):
     """For a Deployment, the first request to the webhook is a dry run."""
@@ -159,8 +168,8 @@ def test_long_outage_of_a_webhook_for_controllers_is_an_error_and_the_rerun_comp
         result = namespace.roll(kind=kind, image="myimage:v2")
 
     assert error.value.what == what
-    assert f'failed calling webhook "{NAME}"' in error.value.why
+    assert f'failed calling webhook "{WEBHOOK_NAME}"' in error.value.why
     assert error.value.next_command.splitlines() == [
-        f"check that the service behind the webhook {NAME} is running",
+        f"check that the service behind the webhook {WEBHOOK_NAME} is running",
         "then run the same task again"]
     assert result["rollout"]["phase"] == "complete"

@@ -22,7 +22,7 @@ from namespace import Namespace
 from objects import Json, eventually, manifest
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-NAME = "mutate.example.com"
+WEBHOOK_NAME = "mutate.example.com"
 POD_RULE = {"apiGroups": [""], "apiVersions": ["v1"],
             "resources": ["pods"], "operations": ["CREATE"]}
 CONTROLLER_RULE = {"apiGroups": ["", "apps"], "apiVersions": ["v1"],
@@ -107,7 +107,7 @@ class Webhook(http.server.ThreadingHTTPServer):
         certificate = base64.b64encode(self.certificate.read_bytes()).decode()
         selector = {"matchLabels": {"kubernetes.io/metadata.name": name}}
         self.namespace.call("POST", CONFIGURATIONS, {"metadata": {"name": name}, "webhooks": [{
-            "name": NAME, "rules": list(self.rules), "namespaceSelector": selector,
+            "name": WEBHOOK_NAME, "rules": list(self.rules), "namespaceSelector": selector,
             "clientConfig": {"url": f"https://127.0.0.1:{self._port}/mutate",
                              "caBundle": certificate},
             "failurePolicy": "Fail", "timeoutSeconds": self.timeout_seconds,
@@ -117,9 +117,9 @@ class Webhook(http.server.ThreadingHTTPServer):
 
     def _probe(self) -> bool:
         """Create objects in a dry run, and return whether the webhook was called."""
-        body = manifest(0, name="probe")
-        pod = {"metadata": {"name": "probe"}, "spec": body["spec"]["template"]["spec"]}
-        for resource, item in (("pods", pod), ("replicationcontrollers", body)):
+        controller = manifest(0, name="probe")
+        pod = {"metadata": {"name": "probe"}, "spec": controller["spec"]["template"]["spec"]}
+        for resource, item in (("pods", pod), ("replicationcontrollers", controller)):
             self.namespace.call("POST", f"{self.namespace.path(resource)}?dryRun=All", item)
         return bool(self.reviews)
 
@@ -135,7 +135,7 @@ class Webhook(http.server.ThreadingHTTPServer):
     def outage(self, hangs: bool) -> t.Iterator[None]:
         """Make all calls fail during the block.
 
-        hangs: accept connections without responding, in place of refusing connections.
+        hangs: accept connections but do not respond, instead of refusing them.
         """
         if hangs:
             self.is_hanging.set()

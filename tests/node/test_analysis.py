@@ -32,33 +32,35 @@ from objects import cannot_run, uids
 from rollouts import Shop
 from traffic import Traffic, reasons
 
-GOOD = ("good-1", "good-2")
+GOOD_VERSIONS = ("good-1", "good-2")
 LEAD_SECONDS = 1.0
 """Seconds of traffic before the first update."""
 
 
 @pytest.fixture(scope="session")
-def binary():
+def prometheus_program():
     return monitoring.program() or cannot_run(
         "prometheus is missing, and its Debian package cannot be installed"
     )
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.long)])
-def test_only_bad_versions_are_rolled_back(rounds, cluster, namespace, binary, request, tmp_path):
-    shop, old_version, canaries = Shop(cluster, namespace, CANARY_RC, CONTAINER), GOOD[0], []
+def test_only_bad_versions_are_rolled_back(rounds, cluster, namespace, prometheus_program, request,
+                                           tmp_path):
+    shop, old_version, canaries = (
+        Shop(cluster, namespace, CANARY_RC, CONTAINER), GOOD_VERSIONS[0], [])
     with (
         scraped_pods(shop, tmp_path / "targets.json") as targets,
-        monitoring.running(binary, targets, INTERVAL) as prometheus,
+        monitoring.running(prometheus_program, targets, INTERVAL) as prometheus_url,
     ):
         url = shop.open(image(old_version))
-        runner = CanaryRunner(shop, prometheus, tmp_path)
+        runner = CanaryRunner(shop, prometheus_url, tmp_path)
         with Traffic(url, RATES) as traffic:
             time.sleep(LEAD_SECONDS)
             for _round in range(rounds):
                 for version in (
                     *FAILING_METRICS,
-                    next(version for version in GOOD if version != old_version),
+                    next(version for version in GOOD_VERSIONS if version != old_version),
                 ):
                     pods_before = uids(namespace.pods())
                     canary = runner.update_canary(version)

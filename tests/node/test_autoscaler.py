@@ -33,7 +33,7 @@ pytestmark = pytest.mark.long
 NAME = operator.attrgetter("name")
 
 MAX_DELAY = 60
-"""Maximum seconds until the autoscaler scales out, which requires two measurements of a new pod."""
+"""Maximum seconds until the autoscaler scales out: it first needs two measurements of new pods."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,18 +51,18 @@ def shop(request, cluster, namespace):
 def measure(request, shop):
     """Provide a function that waits for a scale-out, and records its duration from `begin` on."""
     def measure(title, log, begin, freeze_seconds=0.0):
-        first = log.first_scaling(begin)
+        first_scaled_at = log.first_scaling(begin)
         eventually(lambda: shop.size() >= NEEDED, f"a scale-out to {NEEDED} pods")
-        complete = time.time()
+        completed_at = time.time()
         request.config.stash[record.SCALE_OUTS].append(record.ScaleOut(
-            title, shop.kind.name, freeze_seconds, first - begin, complete - begin))
-        assert first - begin < MAX_DELAY
+            title, shop.kind.name, freeze_seconds, first_scaled_at - begin, completed_at - begin))
+        assert first_scaled_at - begin < MAX_DELAY
 
     return measure
 
 
 def end_and_duration_of_freeze(log):
-    """Return the end and the duration of the first freeze, after checking that nothing scaled."""
+    """Return the end and the duration of the first freeze. Assert that it prevented scaling."""
     frozen, restored = log.first_freeze()
     assert not [scaled for scaled in log.scaled if frozen < scaled < restored]
     return restored, restored - frozen
@@ -128,7 +128,7 @@ def test_active_autoscaler_adds_new_pods_to_the_canary_of_a_stateful_set(shop):
 
 
 @pytest.mark.parametrize("shop", [RC], indirect=True, ids=NAME)
-def test_active_autoscaler_adds_old_pods_to_the_canary_of_a_replication_controller(shop):
+def test_active_autoscaler_adds_old_pods_during_the_canary_of_a_replication_controller(shop):
     """The autoscaler undoes each step of the update, since it does not count the new pods."""
     shop.open_autoscaled()
     shop.roll(image=V2, pause_at=1, autoscaler="ignore")

@@ -34,7 +34,7 @@ LATE_PROBE = PROBE | {"initialDelaySeconds": 60}
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
     title: str
-    kind: str
+    cause_kind: str
     #: Regular expression for the reason that Kubernetes reports.
     reason: str
     #: Regular expression for the message of this reason.
@@ -44,7 +44,7 @@ class Row:
     container: Json = dataclasses.field(default_factory=dict)
     spec: Json = dataclasses.field(default_factory=dict)
     #: Text after the name of the pod.
-    place: str = ", container web"
+    place_suffix: str = ", container web"
     #: A text in the log; "" if the error contains no log.
     log: str = ""
 
@@ -62,9 +62,9 @@ def environment(**values: t.Any) -> list[Json]:
     return [{"name": name, "value": str(value)} for name, value in values.items()]
 
 
-CRASHING = environment(CRASH_MS=300, START_MS=1000)
-CRASH = "CrashLoopBackOff|Error"  # the kubelet reports both in turn
-LAST_WORDS = "FATAL: no connection to database db.example:5432"
+CRASHING_ENVIRONMENT = environment(CRASH_MS=300, START_MS=1000)
+CRASH_REASONS = "CrashLoopBackOff|Error"  # the kubelet reports both in turn
+LAST_LOG_LINE = "FATAL: no connection to database db.example:5432"
 ROWS = [
     Row(
         "image that cannot be pulled",
@@ -90,10 +90,10 @@ ROWS = [
     Row(
         "crash loop",
         "crash",
-        CRASH,
+        CRASH_REASONS,
         "exit code 3",
-        container={"env": CRASHING, "readinessProbe": LATE_PROBE},
-        log=LAST_WORDS,
+        container={"env": CRASHING_ENVIRONMENT, "readinessProbe": LATE_PROBE},
+        log=LAST_LOG_LINE,
     ),
     Row(
         "out of memory",
@@ -117,11 +117,12 @@ ROWS = [
     Row(
         "init container crashes",
         "init-crash",
-        CRASH,
+        CRASH_REASONS,
         "exit code 3",
-        place=", init container setup",
-        log=LAST_WORDS,
-        spec={"initContainers": [{"name": "setup", "image": "localhost/web:v2", "env": CRASHING}]},
+        place_suffix=", init container setup",
+        log=LAST_LOG_LINE,
+        spec={"initContainers": [{"name": "setup", "image": "localhost/web:v2",
+                                  "env": CRASHING_ENVIRONMENT}]},
     ),
     Row(
         "ConfigMap missing",
@@ -135,7 +136,7 @@ ROWS = [
         "configuration",
         "FailedMount",
         "secret .nope. not found",
-        place="",
+        place_suffix="",
         container={"volumeMounts": [{"name": "secret", "mountPath": "/secret"}]},
         spec={"volumes": [{"name": "secret", "secret": {"secretName": "nope"}}]},
     ),
@@ -162,7 +163,7 @@ ROWS = [
         "Unschedulable",
         "Insufficient cpu",
         is_fatal=False,
-        place="",
+        place_suffix="",
         container={"resources": {"requests": {"cpu": "1000"}}},
     ),
     Row(
@@ -171,7 +172,7 @@ ROWS = [
         "Unschedulable",
         "node affinity/selector",
         is_fatal=False,
-        place="",
+        place_suffix="",
         spec={"nodeSelector": {"disk": "fast"}},
     ),
 ]
@@ -217,10 +218,10 @@ def test_error_names_the_cause(row, outcomes):
     outcome = outcomes[row].result()
 
     print(*outcome.lines, outcome.error.message, *outcome.error.causes, sep="\n")
-    assert [cause["kind"] for cause in outcome.error.causes] == [row.kind]
+    assert [cause["kind"] for cause in outcome.error.causes] == [row.cause_kind]
     (cause,) = outcome.error.causes
     assert cause["is_fatal"] == row.is_fatal
-    assert cause["place"].startswith("pod foo-") and cause["place"].endswith(row.place)
+    assert cause["place"].startswith("pod foo-") and cause["place"].endswith(row.place_suffix)
     assert re.fullmatch(row.reason, cause["reason"]) and re.search(row.message, cause["message"])
     assert cause["suggestion"] and all(
         line in outcome.error.message for line in cause["suggestion"].splitlines()

@@ -3,7 +3,7 @@
 
 """Build the archive of the collection, and check the archive and the environments of examples/.
 
-    python tests/packaging build    build into build/, with release notes of changelogs/fragments
+    python tests/packaging build    build into build/, with release notes from changelogs/fragments
     python tests/packaging release  build, if the last commit can be released
     python tests/packaging          also check with galaxy-importer, ansible-builder and reuse
 """
@@ -59,7 +59,7 @@ def galaxy_metadata() -> dict:
     return yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))
 
 
-def address() -> str:
+def repository_address() -> str:
     """Return the git remote's URL without credentials, or "" if it is not a public https URL."""
     url = urllib.parse.urlsplit(git("remote", "get-url", "origin"))
     host = url.hostname or ""
@@ -77,7 +77,7 @@ def build(folder: Path) -> Path:
             if (ROOT / name).is_file():
                 (tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, tree / name)
-        fill_in_address(tree)
+        fill_in_addresses(tree)
         if (tree / "changelogs/fragments").is_dir():  # otherwise, git has the release notes already
             environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": collections}
             date = time.strftime("%Y-%m-%d", time.gmtime(commit_time))
@@ -90,11 +90,11 @@ def build(folder: Path) -> Path:
     return file
 
 
-def fill_in_address(tree: Path) -> None:
+def fill_in_addresses(tree: Path) -> None:
     metadata_file = tree / "galaxy.yml"
     if galaxy_metadata()["repository"] == PLACEHOLDER:
         metadata_file.write_text(metadata_file.read_text("utf-8").replace(
-            PLACEHOLDER, address() or PLACEHOLDER), "utf-8")
+            PLACEHOLDER, repository_address() or PLACEHOLDER), "utf-8")
     metadata = yaml.safe_load(metadata_file.read_text("utf-8"))
     for readme in (tree / "README.md", *tree.glob("roles/*/README.md")):
         folder = str(readme.parent.relative_to(tree))
@@ -110,7 +110,8 @@ def release_faults() -> list[str]:
     version = galaxy_metadata()["version"]
     changelog = ROOT / "CHANGELOG.rst"
     return [*([f"galaxy.yml has the placeholder {PLACEHOLDER}; enter the address of the repository"]
-              if galaxy_metadata()["repository"] == PLACEHOLDER and not address() else []),
+              if galaxy_metadata()["repository"] == PLACEHOLDER and not repository_address()
+              else []),
             *([f"the last commit does not have the tag {version}, the version of galaxy.yml"]
               if version not in git("tag", "--points-at", "HEAD").split() else []),
             *(["changelogs/fragments is not empty: run make changelog"]
@@ -122,7 +123,7 @@ def release_faults() -> list[str]:
 
 
 def error_address(metadata: dict) -> str:
-    """Return the address of the page about an error, with PAGE as the name, or "" if unknown.
+    """Return the address of a page about errors, with PAGE for its name, or "" if unknown.
 
     metadata: the content of galaxy.yml, where `documentation` is the address of a folder in the
     repository, or of a site built by `make docs`.
@@ -213,7 +214,7 @@ def main(command: str) -> int:
         return report_faults(faults)
     file = build(ROOT / "build")
     if command:
-        if galaxy_metadata()["repository"] == PLACEHOLDER and not address():
+        if galaxy_metadata()["repository"] == PLACEHOLDER and not repository_address():
             say("packaging: galaxy.yml has the placeholder of the repository's address, and this "
                 "clone has no public address")
         return 0
@@ -222,7 +223,7 @@ def main(command: str) -> int:
         is_reproducible = build(Path(folder)).read_bytes() == file.read_bytes()
         role_faults = list(platform_roles.faults(python.parent, Path(folder)))
     return report_faults([*content_faults(file), *link_faults(file),
-                          *([] if is_reproducible else ["a second build gives another archive"]),
+                          *([] if is_reproducible else ["two builds give different archives"]),
                           *license_faults(python.parent / "reuse"),
                           *importer_faults(python, file),
                           *environments.faults(python.parent / "ansible-builder", file),

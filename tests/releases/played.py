@@ -48,9 +48,9 @@ class EventServer(CheckServer):
 
     def __init__(self, release: Release) -> None:
         super().__init__()
-        self.release, self.actions = release, dict.fromkeys(release.stages, self.trigger)
+        self.release, self.actions = release, dict.fromkeys(release.stages, self.trigger_next_event)
 
-    def trigger(self) -> None:
+    def trigger_next_event(self) -> None:
         event, name = self.release.events.pop(0) if self.release.events else ("passes", "")
         self.failing_stages = set(self.release.stages) if event == "fails" else set()
         self.release.check_old_pods()
@@ -61,62 +61,62 @@ class Release:
     def __init__(self, seed: int, kubeconfig: str) -> None:
         self.seed, self.random = seed, random.Random(seed)
         self.counts: collections.Counter[str] = collections.Counter()
-        draw = self.random
-        self.kind = draw.choice(KINDS)
-        self.hosts = ([f"h{number}" for number in range(draw.choice((2, 3)))] if seed % 4 == 0
+        rng = self.random
+        self.kind = rng.choice(KINDS)
+        self.hosts = ([f"h{number}" for number in range(rng.choice((2, 3)))] if seed % 4 == 0
                       else ["localhost"])
-        self.names = {host: [f"{host}-{letter}" for letter in "abc"[:draw.choice((1, 1, 2, 3))]]
+        self.names = {host: [f"{host}-{letter}" for letter in "abc"[:rng.choice((1, 1, 2, 3))]]
                       for host in self.hosts}
         # For a single controller, the option kind may be left out.
         self.is_single = self.hosts == ["localhost"] and len(self.names["localhost"]) == 1
-        self.replicas = draw.choice((1, 2, 4))
-        self.stages = sorted(draw.sample(["25%", "50%", "75%", "100%"], draw.randint(1, 3)),
+        self.replicas = rng.choice((1, 2, 4))
+        self.stages = sorted(rng.sample(["25%", "50%", "75%", "100%"], rng.randint(1, 3)),
                              key=lambda stage: int(stage[:-1]))
         self.request: Json = {
-            "kind": "" if self.is_single and draw.random() < 0.5 else self.kind, "image": V2,
+            "kind": "" if self.is_single and rng.random() < 0.5 else self.kind, "image": V2,
             "stages": self.stages,
-            "verify_tasks": draw.choice((["check.yml"], ["check.yml"], [])),
+            "verify_tasks": rng.choice((["check.yml"], ["check.yml"], [])),
             "after_tasks": ["write_report_data.yml"],
             "failure_tasks": ["write_report_data.yml"],
-            "on_failure": draw.choice(("rollback", "rollback", "stop")),
-            "concurrency": draw.choice((1, 5)),
-            "max_failures": draw.choice(("0", "100%")), "lock_timeout": 0, "progress_deadline": 60,
-            "approve_within": "1s" if self.stages[-1] != "100%" and draw.random() < 0.5 else ""}
+            "on_failure": rng.choice(("rollback", "rollback", "stop")),
+            "concurrency": rng.choice((1, 5)),
+            "max_failures": rng.choice(("0", "100%")), "lock_timeout": 0, "progress_deadline": 60,
+            "approve_within": "1s" if self.stages[-1] != "100%" and rng.random() < 0.5 else ""}
         all_names = [name for names in self.names.values() for name in names]
-        self.events = [(draw.choice(EVENTS), draw.choice(all_names))
-                       for _check in range(draw.randint(0, 6))]
+        self.events = [(rng.choice(EVENTS), rng.choice(all_names))
+                       for _check in range(rng.randint(0, 6))]
         self.all_events = list(self.events)
         self.kubeconfig, self.output, self.process = kubeconfig, "", None
         self.changed_by_others: set[str] = set()
-        self.hash_seed = str(draw.randrange(1, 2**32))
-        self.request["image"] = draw.choice((V2, V2, V2, V2, V2, BROKEN))
+        self.hash_seed = str(rng.randrange(1, 2**32))
+        self.request["image"] = rng.choice((V2, V2, V2, V2, V2, BROKEN))
         # A DaemonSet with a surge cannot pause.
-        if self.kind == "DaemonSet" and draw.random() < 0.5:
+        if self.kind == "DaemonSet" and rng.random() < 0.5:
             self.stages = ["100%"]
             self.request |= {"max_surge": "1", "max_unavailable": "0", "stages": self.stages,
                              "verify_tasks": [], "approve_within": ""}
-        self.unreachable_host = (draw.choice(self.hosts) if len(self.hosts) > 1
-                                 and draw.random() < 0.4 else "")
+        self.unreachable_host = (rng.choice(self.hosts) if len(self.hosts) > 1
+                                 and rng.random() < 0.4 else "")
         self.violations: list[str] = []
-        self.splits_requests = (self.is_single and self.stages != ["100%"]) and draw.random() < 0.7
-        self.keeps_old = (self.is_single and self.kind in KEEP_OLD_KINDS) and draw.random() < 0.5
+        self.splits_requests = (self.is_single and self.stages != ["100%"]) and rng.random() < 0.7
+        self.keeps_old = (self.is_single and self.kind in KEEP_OLD_KINDS) and rng.random() < 0.5
         if self.splits_requests or self.keeps_old:
             self._draw_shares()
 
     def _draw_shares(self) -> None:
-        draw, self.replicas = self.random, 4
+        rng, self.replicas = self.random, 4
         self.request["kind"] = self.kind
         self.request["route"] = "edge" if self.splits_requests else ""
         if self.keeps_old:
             is_complete = self.stages[-1] == "100%"
             self.request |= {"keep_old": True, "keep_old_for": (
-                draw.choice(("", "1s")) if is_complete else "")}
+                rng.choice(("", "1s")) if is_complete else "")}
         if self.splits_requests:
             self.request["stages"] = [
-                f"{stage}/{draw.choice(SHARES)}"
-                if draw.random() < 0.8 and (self.keeps_old or stage != "100%") else stage
+                f"{stage}/{rng.choice(SHARES)}"
+                if rng.random() < 0.8 and (self.keeps_old or stage != "100%") else stage
                 for stage in self.stages]
-            self.events = [("edit", name) if draw.random() < 0.2 else (event, name)
+            self.events = [("edit", name) if rng.random() < 0.2 else (event, name)
                            for event, name in self.events]
             self.all_events = list(self.events)
 
@@ -171,9 +171,9 @@ class Release:
         )
         config = yaml.safe_load(Path(self.namespace.kubeconfig).read_text("utf-8"))
         config["clusters"][0]["cluster"]["server"] = UNREACHABLE
-        unreachable = folder / "unreachable.yml"
-        unreachable.write_text(yaml.safe_dump(config), "utf-8")
-        hosts = {host: {"kubeconfig": str(unreachable) if host == self.unreachable_host
+        unreachable_kubeconfig = folder / "unreachable.yml"
+        unreachable_kubeconfig.write_text(yaml.safe_dump(config), "utf-8")
+        hosts = {host: {"kubeconfig": str(unreachable_kubeconfig) if host == self.unreachable_host
                         else self.namespace.kubeconfig,
                         "names": names} for host, names in self.names.items()}
         self.regions = {"first": self.hosts[:1], "second": self.hosts}  # the first host is in both
@@ -216,7 +216,7 @@ class Release:
         for name in self.names["localhost"] if self.keeps_old else ():
             old_count = self.images(name).count(V1)
             if old_count < self.replicas and name not in self.changed_by_others:
-                self.violations.append(f"{old_count} old pods at a check, with keep_old")
+                self.violations.append(f"only {old_count} old pods at a check, despite keep_old")
 
     def trigger(self, event: str, name: str) -> None:
         self.counts[f"event: {event}"] += 1
@@ -228,7 +228,7 @@ class Release:
             self._edit_route()
         elif event in ("delete", "finish", "undo", "scale", "hold_lease"):
             self.changed_by_others.add(name)
-            with contextlib.suppress(RolloutError):  # no update may be in progress
+            with contextlib.suppress(RolloutError):  # there may be no update in progress
                 getattr(self, f"_{event}")(name)
 
     def _path(self, name: str) -> str:
@@ -239,7 +239,7 @@ class Release:
         return self.namespace.call("GET", self._path(name))["spec"]["template"]
 
     def _delete(self, name: str) -> None:
-        with contextlib.suppress(Exception):  # the controller may be deleted
+        with contextlib.suppress(Exception):  # the controller may be gone
             self.namespace.call("DELETE", self._path(name), {"propagationPolicy": "Background"})
 
     def _edit_route(self) -> None:
@@ -258,9 +258,9 @@ class Release:
 
     def _scale(self, name: str) -> None:
         if self.kind != "DaemonSet":
-            with contextlib.suppress(Exception):  # the controller may be deleted
-                larger = {"spec": {"replicas": self.replicas + 1}}
-                self.namespace.call("PATCH", self._path(name), larger,
+            with contextlib.suppress(Exception):  # the controller may be gone
+                patch = {"spec": {"replicas": self.replicas + 1}}
+                self.namespace.call("PATCH", self._path(name), patch,
                                     "application/merge-patch+json")
 
     def _hold_lease(self, name: str) -> None:

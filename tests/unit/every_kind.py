@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from simulated import CheckedCluster
+from simulated import PodCountingCluster
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import autoscaler
@@ -20,7 +20,7 @@ SIZE = 4
 KINDS = ["ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet"]
 
 
-class Cluster(CheckedCluster):
+class Cluster(PodCountingCluster):
     def __init__(self, kind, strategy=""):
         super().__init__(Kind(kind), SIZE)
         if strategy:

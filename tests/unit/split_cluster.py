@@ -10,7 +10,7 @@ import functools
 
 import pytest
 from clusters import FakeClock
-from simulated import KINDS_WITH_PODS_BY_NAME, CheckedCluster
+from simulated import KINDS_WITH_PODS_BY_NAME, PodCountingCluster
 from traffic_objects import World, backend, rule
 from writes import Killed
 
@@ -57,7 +57,7 @@ class SettlingClock(FakeClock):
         self._act()
 
 
-class SplitCluster(CheckedCluster):
+class SplitCluster(PodCountingCluster):
     """Simulated cluster with foo and a route. Checks the requests after each change."""
 
     def __init__(self, kind):

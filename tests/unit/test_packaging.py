@@ -39,9 +39,10 @@ def tree(tmp_path):
 
 
 def test_public_address_is_written_into_links_and_error_pages(packaging, tree, monkeypatch):
-    monkeypatch.setattr(packaging, "address", lambda: "https://forge.example.org/k8s/baton")
+    monkeypatch.setattr(packaging, "repository_address",
+                        lambda: "https://forge.example.org/k8s/baton")
 
-    packaging.fill_in_address(tree)
+    packaging.fill_in_addresses(tree)
 
     texts = {file: (tree / file).read_text("utf-8") for file in FILES}
     assert packaging.PLACEHOLDER not in "".join(texts.values())
@@ -54,9 +55,9 @@ def test_public_address_is_written_into_links_and_error_pages(packaging, tree, m
 
 
 def test_without_a_public_address_no_message_has_a_link(packaging, tree, monkeypatch):
-    monkeypatch.setattr(packaging, "address", lambda: "")
+    monkeypatch.setattr(packaging, "repository_address", lambda: "")
 
-    packaging.fill_in_address(tree)
+    packaging.fill_in_addresses(tree)
 
     assert '\nADDRESS = ""\n' in (tree / FILES[-1]).read_text("utf-8")
 
@@ -80,7 +81,7 @@ def test_error_pages_on_a_documentation_site_are_html(packaging):
 def test_only_a_public_remote_is_an_address(packaging, monkeypatch, remote, address):
     monkeypatch.setattr(packaging, "git", lambda *_arguments: remote)
 
-    assert packaging.address() == address
+    assert packaging.repository_address() == address
 
 
 #: Tasks of a role `hosts`. The filter `mandatory` makes a key required.

@@ -53,7 +53,7 @@ def main() -> int:
     prepare_program()
     rows = [row for source in SOURCES for row in source(options.sample)
             if not options.words or any(word in row.title for word in options.words)]
-    # With this key, two runs with different rows can overlap.
+    # Runs with different keys use separate clusters, so they can overlap.
     key = hashlib.sha256(repr((options.sample, options.words)).encode()).hexdigest()[:6]
     with embedded.up(embedded.checkout_cluster_name(f"versions-{key}")) as cluster:
         if isinstance(cluster, embedded.Cluster):

@@ -31,6 +31,7 @@ class Row:
     version: str
     #: Runs each part in a `with row.part("..."):` block, and sets `other_versions`.
     work: Callable[[Row, AnyCluster], None]
+    #: Versions of Python or packages that the row also uses, as text.
     other_versions: str = ""
     passed: list[str] = dataclasses.field(default_factory=list)
     #: Reasons by part.
@@ -45,7 +46,7 @@ class Row:
 
     @property
     def result(self) -> str:
-        phrases = [f"FAILED: {part} ({why})" for part, why in self.failed.items()]
+        phrases = [f"FAILED: {part} ({reason})" for part, reason in self.failed.items()]
         phrases += [f"SKIPPED: {part} ({why})" for part, why in self.skipped.items()]
         return "; ".join(phrases) or "passed"
 

@@ -35,10 +35,10 @@ POLL_INTERVAL = 0.2
 
 
 class Sources(t.NamedTuple):
-    """The functions that measure. They raise RolloutError."""
+    """Functions that provide readings. Each may raise RolloutError."""
 
     query: t.Callable[[str], Reading]
-    #: Returns the value of the metric, and the number of lines, in the logs of some pods.
+    #: Returns the value of the metric, and the number of lines, in the logs of the named pods.
     read_logs: t.Callable[[ErrorLines, t.Sequence[str]], tuple[Reading, Reading]]
 
 
@@ -47,7 +47,7 @@ def run(name: str, namespace: str, analysis: Analysis, observe: t.Callable[[], S
         clock: Clock, print_line: t.Callable[[str], None], stop: t.Callable[[], str]) -> Json:
     """Measure until the outcome is known, and return the result of the task.
 
-    stop: returns a reason to end the task, or "". Raises RolloutError.
+    Raises RolloutError unless the analysis passes. stop: returns a reason to end the task, or "".
     """
     measurements: list[Measurement] = []
     subject = observe()
@@ -97,7 +97,7 @@ def _measure(metric: Metric, placeholder_values: dict[str, dict[str, str]], subj
              sources: Sources, stop: t.Callable[[], str]) -> Readings:
     """Return the readings of a metric for the new and the old pods.
 
-    placeholder_values: by "new" or "old", and by name of the placeholder. Raises RolloutError.
+    placeholder_values: by group ("new" or "old"), then by placeholder. Raises RolloutError.
     """
     if metric.needs_old_pods and not subject.old:
         return Readings(None)
@@ -147,11 +147,11 @@ def _sample(names: t.Sequence[str], limit: int) -> list[str]:
 
 
 def _sampling_warnings(analysis: Analysis, subject: Subject) -> list[str]:
-    limits = {(MAX_PODS_FOR_LOGS, "the logs of ", "read") if metric.lines
-              else (MAX_PODS, "", "measured") for metric in analysis.metrics}
+    cases = {(MAX_PODS_FOR_LOGS, "the logs of ", "read") if metric.lines
+             else (MAX_PODS, "", "measured") for metric in analysis.metrics}
     return [f"{prefix}only {limit} of the {len(names)} {group} pods are {action}, an evenly "
             "spaced sample"
-            for limit, prefix, action in sorted(limits)
+            for limit, prefix, action in sorted(cases)
             for group, names in (("new", subject.new), ("old", subject.old)) if len(names) > limit]
 
 

@@ -30,7 +30,7 @@ MAX_LOGS, MAX_CONNECTIONS = 200, 8
 #: In seconds. BACKOFF has the pauses before the retries.
 REQUEST_TIMEOUT, BACKOFF, MATCH_TIMEOUT = 10.0, (0.2, 1.0), 10.0
 #: Prints "1" or "0" for each line. This is a program because Python cannot interrupt a regular
-#: expression that backtracks exponentially. SIGALRM ends the process if the task was killed.
+#: expression that backtracks exponentially. SIGALRM ends it even if the task was killed.
 _MATCH_PROGRAM = """
 import json, re, signal, sys
 signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -52,7 +52,7 @@ class Logs:
 
     def __init__(self, http: Http, namespace: str, window: float, now: t.Callable[[], float],
                  stop: t.Callable[[], str]) -> None:
-        """Initialize the reader. window: the length of each log in seconds.
+        """Initialize the reader. window: how many seconds of each log to read.
 
         now: returns the time of the API server in seconds since 1970.
         stop: returns a reason to stop the task, or "".
@@ -105,7 +105,7 @@ class Logs:
                 status, _headers, data = self._http.send_once(
                     "GET", path, accept="*/*", max_bytes=2 * limit, timeout=REQUEST_TIMEOUT)
             except ResponseTooLarge as error:
-                raise _TransientError(_read_error(log, error.what)) from None
+                raise _TransientError(_unreadable_log_text(log, error.what)) from None
             except Unreachable as error:
                 why = str(error)
                 if time.monotonic() - start > REQUEST_TIMEOUT / 2 or self._stop():
@@ -121,7 +121,7 @@ class Logs:
                 return None
             if status == 403:
                 raise refused.as_error(self._where)
-            # Any other body than a Status may be part of the log, which may contain secrets.
+            # A body that is not a Status may be part of the log, which may contain secrets.
             why = refused.reason if refused.status_object else f"status {status}"
             if status == 401:
                 self._http.connection.renew(generation)
@@ -130,7 +130,7 @@ class Logs:
             if self._stop():
                 break
             time.sleep(pause)
-        raise _TransientError(_read_error(log, why))
+        raise _TransientError(_unreadable_log_text(log, why))
 
     def _count_matches(self, pattern: str,
                        parsed_logs: t.Sequence[LogLines]) -> list[tuple[LogLines, int]]:
@@ -175,5 +175,5 @@ def _map_concurrently(pool: concurrent.futures.Executor, function: t.Callable[[I
             future.cancel()
 
 
-def _read_error(log: Log, why: str) -> str:
+def _unreadable_log_text(log: Log, why: str) -> str:
     return f"the log of pod {log.pod}, container {log.container}, cannot be read: {why}"

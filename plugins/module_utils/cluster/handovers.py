@@ -43,7 +43,7 @@ class Handovers(Namespaced):
     def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
         patches, resource_versions = collections.deque(write.patches()), list[t.Optional[str]]()
         stop = threading.Event()
-        self._complete_handovers.pop(write.source_uid, None)
+        self._completed_handovers.pop(write.source_uid, None)
 
         def work() -> None:
             with contextlib.suppress(IndexError):  # the deque is empty
@@ -66,7 +66,7 @@ class Handovers(Namespaced):
             future.result()
         if resource_versions and not patches and all(version and version.isdigit()
                                                      for version in resource_versions):
-            self._complete_handovers[write.source_uid] = write.pods[0].labels, max(
+            self._completed_handovers[write.source_uid] = write.pods[0].labels, max(
                 map(str, resource_versions), key=int)
         return len(resource_versions) - resource_versions.count(None)
 

@@ -29,7 +29,7 @@ from .refused import RETRIED, Refused
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 35.0
 #: Seconds between two attempts.
 BACKOFF = (0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 8.0)
-#: Used until the first response of the server: its address may be wrong.
+#: Until the first response. Shorter, because the server's address may be wrong.
 FIRST_BACKOFF = BACKOFF[:3]
 MAX_RETRY_SECONDS = 60.0
 #: A restarted API server responds with 401 or 403 until it has loaded all Roles.
@@ -38,7 +38,7 @@ WARM_UP_SECONDS = 30.0
 MAX_RETRY_AFTER = 30.0
 #: Seconds.
 BODY_TIMEOUT = 120.0
-#: About ten times a page of large controllers.
+#: About ten times the size of a page of large controllers.
 MAX_RESPONSE_BYTES = 64 * 2**20
 #: Seconds. With a higher latency, background requests are worth the additional TLS handshakes.
 HIGH_LATENCY = 0.1
@@ -84,7 +84,7 @@ class Http:
         self.clock_difference = 0.0
         self._lock = threading.Lock()
         self._has_responded = False
-        #: By time.monotonic().
+        #: The last outage, by time.monotonic().
         self._unreachable_at = -WARM_UP_SECONDS
         #: Seconds.
         self._min_latency = float("inf")
@@ -262,7 +262,7 @@ class Namespaced:
         self._pods_path = f"/api/v1/namespaces/{namespace}/pods"
         #: Completed handovers whose pods have not been listed since, by the uid of the old owner:
         #: (labels of the pods, highest resourceVersion of the patches).
-        self._complete_handovers: dict[str, tuple[t.Mapping[str, str], str]] = {}
+        self._completed_handovers: dict[str, tuple[t.Mapping[str, str], str]] = {}
 
 
 def _drop_field_sets(item: Json) -> Json:
@@ -326,7 +326,7 @@ def read_body(response: t.Any, max_bytes: int, timeout: float = 0) -> bytes | No
 
 
 def backoff(failure_count: int) -> float:
-    """Return the seconds to wait after some consecutive failures."""
+    """Return the seconds to wait after `failure_count` consecutive failures."""
     return BACKOFF[min(failure_count, len(BACKOFF)) - 1] * random.uniform(0.5, 1.0)
 
 

@@ -68,9 +68,9 @@ class Pods(Namespaced):
         pods. A list of the present state would wait until the API server's cache of pods has caught
         up with the last write to any resource.
         """
-        for uid, (labels, version) in list(self._complete_handovers.items()):
+        for uid, (labels, version) in list(self._completed_handovers.items()):
             if selector.items() <= labels.items():
-                self._complete_handovers.pop(uid, None)
+                self._completed_handovers.pop(uid, None)
                 return version
         return ""
 

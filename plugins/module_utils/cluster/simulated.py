@@ -109,7 +109,7 @@ class SimulatedGateway:
             return apply_patch(created, write)
         return self._real.dry_run(write)
 
-    # Methods without effect in check mode
+    # Stubs in check mode
 
     def look_up(self, name: str) -> None:
         return

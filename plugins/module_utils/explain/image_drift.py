@@ -17,10 +17,10 @@ from .diagnosis import Cause
 
 DRIFT = "image-drift"
 MAX_TEXT_LENGTH = 200
-#: In a message.
+#: Versions listed in a message.
 MAX_VERSIONS = 5
-#: Of pods, per version.
-MAX_NAMES = 5
+#: Pod names listed for each version.
+MAX_PODS_PER_VERSION = 5
 #: Maps a field of the spec to the field of the status.
 _STATUS_FIELDS = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 
@@ -66,16 +66,16 @@ def causes(pods: t.Iterable[PodVersions]) -> list[Cause]:
     versions_by_image: dict[tuple[str, str, bool], dict[str, list[str]]] = {}
     for pod in pods:
         for container, image, is_digest, version in pod.images:
-            versions = versions_by_image.setdefault((container, image, is_digest),
-                                                    collections.defaultdict(list))
-            versions[version].append(pod.name)
-    return [_cause(container, image, versions)
-            for (container, image, _is_digest), versions in versions_by_image.items()
-            if len(versions) > 1]
+            pods_by_version = versions_by_image.setdefault((container, image, is_digest),
+                                                           collections.defaultdict(list))
+            pods_by_version[version].append(pod.name)
+    return [_cause(container, image, pods_by_version)
+            for (container, image, _is_digest), pods_by_version in versions_by_image.items()
+            if len(pods_by_version) > 1]
 
 
-def _cause(container: str, image: str, versions: t.Mapping[str, list[str]]) -> Cause:
-    sorted_versions = sorted(versions.items(), key=lambda item: (-len(item[1]), item[0]))
+def _cause(container: str, image: str, pods_by_version: t.Mapping[str, list[str]]) -> Cause:
+    sorted_versions = sorted(pods_by_version.items(), key=lambda item: (-len(item[1]), item[0]))
     version_texts = [f"{version} in {_list_names(sorted(pods))}"
                      for version, pods in sorted_versions[:MAX_VERSIONS]]
     other_count = len(sorted_versions) - len(version_texts)
@@ -83,7 +83,7 @@ def _cause(container: str, image: str, versions: t.Mapping[str, list[str]]) -> C
                f"{f' and {other_count} more' if other_count else ''}")
     return Cause(kind=DRIFT, reason=image, message=message, is_fatal=True,
                  suggestion="name the image by its digest (IMAGE@sha256:...), which cannot move",
-                 pods=sum(map(len, versions.values())), place=f"container {container}")
+                 pods=sum(map(len, pods_by_version.values())), place=f"container {container}")
 
 
 def sentence(cause: Cause) -> str:
@@ -92,8 +92,9 @@ def sentence(cause: Cause) -> str:
 
 
 def _list_names(names: list[str]) -> str:
-    more = len(names) - MAX_NAMES
-    listed_names = ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+    other_count = len(names) - MAX_PODS_PER_VERSION
+    listed_names = ", ".join(names[:MAX_PODS_PER_VERSION]) + (
+        f" and {other_count} more" if other_count > 0 else "")
     return f"{len(names)} pod{'s' if len(names) > 1 else ''} ({listed_names})"
 
 

@@ -31,21 +31,22 @@ def rollout(status: RolloutStatus) -> Json:
     return {
         "phase": status.phase,
         "direction": status.direction,
-        "controller": _numbers(status.old),
-        "successor": None if is_complete else _numbers(status.new),
+        "controller": _side_fields(status.old),
+        "successor": None if is_complete else _side_fields(status.new),
         "desired": status.goal,
         "since": status.since,
-        "last_rollout": _last_record(status.survivor) if status.survivor and is_complete else None,
+        "last_rollout": _last_rollout(status.survivor) if status.survivor and is_complete else None,
     }
 
 
 def history(past: t.Iterable[Revision]) -> list[Json]:
-    """Return the revisions for rollbacks, newest first."""
-    newest: dict[str, Revision] = {}
+    """Return the revisions that a rollback can restore, newest first."""
+    newest_by_template: dict[str, Revision] = {}
     for revision in past:
-        newest.setdefault(identity.canonical(revision.template), revision)
+        newest_by_template.setdefault(identity.canonical(revision.template), revision)
     return [{"revision": revision.number, "images": images_of(revision.template),
-             "time": revision.time, "who": revision.who} for revision in newest.values()]
+             "time": revision.time, "who": revision.who}
+            for revision in newest_by_template.values()]
 
 
 def images(start: RolloutStatus, end: RolloutStatus) -> Json:
@@ -66,7 +67,7 @@ def add_sample(sizes: list[Json], status: RolloutStatus, at: str, is_end: bool =
                is_watched: bool = False) -> None:
     """Append a sample if it differs from the last one, or is the end.
 
-    Of more than MAX_SAMPLES samples, every other one is deleted.
+    If there are more than MAX_SAMPLES samples, delete every other one.
     """
     sample = {"phase": status.phase, "is_watched": is_watched, "controller": _size(status.old),
               "successor": _size(status.new)}
@@ -173,7 +174,7 @@ def pod(item: Json, is_new: bool) -> Json:
             "is_new": is_new}
 
 
-def _last_record(controller: Controller) -> Json | None:
+def _last_rollout(controller: Controller) -> Json | None:
     return {field: value for field, value in controller.last_rollout.items()
             if field not in ("request", "template", "revision")} or None
 
@@ -185,7 +186,7 @@ def progress(observed: Observed) -> str:
         for controller in (observed.successor, observed.primary) if controller)
 
 
-def _numbers(side: Side | None) -> Json | None:
+def _side_fields(side: Side | None) -> Json | None:
     return dataclasses.asdict(side) if side else None
 
 

@@ -7,8 +7,8 @@
 Otherwise, the autoscaler would scale up the primary while the update scales it down.
 
 selectPolicy: Disabled stops scaling by metrics, but minReplicas still applies (reconcileAutoscaler
-in pkg/controller/podautoscaler/horizontal.go). A frozen autoscaler therefore has minReplicas: 1,
-which has no effect at 0 replicas.
+in pkg/controller/podautoscaler/horizontal.go). A frozen autoscaler therefore has minReplicas: 1.
+(Kubernetes does not scale up from 0 replicas.)
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ def decide(request: Request, observed: Observed, plan: t.Callable[[], Decision])
     if scaler is None:
         return plan()
     restore_step = restore(scaler)
-    restore_as_last_step = None
+    last_restore_step = None
     if restore_step and observed.primary is not None and not observed.in_progress:
-        restore_as_last_step = dataclasses.replace(restore_step, ends_task=True)
+        last_restore_step = dataclasses.replace(restore_step, ends_task=True)
     try:
         decision = plan()
     except RolloutError:
         # A task was killed right after the freeze, so there is no update to roll back.
-        if restore_as_last_step and request.undoes and request.to_revision is None:
-            return restore_as_last_step
+        if last_restore_step and request.undoes and request.to_revision is None:
+            return last_restore_step
         raise
     if not isinstance(decision, Step):
-        return (restore_as_last_step if restore_as_last_step and isinstance(decision, Done)
+        return (last_restore_step if last_restore_step and isinstance(decision, Done)
                 else decision)
     if is_frozen(scaler):
         return _restore_before_end(request, scaler, decision, restore_step)

@@ -36,7 +36,7 @@ def digest(value: t.Any) -> str:
 def label_value(content: t.Any, primary_value: str | None) -> str:
     """Return the value of the deployment label for the pods of the successor.
 
-    content: Request.content. primary_value: the value for the pods of the primary.
+    content: the result of Request.content(). primary_value: the value for the primary's pods.
     """
     value = digest(content)
     return f"{value}-{digest(primary_value)[:5]}" if value == primary_value else value
@@ -62,8 +62,8 @@ def lease_name(kind: str, name: str) -> str:
     return _limit_length(f"baton-kubernetes.{kind.lower()}.{name}", kind + name)
 
 
-def lease_name_without_kind(name: str) -> str:
-    """Return the name of a Lease in earlier versions, such as baton-kubernetes-foo."""
+def shared_lease_name(name: str) -> str:
+    """Return the name of the shared Lease of all kinds, such as baton-kubernetes-foo."""
     return _limit_length(f"baton-kubernetes-{name}", name)
 
 

@@ -91,7 +91,7 @@ def is_image(text: str) -> bool:
 
 
 def image_names(images: t.Mapping[str, str]) -> str:
-    """Return the distinct images for a message."""
+    """Return the distinct images as text for a message."""
     return ", ".join(dict.fromkeys(map(display_text, images.values()))) or "no image"
 
 
@@ -99,7 +99,7 @@ def differences(first: t.Any, second: t.Any,
                 path: tuple[t.Any, ...] = ()) -> set[tuple[t.Any, ...]]:
     """Return the paths at which two JSON values differ, such as ("spec", "containers", 0, "image").
 
-    path: the path of the values themselves.
+    path: a prefix of each returned path.
     """
     if isinstance(first, dict) and isinstance(second, dict):
         return {difference for key in first.keys() | second.keys()
@@ -120,7 +120,8 @@ def repository(image: str) -> str:
 def with_image(template: Json, container: str, image: str, controller: str) -> Json:
     """Return the pod template with the image in a container.
 
-    container: "" for the container with an image of the same repository. Raises RolloutError.
+    container: if "", the container with an image of the same repository, or the only one. Raises
+    RolloutError.
     """
     spec = template["spec"]
     name = container or _container_for(image, template, controller)

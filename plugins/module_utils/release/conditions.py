@@ -52,8 +52,8 @@ class Release:
 
     @property
     def next_failure_file(self) -> File | None:
-        has_failed = any(event.has_failed for event in self.history.with_purpose("failure"))
-        return (None if has_failed
+        has_file_failed = any(event.has_failed for event in self.history.with_purpose("failure"))
+        return (None if has_file_failed
                 else self.next_file("failure", self.request.failure, self.history.events))
 
     @property
@@ -62,7 +62,7 @@ class Release:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the last update is complete, or has stopped before its stage."""
+        """Return whether the last update is complete, or stopped before reaching its stage."""
         return bool(self.history.updates) and not self.history.summary.is_paused
 
     @property
@@ -89,7 +89,7 @@ class Release:
 
     @property
     def is_finishing(self) -> bool:
-        """Return whether the next update completes the release, without an approval."""
+        """Return whether only the update to the end remains, and needs no approval."""
         return self.request.finishes and not self.has_ended and self.next_stage is None
 
     @property
@@ -131,10 +131,10 @@ class Release:
     @property
     def has_handled_report(self) -> bool:
         """Return whether the report has been written, has failed, or is not needed."""
-        has_news = self.has_failed or self.history.has_changed
+        has_result_to_report = self.has_failed or self.history.has_changed
         return (not self.request.report or self.request.check_mode
                 or bool(self.history.with_purpose("report"))
-                or (self.request.has_page and not has_news))
+                or (self.request.has_page and not has_result_to_report))
 
     @property
     def needs_report_warning(self) -> bool:
@@ -150,7 +150,7 @@ class Release:
         event = self.history.last("look")
         return names_to_abort(objects(event.result, "rollouts"), self.request) if event else []
 
-    def names_for_turn(self, names: list[str]) -> list[str]:
+    def names_unless_single(self, names: list[str]) -> list[str]:
         return [] if self.request.name else names
 
     @property
@@ -177,7 +177,7 @@ class SplitConditions:
     def needs_share(self) -> bool:
         if not (self.release.is_paused_for_checks and self._history.updates[-1].turn.traffic):
             return False
-        # Beyond the stage, a smaller share would overload the remaining old pods.
+        # With more new pods than at the stage, its share would overload the remaining old pods.
         return self._is_within_stage and not any(event.turn.do == "split"
                                                  for event in self._history.events_at_stage)
 

@@ -89,7 +89,7 @@ class Ending:
         rollback_message = gist(self.rollback) or text(self.rollback, "msg")
         return "\n".join([
             self._failure(event, first_line), *self._consequence(event, rollback_message),
-            *reference, *self._failed_hook_lines, *next_steps.for_this_cluster(self.request)])
+            *reference, *self._failed_hook_lines, *next_steps.lines_for_cluster(self.request)])
 
     @property
     def result(self) -> Json:
@@ -173,7 +173,7 @@ class Ending:
 
     def _consequence(self, event: Event, message: str) -> list[str]:
         remaining_lines, rerun_instruction = (self._remaining_lines(event),
-                                              next_steps.run_again(self.request))
+                                              next_steps.rerun_instruction(self.request))
         if self._is_approved:
             return ["Another client has resumed the update at the last moment: it is not rolled "
                     "back.",
@@ -192,7 +192,7 @@ class Ending:
                              if self.request.role != "rollback" else [])
         if (self._is_in_progress if event.turn.purpose in ("traffic", "check", "approval")
                 else is_awx and names_in_progress):
-            rollback_instruction = next_steps.roll_back(self.request)
+            rollback_instruction = next_steps.rollback_instruction(self.request)
             return ["The update is left at that stage.",
                     f"Next: {rerun_instruction} to resume, or {rollback_instruction} to roll back."]
         return remaining_lines or ([f"Next: {rerun_instruction}."] if is_awx else [])

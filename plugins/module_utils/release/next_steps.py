@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The next commands after a release, in the words of the layer that the user runs. No I/O."""
+"""The next commands after a release, for the user's layer: role, playbook or awx. No I/O."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .stage import parse_stage
 
 #: The instruction if no command is safe to paste.
 _SAME_COMMAND = "run the same command again"
-COMMA_SEPARATED = ("names", "stages")
+COMMA_SEPARATED_OPTIONS = ("names", "stages")
 
 
-def for_this_cluster(request: Request) -> list[str]:
-    """Return the advice to repeat the play for this cluster only."""
+def lines_for_cluster(request: Request) -> list[str]:
+    """Return a line with the advice to repeat the play for this cluster only, or []."""
     advice = _advice_for_host(request)
     return [f"Next, for this cluster only: {advice}."] if advice else []
 
@@ -32,12 +32,12 @@ def _advice_for_host(request: Request) -> str:
     return f"{_SAME_COMMAND} with --limit {shlex.quote(request.host)}"
 
 
-def run_again(request: Request) -> str:
+def rerun_instruction(request: Request) -> str:
     """Return the instruction to repeat the run."""
     return relaunch(request.job_template) if request.layer == "awx" else "run the same task again"
 
 
-def roll_back(request: Request) -> str:
+def rollback_instruction(request: Request) -> str:
     """Return the instruction to roll back, as a part of a sentence."""
     command = _rollback_command(request)
     is_command = request.layer == "playbook" and shell.is_command(command)
@@ -56,7 +56,7 @@ def _repeat_command(request: Request, is_paused: bool) -> str:
         return describe_rerun(changes, relaunch(request.job_template, changes))
     if request.layer == "role":
         return describe_rerun(changes, f"run the role baton.kubernetes.{request.role} again")
-    options = {request.variable(option): _with_commas(option, value)
+    options = {request.variable(option): _join_list_option(option, value)
                for option, value in request.user_options.items()}
     command = shell.playbook(request.role, {**request.cluster, **options, **changes}
                              ) if options else None
@@ -65,7 +65,7 @@ def _repeat_command(request: Request, is_paused: bool) -> str:
 
 def _rollback_command(request: Request) -> str:
     options = request.selection | request.namespace_and_kind
-    variables: Json = {variable("rollback", request.layer, option): _with_commas(option, value)
+    variables: Json = {variable("rollback", request.layer, option): _join_list_option(option, value)
                        for option, value in options.items()}
     texts = {name: ",".join(map(str, value)) if isinstance(value, list) else value
              for name, value in variables.items()}
@@ -79,8 +79,8 @@ def _rollback_command(request: Request) -> str:
             or "run the playbook baton.kubernetes.rollback")
 
 
-def _with_commas(option: str, value: t.Any) -> t.Any:
-    if option not in COMMA_SEPARATED or not isinstance(value, list):
+def _join_list_option(option: str, value: t.Any) -> t.Any:
+    if option not in COMMA_SEPARATED_OPTIONS or not isinstance(value, list):
         return value
     return ",".join(str(parse_stage(option, entry)) if option == "stages" else str(entry)
                     for entry in value)

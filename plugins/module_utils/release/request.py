@@ -88,9 +88,9 @@ class Request:
         selection = {option: value
                      for option, value in mapping(variables, "selection").items() if value}
         if len(selection) != 1 and not errors:
-            one_of = (f"{option_name('name')}, {option_name('names')} and "
-                      f"{option_name('label_selectors')}")
-            errors.append(f"Give exactly one of {one_of} (given: "
+            option_names = (f"{option_name('name')}, {option_name('names')} and "
+                            f"{option_name('label_selectors')}")
+            errors.append(f"Give exactly one of {option_names} (given: "
                           f"{' and '.join(map(option_name, selection)) or 'none'})")
         traffic = mapping(variables, "traffic")
         stages = _stages(variables, f"{option_name('stages')}:", errors)

@@ -105,7 +105,7 @@ def _show_how_to_approve(release: Release) -> Turn:
 def _wait_for_approval(release: Release) -> Turn:
     approval_deadline = release.history.with_purpose("ask")[-1].turn.deadline
     return Turn("ask", "Wait for approval", "approval", release.history.stage, "approval",
-                names=release.names_for_turn(release.history.summary.in_progress),
+                names=release.names_unless_single(release.history.summary.in_progress),
                 deadline=approval_deadline, traffic=release.history.traffic)
 
 
@@ -219,12 +219,13 @@ IMAGE_BUMP = [
         "controllers are in progress",
         "roll back these controllers, without the options that end an update early",
         lambda release: release.names_to_roll_back,
-        lambda release: _roll_back(release, release.names_for_turn(release.names_to_roll_back))),
+        lambda release: _roll_back(
+            release, release.names_unless_single(release.names_to_roll_back))),
     Row("an approval was late, and the rollback was refused",
         "check whether another client has resumed the update",
         lambda release: release.was_late_rollback_refused,
         lambda release: _look("look", "Check whether another client has resumed the update",
-                              release, names=release.names_for_turn(
+                              release, names=release.names_unless_single(
                                   release.ending.rollback_scope.names_to_roll_back))),
     Row("an update or split has failed, no update is in progress, and the requests may be held",
         "restore the route",
@@ -306,7 +307,8 @@ ROLLBACK = [
         Row("an image is requested, and updates in progress lead to another "
             "image", "abort these updates",
             lambda release: release.names_to_abort and not release.history.with_purpose("rollback"),
-            lambda release: _roll_back(release, release.names_for_turn(release.names_to_abort))),
+            lambda release: _roll_back(
+                release, release.names_unless_single(release.names_to_abort))),
         Row("an image is requested, in check mode, and updates in progress lead to another image",
             "plan nothing more: without the abort, the module refuses a second update",
             lambda release: release.request.check_mode and release.names_to_abort

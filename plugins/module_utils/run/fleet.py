@@ -27,7 +27,7 @@ from ..model.template import containers_with, repository
 from ..model.thresholds import Size
 from . import driver
 from .clock import Clock, Intervals
-from .fleet_result import LISTED_LIMIT, entry, join_first, joint_result
+from .fleet_result import MAX_LISTED, entry, join_first, joint_result
 from .places import Place
 from .shared import SharedCluster
 from .splits import NO_SPLITS, Splits
@@ -332,7 +332,7 @@ class _FleetRun:
             if request.kind is first.kind and rollback in commands:
                 requests_by_namespace.setdefault(request.namespace, []).append(request)
         joint_rollbacks = [_joint_rollback(requests)
-                           for requests in requests_by_namespace.values()][:LISTED_LIMIT]
+                           for requests in requests_by_namespace.values()][:MAX_LISTED]
         first_rollback = first.command(State.ROLLED_BACK)
         return [command for line in first_commands
                 for command in (joint_rollbacks if line == first_rollback else [line])]

@@ -12,7 +12,7 @@ from ..model.errors import RolloutError
 from ..model.fields import Json
 
 #: Maximum number of names or reasons in a message.
-LISTED_LIMIT = 5
+MAX_LISTED = 5
 
 
 def entry(namespace: str, name: str, kind: str, result: Json) -> Json:
@@ -23,7 +23,7 @@ def entry(namespace: str, name: str, kind: str, result: Json) -> Json:
 
 def joint_result(results: dict[str, Json], next_command: t.Sequence[str] = (),
                  verb: str = "are") -> Json:
-    """Return the result of the task. Raises RolloutError for a failed controller.
+    """Return the result of the task. Raises RolloutError if a controller has failed.
 
     verb: "would be" in check mode.
     """
@@ -48,7 +48,7 @@ def joint_result(results: dict[str, Json], next_command: t.Sequence[str] = (),
     names, failures = list(failure_by_name), list(failure_by_name.values())
     reasons = [": ".join(filter(None, [failure["what"], "; ".join(failure["why"].splitlines())]))
                for failure in failures]
-    has_one_reason = len(set(reasons)) == 1  # the summary already has the names
+    has_one_reason = len(set(reasons)) == 1  # then the names in the summary suffice
     why_lines = failures[0]["why"].splitlines()
     reason = reasons[0] if len(why_lines) < 2 else "\n".join([failures[0]["what"], *why_lines])
     error = RolloutError(f"{len(failure_by_name)} of {len(results)} controllers failed "
@@ -60,20 +60,20 @@ def joint_result(results: dict[str, Json], next_command: t.Sequence[str] = (),
     raise error
 
 
-def _join_messages(messages: t.Iterable[tuple[str, str]]) -> list[str]:
+def _join_messages(named_messages: t.Iterable[tuple[str, str]]) -> list[str]:
     """Return a text such as "web, api: message" for each distinct message.
 
-    messages: pairs of a name and a message.
+    named_messages: pairs of a name and a message.
     """
     names_by_text: dict[str, list[str]] = {}
-    for name, text in messages:
+    for name, text in named_messages:
         names_by_text.setdefault(text, []).append(name)
     return [f"{join_first(names)}: {text}" for text, names in names_by_text.items()]
 
 
-def join_first(texts: list[str], between: str = ", ") -> str:
-    """Join the first LISTED_LIMIT texts, and count the rest ("and 3 more")."""
-    excess = len(texts) - LISTED_LIMIT
-    return (between.join(texts[:LISTED_LIMIT])
-            + (f"{between if between.isspace() else ' '}and {excess} more" if excess > 0
+def join_first(texts: list[str], separator: str = ", ") -> str:
+    """Join the first MAX_LISTED texts, and count the rest ("and 3 more")."""
+    excess = len(texts) - MAX_LISTED
+    return (separator.join(texts[:MAX_LISTED])
+            + (f"{separator if separator.isspace() else ' '}and {excess} more" if excess > 0
                else ""))

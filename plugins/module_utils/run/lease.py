@@ -115,7 +115,7 @@ class TaskLeases:
         self._gateway, self._request = gateway, request
         task = TaskContext(gateway, request, elapsed, sleep, reason_to_stop, print_line,
                            self.process)
-        shared_lease = _SharedLease(task, identity.lease_name_without_kind(request.name),
+        shared_lease = _SharedLease(task, identity.shared_lease_name(request.name),
                                     max(renew_interval, SHARED_RENEW_INTERVAL))
         exclusive_leases = [
             _ExclusiveLease(task, identity.lease_name(kind, request.name), renew_interval)

@@ -25,7 +25,7 @@ from .follow import Goal, forget_unreadable_routes, goal_of, plan, selects_contr
 from .objects import Objects, SimulatedObjects
 from .observed import Observed, Versions
 from .reader import ClusterReader, NoReader
-from .record import GATEWAY_API, SERVICE, RouteName, routes_of
+from .record import GATEWAY_API, SERVICE, RouteName, parse_routes
 from .request import TrafficRequest, command_options
 
 #: Needed besides the permissions for the route. For a Service, the first is not needed.
@@ -48,7 +48,7 @@ class Follower:
         self._follow_count = 0
 
     def refuse_missing_permissions(self, turn: Turn) -> None:
-        routes = routes_of(turn.primary.annotations)
+        routes = parse_routes(turn.primary.annotations)
         is_needed = self._goal(turn) is not Goal.ANY or turn.request.rolls_back_on_failure
         granted_rules = self._real.rules() if routes and is_needed and self._is_real else None
         if granted_rules is None:
@@ -66,14 +66,14 @@ class Follower:
                                 for route in routes)))
 
     def is_due(self, turn: Turn) -> bool:
-        goal, routes = self._goal(turn), routes_of(turn.primary.annotations)
+        goal, routes = self._goal(turn), parse_routes(turn.primary.annotations)
         # follow() also removes an annotation without a valid route.
         is_needed = goal is Goal.RESTORED or (goal is not Goal.ANY and bool(routes))
         return is_needed and (goal, _annotation(turn)) not in self._finished_goals
 
     def follow(self, turn: Turn, tools: Tools) -> None:
         goal, has_failed = self._goal(turn), False
-        routes = routes_of(turn.primary.annotations)
+        routes = parse_routes(turn.primary.annotations)
         if not routes and tools.gateway.write(
                 (step := forget_unreadable_routes(turn.primary)).write):
             tools.recorder.report_step(step)
@@ -103,7 +103,7 @@ class Follower:
         if turn.status.phase != "paused":
             return ""
         texts = []
-        for route in routes_of(turn.primary.annotations):
+        for route in parse_routes(turn.primary.annotations):
             # The user may lack permission to read the route.
             with contextlib.suppress(RolloutError):
                 versions = self._versions(turn) if route.kind == SERVICE else None

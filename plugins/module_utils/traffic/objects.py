@@ -39,7 +39,7 @@ class Objects(t.NamedTuple):
     pods: tuple[Json, ...] = ()
 
     def observed(self, is_drained: bool) -> Observed:
-        """Return the observation."""
+        """Return the objects as planners observe them."""
         services = {service.name: service for service in map(Service.from_api, self.services)}
         ready_names = frozenset(
             name for name in services
@@ -51,9 +51,9 @@ class Objects(t.NamedTuple):
                             self.is_updated, self.pods)
         if observed.service is None:
             return observed
-        uids = (text(mapping(endpoint, "targetRef"), "uid") for endpoint_slice in self.slices
-                for endpoint in ready_endpoints(observed.service, endpoint_slice))
-        return dataclasses.replace(observed, endpoint_uids=frozenset(uids))
+        pod_uids = (text(mapping(endpoint, "targetRef"), "uid") for endpoint_slice in self.slices
+                    for endpoint in ready_endpoints(observed.service, endpoint_slice))
+        return dataclasses.replace(observed, endpoint_uids=frozenset(pod_uids))
 
 
 def ready_endpoints(service: Service, endpoint_slice: Json) -> list[Json]:
@@ -90,7 +90,7 @@ class SimulatedObjects:
             return False
 
     def settle(self) -> None:
-        """Give the Services ready endpoints, and any route a current status."""
+        """Give the Services ready endpoints, and a route (if there is one) a current status."""
         if self._initial_objects.route["kind"] == SERVICE:
             self._slices = [_slice_of(self._route, self._pods)]
             return
@@ -115,7 +115,7 @@ class SimulatedObjects:
         elif isinstance(write, Delete):
             return self._services.pop(write.name, None) is not None
         elif isinstance(write, Patch) and write.kind == "Pod":
-            self._label(write.name)
+            self._label_as_old(write.name)
         elif isinstance(write, Patch) and write.kind == self._route["kind"]:
             self._route = apply_patch(self._route, write)
             if write.kind == SERVICE:
@@ -124,7 +124,7 @@ class SimulatedObjects:
             self._controller = _patch_controller(self._controller, write)
         return True
 
-    def _label(self, name: str) -> None:
+    def _label_as_old(self, name: str) -> None:
         versions = self._versions
         if versions is not None:
             self._pods = tuple(_label_pod(pod, versions.key, versions.old)

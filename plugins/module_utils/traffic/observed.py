@@ -29,7 +29,7 @@ from .record import (
     Record,
     RouteName,
     parse_record,
-    routes_of,
+    parse_routes,
 )
 
 #: The limit of RFC 1035.
@@ -232,7 +232,7 @@ class Observed:
     @property
     def is_route_named_by_controller(self) -> bool:
         return (self.controller is not None
-                and self.route.full_name in routes_of(self.controller.annotations))
+                and self.route.full_name in parse_routes(self.controller.annotations))
 
     @property
     def originals(self) -> dict[str, str]:

@@ -36,7 +36,7 @@ from ..model.steps import (
 )
 from . import rules
 from .observed import Observed, Route, Service, Versions, creations_of
-from .record import MAX_ROUTES, TRAFFIC_SPLIT, Record, RouteName, routes_of
+from .record import MAX_ROUTES, TRAFFIC_SPLIT, Record, RouteName, parse_routes
 from .request import TrafficRequest
 
 #: The wait after a change of the rules.
@@ -276,7 +276,7 @@ def label(versions: Versions) -> Step:
 
 def annotate(request: TrafficRequest, route: Route, controller: Controller) -> Step:
     """Return the step that adds the route to the controller's annotation. Raises RolloutError."""
-    routes = routes_of(controller.annotations)
+    routes = parse_routes(controller.annotations)
     if len(routes) >= MAX_ROUTES:
         raise RolloutError(f"the requests of {MAX_ROUTES} routes are already split",
                            where=f"{controller.kind} {route.namespace}/{controller.name}",
@@ -368,7 +368,7 @@ def restore(observed: Observed) -> Decision:
 
 def forget_route(controller: Controller, route: RouteName) -> Step:
     """Return the step that removes the route from the controller's annotation."""
-    routes = tuple(name for name in routes_of(controller.annotations) if name != route)
+    routes = tuple(name for name in parse_routes(controller.annotations) if name != route)
     return Step(Action.RESTORE, controller.name, patch_routes_annotation(controller, routes),
                 before=str(route))
 

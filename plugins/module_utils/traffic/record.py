@@ -4,8 +4,8 @@
 
 """Define the annotations of a traffic split, and parse their values. No I/O.
 
-Any user with annotate permission can forge a record, so it only restores weights and removes rules
-that the split has added.
+Any user with annotate permission can forge a record, so it is used only to restore weights and
+to remove rules that the split has added.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class RouteName(t.NamedTuple):
         return f"{self.kind}/{self.name}"
 
 
-def routes_of(annotations: t.Mapping[str, t.Any]) -> tuple[RouteName, ...]:
+def parse_routes(annotations: t.Mapping[str, t.Any]) -> tuple[RouteName, ...]:
     """Parse the annotation TRAFFIC_ROUTES; return () if it is missing or invalid."""
     text = annotations.get(TRAFFIC_ROUTES)
     if not isinstance(text, str) or len(text) > MAX_ROUTES * MAX_ROUTE_LENGTH:

@@ -38,14 +38,14 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.server_driv
 Json = dict[str, t.Any]
 
 
-def conditions(ready="False", **more):
+def conditions(ready="False", **ready_fields):
     """Return the conditions of a scheduled pod, with a reason if it is unready."""
     unready = ({} if ready == "True"
                else {"reason": "ContainersNotReady",
                      "message": "containers with unready status: [web]"})
     return [{"type": "PodReadyToStartContainers", "status": "True"},
             {"type": "Initialized", "status": "True"},
-            {"type": "Ready", "status": ready, **unready, **more},
+            {"type": "Ready", "status": ready, **unready, **ready_fields},
             {"type": "ContainersReady", "status": ready, **unready},
             {"type": "PodScheduled", "status": "True"}]
 
@@ -62,8 +62,8 @@ def container(restarts=0, is_ready=False, last=None, **state):
 def pod(*containers, init=None, name="foo-1", container_spec=None, metadata=None, **status):
     """Return a pod of foo on the node real-1.
 
-    containers: statuses. init: the status of the init container setup. container_spec: fields of
-    web in the spec.
+    containers: statuses. init: the status of the init container `setup`. container_spec: more
+    fields of container `web`.
     """
     init_statuses = {"initContainerStatuses": [{**init, "name": "setup"}]} if init else {}
     return {"metadata": {"name": name, "namespace": "shop", "uid": f"uid of {name}",
@@ -95,8 +95,8 @@ def crash_loop(code, reason="Error", restarts=1, **more):
             pod(terminated_container(code, reason, restarts + 1, **more))]
 
 
-def event(reason, message, count=1, about="foo-1", field="spec.containers{web}", **more):
-    involved_object = {"kind": "Pod", "uid": f"uid of {about}", "name": about,
+def event(reason, message, count=1, pod_name="foo-1", field="spec.containers{web}", **more):
+    involved_object = {"kind": "Pod", "uid": f"uid of {pod_name}", "name": pod_name,
                        **({"fieldPath": field} if field else {})}
     return {"type": "Warning", "reason": reason, "message": message, "count": count,
             "involvedObject": involved_object, **more}
@@ -617,7 +617,7 @@ CASES = {
         [(pod(waiting_container("CreateContainerError", "context deadline exceeded")), [])], "N"),
 }
 
-#: More messages with kinds of causes as in CASES: (pod or message, kind of the cause, suggestion).
+#: More failures: (pod, or message of ReplicaFailure; kind of the cause; suggestion).
 OTHER_MESSAGES = {
     "image without the platform of the node": (
         pod(waiting_container("ErrImagePull", "no match for platform in manifest: not found")),
@@ -821,9 +821,9 @@ def test_event_does_not_override_the_status():
 
 
 def count_repetitions(parsed_pattern):
-    """Return the number of consecutive repetitions without a limit.
+    """Return the maximum number of unlimited repetitions in one match.
 
-    A lookahead is counted separately, and may have one repetition.
+    A lookahead counts as 0 if it has at most one repetition, else as 2.
     """
     count = 0
     for operation, argument in parsed_pattern:
@@ -842,7 +842,7 @@ def count_repetitions(parsed_pattern):
 def is_linear(pattern):
     """Return whether a search takes time proportional to the text's length.
 
-    An unlimited repetition must have a single possible start.
+    A pattern with an unlimited repetition must begin with ^.
     """
     parsed = re._parser.parse(pattern)
     return count_repetitions(parsed) <= 1 and (pattern.startswith("^")
@@ -892,8 +892,8 @@ def test_is_linear_rejects_slow_patterns(pattern):
          metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 30,
                    "finalizers": ["example.com/hold"]}), [event("Unhealthy", READINESS, 9)]),
     (CREATING,
-     [event("FailedMount", MOUNT_ERROR, about="bar-1"),
-      event("Failed", f"Error: {RUNC_ERROR}", about="")]),
+     [event("FailedMount", MOUNT_ERROR, pod_name="bar-1"),
+      event("Failed", f"Error: {RUNC_ERROR}", pod_name="")]),
     (pod(container(running={})),
      [event("Unhealthy", READINESS, 9, field="spec.containers{sidecar}")]),
 ], ids=["new", "no conditions", "null lists", "creating", "late cache of the kubelet",
@@ -928,10 +928,10 @@ def test_fatal_causes_come_first():
                                           last={"exitCode": 3, "reason": "Error"}),
                         name="foo-2")
 
-    causes = diagnose(crashed_once, crash_looping,
-                      failure="exceeded quota: small, requested: pods=1")
+    sorted_causes = diagnose(crashed_once, crash_looping,
+                             failure="exceeded quota: small, requested: pods=1")
 
-    assert [(cause.kind, cause.pod, cause.pods, cause.is_fatal) for cause in causes] == [
+    assert [(cause.kind, cause.pod, cause.pods, cause.is_fatal) for cause in sorted_causes] == [
         ("crash", "foo-2", 2, True), ("quota", "", 1, False)]
 
 
@@ -1058,7 +1058,7 @@ def test_malformed_objects_never_raise(data):
             parent.pop(last_key, None)
         else:
             parent[last_key] = copy.deepcopy(data.draw(ANY_VALUE))
-    pods, events = case_objects
+    item, events = case_objects
 
-    for cause in diagnose(pods, events=events):
+    for cause in diagnose(item, events=events):
         assert isinstance(cause, Cause) and isinstance(cause.sentence, str)

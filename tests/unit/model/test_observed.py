@@ -23,7 +23,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed im
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 
-WITH_NEXT_NAME = dataclasses.replace(UPDATE, next_name="bar")
+UPDATE_WITH_NEXT_NAME = dataclasses.replace(UPDATE, next_name="bar")
 UPDATE_TO_V3 = Request(name="foo", images={"": "myimage:v3"})
 
 
@@ -31,7 +31,7 @@ def controller(*args, **changes):
     return Controller.from_api(rc(*args, **changes))
 
 
-def with_status(**status):
+def controller_with_status(**status):
     return Controller.from_api({**rc(replicas=2), "status": status})
 
 
@@ -81,7 +81,7 @@ def test_controller_with_all_fields():
     ([{"kind": "App", "name": "app"}, {"kind": "Deployment", "name": "web", "controller": True}],
      "Deployment/web"),
     ([{"kind": "App\x1b", "name": "web\n", "controller": True}], r"App\x1b/web"),
-], ids=["no field", "empty", "owner without controller", "controller", "escapes"])
+], ids=["no field", "empty", "owner that is not the controller", "controller", "escapes"])
 def test_owner_is_the_controller_reference(owners, expected):
     assert controller(ownerReferences=owners).owner == expected
 
@@ -94,7 +94,7 @@ def test_owner_is_the_controller_reference(owners, expected):
     ([{"type": "ReplicaFailure", "status": "True", "message": "\x1b[2J\n"}], r"\x1b[2J"),
 ], ids=["no field", "failure", "former failure", "another condition", "escapes"])
 def test_failure_is_the_replica_failure_condition(conditions, expected):
-    assert with_status(conditions=conditions).failure == expected
+    assert controller_with_status(conditions=conditions).failure == expected
 
 
 @pytest.mark.parametrize("status, is_observed, is_settled, is_empty, max_pods", [
@@ -110,8 +110,8 @@ def test_failure_is_the_replica_failure_condition(conditions, expected):
 ], ids=["all available", "later generation", "earlier generation", "additional pod",
         "missing pod", "ready, not available",
         "no pod yet", "no status yet"])
-def test_settled_status(status, is_observed, is_settled, is_empty, max_pods):
-    primary = with_status(**status)
+def test_properties_of_the_status(status, is_observed, is_settled, is_empty, max_pods):
+    primary = controller_with_status(**status)
 
     assert (primary.is_observed, primary.is_settled, primary.is_empty, primary.max_pods) == (
         is_observed, is_settled, is_empty, max_pods)
@@ -127,7 +127,7 @@ def test_empty_status(current, observed, expected):
 @pytest.mark.parametrize("text, expected", [
     ("3", 3), ("0", 0), ("", None), ("-1", None), ("three", None), ("3.0", None), ("٣", None),
     (" 3", None)])
-def test_invalid_number_in_an_annotation_is_missing(text, expected):
+def test_invalid_number_in_an_annotation_is_ignored(text, expected):
     primary = controller(annotations={object_meta.DESIRED: text, object_meta.ORIGINAL: text})
 
     assert (primary.desired, primary.original) == (expected, expected)
@@ -137,9 +137,9 @@ def test_invalid_number_in_an_annotation_is_missing(text, expected):
     ('{"outcome": "updated"}', {"outcome": "updated"}), ("{", {}), ("[]", {}), ("3", {}),
     ("null", {}), ("", {}),
     ("[" * 100_000, {}), ('{"a":' * 50_000, {}), ("9" * 5000, {})],
-    ids=["valid", "cut", "list", "number", "null", "empty", "nested lists",
+    ids=["valid", "truncated", "list", "number", "null", "empty", "nested lists",
          "nested objects", "huge number"])
-def test_invalid_record_is_missing(text, expected):
+def test_invalid_record_is_ignored(text, expected):
     primary = controller(annotations={object_meta.LAST_ROLLOUT: text, object_meta.TAKEOVER: text})
 
     assert primary.last_rollout == expected
@@ -168,7 +168,7 @@ def test_takeover_annotation_is_parsed(changes):
     {"replicas": True}, {"replicas": 3.0}, {"replicas": -1}, {"replicas": 2**31},
     {"replicas": 10**400},
 ], ids=lambda changes: str(changes)[:40])
-def test_invalid_takeover_annotation_is_missing(changes):
+def test_value_of_invalid_takeover_annotation_is_ignored(changes):
     primary = controller(annotations={object_meta.TAKEOVER: identity.canonical({**TAKEOVER,
                                                                                 **changes})})
 
@@ -210,7 +210,7 @@ def test_pod_has_owner_and_position_of_the_reference(metadata, expected):
     (new(), True, True, "foo", "uid of foo"),
     (old(3, 3, annotate={object_meta.LAST_ROLLOUT: record("rolling back")}), True, False, SUCCESSOR,
      f"uid of {SUCCESSOR}"),
-], ids=["no update", "record only", "handover", "foo", "successor", "rollback"])
+], ids=["no update", "record only", "handover", "primary", "successor", "rollback"])
 def test_annotations_distinguish_primary_and_successor(item, is_updating, is_successor, partner,
                                                        partner_uid):
     controller = Controller.from_api(item)
@@ -247,8 +247,8 @@ SUCCESSORS = {
     "none": (UPDATE, [rc(), rc("other")], None),
     "named by the takeover annotation": (
         UPDATE_TO_V3, [FOO_IN_HANDOVER, new(3), new(name=V3_SUCCESSOR)], SUCCESSOR),
-    "foo's partner before any other": (WITH_NEXT_NAME, [old(), rc("bar"), new()], SUCCESSOR),
-    "next_name": (WITH_NEXT_NAME, [rc(), rc("bar"), new(name="foo-x")], "bar"),
+    "foo's partner before any other": (UPDATE_WITH_NEXT_NAME, [old(), rc("bar"), new()], SUCCESSOR),
+    "next_name": (UPDATE_WITH_NEXT_NAME, [rc(), rc("bar"), new(name="foo-x")], "bar"),
     "name derived from the request": (UPDATE, [rc(), rc(SUCCESSOR), new(name="foo-x")],
                                       SUCCESSOR),
     "partner of foo": (UPDATE, [rc(), successor_with_hash("1111111111")], "foo-1111111111"),
@@ -292,7 +292,7 @@ def primary_of_bar(*forged_keys):
 
 
 def displaced_successor(**changes):
-    """Return an empty successor that names foo as its partner, but not vice versa."""
+    """Return an empty successor that names foo, but that foo does not name."""
     return successor_with_hash("0000000000", **changes)
 
 
@@ -332,7 +332,7 @@ def test_primary_of_each_controller(items, expected):
     assert {name: item.primary(controllers) for name, item in controllers.items()} == expected
 
 
-WITH_ORIGINAL_SIZE = {object_meta.KUBECTL_ORIGINAL: "3"}
+ORIGINAL_SIZE_ANNOTATION = {object_meta.KUBECTL_ORIGINAL: "3"}
 
 
 @pytest.mark.parametrize("items, expected", [
@@ -340,10 +340,10 @@ WITH_ORIGINAL_SIZE = {object_meta.KUBECTL_ORIGINAL: "3"}
     ([rc(annotations={object_meta.KUBECTL_NEXT: "bar"})], ()),
     ([rc(), rc("bar", annotations={object_meta.KUBECTL_SOURCE: "other"})], ()),
     ([rc(), rc("bar", annotations={object_meta.KUBECTL_SOURCE: "foo:uid of foo"})], ()),
-    ([rc(annotations=WITH_ORIGINAL_SIZE),
+    ([rc(annotations=ORIGINAL_SIZE_ANNOTATION),
       rc("bar", annotations={object_meta.KUBECTL_SOURCE: "foo:uid of foo"})],
      ("bar",)),
-    ([rc(annotations=WITH_ORIGINAL_SIZE),
+    ([rc(annotations=ORIGINAL_SIZE_ANNOTATION),
       rc("bar", annotations={object_meta.KUBECTL_SOURCE: "foo:another"})],
      ()),
     ([rc("bar", annotations={object_meta.KUBECTL_SOURCE: "foo:uid of foo"})], ("bar",)),

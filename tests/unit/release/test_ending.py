@@ -410,7 +410,7 @@ def test_unsafe_selection_is_quoted_or_left_out():
     assert shlex.split(command)[-1] == (
         '{"controller_namespace":"shop","label_selectors":["app=$(reboot)"]}')
     request = dataclasses.replace(request, selection={"names": ["{{ evil }}"]})
-    assert next_steps.roll_back(request) == "run the playbook baton.kubernetes.rollback"
+    assert next_steps.rollback_instruction(request) == "run the playbook baton.kubernetes.rollback"
 
 
 USER_OPTIONS = {"name": "shop", "image": "myimage:v2", "stages": ["10%", "50%"]}

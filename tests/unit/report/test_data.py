@@ -27,14 +27,14 @@ ADDED_KEYS = {"change", "decision", "soaks", "title"}
 
 def mismatches(value, shape, path="data") -> list[str]:
     """Return a line for each part of `value` that does not fit `shape`. Keys may be absent."""
-    options = typing.get_args(shape) if isinstance(shape, types.UnionType) else [shape]
-    if len(options) > 1:
-        return min((mismatches(value, option, path) for option in options), key=len)
+    alternatives = typing.get_args(shape) if isinstance(shape, types.UnionType) else [shape]
+    if len(alternatives) > 1:
+        return min((mismatches(value, option, path) for option in alternatives), key=len)
     if typing.is_typeddict(shape):
         hints = typing.get_type_hints(shape)
         return [line for key, element in value.items() if key in hints
                 for line in mismatches(element, hints[key], f"{path}.{key}")] \
-            if isinstance(value, dict) else [f"{path} is no dictionary"]
+            if isinstance(value, dict) else [f"{path} is not a dictionary"]
     outer, inner = typing.get_origin(shape), typing.get_args(shape)
     if outer in (list, dict) and isinstance(value, outer):
         entries = value.items() if outer is dict else enumerate(value)
@@ -63,26 +63,26 @@ def test_data_of_the_role_has_the_documented_types(why):
             and report_data["stages"][0]["checks"][0]["measured"]["name"] == "a")
 
 
-def test_mismatches_detects_other_types():
+def test_mismatches_reports_wrong_types():
     assert mismatches({"stages": [{"checks": [{"at": 5}]}]},
                       data.Run) == ["data.stages.0.checks.0.at is 5"]
     assert mismatches({"clusters": {"eu": []}},
-                      data.Release) == ["data.clusters.eu is no dictionary"]
+                      data.Release) == ["data.clusters.eu is not a dictionary"]
 
 
-def undocumented_keys(entry, shape) -> list[str]:
-    """Return `Type.key` for each key that `entry` lacks, or documents with another type."""
-    names = {str: "str", int: "int", float: "float", bool: "bool", list: "list", dict: "dict",
-             typing.Any: "raw"}
+def undocumented_keys(documented, shape) -> list[str]:
+    """Return `Type.key` for each key that `documented` lacks, or documents with another type."""
+    type_names = {str: "str", int: "int", float: "float", bool: "bool", list: "list", dict: "dict",
+                  typing.Any: "raw"}
     missing = []
     for key, hint in typing.get_type_hints(shape).items():
         (hint,) = [arg for arg in typing.get_args(hint) if arg is not types.NoneType] \
             if isinstance(hint, types.UnionType) else [hint]
         is_list = typing.get_origin(hint) is list
         inner = typing.get_args(hint)[-1] if is_list else hint
-        value = entry.get(key, {})
+        value = documented.get(key, {})
         kind = dict if typing.is_typeddict(hint) else typing.get_origin(hint) or hint
-        if value.get("type") != names[kind]:
+        if value.get("type") != type_names[kind]:
             missing.append(f"{shape.__name__}.{key}")
         elif typing.is_typeddict(inner):
             missing += undocumented_keys(value["contains"], inner)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run the driver's loop."""
+"""Test the driver's loop."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_result_of_an_update():
     (ROLLBACK, [rc(annotations={object_meta.LAST_ROLLOUT: record("rolled_back")})]),
     (dataclasses.replace(UPDATE, next_name="bar"), [rc("bar", image="myimage:v2")]),
 ], ids=["updated", "rolled back", "updated, next_name"])
-def test_ended_update_is_unchanged(request_, items):
+def test_task_after_the_end_changes_nothing(request_, items):
     cluster = Cluster(*items)
 
     result = cluster.run(request_)
@@ -86,7 +86,7 @@ def test_ended_update_is_unchanged(request_, items):
                                    "foo no longer exists"))
 
 
-def test_second_run_is_unchanged():
+def test_second_run_changes_nothing():
     cluster = Cluster(rc())
     cluster.run()
     cluster.writes.clear()
@@ -106,7 +106,7 @@ def test_check_mode_plans_the_same_steps_without_waiting():
     assert actions(plan) == actions(real.run(request))
 
 
-def test_status_is_determined_once_for_an_observation(monkeypatch):
+def test_status_is_determined_once_per_observation(monkeypatch):
     flow, statuses, observations = choose(UPDATE), [], []
     observe, status = flow.observe, flow.status
     monkeypatch.setattr(flow, "observe", lambda *arguments: (
@@ -244,18 +244,19 @@ def test_absent_partner_is_not_looked_up():
 
 
 class SlowCluster(Cluster):
-    """Cluster with a slow connection. `blocking` has the methods that wait for a response."""
+    """Cluster with a slow connection. `blocking_calls` lists the calls that waited."""
 
     def __init__(self, *items):
         super().__init__(*items)
-        self.blocking, self.is_in_background = [], False
-        for verb in ("rules", "objects", "look_up", "live_pods", "revisions", "refuse_hand_over",
-                     "put_lease", "write"):
-            setattr(self, verb, functools.partial(self.count, verb, getattr(self, verb)))
+        self.blocking_calls, self.is_in_background = [], False
+        for method_name in ("rules", "objects", "look_up", "live_pods", "revisions",
+                            "refuse_hand_over", "put_lease", "write"):
+            setattr(self, method_name, functools.partial(
+                self.note_call, method_name, getattr(self, method_name)))
 
-    def count(self, verb, send, *arguments):
+    def note_call(self, method_name, send, *arguments):
         if not self.is_in_background:
-            self.blocking.append(verb)
+            self.blocking_calls.append(method_name)
         return send(*arguments)
 
     def revisions(self, uids):
@@ -265,10 +266,10 @@ class SlowCluster(Cluster):
         return True
 
     def start_in_background(self, work):
-        done, self.is_in_background = concurrent.futures.Future(), True
-        done.set_result(work())
+        future, self.is_in_background = concurrent.futures.Future(), True
+        future.set_result(work())
         self.is_in_background = False
-        return done
+        return future
 
 
 @pytest.mark.parametrize("surge, scale_steps", [(Size(1), 40), (Size(25, percent=True), 8)],
@@ -283,8 +284,8 @@ def test_blocking_requests_on_a_slow_connection(surge, scale_steps):
     before_handover = ["write"] * 3  # store the revision, rename foo, close the successor
     during_handover = ["write", "live_pods"]
     after_handover = ["write"] * 2  # delete the successor, open foo
-    assert cluster.blocking == ["rules", "put_lease", "look_up", *update, *before_handover,
-                                *during_handover, *after_handover]
+    assert cluster.blocking_calls == ["rules", "put_lease", "look_up", *update, *before_handover,
+                                      *during_handover, *after_handover]
 
 
 def test_list_of_pods_before_the_template_is_closed_does_not_end_the_handover():
@@ -295,7 +296,7 @@ def test_list_of_pods_before_the_template_is_closed_does_not_end_the_handover():
 
     cluster.run()
 
-    assert cluster.blocking.count("live_pods") == 2 and len(cluster.cluster.pods) == 1
+    assert cluster.blocking_calls.count("live_pods") == 2 and len(cluster.cluster.pods) == 1
 
 
 # The handover
@@ -388,7 +389,7 @@ def test_rejected_pods_are_reparented_later():
     assert {pod.owner_uid for pod in cluster.cluster.pods} == {"uid of foo"}
 
 
-def test_handover_that_reparents_no_pod_is_a_rejected_write():
+def test_handover_that_reparents_no_pod_counts_as_a_rejected_write():
     cluster, attempts = PodByPodCluster(rc()), []
     cluster.rejects_pod = lambda: attempts.append(1) or len(attempts) <= 3
 
@@ -419,7 +420,7 @@ def test_stopped_handover_is_resumed():
 def test_warning_about_an_image_applied_during_a_handover():
     cluster, edits = Cluster(rc()), []
 
-    def edit_once(write):
+    def edit_and_reject_first_handover(write):
         if isinstance(write, Handover) and not edits:
             template_before = cluster.cluster.items["foo"]["spec"]["template"]
             edits.append(cluster.patch("foo", "/spec/template", {**template_before, "spec": {
@@ -427,7 +428,7 @@ def test_warning_about_an_image_applied_during_a_handover():
                 "containers": [{"name": "web", "image": "myimage:v9"}]}}))
         return not isinstance(write, Handover) or len(edits) > 1 or edits.append(1)
 
-    cluster.allow_write = edit_once
+    cluster.allow_write = edit_and_reject_first_handover
     result = cluster.run()
 
     assert "another client applied another template to foo" in result["warnings"][-1]
@@ -435,7 +436,7 @@ def test_warning_about_an_image_applied_during_a_handover():
     assert result["msg"] == "foo is updated to myimage:v2: 3 of 3 replicas available"
 
 
-def test_revisions_and_pods_are_read_after_a_rejected_write():
+def test_revisions_and_pods_are_listed_again_after_a_rejected_write():
     cluster = Cluster(rc())
     run = driver._Run(choose(UPDATE), UPDATE, cluster, cluster.clock, lambda line: None, lambda: "",
                       DEFAULT_INTERVALS)
@@ -448,7 +449,7 @@ def test_revisions_and_pods_are_read_after_a_rejected_write():
 
 
 def interrupted_handover():
-    """Return a cluster whose client died before the first pod of a handover."""
+    """Return a cluster in which a task failed before its handover reparented a pod."""
     cluster = Cluster(old(0), new(3))
     cluster.allow_write = lambda write: not isinstance(write, Handover)
     cluster.error()
@@ -557,7 +558,7 @@ def test_no_dry_run_for_a_known_template(request_, items):
     assert cluster.called("dry_run") == []
 
 
-# End of a task
+# Errors and signals
 
 
 def test_unknown_name_reports_other_kinds():
@@ -654,7 +655,7 @@ def test_signal_stops_a_wait():
     assert cluster.clock.now < START + 11
 
 
-# No writes after the end
+# Writes after an error or a signal
 
 
 def test_no_write_after_a_signal():
@@ -669,7 +670,7 @@ def test_no_write_after_a_signal():
 
 
 class ClusterWithAutoscaler(Cluster):
-    """Cluster with an autoscaler, and a policy that denies changes of a size."""
+    """Cluster with an autoscaler, and a policy that denies scaling controllers."""
 
     def __init__(self, *items):
         super().__init__(*items)
@@ -702,7 +703,7 @@ def test_autoscaler_is_restored_after_a_denied_step():
 
 
 def test_autoscaler_is_not_restored_after_a_lost_lease():
-    """Otherwise, two tasks would undo each other's changes of the autoscaler."""
+    """Otherwise, two tasks would undo each other's changes to the autoscaler."""
     cluster = ClusterWithAutoscaler(rc())
     cluster.put_lease = lambda lease: None if cluster.scaler["spec"].get("behavior") else {
         **lease, "metadata": {
@@ -718,9 +719,9 @@ def test_autoscaler_is_not_restored_after_a_lost_lease():
 def test_first_failure_is_reported_if_the_restoration_fails():
     cluster = ClusterWithAutoscaler(rc())
     cluster.on_wait, cluster.waiting_reason = cluster.stall, "ErrImagePull"
-    cluster.write = lambda write: reject_restoration(write) or Cluster.write(cluster, write)
+    cluster.write = lambda write: write_autoscaler(write) or Cluster.write(cluster, write)
 
-    def reject_restoration(write):
+    def write_autoscaler(write):
         if write.kind == AUTOSCALER and cluster.scaler["metadata"].get("annotations"):
             raise RolloutError("forbidden")
         if write.kind == AUTOSCALER:
@@ -767,7 +768,7 @@ class BuggyCluster(ClusterWithAutoscaler):
 
 @pytest.mark.parametrize("is_lasting", [False, True])
 @pytest.mark.parametrize("verb", ["write", "wait", "controllers", "record"])
-def test_bug_restores_the_autoscaler_and_asks_for_a_report(verb, is_lasting):
+def test_after_a_bug_the_autoscaler_is_restored_and_the_error_asks_for_a_report(verb, is_lasting):
     cluster = BuggyCluster(rc(), verb=verb, is_lasting=is_lasting)
     before = cluster.scaler
 
@@ -787,8 +788,8 @@ def test_bug_restores_the_autoscaler_and_asks_for_a_report(verb, is_lasting):
             or verb == "controllers")
 
 
-def test_lease_is_renewed_before_the_autoscaler_is_restored():
-    """At a late error, another task may have acquired the Lease."""
+def test_autoscaler_is_not_restored_if_the_lease_was_lost_before_an_error():
+    """When a task fails late, another task may have acquired the Lease."""
     cluster, denials = ClusterWithAutoscaler(rc()), []
     cluster.put_lease = lambda lease: None if denials else {**lease, "metadata": {
         **lease["metadata"], "uid": "u", "resourceVersion": "1"}}

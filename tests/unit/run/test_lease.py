@@ -27,7 +27,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import (
     is_name,
     lease_name,
-    lease_name_without_kind,
+    shared_lease_name,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import (
     Kind,
@@ -624,7 +624,7 @@ def test_release_waits_for_a_renewal_in_flight(server, slow_client, monkeypatch)
 def test_names_of_leases_are_valid_and_unique():
     longest, sibling = "a" * 253, "a" * 252 + "b"
     names = [name for controller in (longest, sibling, "foo", "deployment.foo", "deployment-foo")
-             for name in (lease_name_without_kind(controller),
+             for name in (shared_lease_name(controller),
                           *(lease_name(kind, controller) for kind in Kind))]
 
     assert len(set(names)) == len(names) and all(map(is_name, names))

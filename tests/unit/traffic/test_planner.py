@@ -55,7 +55,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record im
     SPLIT_OF,
     TRAFFIC_SPLIT,
     parse_record,
-    routes_of,
+    parse_routes,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Share
 
@@ -414,11 +414,11 @@ def test_number_of_routes_is_limited():
     "HTTPRoute/a, HTTPRoute/b", ",".join(f"HTTPRoute/r{number}" for number in range(9)),
     *HOSTILE_TEXTS])
 def test_invalid_annotations_name_no_route(text):
-    assert routes_of({} if text is None else {TRAFFIC_ROUTES: text}) == ()
+    assert parse_routes({} if text is None else {TRAFFIC_ROUTES: text}) == ()
 
 
 def test_valid_annotations_name_each_route_once():
-    assert routes_of({TRAFFIC_ROUTES: "HTTPRoute/a,GRPCRoute/a,HTTPRoute/a"}) == (
+    assert parse_routes({TRAFFIC_ROUTES: "HTTPRoute/a,GRPCRoute/a,HTTPRoute/a"}) == (
         ("HTTPRoute", "a"), ("GRPCRoute", "a"))
 
 

@@ -124,7 +124,7 @@ class RevisionsObserved(ServerDrivenObserved):
         return self.primary is not None and self.primary.updated < self.primary.current
 
     def with_observed_settings(self: RevisionsT, settings: Json | None) -> RevisionsT:
-        """Return the observation with the annotated settings, if this run has observed them."""
+        """Return the observation with the annotated settings, if they equal `settings`."""
         stored_record = self.primary.rollout if self.primary else None
         if not (self.record and stored_record and settings) or any(
                 settings.get(field) != value for field, value in stored_record.original.items()):
@@ -152,7 +152,7 @@ def own_revisions(primary: RevisionDriven, revisions: t.Iterable[Json]) -> tuple
 
 def may_have_been_restored(current: Revision | None, undone_name: str,
                            history: t.Iterable[Revision]) -> bool:
-    """Return whether a rollback of `undone_name` may have restored the current template."""
+    """Return whether a rollback from `undone_name` may have restored the current revision."""
     times = {revision.name: revision.time for revision in history}
     return current is not None and undone_name in times and (current.is_renumbered
                                                              or current.time <= times[undone_name])

@@ -39,7 +39,7 @@ from .planner import DaemonSetPlanner, DaemonSetSettings
 
 #: Seconds between two requests for the list of pods.
 LIST_INTERVAL = 2.0
-#: Seconds between two requests, if the lists are equal or a surge may have stalled.
+#: The same, if the last two lists are equal, or while a surge may have stalled.
 UNCHANGED_LIST_INTERVAL = 30.0
 
 
@@ -54,8 +54,8 @@ class Caches(RevisionsCaches):
     #: A resourceVersion, and the time (as Memory.monotonic_time) at which _with_stall() lists the
     #: pods if the resourceVersion is unchanged.
     next_stall_check: tuple[str, float] = ("", 0.0)
-    #: The number of new pods when the task last woke the controller; -1 before that.
-    new_pods_at_wake_up: int = -1
+    #: The number of new pods when the task last woke the controller; -1 if it never has.
+    new_count_at_wake_up: int = -1
 
 
 class DaemonSetFlow(RevisionsFlow[DaemonSetObserved]):
@@ -193,7 +193,7 @@ def _with_miscounted(observed: DaemonSetObserved, primary: DaemonSet, cluster: C
     # The deletion of a miscounted pod may leave the status unchanged.
     if not is_unchanged or (miscounted_pods and memory.monotonic_time >= memory.next_pod_list):
         memory.next_pod_list = memory.monotonic_time + LIST_INTERVAL
-        # With an unchanged version, the count of ready pods below needs the new pods, too.
+        # If the version is unchanged, also list the new pods: ready_count includes them.
         items = cluster.all_pods(primary, "" if is_unchanged else new_revision) or ()
         pods = list(map(DaemonPod.from_api, own_pods(primary, items)))
         ready_count = sum(pod.is_ready and not pod.is_inactive for pod in pods)
@@ -207,7 +207,7 @@ def _with_stall(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluste
                 memory: Memory) -> DaemonSetObserved:
     caches = memory.caches(Caches)
     # One write is enough to wake the controller.
-    was_woken = caches.new_pods_at_wake_up == primary.updated
+    was_woken = caches.new_count_at_wake_up == primary.updated
     if observed.present_revision is None or not primary.may_stall or was_woken:
         return observed
     version, next_check = caches.next_stall_check
@@ -222,7 +222,7 @@ def _with_stall(observed: DaemonSetObserved, primary: DaemonSet, cluster: Cluste
     has_stalled = is_stalled(primary, observed.present_revision.pod_revision, pods,
                              memory.server_time)
     if has_stalled:
-        caches.new_pods_at_wake_up = primary.updated
+        caches.new_count_at_wake_up = primary.updated
     return dataclasses.replace(observed, is_stalled=has_stalled)
 
 

@@ -32,7 +32,7 @@ class ServerDrivenFlow(Flow[ObservedT]):
 
     planner: type[Planner[ObservedT]]
 
-    # Defined by each kind
+    # Overridden by the kinds
 
     def status_of_pods(self, observed: ObservedT, direction: str | None) -> RolloutStatus:
         """Return a status with survivor, old, new, growing, shrinking, holders and progress."""
@@ -123,7 +123,7 @@ def phase_and_direction(observed: ObservedT) -> tuple[str, str | None]:
     """Return the phase and the direction of the update (see RolloutStatus)."""
     if not observed.in_progress:
         return "complete", None
-    record = observed.rollout
-    is_paused = record is not None and record.paused is not None
-    is_rolling_back = record is not None and record.is_rolling_back
+    rollout = observed.rollout
+    is_paused = rollout is not None and rollout.paused is not None
+    is_rolling_back = rollout is not None and rollout.is_rolling_back
     return "paused" if is_paused else "progressing", "back" if is_rolling_back else "forward"

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Interrupt a migration after any write, and run the commands that the info module returns."""
+"""Interrupt a migration after each write, and run the commands that the info module returns."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ RC, CONFIG, DEPLOYMENT = Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG, Ki
 @pytest.fixture
 def info(monkeypatch):
     """Return a function that lists the rollouts like rolling_update_info."""
-    def read(cluster, may_read=True, **params):
+    def list_rollouts(cluster, may_read=True, **params):
         monkeypatch.setattr(task, "_gateway",
                             lambda _params, _request, flow, watches_pods=True: MigrationGateway(
                                 cluster, flow.watches[0], flow.watches, may_read))
         return task.info({"namespace": "default", "name": None, "kind": None, **params})["rollouts"]
-    return read
+    return list_rollouts
 
 
 def parse_command(command):
@@ -60,10 +60,10 @@ QUERIES = [{"name": "foo"}, {"name": "foo", "kind": "ReplicationController"},
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=str)
-@pytest.mark.parametrize("steps", range(1, len(ALL_STEPS)))
-def test_a_migration_is_in_progress_after_each_write_but_the_last(info, steps, query):
+@pytest.mark.parametrize("step_count", range(1, len(ALL_STEPS)))
+def test_a_migration_is_in_progress_after_each_write_but_the_last(info, step_count, query):
     world = World()
-    assert len(world.run_steps(steps)) == steps
+    assert len(world.run_steps(step_count)) == step_count
 
     (rollout,) = info(world.cluster, **query)
 
@@ -75,25 +75,26 @@ def test_a_migration_is_in_progress_after_each_write_but_the_last(info, steps, q
     assert (rollout["controller"] is None) == (world.find("ReplicationController") is None)
     assert (rollout["successor"] and rollout["successor"]["name"]) == (
         world.replica_set and world.replica_set["metadata"]["name"])
-    assert world.run_steps(request=parse_command(rollout["resume_command"])) == ALL_STEPS[steps:]
+    assert world.run_steps(request=parse_command(
+        rollout["resume_command"])) == ALL_STEPS[step_count:]
     assert world.decide() == Done("foo is already a Deployment")
 
 
-@pytest.mark.parametrize("steps", range(len(ALL_STEPS) + 1))
-def test_deployment_and_replica_set_are_in_progress_during_a_migration(info, steps):
+@pytest.mark.parametrize("step_count", range(len(ALL_STEPS) + 1))
+def test_deployment_and_replica_set_are_in_progress_during_a_migration(info, step_count):
     world = World()
-    world.run_steps(steps)
-    is_in_progress = 0 < steps < len(ALL_STEPS)
+    world.run_steps(step_count)
+    is_in_progress = 0 < step_count < len(ALL_STEPS)
     for kind in (DEPLOYMENT, Kind.REPLICA_SET):
         for rollout in info(world.cluster, kind=str(kind)):
             assert (rollout["kind"], rollout["phase"] == "progressing") == (kind, is_in_progress)
             assert not is_in_progress or rollout["resume_command"] == MIGRATE.command()
 
 
-@pytest.mark.parametrize("steps", [0, len(ALL_STEPS)])
-def test_no_migration_before_the_first_and_after_the_last_write(info, steps):
+@pytest.mark.parametrize("step_count", [0, len(ALL_STEPS)])
+def test_no_migration_is_in_progress_before_the_first_or_after_the_last_write(info, step_count):
     world = World()
-    world.run_steps(steps)
+    world.run_steps(step_count)
     assert [rollout["phase"] for rollout in info(world.cluster, name="foo")] == ["complete"]
 
 
@@ -118,17 +119,17 @@ def test_command_has_the_deployment_label_key(info):
     assert world.run_steps(request=parse_command(rollout["resume_command"])) == ALL_STEPS[2:]
 
 
-@pytest.mark.parametrize("steps", range(1, len(ALL_CONFIG_STEPS)))
+@pytest.mark.parametrize("step_count", range(1, len(ALL_CONFIG_STEPS)))
 @pytest.mark.parametrize("rolls_back", [False, True])
 def test_the_migration_of_a_deployment_config_is_in_progress_after_each_write_but_the_last(
-        info, steps, rolls_back):
+        info, step_count, rolls_back):
     world = ConfigWorld()
-    world.run_steps(steps)
+    world.run_steps(step_count)
 
     (rollout,) = info(world.cluster, kind="DeploymentConfig")
 
     assert (rollout["name"], rollout["kind"], rollout["phase"]) == ("foo", CONFIG, "progressing")
-    can_roll_back = steps <= ALL_CONFIG_STEPS.index("delete ReplicationController")
+    can_roll_back = step_count <= ALL_CONFIG_STEPS.index("delete ReplicationController")
     assert (rollout["rollback_command"] is not None) == can_roll_back
     if not rolls_back:
         world.run_steps(request=parse_command(rollout["resume_command"]))

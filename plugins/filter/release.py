@@ -43,7 +43,10 @@ def turn_options(request: Json, state: Json) -> Json:
 
 
 def analysis_options(request: Json, state: Json, pair: Json, measured: list[Json]) -> Json:
-    """Wrap options.analysis_options(). pair: a controller and the index of an analysis."""
+    """Wrap options.analysis_options().
+
+    pair: the name of a controller, and the index of one of its analyses.
+    """
     release_request = Request.of(plain(request))
     release = conditions.Release(release_request, History.read(plain(state)))
     return options.analysis_options(release, plain(pair), plain(measured))
@@ -75,7 +78,10 @@ def region_batches(groups: t.Mapping[str, list[str]], regions: t.Any,
 
 def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: list[str],
                max_failed: t.Any = 0) -> str:
-    """Wrap batches.reason_not_to_begin(). max_failed: a number, or a text such as "10%"."""
+    """Wrap batches.reason_not_to_begin().
+
+    max_failed: a percentage, as a number or a text such as "10%".
+    """
     try:
         percentage = float(str(max_failed).strip().removesuffix("%") or 0)
     except ValueError:
@@ -90,7 +96,8 @@ def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: l
 def host_page(path: str, host: str, other: t.Any = None, is_alone: bool = True) -> str:
     """Wrap pages.host_page().
 
-    other: the report path of another host, or None. If it differs, each host has its own path.
+    other: the report path of another host, or None. If it differs from `path`, each host has its
+    own path.
     """
     return pages.host_page(path, host, other is not None and entries(other)[:1] != [path], is_alone)
 

@@ -50,8 +50,7 @@ class LocalFile:
             self._owner_uids |= {pwd.getpwnam(become_user).pw_uid} if become_user else set()
 
     def read(self, offset: int, is_last: bool) -> bytes:
-        """Return the content from an offset on. Delete the file if is_last or after its end marker.
-        """
+        """Return the content from an offset. Delete the file if is_last or at the end marker."""
         try:
             descriptor = os.open(self._path,
                                  os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -91,8 +90,8 @@ class RemoteFile:
     def read(self, offset: int, is_last: bool) -> bytes:
         """Return the content from an offset on, or b"" if nothing is new. Raises AnsibleError."""
         self._read_count += 1
-        is_first = not offset and self._read_count <= self.first_reads
-        poll_count = 0 if is_last else self.max_first_polls if is_first else self.max_polls
+        is_early = not offset and self._read_count <= self.first_reads
+        poll_count = 0 if is_last else self.max_first_polls if is_early else self.max_polls
         result = self._action._low_level_execute_command(
             self._command(offset, poll_count, is_last), sudoable=False)
         return result["stdout"].replace("\r\n", "\n").encode(errors="replace")
@@ -121,14 +120,14 @@ class Printer:
     def __init__(self, source: LocalFile | RemoteFile, end_marker: str, prefix: str) -> None:
         self._source, self._end_marker, self._prefix = source, end_marker, prefix
         self._module_ended = threading.Event()
-        self._has_lines = False
+        self._has_read_lines = False
         self._can_print = True
         self._thread = _start_thread(self._run)
 
     def stop(self, has_lines: bool) -> None:
         """Print the remaining lines. has_lines: whether the module has certainly written lines."""
         self._module_ended.set()
-        if has_lines or self._has_lines:
+        if has_lines or self._has_read_lines:
             self._thread.join(LAST_LINES_TIMEOUT)
 
     def _run(self) -> None:
@@ -138,13 +137,13 @@ class Printer:
             try:
                 content = self._source.read(offset, is_last)
             except Exception as error:
-                # Without reads, the module would assume that Ansible was killed.
+                # Keep reading: without reads, the module would assume that Ansible was killed.
                 Display().vvv(f"progress lines cannot be read: {error!r}")
                 self._module_ended.wait(CHECK_PERIOD)
                 continue
             lines = content.rpartition(b"\n")[0]
             if lines:
-                self._has_lines = True
+                self._has_read_lines = True
                 offset += len(lines) + 1
                 is_last = self._print(lines.decode(errors="replace").split("\n")) or is_last
 

@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 from kubernetes.client import ApiClient, FlowcontrolApiserverV1Api
 from state import State
 
-Anything = TypeVar("Anything")
+Result = TypeVar("Result")
 
 
-class Counter:
+class RequestCounter:
     def __init__(self, client: ApiClient, name: str, namespace: str, account: str) -> None:
         """Create the FlowSchema, whose name must be unique in the cluster."""
         self._client = client
@@ -39,23 +39,23 @@ class Counter:
                                                               "spec": spec})
 
     def total(self) -> int:
-        """Return the number of requests since the last start of the API server."""
+        """Return the number of dispatched requests since the last start of the API server."""
         return self._count("dispatched")
 
-    def refused(self) -> int:
+    def refused_count(self) -> int:
         return self._count("rejected")
 
     def _count(self, outcome: str) -> int:
-        line = (rf'^apiserver_flowcontrol_{outcome}_requests_total'
-                rf'{{flow_schema="{self._name}",.*}} (\S+)$')
+        pattern = (rf'^apiserver_flowcontrol_{outcome}_requests_total'
+                   rf'{{flow_schema="{self._name}",.*}} (\S+)$')
         return sum(int(float(count))
-                   for count in re.findall(line, _metrics(self._client), re.MULTILINE))
+                   for count in re.findall(pattern, _metrics(self._client), re.MULTILINE))
 
-    def end(self) -> None:
+    def delete(self) -> None:
         FlowcontrolApiserverV1Api(self._client).delete_flow_schema(self._name)
 
 
-class AllClients:
+class AllClientsCounter:
     """Counts the requests of all clients.
 
     Watches, heartbeats of nodes, and the scheduler's bindings and Events are not counted.
@@ -73,7 +73,7 @@ class AllClients:
         self._client = client
         self._idle_rate: float | None = None
 
-    def count_during(self, action: Callable[[], Anything]) -> tuple[Anything, float]:
+    def count_during(self, action: Callable[[], Result]) -> tuple[Result, float]:
         """Call the action, and return its result and the number of requests that it caused."""
         count_before, began = self.wait_until_idle(), time.monotonic()
         if self._idle_rate is None:
@@ -82,8 +82,8 @@ class AllClients:
             self._idle_rate = (count_now - count_before) / (now - began)
             count_before, began = count_now, now
         result = action()
-        requests = self.wait_until_idle() - count_before
-        return result, requests - self._idle_rate * (time.monotonic() - began)
+        request_count = self.wait_until_idle() - count_before
+        return result, request_count - self._idle_rate * (time.monotonic() - began)
 
     def wait_until_idle(self) -> int:
         """Wait until the cluster is idle, and return total(). Raises SystemExit."""

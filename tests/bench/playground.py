@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import kubernetes
 from ansible_runs import cpu_of_children, wait_and_measure_memory
-from counting import AllClients, Counter, cluster_processor_seconds
+from counting import AllClientsCounter, RequestCounter, cluster_processor_seconds
 from kubernetes.client.exceptions import ApiException
 from objects import role_rules
 from slow_line import SlowConnection
@@ -129,19 +129,19 @@ class Playground:
         self._folder = tempfile.TemporaryDirectory(prefix="baton-bench-")
         self.kubeconfig = str(Path(self._folder.name) / "kubeconfig")
         Path(self.kubeconfig).write_text(json.dumps(self._client_kubeconfig()), "utf-8")
-        self._client_requests = Counter(self._client, f"{self.namespace}-ours", self.namespace,
-                                        "client")
-        self._deployment_controller_requests = Counter(
+        self._client_requests = RequestCounter(self._client, f"{self.namespace}-ours",
+                                               self.namespace, "client")
+        self._deployment_controller_requests = RequestCounter(
             self._client, f"{self.namespace}-peer", "kube-system", "deployment-controller")
-        self._all_clients_counter = AllClients(self._client)
+        self._all_clients_counter = AllClientsCounter(self._client)
         return self
 
     def begin_deletion(self) -> None:
         if self._is_deleted:
             return
         self._is_deleted = True
-        self._client_requests.end()
-        self._deployment_controller_requests.end()
+        self._client_requests.delete()
+        self._deployment_controller_requests.delete()
         self._core.delete_namespace(self.namespace)
         self._core.delete_collection_node(label_selector=f"{NODE_KEY}={self.namespace}")
         self._folder.cleanup()
@@ -442,7 +442,7 @@ class Playground:
 
         has_changes: the required value of `changed` in the result.
         """
-        before, refused = self._client_requests.total(), self._client_requests.refused()
+        before, refused = self._client_requests.total(), self._client_requests.refused_count()
         cluster_processor = cluster_processor_seconds(self._administrator)
         processor, began = cpu_of_children(), time.perf_counter()
         arguments = json.dumps({"ANSIBLE_MODULE_ARGS": {"kubeconfig": self.kubeconfig,
@@ -465,7 +465,7 @@ class Playground:
         processor = cpu_of_children() - processor
         cluster_processor = cluster_processor_seconds(self._administrator) - cluster_processor
         requests = self._client_requests.total() - before
-        refused = self._client_requests.refused() - refused
+        refused = self._client_requests.refused_count() - refused
         first_name = task.get("name") or task["names"][0]
         return FleetRollout(seconds, requests, memory, refused, processor, cluster_processor,
                             requests * self._cpu_seconds_of_a_read(task["kind"], first_name))

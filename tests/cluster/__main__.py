@@ -103,7 +103,7 @@ def _kubeconfig(options: argparse.Namespace) -> None:
 def _build(options: argparse.Namespace) -> None:
     if options.real_node:
         machine.install()
-    programs = [*binaries.needed(options.real_node), *options.extra]
+    programs = [*binaries.needed_programs(options.real_node), *options.extra]
     for name, path in binaries.provide(programs, options.kubernetes or binaries.NEWEST).items():
         print(f"{name} {path}")
 

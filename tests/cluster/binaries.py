@@ -70,7 +70,7 @@ REAL_NODE_PROGRAMS = ("kubelet", "kube-proxy", "web")
 """Programs that a cluster with a real node runs instead of KWOK."""
 
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-"""Only these programs have an older version in an older cluster."""
+"""In a cluster with an older Kubernetes, only these programs have the older version."""
 
 OLDER_MODULES = tuple(sorted(folder.name for folder in HERE.glob("kubernetes-*/")))
 """Names of folders, such as kubernetes-1.24."""
@@ -102,7 +102,7 @@ def release(version: str) -> str:
     return _release_in_go_mod(_module("kube-apiserver", version))
 
 
-def needed(with_real_node: bool) -> tuple[str, ...]:
+def needed_programs(with_real_node: bool) -> tuple[str, ...]:
     return (
         (*(name for name in NEEDED if name != "kwok"), *REAL_NODE_PROGRAMS)
         if with_real_node
@@ -182,7 +182,7 @@ def _build(go: Path, folder: Path, module: str, missing: Iterable[str]) -> None:
         subtask.run(f"building {', '.join(names)}", command, HERE / module, environment(), progress)
         for name in names:
             # other processes must not run an incomplete program
-            (drafts / _name_by_go(name)).rename(folder / name)
+            (drafts / _go_build_name(name)).rename(folder / name)
         drafts.rmdir()
         say(f"built in {time.monotonic() - began:.0f} s: {folder}")
 
@@ -201,7 +201,7 @@ def _packages(programs: Iterable[str]) -> list[str]:
     return [PACKAGES[name][1] for name in programs]
 
 
-def _name_by_go(program: str) -> str:
+def _go_build_name(program: str) -> str:
     """Return the name that `go build` gives to the program, such as "server" for etcd."""
     return re.sub(r"/v\d+$", "", PACKAGES[program][1]).rpartition("/")[2]
 
@@ -209,7 +209,7 @@ def _name_by_go(program: str) -> str:
 def environment() -> dict[str, str]:
     """Return the environment for Go, without flags, workspace files and toolchain downloads.
 
-    Less garbage collection saves a fifth of the time of the compiler.
+    Less garbage collection saves a fifth of the build time.
     """
     memory = {"GOGC": "off", "GOMEMLIMIT": "600MiB"}
     return (

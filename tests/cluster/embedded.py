@@ -157,7 +157,7 @@ class Cluster:
                 return
             if with_real_node:
                 machine.check(self._folder)
-            programs = binaries.provide(binaries.needed(with_real_node), kubernetes)
+            programs = binaries.provide(binaries.needed_programs(with_real_node), kubernetes)
             try:
                 state = state or self._create(
                     controller_manager_qps,
@@ -214,7 +214,7 @@ class Cluster:
             target = _component(state, component)
             if supervision.health(state, target) != "healthy":
                 programs = binaries.provide(
-                    binaries.needed(state.network is not None), state.kubernetes
+                    binaries.needed_programs(state.network is not None), state.kubernetes
                 )
                 supervision.start(state, [target], programs)
 

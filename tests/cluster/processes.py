@@ -53,12 +53,12 @@ class Process(NamedTuple):
             raise ClusterError(f"{argv[0]} cannot be run: {error.strerror}") from error
         if returns_child:
             pid = _await_child(pid, log)
-        return cls(pid, _state_of(pid)[1])
+        return cls(pid, _state_and_start(pid)[1])
 
     @property
     def alive(self) -> bool:
-        """Return whether a thread of the process runs. The main thread may be a zombie."""
-        state, started = _state_of(self.pid)
+        """Return whether any thread of the process is alive; the main one may be a zombie."""
+        state, started = _state_and_start(self.pid)
         return started == self.started and (state not in "XZ" or _has_other_threads(self.pid))
 
     def end(self, with_signal: signal.Signals = signal.SIGTERM, timeout: float = 10) -> None:
@@ -84,7 +84,7 @@ def _await_child(pid: int, log: Path) -> int:
     """Return the pid of the child of a new process. Raises ClusterError."""
     deadline = time.monotonic() + 10
     children = Path(f"/proc/{pid}/task/{pid}/children")
-    while _state_of(pid)[0] not in "XZ" and time.monotonic() < deadline:
+    while _state_and_start(pid)[0] not in "XZ" and time.monotonic() < deadline:
         if pids := children.read_text(encoding="ascii").split():
             return int(pids[0])
         time.sleep(0.005)
@@ -99,7 +99,7 @@ def _has_other_threads(pid: int) -> bool:
     return False
 
 
-def _state_of(pid: int) -> tuple[str, int]:
+def _state_and_start(pid: int) -> tuple[str, int]:
     """Return the state ("X" if the process does not exist) and the start time, as in /proc."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")

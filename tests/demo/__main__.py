@@ -106,7 +106,7 @@ def _run_steps(ansible: Ansible, primary: Foo) -> None:
 
     heading("Update foo to v3, whose pods start slowly, and kill Ansible during the update")
     primary.watch()
-    with ansible.started(f"{UPDATE_COMMAND}v3-slow") as running:
+    with ansible.start(f"{UPDATE_COMMAND}v3-slow") as running:
         primary.wait_for(3, "myimage:v3-slow", running)
         killed = running.kill()
     note(f"*** kill -9 {' '.join(map(str, killed))}: "
@@ -117,7 +117,7 @@ def _run_steps(ansible: Ansible, primary: Foo) -> None:
     expect(len(primary.controllers()) == 2, "foo and its successor exist")
 
     heading("Show the status: the state of the update is stored in the cluster")
-    ansible.run("ansible-playbook baton.kubernetes.status -e controller=foo", shown_lines=r" {4}",
+    ansible.run("ansible-playbook baton.kubernetes.status -e controller=foo", shown_pattern=r" {4}",
                 pattern="phase: progressing")
 
     heading("Resume the update with the same command")

@@ -27,7 +27,7 @@ GRACE = 5
 """Seconds to wait for the end of processes, and for the rest of their output."""
 
 # Matches steps, errors and the recap.
-STEPS = r"localhost \| |\[ERROR\]|localhost +: "
+DEFAULT_PATTERN = r"localhost \| |\[ERROR\]|localhost +: "
 
 
 class Ansible:
@@ -47,24 +47,25 @@ class Ansible:
             "PATH": os.pathsep.join([os.path.abspath(".venv/bin"), os.environ["PATH"]]),
         }
 
-    def run(self, line: str, *, shown_lines: str = STEPS, pattern: str = "", code: int = 0) -> None:
-        """Run a command, and show the lines of its output that match `shown_lines`.
+    def run(self, line: str, *, shown_pattern: str = DEFAULT_PATTERN, pattern: str = "",
+            code: int = 0) -> None:
+        """Run a command, and show the lines of its output that match `shown_pattern`.
 
         Raises UnexpectedResult if the exit code is not `code` or the output lacks `pattern`.
         """
-        with self.started(line, shown_lines) as running:
+        with self.start(line, shown_pattern) as running:
             running.wait()
         running.expect(code, pattern)
 
     @contextlib.contextmanager
-    def started(self, line: str, shown_lines: str = STEPS) -> Iterator[Running]:
+    def start(self, line: str, shown_pattern: str = DEFAULT_PATTERN) -> Iterator[RunningCommand]:
         command(line)
-        with Running(shlex.split(line), self._environment, shown_lines) as running:
+        with RunningCommand(shlex.split(line), self._environment, shown_pattern) as running:
             yield running
 
 
-class Running:
-    def __init__(self, argv: list[str], environment: dict[str, str], shown_lines: str) -> None:
+class RunningCommand:
+    def __init__(self, argv: list[str], environment: dict[str, str], shown_pattern: str) -> None:
         self._process = subprocess.Popen(
             argv,
             env=environment,
@@ -75,12 +76,12 @@ class Running:
             errors="replace",
             start_new_session=True,  # Ctrl-C must reach only the demo, which stops the command
         )
-        self._shown_lines = re.compile(shown_lines)
+        self._shown_pattern = re.compile(shown_pattern)
         self._lines: list[str] = []
         self._reader = threading.Thread(target=self._show, daemon=True)
         self._reader.start()
 
-    def __enter__(self) -> Running:
+    def __enter__(self) -> RunningCommand:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -101,32 +102,32 @@ class Running:
 
         Raises UnexpectedResult if the command has already exited.
         """
-        killed = _pids() if self.is_running else []
-        if not killed:
-            raise self._unexpected("The command exited before the kill")
-        for pid in killed:
+        killed_pids = _pids() if self.is_running else []
+        if not killed_pids:
+            raise self._unexpected_result("The command exited before the kill")
+        for pid in killed_pids:
             _signal(pid, signal.SIGKILL)
         while _pids():
             time.sleep(0.02)
         self.wait()
-        return killed
+        return killed_pids
 
     def expect(self, code: int, pattern: str) -> None:
         if self._process.returncode != code:
-            raise self._unexpected(
+            raise self._unexpected_result(
                 f"The command exited with code {self._process.returncode}, not {code}")
         if not re.search(pattern, "".join(self._lines)):
-            raise self._unexpected(f"The output of the command does not contain {pattern!r}")
+            raise self._unexpected_result(f"The output of the command does not contain {pattern!r}")
 
     def _show(self) -> None:
         for line in self._process.stdout or ():
             self._lines.append(line)
-            if self._shown_lines.match(line):
+            if self._shown_pattern.match(line):
                 is_recap = line.startswith("localhost")
                 output(re.sub(r" +", " ", line.rstrip()) if is_recap else line.rstrip())
 
-    def _unexpected(self, what: str) -> UnexpectedResult:
-        return UnexpectedResult(f"{what}. Its output:\n{''.join(self._lines)}")
+    def _unexpected_result(self, problem: str) -> UnexpectedResult:
+        return UnexpectedResult(f"{problem}. Its output:\n{''.join(self._lines)}")
 
 
 def stop_all() -> None:

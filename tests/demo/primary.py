@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import kubernetes
 import yaml
-from commands import Running
+from commands import RunningCommand
 from terminal import UnexpectedResult, expect, note
 
 NAMESPACE = "default"
@@ -82,7 +82,7 @@ class Foo:
         expect(self._counts() == {(image, "ready"): REPLICAS}, f"{REPLICAS} pods of {image}")
         expect(self.controllers() == ["foo"], "foo is the only controller")
 
-    def wait_for(self, number: int, image: str, running: Running) -> None:
+    def wait_for(self, number: int, image: str, running: RunningCommand) -> None:
         what = f"{number} pods of {image} are ready"
         _until(lambda: not running.is_running or self._counts()[image, "ready"] >= number, what)
 

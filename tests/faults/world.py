@@ -45,12 +45,12 @@ class Judge(Observer):
     """An observer that records violations of the guarantees between begin() and violations()."""
 
     def __init__(self, namespace: Namespace) -> None:
-        super().__init__(namespace, allow_orphan=is_other_pod)
+        super().__init__(namespace, allow_orphan=is_pod_of_other_controller)
         self._controllers: dict[str, Json] = {}
         self._floor = self._ceiling = 0
         self._initial_versions: Json = {}
         self._required_controllers: set[str] = set()
-        #: Watch events after which neither foo nor a successor existed.
+        #: Watch events after which no required controller and no successor of foo existed.
         self.events_without_foo: list[str] = []
 
     def begin(self, replicas: int, required_controllers: set[str], max_surge: int,
@@ -118,7 +118,7 @@ class Judge(Observer):
 
     def _versions_of_other_controllers(self) -> Json:
         controllers = [self.namespace.rc(name) or {} for name in OTHER_CONTROLLERS]
-        pods = [pod for pod in self.namespace.pods() if is_other_pod(pod)]
+        pods = [pod for pod in self.namespace.pods() if is_pod_of_other_controller(pod)]
         return {item["metadata"]["name"]: item["metadata"]["resourceVersion"]
                 for item in (*filter(None, controllers), *pods)}
 
@@ -129,12 +129,12 @@ class Judge(Observer):
         if event_type != "DELETED":
             self._controllers[name] = item
         if self._required_controllers and not any(
-                map(self._continues_foo, self._controllers.values())):
+                map(self._is_required_or_successor, self._controllers.values())):
             self.events_without_foo.append(
                 f"{name} {event_type.lower()}, remaining: "
                 f"{', '.join(sorted(self._controllers))}")
 
-    def _continues_foo(self, item: Json) -> bool:
+    def _is_required_or_successor(self, item: Json) -> bool:
         """Return whether the controller is required, or is a successor of foo."""
         annotations = item["metadata"].get("annotations") or {}
         partner = (annotations.get(object_meta.PARTNER)
@@ -191,14 +191,14 @@ class World:
         daemon_sets = self.namespace.apps_path("daemonsets")
         self.namespace.call("DELETE", daemon_sets, {"propagationPolicy": "Foreground"})
         for pod in self.namespace.pods():
-            if not is_other_pod(pod):
+            if not is_pod_of_other_controller(pod):
                 # The garbage collector may have deleted the pod.
                 with contextlib.suppress(ApiException):
                     self.namespace.remove(pod["metadata"]["name"], "pods")
         leases = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases"
         self.namespace.call("DELETE", leases)
         self.namespace.call("DELETE", self.namespace.apps_path("controllerrevisions"))
-        eventually(lambda: (all(map(is_other_pod, self.namespace.pods()))
+        eventually(lambda: (all(map(is_pod_of_other_controller, self.namespace.pods()))
                             and len(self.namespace.rc_names()) == len(OTHER_CONTROLLERS)
                             and not self.namespace.replica_sets()
                             and not self.namespace.call("GET", daemon_sets)["items"]),
@@ -245,7 +245,7 @@ class World:
                 "pods": [pod for pod in state["pods"] if pod[0] not in OTHER_CONTROLLERS]}
 
 
-def is_other_pod(pod: Json) -> bool:
+def is_pod_of_other_controller(pod: Json) -> bool:
     return any(
         labels.items() <= pod["metadata"]["labels"].items() for labels in OTHER_CONTROLLERS.values()
     )

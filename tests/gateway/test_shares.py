@@ -38,7 +38,7 @@ def deviations(share, answers):
     pytest.param(DEPLOYMENT, 8_000, id="Deployment"),
     *(pytest.param(kind, 50_000, id=f"{kind.name}-50000", marks=LONG)
       for kind in (DEPLOYMENT, RC, STATEFUL_SET))])
-def test_share_of_the_requests(kind, count, gateway, cluster, namespace, request):
+def test_new_version_gets_the_requested_share(kind, count, gateway, cluster, namespace, request):
     rows = request.config.stash[measured.ROWS]
     with RoutedShop(gateway, cluster, namespace, kind) as shop, Stalls() as stalls:
         shop.open()
@@ -53,12 +53,12 @@ def test_share_of_the_requests(kind, count, gateway, cluster, namespace, request
                 windows.append((f"{share:.0%}", share, time.time()))
                 time.sleep(count / sum(RATES.values()) + 2)
             shop.split(state="restored")
-            restored = time.time()
+            restored_at = time.time()
             assert shop.is_restored()
         # each measurement ends before the next task changes the route
         begins = [begin for _title, _share, begin in windows]
         for (title, share, begin), end in zip(
-                windows, [begins[0] + 5, begins[2] - 3, restored - 3], strict=True):
+                windows, [begins[0] + 5, begins[2] - 3, restored_at - 3], strict=True):
             answers = traffic.between(begin, end)[:count]
             rows.append(measured.Row("shares", (
                 title, kind.name, len(answers), count_of("v2", answers),
@@ -68,7 +68,7 @@ def test_share_of_the_requests(kind, count, gateway, cluster, namespace, request
               *describe_failures(traffic.failures[:50], gateway, stalls),
               *gateway.error_entries()[-20:], sep="\n")
         assert traffic.failures == testers.failures == []
-        assert versions(testers.between(begins[1], restored - 8)) == ["v2"]
+        assert versions(testers.between(begins[1], restored_at - 8)) == ["v2"]
         # title, kind, requests, answers of v2, deviations, failures
         without_split, *shares = [row.cells for row in rows if row.cells[1] == kind.name][-3:]
         # Envoy selects the pods in turn, not at random
@@ -119,14 +119,14 @@ def measure_changes(shop, changes, request, title, options):
     last_v1_answer_at = [max((answer.sent for answer in traffic.between(begin, end + 1.4)
                               if answer.version == "v1"), default=begin)
                          for begin, end in zip(written_at, ended_at, strict=True)]
-    to_config, to_last_v1, after_task = (
+    config_delay, last_v1_delay, delay_after_task = (
         max(end - begin for begin, end in zip(begins, ends, strict=True))
         for begins, ends in ((written_at, configured_at), (written_at, last_v1_answer_at),
                              (ended_at, last_v1_answer_at)))
     print(title, reasons(traffic.answers), *traffic.failures[:20],
           *shop.gateway.error_entries()[-20:], sep="\n")
     request.config.stash[measured.ROWS].append(measured.Row("delays", (
-        title, changes, len(traffic.answers), len(traffic.failures), to_config, to_last_v1,
-        after_task)))
+        title, changes, len(traffic.answers), len(traffic.failures), config_delay, last_v1_delay,
+        delay_after_task)))
     assert traffic.failures == []
-    assert after_task <= 0, "a task ended before the requests followed the weights"
+    assert delay_after_task <= 0, "a task ended before the requests followed the weights"

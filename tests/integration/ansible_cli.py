@@ -5,7 +5,7 @@
 
 A short `ansible` command spends most of its processor time on imports. `Popen` and `run` work like
 subprocess, except that the parent process is the server, and all processes share its hash seed.
-Other programs, and other Python environments, start as usual.
+Other programs, and programs of other Python environments, start as usual.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def run_program(request: dict[str, t.Any], streams: t.Sequence[int]) -> None:
     for target, stream in enumerate(streams):
         os.dup2(stream, target)
         os.close(stream)
-    # The buffering of the old objects was chosen for the server's streams.
+    # The buffering of the existing sys.stdin etc. was chosen for the server's streams.
     sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, closefd=False)
     os.chdir(request["folder"])

@@ -40,7 +40,7 @@ def install(namespace: Namespace) -> None:
                 / f"gateway.networking.k8s.io_{resource}.yaml")
         with contextlib.suppress(ApiException):  # already exists
             namespace.call("POST", DEFINITIONS, yaml.safe_load(path.read_text("utf-8")))
-    eventually(lambda: is_served(namespace), "the kinds of Gateway API")
+    eventually(lambda: are_kinds_served(namespace), "the kinds of Gateway API")
 
 
 def serve_other_kinds(namespace: Namespace) -> None:
@@ -64,8 +64,8 @@ def serve_other_kinds(namespace: Namespace) -> None:
 
 def served_version(resource: related.Resource) -> str:
     """Return the API version of a resource after serve_other_kinds()."""
-    is_real = resource.plural in RESOURCES or resource.group == "networking.k8s.io"
-    return "v1" if is_real else "v1alpha3"
+    has_real_schema = resource.plural in RESOURCES or resource.group == "networking.k8s.io"
+    return "v1" if has_real_schema else "v1alpha3"
 
 
 @contextlib.contextmanager
@@ -74,15 +74,15 @@ def without_shares_of_mirrors(namespace: Namespace) -> t.Iterator[None]:
     path = f"{DEFINITIONS}/httproutes.gateway.networking.k8s.io"
     replacement = {"path": "/spec/versions", "op": "replace"}
     versions = namespace.call("GET", path)["spec"]["versions"]
-    older = copy.deepcopy(versions)
-    for version in older:
+    older_versions = copy.deepcopy(versions)
+    for version in older_versions:
         _remove_shares(version)
 
     def serve(value: t.Any) -> None:
         namespace.call("PATCH", path, [{**replacement, "value": value}],
                        "application/json-patch+json")
 
-    serve(older)
+    serve(older_versions)
     try:
         yield
     finally:
@@ -99,7 +99,7 @@ def _remove_shares(schema: t.Any) -> None:
         schema.pop("x-kubernetes-validations", None)
 
 
-def is_served(namespace: Namespace) -> bool:
+def are_kinds_served(namespace: Namespace) -> bool:
     try:
         served_resources = {item["name"] for item in namespace.call("GET", GROUP)["resources"]}
         namespace.call("GET", route_path(namespace))

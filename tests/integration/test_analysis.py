@@ -110,7 +110,7 @@ def test_good_version_passes_and_bad_versions_fail(namespace, export_pods, run_a
     assert 0.5 < value <= 1.0
 
 
-def query(text, **thresholds):
+def query_metric(text, **thresholds):
     return {"query": text, **(thresholds or {"max": 1})}
 
 
@@ -146,38 +146,38 @@ QUERIES = {
         "success_rate: 0.99",
     ),
     "NaN": (
-        [query('sum(up{pod=~"$pods"} or vector(0)) / 0')],
+        [query_metric('sum(up{pod=~"$pods"} or vector(0)) / 0')],
         "inconclusive",
         "query: NaN for the new pods",
     ),
     "Inf": (
-        [query('sum(up{pod=~"$pods"} or vector(1)) / 0')],
+        [query_metric('sum(up{pod=~"$pods"} or vector(1)) / 0')],
         "failed",
         "query: +Inf is more than 1 (max)",
     ),
     "several series": (
-        [query('queue_length{pod=~"$new_pods"}')],
+        [query_metric('queue_length{pod=~"$new_pods"}')],
         None,
         "the query returns 2 numbers",
     ),
     "a range vector": (
-        [query('queue_length{pod=~"$pods"}[1m]')],
+        [query_metric('queue_length{pod=~"$pods"}[1m]')],
         None,
         "the query returns a matrix, not a number",
     ),
     "an invalid query": (
-        [query('sum(queue_length{pod=~"$pods"}')],
+        [query_metric('sum(queue_length{pod=~"$pods"}')],
         None,
         "bad_data: invalid parameter",
     ),
     "an increase": (
-        [query('avg(queue_length{namespace="$namespace",pod=~"$pods"})', max_increase=1)],
+        [query_metric('avg(queue_length{namespace="$namespace",pod=~"$pods"})', max_increase=1)],
         "passed",
         "query 1, old 1",
     ),
     "new and old pods in one query": (
         [
-            query(
+            query_metric(
                 "count(queue_length{pod=~`{{ new_pods }}`}) / "
                 "count(queue_length{pod=~'${old_pods}'})",
                 min=1,
@@ -201,12 +201,12 @@ def test_outcome_of_each_query(namespace, export_pods, run_analysis):
         result = run_analysis(*metrics, name="foo.bar")
         assert result.get("outcome") == outcome and message in result["msg"], (title, result)
         assert bool(result.get("failed")) is (outcome != "passed"), title
-    passed = run_analysis({**NO_DATA, "name": "nothing"}, SUCCESS, name="foo.bar",
-                          on_inconclusive="pass", count=2)
-    assert (passed["outcome"] == "inconclusive" and "failed" not in passed
-            and len(passed["measurements"]) == 4)
+    inconclusive_result = run_analysis({**NO_DATA, "name": "nothing"}, SUCCESS, name="foo.bar",
+                                       on_inconclusive="pass", count=2)
+    assert (inconclusive_result["outcome"] == "inconclusive" and "failed" not in inconclusive_result
+            and len(inconclusive_result["measurements"]) == 4)
     assert ("which counts as passed (on_inconclusive): nothing, measurement 2 of 2: no data"
-            in passed["msg"])
+            in inconclusive_result["msg"])
 
 
 @pytest.mark.sample(1)
@@ -216,10 +216,11 @@ def test_analysis_of_other_kinds(namespace, export_pods, run_analysis, kind):
     {"Deployment": namespace.make_deployment, "StatefulSet": namespace.make_stateful_set}[kind](4)
     export_pods()
 
-    without_update = run_analysis({**SUCCESS, "max_decrease": 0.01})
-    assert (without_update["outcome"] == "inconclusive" and len(without_update["new_pods"]) == 4
-            and without_update["old_pods"] == [])
-    assert "there are no old pods to compare with" in without_update["msg"]
+    result_without_update = run_analysis({**SUCCESS, "max_decrease": 0.01})
+    assert (result_without_update["outcome"] == "inconclusive"
+            and len(result_without_update["new_pods"]) == 4
+            and result_without_update["old_pods"] == [])
+    assert "there are no old pods to compare with" in result_without_update["msg"]
     passing_result = run_analysis({**SUCCESS, "max_decrease": 0.01}, on_no_old_pods="pass")
     assert passing_result["outcome"] == "passed"
 
@@ -250,7 +251,7 @@ def test_prometheus_is_queried_with_tls_and_a_password(
                        PASSWORD_HASH) as server:
         address = server.url.partition("://")[2]
         trusted_connection = {"prometheus_ca_cert": str(certificate), "prometheus_url": server.url}
-        metric = query('count(up{pod=~"$pods"}) or vector(1)')
+        metric = query_metric('count(up{pod=~"$pods"}) or vector(1)')
 
         successes = [run_analysis(metric, **trusted_connection, prometheus_username="me",
                                   prometheus_password="s3cret"),
@@ -357,7 +358,7 @@ def test_role_analyzes_at_each_stage_and_rolls_back_after_a_failure(
     assert "s3cret" not in output and "unsafe" not in output
 
 
-def play_with(namespace, analysis):
+def playbook_with_analysis(namespace, analysis):
     return [{"hosts": "localhost", "connection": "local", "gather_facts": False, "roles": [{
         "role": "baton.kubernetes.image_bump", "image_bump_name": "foo",
         "image_bump_namespace": namespace.name,
@@ -370,7 +371,7 @@ def test_role_rolls_back_if_the_analysis_has_no_old_pods(namespace, prometheus, 
     namespace.make_rc(2)
     analysis = {"prometheus_url": prometheus.url, "window": WINDOW, "initial_delay": 1.4,
                 "metrics": [{"max_decrease": 0.5}]}
-    playbooks.write("play.yml", play_with(namespace, analysis))
+    playbooks.write("play.yml", playbook_with_analysis(namespace, analysis))
 
     with prometheus.metrics_server.exporting(namespace):
         output = playbooks.run_command("ansible-playbook", "play.yml", succeeds=False)
@@ -387,8 +388,9 @@ def test_role_refuses_an_invalid_analysis_before_the_first_write(
 ):
     before = namespace.make_rc(2)
     playbooks.write("play.yml",
-                    play_with(namespace,
-                              {"prometheus_url": "http://x", "metrics": [{"type": "latency"}]}))
+                    playbook_with_analysis(
+                        namespace,
+                        {"prometheus_url": "http://x", "metrics": [{"type": "latency"}]}))
 
     output = playbooks.run_command("ansible-playbook", "play.yml", *extra_options, succeeds=False)
 

@@ -22,7 +22,10 @@ HTML = "{http://www.w3.org/1999/xhtml}"
 
 @pytest.fixture
 def clusters(cluster, namespace):
-    """Provide the namespaces by host. In both, and in the current context, an update is paused."""
+    """Provide the namespaces by host.
+
+    In both, and in the namespace of the current context, an update is paused.
+    """
     namespaces = {name: Namespace(cluster.kubeconfig, name) for name in CLUSTERS}
     for target in (namespace, *namespaces.values()):
         target.make_rc(2)
@@ -78,7 +81,7 @@ def test_rollback_changes_all_selected_clusters(clusters, namespace, playbooks):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("playbook", ["rollback", "status", "image_bump"])
-def test_limit_without_a_cluster_is_an_error(clusters, namespace, playbooks, playbook):
+def test_limit_that_selects_no_cluster_is_an_error(clusters, namespace, playbooks, playbook):
     for inventory in (["-i", "clusters.yml", "--limit", "nowhere"], ["--limit", "lyon"],
                       ["-i", "machines.yml", "--limit", "web1"]):
         playbooks.run(playbook, *inventory, succeeds=False, image="myimage:v2")
@@ -87,7 +90,7 @@ def test_limit_without_a_cluster_is_an_error(clusters, namespace, playbooks, pla
 
 
 @pytest.mark.full
-def test_regions_without_a_cluster_are_an_error(clusters, namespace, playbooks):
+def test_regions_without_a_selected_cluster_are_an_error(clusters, namespace, playbooks):
     (playbooks.folder
      / "regions.yml").write_text(json.dumps({"north": {"hosts": {"lyon": {}}},
                                              "south": {"hosts": {"porto": {}}}}))
@@ -137,7 +140,7 @@ def test_context_option_selects_the_cluster_without_an_inventory_of_clusters(
 @pytest.mark.full
 @pytest.mark.parametrize("fails", [False, True])
 def test_one_report_covers_all_clusters(clusters, namespace, playbooks, fails):
-    """The report includes clusters that were not started because another region has failed."""
+    """The report includes clusters whose update did not start because another region failed."""
     (playbooks.folder
      / "regions.yml").write_text(json.dumps({"north": {"hosts": {"lyon": {}}},
                                              "south": {"hosts": {"porto": {}}}}))
@@ -171,13 +174,13 @@ def test_one_report_covers_all_clusters(clusters, namespace, playbooks, fails):
 @pytest.mark.full
 def test_report_shows_a_failed_and_a_successful_cluster(clusters, namespace, playbooks):
     """The first host writes the report although its update fails."""
-    playbooks.write("not-lyon.yml",
+    playbooks.write("fail-in-lyon.yml",
                     [{"name": "Fail in lyon", "ansible.builtin.fail": {"msg": "closed"},
                       "when": "inventory_hostname == 'lyon'"}])
 
     playbooks.run("regions", "-i", "clusters.yml", succeeds=False, image="myimage:v2",
                   report="rollout.html", stages="100%",
-                  verify_tasks=["not-lyon.yml"], max_failed_clusters=50)
+                  verify_tasks=["fail-in-lyon.yml"], max_failed_clusters=50)
 
     page = (playbooks.folder / "rollout.html").read_text("utf-8")
     assert ("1 of 2 clusters is updated" in page and page.count("./rollout-") == 2

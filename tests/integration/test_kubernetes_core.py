@@ -44,7 +44,7 @@ def run_playbook(namespace, folder, environment, plays, *arguments):
 
 
 @pytest.fixture
-def address(tmp_path):
+def file_server_address(tmp_path):
     folder = tmp_path / "served"
     folder.mkdir()
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
@@ -75,7 +75,7 @@ def test_documented_playbook_succeeds(namespace, ansible_environment, tmp_path):
                    check=True, capture_output=True)
     template = json.dumps(deployment("shop", "myimage:{{ 'v' ~ 3 }}"))
     (tmp_path / "templates" / "shop.yml.j2").write_text(template)
-    canary = namespace.deployment("canary")["spec"]
+    canary_spec = namespace.deployment("canary")["spec"]
 
     run = run_playbook(namespace, tmp_path, ansible_environment, plays, *vault, "-vvv")
 
@@ -85,32 +85,35 @@ def test_documented_playbook_succeeds(namespace, ansible_environment, tmp_path):
     assert "shop is updated to myimage:v2: 2 of 2 replicas available" in output
     assert "shop is updated to myimage:v3: 2 of 2 replicas available" in output
     assert "shop is rolled back to myimage:v2: 2 of 2 replicas available" in output
-    assert '"name": "canary"' not in output and namespace.deployment("canary")["spec"] == canary
+    assert '"name": "canary"' not in output
+    assert namespace.deployment("canary")["spec"] == canary_spec
     annotations = namespace.deployment("shop")["spec"]["template"]["metadata"]["annotations"]
     assert any("restart" in key for key in annotations)
     assert PASSWORD not in output
 
 
-def test_src_may_be_a_url(namespace, ansible_environment, tmp_path, address):
+def test_src_may_be_a_url(namespace, ansible_environment, tmp_path, file_server_address):
     namespace.make_deployment(2)
     (tmp_path / "served" / "foo.yml").write_text(json.dumps(deployment("foo", "myimage:v2")))
     (tmp_path / "served" / "large.yml").write_text("#" * 2**21 + "\n")
 
     result, _stderr = run_ad_hoc(namespace, ansible_environment, name="foo", kind="Deployment",
-                                 src=f"http://me:hush-hush@{address}/foo.yml")
+                                 src=f"http://me:hush-hush@{file_server_address}/foo.yml")
     errors = [run_ad_hoc(namespace, ansible_environment, succeeds=False, name="foo",
-                         kind="Deployment", src=f"http://me:hush-hush@{address}/{path}")[0]
+                         kind="Deployment",
+                         src=f"http://me:hush-hush@{file_server_address}/{path}")[0]
               for path in ("absent.yml", "large.yml")]
 
     assert result["msg"] == "foo is updated to myimage:v2: 2 of 2 replicas available"
     assert [error["failure"]["what"] for error in errors] == [
-        f"src http://{address}/{path} cannot be read" for path in ("absent.yml", "large.yml")]
+        f"src http://{file_server_address}/{path} cannot be read"
+        for path in ("absent.yml", "large.yml")]
     assert "404" in errors[0]["failure"]["why"] and "larger" in errors[1]["failure"]["why"]
     assert "hush-hush" not in json.dumps([result, *errors])
 
 
 @pytest.mark.parametrize("template", ["foo.yml.j2", {"path": "foo.yml.j2"}], ids=["path", "dict"])
-def test_jinja_file_in_template_is_refused_and_the_error_shows_the_lookup(
+def test_path_of_a_jinja_file_as_template_is_refused_with_the_lookup(
         namespace, ansible_environment, template):
     result, _stderr = run_ad_hoc(namespace, ansible_environment, succeeds=False, name="foo",
                                  template=template)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test the number and the size of the requests of an update."""
+"""Test the number of the requests of an update, and the size of the responses."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ pytestmark = pytest.mark.fake_nodes("pods that become ready simultaneously")
 
 @dataclasses.dataclass
 class ApiTraffic:
-    """Requests of one update, without renewals of the Lease (PUT)."""
+    """Requests, responses and watch events of an update, without renewals of the Lease (PUT)."""
 
     steps: int = 0
     requests: int = 0
     #: Bytes of the first list of controllers.
-    first_list: int = 0
+    first_list_bytes: int = 0
     #: Bytes of all responses, without lists of pods.
     bytes: int = 0
     longest_pod_list: int = 0
@@ -35,12 +35,12 @@ class ApiTraffic:
 
     def __str__(self) -> str:
         return (f"{self.steps} steps, {self.requests} requests, {self.bytes} bytes of responses "
-                f"(first list {self.first_list}, "
+                f"(first list {self.first_list_bytes}, "
                 f"longest list of pods {self.longest_pod_list}), "
                 f"{self.events} events of at most {self.longest_event} bytes")
 
 
-def count_api_traffic(traffic):
+def traffic_counter(traffic):
     def wrap_requests(gateway):
         urlopen, send_once = gateway.http.connection.pool.urlopen, gateway.http.send_once
 
@@ -56,8 +56,8 @@ def count_api_traffic(traffic):
                 traffic.longest_pod_list = max(traffic.longest_pod_list, len(data))
             elif method != "PUT":
                 traffic.bytes += len(data)
-                traffic.first_list = (traffic.first_list
-                                      or (len(data) if "replicationcontrollers?" in path else 0))
+                traffic.first_list_bytes = traffic.first_list_bytes or (
+                    len(data) if "replicationcontrollers?" in path else 0)
             return status, headers, data
 
         gateway.http.connection.pool.urlopen = count_watch_events
@@ -84,7 +84,7 @@ def api_traffic_of(cluster, replicas, **params):
     try:
         namespace.make_rc(replicas)
         traffic = ApiTraffic()
-        result = namespace.roll(fault=count_api_traffic(traffic), image="myimage:v2",
+        result = namespace.roll(fault=traffic_counter(traffic), image="myimage:v2",
                                 max_surge="100%", max_unavailable="100%", **params)
         traffic.steps = len(result["steps"])
         traffic.requests = sum(result["requests"].values()) - result["requests"]["PUT"]
@@ -107,7 +107,7 @@ def test_number_of_requests_does_not_depend_on_the_number_of_pods(
 
     assert large.steps == small.steps
     assert large.requests == pytest.approx(small.requests, rel=0.1)
-    assert large.first_list == pytest.approx(small.first_list, rel=0.01)
+    assert large.first_list_bytes == pytest.approx(small.first_list_bytes, rel=0.01)
     assert large.bytes == pytest.approx(small.bytes, rel=0.1)
     assert large.longest_event == pytest.approx(small.longest_event, rel=0.02)
 

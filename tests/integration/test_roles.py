@@ -111,7 +111,7 @@ def test_failed_check_is_named_and_the_update_is_rolled_back(
 
 
 @pytest.mark.full
-def test_commands_of_a_failed_check_resume_and_roll_back(namespace, playbooks, check_server):
+def test_commands_after_a_failed_check_resume_and_roll_back(namespace, playbooks, check_server):
     namespace.make_rc(2)
     playbooks.write("write_commands.yml", [{"ansible.builtin.copy": {
         "content": "{{ image_bump_commands | to_json }}", "mode": "0600",
@@ -150,13 +150,13 @@ def test_rerun_resumes_after_a_kill_at_each_stage(namespace, playbooks, check_se
         )
         kill_processes(process)
         assert check_server.requests[-1] == (stage, *counts) == (stage, *pod_counts(namespace))
-        assert new_uids <= (new_uids := new_pods(namespace))
+        assert new_uids <= (new_uids := new_pod_uids(namespace))
 
     check_server.unanswered_stages = set()
     playbooks.image_bump(image="myimage:v2-slow")
 
     assert namespace.rc_names() == ["foo"]
-    assert new_pods(namespace) == new_uids and len(new_uids) == REPLICAS
+    assert new_pod_uids(namespace) == new_uids and len(new_uids) == REPLICAS
 
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
@@ -168,14 +168,14 @@ def test_rerun_resumes_after_a_kill_between_two_stages(namespace, playbooks, che
     eventually(lambda: 2 < pod_counts(namespace)[1] < REPLICAS, "new pods of the second stage",
                seconds=120)
     kill_processes(process)
-    new_uids = new_pods(namespace)
+    new_uids = new_pod_uids(namespace)
 
     playbooks.image_bump(image="myimage:v2-slow", stages=["10%", "100%"])
 
-    assert new_uids <= new_pods(namespace) and pod_counts(namespace) == (0, 10)
+    assert new_uids <= new_pod_uids(namespace) and pod_counts(namespace) == (0, 10)
 
 
-def new_pods(namespace):
+def new_pod_uids(namespace):
     return {pod["metadata"]["uid"]
             for pod in namespace.pods() if pod["spec"]["containers"][0]["image"] != "myimage:v1"}
 
@@ -196,10 +196,11 @@ def test_update_pauses_if_the_last_stage_is_less_than_all_pods(namespace, playbo
 def test_update_with_empty_survey_answers_has_one_stage(namespace, playbooks):
     namespace.make_rc(2)
     (task,) = yaml.safe_load((ROOT / "playbooks" / "tasks" / "image_bump.yml").read_text())
-    empty = {name.removeprefix("image_bump_"): ""
-             for name in task["vars"] if name.startswith("image_bump_")}
+    empty_answers = {name.removeprefix("image_bump_"): ""
+                     for name in task["vars"] if name.startswith("image_bump_")}
 
-    playbooks.image_bump(**{**empty, "controller": "foo", "controller_namespace": namespace.name,
+    playbooks.image_bump(**{**empty_answers, "controller": "foo",
+                            "controller_namespace": namespace.name,
                             "image": "myimage:v2",
                             "after_tasks": "write_report_data.yml"})
 
@@ -210,7 +211,7 @@ def test_update_with_empty_survey_answers_has_one_stage(namespace, playbooks):
 
 @pytest.mark.full
 def test_former_variable_names_are_accepted(namespace, playbooks):
-    """Ansible warns about name, namespace and timeout, which are reserved."""
+    """Ansible warns about the former names name, namespace and timeout, which are reserved."""
     namespace.make_rc(1)
     former_names = {"controller": "", "controller_namespace": "", "name": "foo",
                     "namespace": namespace.name}
@@ -232,14 +233,14 @@ def test_former_variable_names_are_accepted(namespace, playbooks):
 def test_failed_hook_before_the_update_changes_nothing(namespace, playbooks):
     before = namespace.make_rc(2)
 
-    output_of_refusal = playbooks.image_bump(before_tasks=["fail.yml"], succeeds=False)
+    output_of_failed_hook = playbooks.image_bump(before_tasks=["fail.yml"], succeeds=False)
     output_without_file = playbooks.image_bump(verify_tasks=["missing.yml"], succeeds=False)
     assert ("stages: '1O%' is neither a number nor a percentage"
             in playbooks.image_bump(stages="50%,1O%", succeeds=False))
 
     assert ("fail.yml has failed before the update of foo, which was not started: Not today: the "
             "shop "
-            "is closed" in error_of(output_of_refusal))
+            "is closed" in error_of(output_of_failed_hook))
     assert playbooks.report_data["outcome"] == "failed" and playbooks.report_data["results"] == []
     assert "missing.yml is not a file with a list of tasks" in output_without_file
     assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
@@ -349,22 +350,22 @@ def test_several_controllers_are_rolled_back_by_labels_or_names(namespace, playb
                                **invalid_options)
         assert ("Give exactly one of controller, names and label_selectors"
                 in " ".join(output.split()))
-    assert (images(namespace)
+    assert (images_by_controller(namespace)
             == {"foo": {"myimage:v1", "myimage:v2"}, "shop": {"myimage:v2"},
                 "other": {"other:v1", "other:v2"}})
 
     output = playbooks.run("rollback", controller="", label_selectors="tier=web",
                            image="myimage:v1")
-    assert (images(namespace)
+    assert (images_by_controller(namespace)
             == {"foo": {"myimage:v1"}, "shop": {"myimage:v1"}, "other": {"other:v1", "other:v2"}})
     assert '"names": [' in output.partition("CUSTOM STATS")[2]
 
     # The error of one controller does not prevent the other rollbacks.
     playbooks.run("rollback", controller="", names="missing, foo, other", succeeds=False)
-    assert images(namespace)["other"] == {"other:v1"}
+    assert images_by_controller(namespace)["other"] == {"other:v1"}
 
 
-def images(namespace):
+def images_by_controller(namespace):
     by_controller = {}
     for pod in namespace.pods():
         by_controller.setdefault(pod["metadata"]["labels"]["app"],
@@ -406,7 +407,7 @@ def test_example_of_the_readme_succeeds(namespace, playbooks, check_server, tmp_
 
 @pytest.mark.full
 def test_task_file_outside_the_project_is_refused(namespace, playbooks, tmp_path):
-    """A survey sets the variables without prefix, so these must not select other code."""
+    """A survey sets unprefixed variables, so these must not select code outside the project."""
     before = namespace.make_rc(2)
 
     for path in (str(tmp_path / "smoke.yml"), f"../{tmp_path.name}/smoke.yml"):
@@ -426,7 +427,7 @@ def test_task_file_outside_the_project_is_refused(namespace, playbooks, tmp_path
     {"outcome": "updated", "from": {"web": "evil:v1"}, "to": {"web": "myimage:v1"}},
     {"outcome": "updated", "from": {"web": "evil:v1"}, "to": {"web": "myimage:v2"}},
 ], ids=["record of the current image", "record of the requested image"])
-def test_artifacts_contain_observed_images_and_no_annotations(
+def test_artifacts_contain_observed_images_not_recorded_ones(
         namespace, playbooks, last_rollout):
     namespace.make_rc(1)
     annotations = {"baton.kubernetes/last-rollout": json.dumps(last_rollout)}
@@ -442,14 +443,14 @@ def test_artifacts_contain_observed_images_and_no_annotations(
     assert playbooks.report_data["previous_images"] == {"web": "myimage:v1"}
 
 
-#: A user without a name, as in OpenShift, who may read all files (the interpreter may belong to
-#: root).
-UNNAMED_USER = ["setpriv", "--reuid", "12345", "--clear-groups", "--inh-caps", "+dac_override",
-                "--ambient-caps", "+dac_override"]
+#: Command prefix: run as a user without a name, as in OpenShift, who may read all files (the
+#: interpreter may belong to root).
+AS_UNNAMED_USER = ["setpriv", "--reuid", "12345", "--clear-groups", "--inh-caps", "+dac_override",
+                   "--ambient-caps", "+dac_override"]
 
 
 @pytest.fixture
-def open_folder():
+def world_writable_folder():
     with tempfile.TemporaryDirectory(prefix="baton-home-") as folder:
         os.chmod(folder, 0o777)
         yield Path(folder)
@@ -458,14 +459,15 @@ def open_folder():
 @pytest.mark.full
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"),
                     reason="only root can change the user")
-def test_role_works_for_a_user_without_a_name(namespace, ansible_environment, open_folder,
+def test_role_works_for_a_user_without_a_name(namespace, ansible_environment, world_writable_folder,
                                               check_server):
     namespace.make_rc(4)
     environment_without_user = {key: value
                                 for key, value in ansible_environment.items()
                                 if key not in ("USER", "LOGNAME", "LNAME", "USERNAME")}
-    home = {"HOME": str(open_folder), "ANSIBLE_HOME": str(open_folder / "ansible")}
-    playbooks = Playbooks({**environment_without_user, **home}, open_folder, check_server)
+    home = {"HOME": str(world_writable_folder),
+            "ANSIBLE_HOME": str(world_writable_folder / "ansible")}
+    playbooks = Playbooks({**environment_without_user, **home}, world_writable_folder, check_server)
     variables = {
         "controller": "foo",
         "controller_namespace": namespace.name,
@@ -476,12 +478,12 @@ def test_role_works_for_a_user_without_a_name(namespace, ansible_environment, op
         "report": "page.html",
     }
 
-    playbooks.run_command(*UNNAMED_USER, "ansible-playbook", "baton.kubernetes.image_bump", "-e",
+    playbooks.run_command(*AS_UNNAMED_USER, "ansible-playbook", "baton.kubernetes.image_bump", "-e",
                           json.dumps(variables))
 
     assert (pod_counts(namespace) == (0, 4) and playbooks.report_data["outcome"] == "updated"
             and playbooks.report_data["user"] == "12345")
-    assert (open_folder / "page.html").stat().st_uid == 12345
+    assert (world_writable_folder / "page.html").stat().st_uid == 12345
 
 
 @pytest.mark.full
@@ -513,13 +515,13 @@ def test_failure_rolls_back_the_existing_controllers_and_names_the_deleted_one(
     for name in names:
         namespace.make_rc(2, name=name)
 
-    def delete():
+    def delete_foo():
         for name in namespace.rc_names():
             if name.startswith("foo"):
                 namespace.remove(name)
                 namespace.wait_for_deletion(name)
 
-    check_server.actions = {"50%": delete}
+    check_server.actions = {"50%": delete_foo}
     output = playbooks.image_bump(
         succeeds=False,
         controller="",
@@ -530,7 +532,7 @@ def test_failure_rolls_back_the_existing_controllers_and_names_the_deleted_one(
     )
 
     assert (namespace.rc_names() == ["fox", "fum"]
-            and images(namespace) == {name: {"myimage:v1"} for name in names[1:]})
+            and images_by_controller(namespace) == {name: {"myimage:v1"} for name in names[1:]})
     assert (playbooks.report_data["outcome"] == "failed"
             and "\nRolled back: fox, fum.\n" in playbooks.report_data["message"])
     assert ("foo is not rolled back: there is no such ReplicationController"
@@ -551,10 +553,10 @@ def test_rollback_with_the_artifacts_of_a_job_undoes_the_job(namespace, playbook
 
     namespace.roll(name="foo", image="myimage:v3", pause_at="1")
     assert "failed=0" in playbooks.run("rollback", "--check", **artifacts)
-    assert images(namespace)["foo"] == {"myimage:v3"}
+    assert images_by_controller(namespace)["foo"] == {"myimage:v3"}
     playbooks.run("rollback",
                   **artifacts | {"previous_images": json.dumps(artifacts["previous_images"])})
-    assert (images(namespace)
+    assert (images_by_controller(namespace)
             == {"foo": {"myimage:v1"}, "fox": {"myimage:v2"}, "fum": {"myimage:v1"}})
 
 

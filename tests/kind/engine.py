@@ -25,9 +25,9 @@ HERE = Path(__file__).resolve().parent
 NAME = embedded.checkout_cluster_name("baton-kind")
 """Name of the containers' control group."""
 
-LABEL = "a private Docker engine"
+FEATURE = "a private Docker engine"
 
-NEEDED = {
+PACKAGES = {
     **machine.NEEDED,
     "dockerd": "docker.io",
     "docker": "docker.io",
@@ -36,7 +36,7 @@ NEEDED = {
 }
 """Debian packages by program."""
 
-MEMORY = 4
+REQUIRED_GIB = 4
 """Required free GiB: the engine stores images and containers in a tmpfs."""
 
 CAP_SYS_RESOURCE = 24
@@ -45,25 +45,25 @@ CAP_SYS_RESOURCE = 24
 def hindrance() -> str:
     """Return why a private engine cannot run here, or "". Missing Debian packages are no reason."""
     if image := os.environ.get(IMAGE_VARIABLE):
-        return f"{LABEL} lacks the image {image}, which {IMAGE_VARIABLE} names"
-    if reason := machine.hindrance(LABEL, NEEDED):
+        return f"{FEATURE} lacks the image {image}, which {IMAGE_VARIABLE} names"
+    if reason := machine.hindrance(FEATURE, PACKAGES):
         return reason
     free_gib = int(_first_match("/proc/meminfo", r"MemAvailable: *(\d+)")) / 2**20
-    if free_gib >= MEMORY:
+    if free_gib >= REQUIRED_GIB:
         return ""
-    return f"{LABEL} needs {MEMORY} GiB of memory, but only {free_gib:.1f} GiB are free"
+    return f"{FEATURE} needs {REQUIRED_GIB} GiB of memory, but only {free_gib:.1f} GiB are free"
 
 
 def install() -> None:
     """Install the missing packages. Raises ClusterError."""
     if reason := hindrance():
         raise ClusterError(reason)
-    machine.install(LABEL, NEEDED)
+    machine.install(FEATURE, PACKAGES)
 
 
 def run(
     command: list[str],
-    node: Path,
+    node_archive: Path,
     image: str,
     environment: Mapping[str, str],
     *,
@@ -71,8 +71,8 @@ def run(
 ) -> int:
     """Run the command with an engine that contains the image, and return the exit code.
 
-    node: tar file with the root file system of the image. Without a private network, containers
-    need `--network=host`. Raises ClusterError.
+    node_archive: tar file with the root file system of the image. Without a private network,
+    containers need `--network=host`. Raises ClusterError.
     """
     network = "private" if has_private_network else "host"
     with locked(cache() / "kind" / f"{NAME}.lock", "the Docker engine of this checkout"):
@@ -81,14 +81,14 @@ def run(
             argv = [
                 *isolation_prefix(*["--net"] if has_private_network else []),
                 str(HERE / "in-an-engine"),
-                str(node),
+                str(node_archive),
                 image,
                 NAME,
                 _runtime(),
                 *command,
             ]
-            inherited = {**environment, "ENGINE_NETWORK": network}
-            return subprocess.run(argv, env=inherited, check=False).returncode
+            engine_environment = {**environment, "ENGINE_NETWORK": network}
+            return subprocess.run(argv, env=engine_environment, check=False).returncode
         finally:
             machine.remove_control_groups(NAME)
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test that a killed private engine leaves no processes, files or control groups."""
+"""Test that a killed private Docker engine leaves no processes, files or control groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import machine
 import node_image
 import pytest
 
-FOLDERS = [
+COMPARED_FOLDERS = [
     Path(folder)
     for folder in (
         "/etc/docker",
@@ -31,7 +31,8 @@ FOLDERS = [
         "/var/lib/docker",
     )
 ]
-CONTAINER = f"docker run --rm --entrypoint /bin/sh {node_image.NAME} -c 'echo up; exec sleep 600'"
+CONTAINER_COMMAND = (f"docker run --rm --entrypoint /bin/sh {node_image.NAME} "
+                     "-c 'echo up; exec sleep 600'")
 
 
 def process_names(mark: str) -> list[str]:
@@ -51,7 +52,7 @@ def wait_for_end(mark: str) -> None:
 
 
 def folder_contents() -> list[list[str]]:
-    return [sorted(os.listdir(folder)) if folder.exists() else [] for folder in FOLDERS]
+    return [sorted(os.listdir(folder)) if folder.exists() else [] for folder in COMPARED_FOLDERS]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_killed_engine_leaves_no_processes_or_files(signal_number):
         pytest.skip("THE MACHINE HAS AN ENGINE, so no private engine is created")
     before, mark = folder_contents(), uuid.uuid4().hex
     process = subprocess.Popen(
-        [sys.executable, str(engine.HERE), "sh", "-c", CONTAINER],
+        [sys.executable, str(engine.HERE), "sh", "-c", CONTAINER_COMMAND],
         env={**os.environ, "MARK": mark},
         stdout=subprocess.PIPE,
         text=True,

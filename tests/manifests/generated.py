@@ -88,8 +88,8 @@ def templates(namespace: Namespace, seed_number: int, count: int) -> Iterator[Ma
     """
     schema = Schema(namespace.call("GET", "/openapi/v3/api/v1")["components"]["schemas"])
     accepted_count = 0
-    for index, drawn in enumerate(_draw(schema.template(), seed_number, count * 3)):
-        template = _repair(namespace, drawn)
+    for index, drawn_template in enumerate(_draw(schema.template(), seed_number, count * 3)):
+        template = _repair(namespace, drawn_template)
         accepted_count += template is not None
         yield Manifest(f"seed-{seed_number}-{index}", template) if template else None
         if accepted_count == count:
@@ -97,17 +97,17 @@ def templates(namespace: Namespace, seed_number: int, count: int) -> Iterator[Ma
 
 
 def _draw(strategy: st.SearchStrategy[Json], seed_number: int, count: int) -> list[Json]:
-    drawn: list[Json] = []
+    drawn_templates: list[Json] = []
 
     @seed(seed_number)
     @settings(max_examples=count, database=None, phases=[Phase.generate], deadline=None,
               suppress_health_check=[*HealthCheck])
     @given(strategy)
     def draw(template: Json) -> None:
-        drawn.append(template)
+        drawn_templates.append(template)
 
     draw()
-    return drawn[1:]  # the first example is always minimal
+    return drawn_templates[1:]  # the first example is always minimal
 
 
 class Schema:
@@ -116,14 +116,14 @@ class Schema:
         self._strategies: dict[str, st.SearchStrategy[Any]] = {}
 
     def template(self) -> st.SearchStrategy[Json]:
-        texts = st.dictionaries(st.sampled_from(("example.com/a", "b", "C.d_e")), _TEXTS,
-                                max_size=3)
+        annotations = st.dictionaries(st.sampled_from(("example.com/a", "b", "C.d_e")), _TEXTS,
+                                      max_size=3)
         labels = st.dictionaries(_KEYS, st.sampled_from(("", "a", "0123", "yes", "1e3", "A_b.c")),
                                  max_size=3)
         return st.fixed_dictionaries({
             "metadata": st.fixed_dictionaries(
                 {"labels": labels.map(lambda drawn: {"app": "generated", **drawn})},
-                optional={"annotations": texts | st.none(),
+                optional={"annotations": annotations | st.none(),
                           "creationTimestamp": st.none()}),
             "spec": st.builds(lambda spec, containers: {**spec, "containers": containers},
                               self._object("PodSpec"), self._containers(1)),
@@ -148,14 +148,14 @@ class Schema:
                   for name, definition in schema["properties"].items()
                   if name not in _EXCLUDED_FIELDS}
         fields.pop("containers", None)
-        optional = sorted(fields.keys() - required_names)
-        if not optional:
+        optional_names = sorted(fields.keys() - required_names)
+        if not optional_names:
             return st.fixed_dictionaries({name: fields[name]
                                           for name in sorted(required_names & fields.keys())})
         count = 1 if kind in _ONE_FIELD_TYPES else MAX_OPTIONAL_FIELDS
-        chosen = st.lists(st.sampled_from(optional), min_size=min(1, count), max_size=count,
-                          unique=True)
-        return chosen.flatmap(lambda names: st.fixed_dictionaries(
+        chosen_names = st.lists(st.sampled_from(optional_names), min_size=min(1, count),
+                                max_size=count, unique=True)
+        return chosen_names.flatmap(lambda names: st.fixed_dictionaries(
             {name: fields[name] for name in sorted({*names, *(required_names & fields.keys())})}))
 
     def _value(self, name: str, schema: Json) -> st.SearchStrategy[Any]:
@@ -173,7 +173,7 @@ class Schema:
             return _FIELD_STRATEGIES[name]
         if "enum" in schema:
             return st.sampled_from(schema["enum"])
-        return self._plain(schema)
+        return self._value_by_type(schema)
 
     def _reference(self, kind: str) -> st.SearchStrategy[Any]:
         if kind == "Quantity":
@@ -184,7 +184,7 @@ class Schema:
             return st.just({}) if kind != "Time" else st.none()
         return self._object(kind)
 
-    def _plain(self, schema: Json) -> st.SearchStrategy[Any]:
+    def _value_by_type(self, schema: Json) -> st.SearchStrategy[Any]:
         match schema.get("type"):
             case "array":
                 return st.lists(self._value("", schema["items"]), max_size=3)
@@ -213,7 +213,7 @@ def _with_unique_names(containers: list[Json]) -> list[Json]:
 
 
 def _repair(namespace: Namespace, template: Json) -> Json | None:
-    """Remove fields until the API server accepts the template, or return None."""
+    """Remove fields until the API server accepts the template. Return None if it never does."""
     template = copy.deepcopy(template)
     for _attempt in range(MAX_REPAIRS):
         rejection = _rejection(namespace, template)
@@ -246,9 +246,10 @@ def _rejection(namespace: Namespace, template: Json) -> Json | None:
 
 
 def _remove_field(template: Json, path: str) -> bool:
-    """Remove the rejected field, or the object that lacks it. Return whether this was possible.
+    """Remove the rejected field or, if it is missing, the object that should contain it.
 
-    If each template needs the field, remove the closest enclosing object that can be missing.
+    If every template needs it, remove the closest enclosing object that may be missing. Return
+    whether this was possible.
     path: for example "spec.containers[0].ports".
     """
     keys: list[Any] = [int(part) if part.isdigit() else part

@@ -30,7 +30,7 @@ class Tally:
     template_count: int = 0
     discarded_count: int = 0
     #: Numbers of trips, by kind and whether the manifest is generated.
-    passed: Counts = dataclasses.field(default_factory=collections.Counter)
+    passes: Counts = dataclasses.field(default_factory=collections.Counter)
     attempts: Counts = dataclasses.field(default_factory=collections.Counter)
     failures: list[str] = dataclasses.field(default_factory=list)
 
@@ -45,14 +45,14 @@ class Tally:
     def add(self, manifest: Manifest, kind: str, violations: list[str]) -> None:
         key = kind, generated.is_generated(manifest)
         self.attempts[key] += 1
-        self.passed[key] += not violations
+        self.passes[key] += not violations
         self.failures += [f"{kind}, {manifest.name}: {violation}" for violation in violations]
 
 
 def text(tally: Tally, kubeconfig: str, seconds: float) -> str:
     client = kubernetes.config.new_client_from_config(kubeconfig)
     server = kubernetes.client.VersionApi(client).get_code().git_version
-    lines = [f"**{tally.passed.total()} of {tally.trip_count} trips have passed**: "
+    lines = [f"**{tally.passes.total()} of {tally.trip_count} trips have passed**: "
              f"Kubernetes {server}, {seconds / 60:.1f} minutes. "
              f"Seed {tally.seed}, part {tally.part}: {tally.template_count} templates were "
              f"generated, of which {tally.discarded_count} were "
@@ -60,8 +60,8 @@ def text(tally: Tally, kubeconfig: str, seconds: float) -> str:
              "| kind | handwritten: passed | of | generated: passed | of |",
              "|---|---|---|---|---|"]
     for kind in KINDS:
-        counts = [count[kind, is_generated] for is_generated in (False, True)
-                  for count in (tally.passed, tally.attempts)]
+        counts = [counter[kind, is_generated] for is_generated in (False, True)
+                  for counter in (tally.passes, tally.attempts)]
         lines.append(f"| {kind} | {' | '.join(map(str, counts))} |")
     return "\n".join([*lines, "", *(f"- {failure}" for failure in tally.failures)])
 
@@ -72,7 +72,7 @@ def record(tally: Tally) -> None:
                                 if key[1] is is_generated))
                         for is_generated in (False, True))
            + (f" | {tally.discarded_count} of {tally.template_count} | "
-              f"{tally.passed.total()} of {tally.trip_count} |"))
+              f"{tally.passes.total()} of {tally.trip_count} |"))
     head, heading, rest = DOCUMENT.read_text("utf-8").partition(HEADING)
     section, following, rest = rest.partition("\n## ")
     DOCUMENT.write_text(f"{head}{heading}{section.rstrip()}\n{row}\n{following}{rest}", "utf-8")

@@ -28,7 +28,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 sys.path.append(str(Path(__file__).parents[1] / "bench"))
 
-from counting import Counter
+from counting import RequestCounter
 
 PAGE = Path(__file__).parents[2] / "docs/concepts/compared.md"
 BEGIN, END = "<!-- Measured: begin -->", "<!-- Measured: end -->"
@@ -77,8 +77,8 @@ class Bench:
                     "deployments": ("kube-system", "deployment-controller"),
                     "replicasets": ("kube-system", "replicaset-controller")}
         for name, (account_namespace, account) in accounts.items():
-            self.counters[name] = Counter(namespace.client, f"{namespace.name}-{name}",
-                                          account_namespace, account)
+            self.counters[name] = RequestCounter(namespace.client, f"{namespace.name}-{name}",
+                                                 account_namespace, account)
 
     def _controller_kubeconfig(self):
         namespace = self.namespace
@@ -96,7 +96,7 @@ class Bench:
 
     def end(self):
         for counter in self.counters.values():
-            counter.end()
+            counter.delete()
         self.namespace.call("DELETE", f"{RBAC}/clusterrolebindings/{self.namespace.name}")
 
     def controller(self):

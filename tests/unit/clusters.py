@@ -54,7 +54,8 @@ class Cluster(IdleGateway):
         self.waiting_reason = "ContainerCreating"
         #: Controllers that the watch has not reported yet.
         self.unreported_names = set()
-        #: attempts: all writes. writes: (time, accepted write). calls: other (verb, argument).
+        #: attempts: all writes. writes: accepted ones as (time, write). calls: other calls as
+        #: (verb, argument).
         self.attempts, self.writes, self.calls = [], [], []
 
     def controllers(self, kind=None):
@@ -90,7 +91,7 @@ class Cluster(IdleGateway):
         return len(write.pods) if self.write(write) else 0
 
     def dry_run(self, write):
-        assert self.admission_image, "dry runs are only for a template or a definition"
+        assert self.admission_image, "unexpected dry run: admission_image is not set"
         item = copy.deepcopy(self.cluster.items[write.name])
         self.calls.append(("dry_run", copy.deepcopy(item["spec"]["template"])))
         item["spec"]["template"]["spec"]["containers"][0]["image"] = self.admission_image

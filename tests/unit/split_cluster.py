@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Simulate a cluster with a controller and a route, and check the requests at each change."""
+"""Simulate a cluster with a controller and a route, and check the receivers at each change."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ KINDS = ["ReplicationController", "Deployment", "StatefulSet"]
 MAX_WRITES = 60
 KEEP_OLD_KINDS = ["ReplicationController", "ReplicaSet", "Deployment"]
 #: Whether the API server has applied the last write of a killed task.
-MOMENTS = [pytest.param(False, id="before"),
-           pytest.param(True, id="after", marks=pytest.mark.full)]
+KILL_MOMENTS = [pytest.param(False, id="before"),
+                pytest.param(True, id="after", marks=pytest.mark.full)]
 
 
 class SettlingClock(FakeClock):
@@ -58,13 +58,13 @@ class SettlingClock(FakeClock):
 
 
 class SplitCluster(PodCountingCluster):
-    """Simulated cluster with foo and a route. Checks the requests after each change."""
+    """Simulated cluster with foo and a route. Checks the receivers after each change."""
 
     def __init__(self, kind):
         self.world = None
         super().__init__(Kind(kind), SIZE)
         self.world = World(rule(backend("foo", 3)))
-        self.clock = SettlingClock(self.act)
+        self.clock = SettlingClock(self.settle_and_observe)
         self.http = self
         self.lines = []
         #: Whether the Gateway observes changes of the route.
@@ -76,13 +76,13 @@ class SplitCluster(PodCountingCluster):
     def copy(self):
         duplicate = copy.copy(self)
         duplicate.cluster, duplicate.world = self.cluster.copy(), self.world.copy()
-        duplicate.clock, duplicate.http = SettlingClock(duplicate.act), duplicate
+        duplicate.clock, duplicate.http = SettlingClock(duplicate.settle_and_observe), duplicate
         duplicate.on_wait = duplicate.settle
         duplicate.attempts, duplicate.writes, duplicate.calls = [], [], []
         duplicate.lines, duplicate.requests = [], []
         return duplicate
 
-    def act(self):
+    def settle_and_observe(self):
         self.on_wait()
         if self.is_observing:
             self.world.observe_route()
@@ -100,7 +100,7 @@ class SplitCluster(PodCountingCluster):
                               "ownerReferences": [{"uid": item["metadata"]["uid"],
                                                    "controller": True}]},
                  "endpoints": [{"conditions": {"ready": ready}}
-                               for ready in self.endpoints(item)]}
+                               for ready in self.endpoint_readiness(item)]}
                 for name, item in self.world.services.items()], ""
 
     def get(self, path, kind, namespace, name):
@@ -127,8 +127,8 @@ class SplitCluster(PodCountingCluster):
         self.attempts.append(write)
         if len(self.attempts) == number and not is_after_write:
             raise Killed
-        is_applied = self.label(write) if is_label_patch else self.world.write(write)
-        self.check_requests()
+        is_applied = self.apply_label_patch(write) if is_label_patch else self.world.write(write)
+        self.check_receivers()
         if len(self.attempts) == number:
             raise Killed
         return is_applied
@@ -144,14 +144,14 @@ class SplitCluster(PodCountingCluster):
         return [(Pod(str(number), str(number), dict(pod.labels), pod.owner_uid), pod.ready)
                 for number, pod in enumerate(self.pods)]
 
-    def label(self, write):
+    def apply_label_patch(self, write):
         value, number = write.operations[-1]["value"], int(write.name)
         pod = self.cluster.pods[number]
         labels = {**dict(pod.labels), object_meta.DEPLOYMENT_LABEL: value}
         self.cluster.pods[number] = pod._replace(labels=tuple(sorted(labels.items())))
         return True
 
-    def endpoints(self, service):
+    def endpoint_readiness(self, service):
         """Return for each endpoint of the Service whether it is ready."""
         selector = service["spec"]["selector"]
         return [ready for pod, ready in self.labeled_pods()
@@ -160,9 +160,9 @@ class SplitCluster(PodCountingCluster):
     def check_pods(self):
         super().check_pods()
         if self.world:
-            self.check_requests()
+            self.check_receivers()
 
-    def check_requests(self):
+    def check_receivers(self):
         """Assert that each Service with a weight in the route exists and has a ready pod."""
         for rule_ in self.world.rules:
             for item in rule_["backendRefs"]:
@@ -170,7 +170,7 @@ class SplitCluster(PodCountingCluster):
                     name = item["name"]
                     assert name in self.world.services, f"{name} does not exist"
                     assert self.only_receiver in ("", name), f"{name} gets requests"
-                    assert any(self.endpoints(self.world.services[name])), (
+                    assert any(self.endpoint_readiness(self.world.services[name])), (
                         f"{name} has a weight and no ready pod")
 
     # Tasks
@@ -221,7 +221,7 @@ class SplitCluster(PodCountingCluster):
         finally:
             self.death = None
 
-    # What a test asserts
+    # State for assertions
 
     @property
     def weights(self):
@@ -231,7 +231,7 @@ class SplitCluster(PodCountingCluster):
         return weights or None
 
     @property
-    def annotation(self):
+    def routes_annotation(self):
         annotations = self.cluster.items["foo"]["metadata"].get("annotations") or {}
         return annotations.get(object_meta.TRAFFIC_ROUTES)
 
@@ -240,7 +240,7 @@ class SplitCluster(PodCountingCluster):
         assert self.world.rules == [rule(backend("foo", 3))]
         assert self.world.services.keys() == {"foo", "bar"}
         assert TRAFFIC_SPLIT not in (self.world.route["metadata"].get("annotations") or {})
-        assert self.annotation is None
+        assert self.routes_annotation is None
         assert not self.controllers()["foo"].is_updating
 
     @property
@@ -261,7 +261,7 @@ def paused_cluster(kind, splits=True):
     """Return a cluster with a paused update, and a split of the requests if `splits`."""
     cluster = _cached_paused_cluster(kind, splits).copy()
     assert cluster.weights == ([99, 1] if splits else None)
-    assert cluster.annotation == ("HTTPRoute/edge" if splits else None)
+    assert cluster.routes_annotation == ("HTTPRoute/edge" if splits else None)
     return cluster
 
 
@@ -277,12 +277,12 @@ def _cached_held_cluster(kind):
 def held_requests_cluster(kind):
     """Return a cluster before an update. Only the Service of the old pods gets requests."""
     cluster = _cached_held_cluster(kind).copy()
-    assert cluster.weights == [100] and cluster.annotation == "HTTPRoute/edge"
+    assert cluster.weights == [100] and cluster.routes_annotation == "HTTPRoute/edge"
     cluster.only_receiver = cluster.world.rules[0]["backendRefs"][1]["name"]
     return cluster
 
 
-def forge(cluster, text):
+def forge_routes_annotation(cluster, text):
     """Set the annotation about the controller's routes, as another client would."""
     item = cluster.cluster.items["foo"]
     annotations = {**(item["metadata"].get("annotations") or {}), object_meta.TRAFFIC_ROUTES: text}

@@ -33,8 +33,8 @@ def pins(path):
     pinned_packages = {}
     for line in filter(str.strip, text.splitlines()):
         name, version, *hashes = re.split(r"==| +--hash=", line.strip())
-        count = sum(bool(re.fullmatch(r"sha256:[0-9a-f]{64}", digest)) for digest in hashes)
-        pinned_packages[re.sub(r"[-_.]+", "-", name).lower()] = (version, count)
+        hash_count = sum(bool(re.fullmatch(r"sha256:[0-9a-f]{64}", digest)) for digest in hashes)
+        pinned_packages[re.sub(r"[-_.]+", "-", name).lower()] = (version, hash_count)
     return pinned_packages
 
 
@@ -42,11 +42,12 @@ def pins(path):
 def test_a_lock_file_has_the_required_versions_and_a_hash_of_each_package(lock):
     locked_packages = pins(lock)
     required = {name: version for path in LOCKS[lock]
-                for name, (version, _hashes) in pins(path).items()}
+                for name, (version, _hash_count) in pins(path).items()}
 
     assert required
     assert {name: locked_packages.get(name, ("none", 0))[0] for name in required} == required
-    assert [name for name, (_version, hashes) in locked_packages.items() if not hashes] == []
+    assert [name for name, (_version, hash_count) in locked_packages.items()
+            if not hash_count] == []
 
 
 def test_lock_files_have_the_same_versions():
@@ -57,17 +58,18 @@ def test_lock_files_have_the_same_versions():
 
 
 def test_lock_file_of_the_tests_has_the_required_extras():
-    """If the lock file lacks an extra, pip selects another release, which is not pinned."""
+    """If the lock file lacks an extra, pip selects an unpinned release of the package."""
     text = re.sub(r"#.*", "", (ROOT / "tests/requirements.lock").read_text()).replace("\\\n", " ")
-    locked_packages = {canonicalize_name(requirement.name): requirement.extras
-                       for requirement in (Requirement(line.partition("--hash")[0])
-                                           for line in filter(str.strip, text.splitlines()))}
-    required = {}
-    for name in locked_packages:
+    locked_extras = {canonicalize_name(requirement.name): requirement.extras
+                     for requirement in (Requirement(line.partition("--hash")[0])
+                                         for line in filter(str.strip, text.splitlines()))}
+    is_locked_by_requirement = {}
+    for name in locked_extras:
         for requirement in map(Requirement, metadata.requires(name) or ()):
             if requirement.extras and (not requirement.marker
                                        or requirement.marker.evaluate({"extra": ""})):
-                required[f"{name}: {requirement}"] = (
-                    requirement.extras <= locked_packages[canonicalize_name(requirement.name)])
+                is_locked_by_requirement[f"{name}: {requirement}"] = (
+                    requirement.extras <= locked_extras[canonicalize_name(requirement.name)])
 
-    assert required and [text for text, has_extras in required.items() if not has_extras] == []
+    assert is_locked_by_requirement
+    assert [text for text, is_locked in is_locked_by_requirement.items() if not is_locked] == []

@@ -52,7 +52,7 @@ SPLIT = TrafficRequest("foo", NAMESPACE, "edge", share=Share(1, 100), options=OP
 MATCHING = dataclasses.replace(SPLIT, share=Share(10, 100), match=MATCH)
 MIRRORING = dataclasses.replace(SPLIT, share=Share(0, 100), mirror=Share(10, 100))
 #: Sends no requests to the new pods.
-HOLD = dataclasses.replace(SPLIT, share=Share(0, 100))
+ZERO_SHARE = dataclasses.replace(SPLIT, share=Share(0, 100))
 RESTORE = dataclasses.replace(SPLIT, share=Share(0, 100), restores=True)
 
 
@@ -109,7 +109,7 @@ class World:
         self.stores_mirror = True
         #: The controller; None after its deletion.
         self.controller = rc("foo")
-        self.writes = 1
+        self.write_count = 1
 
     def copy(self):
         """Return a copy. It shares objects, because none changes in place."""
@@ -145,22 +145,23 @@ class World:
 
     def write(self, write):
         """Apply a write. Return False if a precondition fails."""
-        self.writes += 1
+        self.write_count += 1
         is_applied = self._apply(write)
-        self.writes -= not is_applied
+        self.write_count -= not is_applied
         return is_applied
 
     def _apply(self, write):
         if isinstance(write, Create):
             if write.name in self.services:
                 return False
-            metadata = {**write.manifest["metadata"], "uid": f"uid {self.writes}",
-                        "resourceVersion": str(self.writes)}
+            metadata = {**write.manifest["metadata"], "uid": f"uid {self.write_count}",
+                        "resourceVersion": str(self.write_count)}
             self.services[write.name] = {**write.manifest, "metadata": metadata}
             return True
         if isinstance(write, Delete):
-            metadata_ = self.services.get(write.name, {"metadata": {}})["metadata"]
-            if {key: metadata_.get(key) for key in write.preconditions} != write.preconditions:
+            stored_metadata = self.services.get(write.name, {"metadata": {}})["metadata"]
+            if write.preconditions != {
+                    key: stored_metadata.get(key) for key in write.preconditions}:
                 return False
             del self.services[write.name]
             return True
@@ -182,28 +183,28 @@ class World:
 
     def _check_change(self, rules):
         """Assert that a Gateway may apply backends and weights in any order."""
-        named_before, named_after = map(_backend_names, (self.rules, rules))
-        weighted_before, weighted_after = (_backend_names(rules_, excludes_weight_0=True)
-                                           for rules_ in (self.rules, rules))
-        assert weighted_after <= named_before, (
-            f"{weighted_after} get requests before each Gateway knows them")
-        assert weighted_before & self.services.keys() <= named_after, (
-            f"{weighted_before} may still get requests")
+        names_before, names_after = map(_backend_names, (self.rules, rules))
+        weighted_names_before, weighted_names_after = (
+            _backend_names(rules_, excludes_weight_0=True) for rules_ in (self.rules, rules))
+        assert weighted_names_after <= names_before, (
+            f"some of {weighted_names_after} get requests before all Gateways know them")
+        assert weighted_names_before & self.services.keys() <= names_after, (
+            f"some of {weighted_names_before} are removed, but may still get requests")
 
     def put_route(self, item):
         """Store the route with a new resourceVersion, and a new generation if the spec changes."""
-        metadata = {**item["metadata"], "resourceVersion": str(self.writes)}
+        metadata = {**item["metadata"], "resourceVersion": str(self.write_count)}
         if item["spec"] != self.route["spec"]:
             metadata["generation"] += 1
         self.route = {**item, "metadata": metadata}
 
     def annotate(self, annotations):
-        self.writes += 1
+        self.write_count += 1
         metadata = {**self.route["metadata"], "annotations": annotations}
         self.put_route({**self.route, "metadata": metadata})
 
     def put_rules(self, rules):
-        self.writes += 1
+        self.write_count += 1
         self.put_route({**self.route, "spec": {**self.route["spec"], "rules": rules}})
 
     @property
@@ -221,8 +222,8 @@ class World:
         self.become_ready()
         self.observe_route()
 
-    def named_services(self):
-        """Return the Services in the rules, also in mirrors."""
+    def service_names_in_rules(self):
+        """Return the names of the Services in the rules, including mirrors."""
         return [item["name"] for entry in self.rules for item in (
             *entry["backendRefs"], *(part["requestMirror"]["backendRef"]
                                      for part in entry.get("filters", ())
@@ -230,7 +231,7 @@ class World:
 
     def check(self):
         """Assert that the route has only ready Services, and that foo and bar exist."""
-        for name in self.named_services():
+        for name in self.service_names_in_rules():
             assert name in self.services, f"the route names {name}, which does not exist"
             uid = self.services[name]["metadata"]["uid"]
             assert uid in self.ready, f"the route names {name}, which is not ready"

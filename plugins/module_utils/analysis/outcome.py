@@ -30,7 +30,7 @@ class Reading(t.NamedTuple):
     #: Whether the source responded.
     is_answer: bool = True
     warnings: tuple[str, ...] = ()
-    #: Explains a failure.
+    #: Details of the value, which are appended to the reason of a failed measurement.
     note: str = ""
 
 
@@ -38,7 +38,7 @@ class Reading(t.NamedTuple):
 class Readings:
     """The readings of one measurement: values, and numbers of samples.
 
-    A field is None if the metric does not need it, or needs old pods and there are none.
+    A field is None if the metric does not need it, or if it needs old pods but there are none.
     """
 
     new: Reading | None
@@ -162,7 +162,7 @@ def _sample_shortage(samples: Reading | None, minimum: float, group: str) -> str
 
 
 def metric_outcome(outcomes: t.Sequence[Outcome], analysis: Analysis) -> Outcome:
-    """Return the outcome of a metric after some of its measurements."""
+    """Return the outcome of a metric after its measurements so far."""
     failed_count, inconclusive_count = (outcomes.count(Outcome.FAILED),
                                         outcomes.count(Outcome.INCONCLUSIVE))
     has_passed = Outcome.PASSED in outcomes
@@ -176,9 +176,9 @@ def metric_outcome(outcomes: t.Sequence[Outcome], analysis: Analysis) -> Outcome
 
 def can_no_longer_pass(outcomes: t.Sequence[Outcome], analysis: Analysis) -> bool:
     """Return whether the analysis can no longer pass after these outcomes of one metric."""
-    is_inconclusive = outcomes.count(Outcome.INCONCLUSIVE) > analysis.inconclusive_limit
+    exceeds_inconclusive_limit = outcomes.count(Outcome.INCONCLUSIVE) > analysis.inconclusive_limit
     return (metric_outcome(outcomes, analysis) is Outcome.FAILED
-            or (is_inconclusive and not analysis.passes_inconclusive))
+            or (exceeds_inconclusive_limit and not analysis.passes_inconclusive))
 
 
 def overall_outcome(outcomes: t.Iterable[Outcome]) -> Outcome:

@@ -24,7 +24,14 @@ from ..model.request import Request
 from . import certificates, exec_plugin
 from . import secrets as masking
 from .certificates import Certificates
-from .kubeconfig import HINT, Kubeconfig, content_of, documents, not_yaml, unknown_context_errors
+from .kubeconfig import (
+    HINT,
+    Kubeconfig,
+    documents,
+    invalid_yaml_error,
+    parse_inline_content,
+    unknown_context_errors,
+)
 
 #: Each option that may contain a secret has no_log.
 ARGUMENT_SPEC: Json = dict(
@@ -119,13 +126,13 @@ class Connection:
         except ImportError:
             raise  # task.py names the missing package
         except yaml.YAMLError as yaml_error:
-            error = not_yaml("the kubeconfig", yaml_error)
+            error = invalid_yaml_error("the kubeconfig", yaml_error)
         except Exception as failure:
             why = str(failure) or type(failure).__name__
             error = RolloutError(what, why=why, next_command=next_command)
         secrets = masking.option_secrets(self._options, self._environment)
         for document in documents(self._options.get("kubeconfig")):
-            secrets |= masking.kubeconfig_secrets(document) | masking.plugin_secrets(document)
+            secrets |= masking.kubeconfig_secrets(document) | masking.plugin_values(document)
         # Mask before truncating: a truncated secret would not match.
         why = " ".join(masking.mask(error.why, secrets).split())[:_MAX_REASON_LENGTH]
         raise RolloutError(masking.mask(error.what, secrets), where=error.where, why=why,
@@ -231,7 +238,7 @@ def _namespace(options: Json, configuration: t.Any) -> str:
     """Return the namespace of the options, else of the pod or the default kubeconfig, or ""."""
     from kubernetes.config import kube_config
 
-    content, context = content_of(options.get("kubeconfig")), options.get("context")
+    content, context = parse_inline_content(options.get("kubeconfig")), options.get("context")
     if content is None and context is None and _load_service_account(configuration):
         with open(_POD_NAMESPACE_FILE, encoding="utf-8") as file:
             return file.read().strip()
@@ -349,7 +356,7 @@ def _load_kubeconfig(options: Json, configuration: t.Any, timeout: float) -> Kub
     """Load the kubeconfig and return it, or load the ServiceAccount of the pod and return None."""
     from kubernetes.config import kube_config
 
-    content, context = content_of(options.get("kubeconfig")), options.get("context")
+    content, context = parse_inline_content(options.get("kubeconfig")), options.get("context")
     if content is None and context is None and _load_service_account(configuration):
         return None
     if not isinstance(content, dict):

@@ -21,7 +21,7 @@ from . import exec_plugin
 from . import secrets as masking
 from .certificates import Certificates
 
-_MAX_CONTEXTS = 10
+_MAX_SHOWN_CONTEXTS = 10
 HINT = ("give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster")
 #: With an exec plugin, the kubernetes package loads only the first two.
 _USER_FIELDS = ("auth-provider", "token", "username", "password")
@@ -55,7 +55,7 @@ class Kubeconfig:
             context or root["current-context"])["context"]
         self.namespace = str(selected_context.safe_get("namespace") or "")
         cluster = root["clusters"].get_with_name(selected_context["cluster"])["cluster"]
-        self._cluster, self._folder = cluster.value, _folder(cluster)
+        self._cluster, self._cluster_folder = cluster.value, _folder(cluster)
         self._user: Json = {}
         self._user_folder = ""
         if selected_context.safe_get("user") and root.safe_get("users"):
@@ -106,7 +106,7 @@ class Kubeconfig:
 
     def _run_plugin(self, configuration: t.Any) -> None:
         self._credential = exec_plugin.run(mapping(self._user, "exec"), self._cluster,
-                                           self._folder, self._plugin_timeout)
+                                           self._cluster_folder, self._plugin_timeout)
         if self._credential.token:
             configuration.api_key["BearerToken"] = f"Bearer {self._credential.token}"
         else:  # the certificate of the plugin replaces the files of the user
@@ -120,13 +120,14 @@ class Kubeconfig:
         cluster = {field: value for field, value in self._cluster.items()
                    if field not in ("certificate-authority", "certificate-authority-data")}
         return cluster | _absolute_paths(
-            self._cluster, self._folder,
+            self._cluster, self._cluster_folder,
             (("certificate-authority", "certificate-authority-data"),))
 
     def _resolved_user(self) -> Json:
         """Return the user without the exec plugin and the inline certificates.
 
-        The auth provider is not copied: the kubernetes package refreshes its token in place.
+        The auth provider is the original object: the kubernetes package refreshes its token in
+        place.
         """
         fields = _USER_FIELDS[:2] if "exec" in self._user else _USER_FIELDS
         user = {field: self._user[field] for field in fields if field in self._user}
@@ -160,7 +161,7 @@ def _is_expired(expiry: str) -> bool:
     return parse_rfc3339(expiry) - datetime.timedelta(minutes=5) <= now
 
 
-def content_of(kubeconfig: t.Any) -> t.Any:
+def parse_inline_content(kubeconfig: t.Any) -> t.Any:
     """Return inline content as a dictionary, and anything else unchanged. Raises RolloutError."""
     if not isinstance(kubeconfig, str) or masking.is_path(kubeconfig):
         return kubeconfig
@@ -169,7 +170,7 @@ def content_of(kubeconfig: t.Any) -> t.Any:
     try:
         content = yaml.safe_load(masking.decode(kubeconfig))
     except yaml.YAMLError as error:
-        raise not_yaml("the content of kubeconfig", error) from None
+        raise invalid_yaml_error("the content of kubeconfig", error) from None
     except RecursionError:
         content = None
     if isinstance(content, dict):
@@ -178,7 +179,7 @@ def content_of(kubeconfig: t.Any) -> t.Any:
                        next_command=HINT)
 
 
-def not_yaml(what: str, error: Exception) -> RolloutError:
+def invalid_yaml_error(what: str, error: Exception) -> RolloutError:
     """Return the error for invalid YAML, without the parser's message: it may quote secrets."""
     mark = getattr(error, "problem_mark", None)
     why = f"line {mark.line + 1}" if mark else ""
@@ -186,18 +187,19 @@ def not_yaml(what: str, error: Exception) -> RolloutError:
 
 
 def documents(kubeconfig: t.Any) -> t.Iterator[t.Any]:
-    """Yield the parsed content of a kubeconfig, or of each readable file."""
+    """Yield the parsed inline content, or else that of each readable file."""
     with contextlib.suppress(RolloutError, ImportError):
         import yaml
         from kubernetes.config import kube_config
 
-        content = content_of(kubeconfig)
-        if isinstance(content, dict):
-            yield content
+        content_or_paths = parse_inline_content(kubeconfig)
+        if isinstance(content_or_paths, dict):
+            yield content_or_paths
             return
-        for path in str(content or kube_config.KUBE_CONFIG_DEFAULT_LOCATION).split(os.pathsep):
-            unreadable = contextlib.suppress(OSError, ValueError, RecursionError, yaml.YAMLError)
-            with unreadable, open(os.path.expanduser(path), encoding="utf-8") as file:
+        paths = str(content_or_paths or kube_config.KUBE_CONFIG_DEFAULT_LOCATION)
+        for path in paths.split(os.pathsep):
+            ignore_errors = contextlib.suppress(OSError, ValueError, RecursionError, yaml.YAMLError)
+            with ignore_errors, open(os.path.expanduser(path), encoding="utf-8") as file:
                 yield yaml.safe_load(file)
 
 
@@ -214,8 +216,8 @@ def unknown_context_errors(kubeconfig: t.Any, context: str | None) -> t.Iterator
         names = list(dict.fromkeys(text(entry, "name") for entry in contexts))
         if context is None or context in names:
             raise
-        more_count = len(names) - _MAX_CONTEXTS
-        shown_names = ", ".join(names[:_MAX_CONTEXTS]) + (
+        more_count = len(names) - _MAX_SHOWN_CONTEXTS
+        shown_names = ", ".join(names[:_MAX_SHOWN_CONTEXTS]) + (
             f" and {more_count} more" if more_count > 0 else "")
         raise RolloutError(
             f"the kubeconfig has no context {context}{did_you_mean(context, names)}",

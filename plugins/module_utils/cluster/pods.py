@@ -21,7 +21,7 @@ from .http import METADATA, TABLE, Http, Namespaced, Unreachable, label_selector
 from .informer import Informer
 from .refused import Refused
 
-#: TABLE_PERIOD: seconds between two tables of pods.
+#: TABLE_PERIOD: minimum seconds between two requests for a table of the same pods.
 TABLE_PERIOD, MAX_TABLE_PAGES = 3.0, 20
 #: Values of the column STATUS of `kubectl get pods` that show no problem.
 EXPECTED_STATUS = re.compile(
@@ -33,7 +33,10 @@ class Pods(Namespaced):
     """The pods of a namespace; see gateway.py."""
 
     def __init__(self, http: Http, namespace: str, watches_pods: bool) -> None:
-        """Initialize without a request. watches_pods: if False, list objects periodically."""
+        """Initialize without a request.
+
+        watches_pods: if False, list pods and Events periodically.
+        """
         super().__init__(http, namespace)
         self._watches_pods = watches_pods
         #: Keys: ("troubled", label selector, "all" or "page"),
@@ -41,7 +44,7 @@ class Pods(Namespaced):
         self._informers: dict[tuple[str, ...], Informer[Json]] = {}
         self._informers_lock = threading.Lock()
         #: Time and result of the last _has_only_expected_pods(), by label selector.
-        self._starting_results: dict[str, tuple[float, bool]] = {}
+        self._table_results: dict[str, tuple[float, bool]] = {}
 
     def _stop_informers(self) -> None:
         for informer in self._all_informers():
@@ -57,11 +60,11 @@ class Pods(Namespaced):
 
         Raises RolloutError.
         """
-        version = self._take_version(selector)
+        version = self._pop_handover_version(selector)
         return tuple(Pod.from_api(metadata) for metadata in self._unfinished_pods(selector, version)
                      if "deletionTimestamp" not in metadata)
 
-    def _take_version(self, selector: Json) -> str:
+    def _pop_handover_version(self, selector: Json) -> str:
         """Return a resourceVersion of the state after a handover of the selected pods, or "".
 
         This state is sufficient for the next list, since the controllers of a handover create no
@@ -117,14 +120,14 @@ class Pods(Namespaced):
             return []
 
     def has_only_expected_pods(self, controller: Controller) -> bool:
-        """Return whether no pod has a problem. After a call of troubled_pods(), return False."""
+        """Return whether a table shows no problem of a pod; always False after troubled_pods()."""
         selector, now = label_selector(controller.selector), time.monotonic()
         with self._informers_lock:
             if any(key[:2] == ("troubled", selector) for key in self._informers):
                 return False
-        if now - self._starting_results.get(selector, (-TABLE_PERIOD, False))[0] >= TABLE_PERIOD:
-            self._starting_results[selector] = now, self._has_only_expected_pods(selector)
-        return self._starting_results[selector][1]
+        if now - self._table_results.get(selector, (-TABLE_PERIOD, False))[0] >= TABLE_PERIOD:
+            self._table_results[selector] = now, self._has_only_expected_pods(selector)
+        return self._table_results[selector][1]
 
     def _has_only_expected_pods(self, selector: str) -> bool:
         # A table has about a tenth of the size of the objects.
@@ -195,7 +198,7 @@ class Pods(Namespaced):
                   has_history: bool = False) -> Informer[Json]:
         """Update and return the informer of a key.
 
-        Its store has display_text() of each text. A refused list leaves the store as it is.
+        Its store has passed each text through display_text(). A refused list leaves it unchanged.
         """
         with self._informers_lock:
             informer = self._informers.get(key)

@@ -49,7 +49,7 @@ def option_secrets(options: t.Mapping[str, t.Any], environment: t.Mapping[str, s
         secrets |= _url_secrets(str(url or ""))
     kubeconfig = options.get("kubeconfig")
     if isinstance(kubeconfig, str) and not is_path(kubeconfig):
-        # The whole content, too: YAML may fold a secret over several lines.
+        # Mask the whole content, too: YAML may fold a secret over several lines.
         secrets.add(kubeconfig)
     secrets |= kubeconfig_secrets(_content(kubeconfig))
     return {spelling for secret in secrets for spelling in (secret, secret.strip()) if spelling}
@@ -76,7 +76,7 @@ def kubeconfig_secrets(kubeconfig: t.Any) -> set[str]:
     return secrets
 
 
-def plugin_secrets(kubeconfig: t.Any) -> set[str]:
+def plugin_values(kubeconfig: t.Any) -> set[str]:
     """Return the values in the arguments and variables of exec plugins.
 
     Most of them are not secret, so mask them only in the message of a plugin.
@@ -104,15 +104,16 @@ def visible_params(params: Json) -> Json:
     A manifest may come from a file of Ansible Vault.
     """
     kubeconfig = params.get("kubeconfig")
-    conditions = {
+    is_hidden_by_option = {
         "kubeconfig": kubeconfig and not (isinstance(kubeconfig, str) and is_path(kubeconfig)),
         "definition": isinstance(params.get("definition"), str),
     }
-    return params | {option: HIDDEN for option, is_hidden in conditions.items() if is_hidden}
+    return params | {option: HIDDEN for option, is_hidden in is_hidden_by_option.items()
+                     if is_hidden}
 
 
 def decode(kubeconfig: str) -> str:
-    """Return the content of a kubeconfig, which may be in base64."""
+    """Decode a kubeconfig in base64, and return any other value as it is."""
     try:
         content = base64.b64decode("".join(kubeconfig.split()), validate=True).decode()
     except ValueError:
@@ -131,9 +132,9 @@ def is_path(value: str) -> bool:
     paths = value.split(os.pathsep)
     if any(os.path.exists(os.path.expanduser(path)) for path in paths):
         return True
-    has_valid_names = all(len(name) <= _MAX_NAME_LENGTH for path in paths
+    has_short_names = all(len(name) <= _MAX_NAME_LENGTH for path in paths
                           for name in path.split(os.sep))
-    return has_valid_names and (len(value) <= _MAX_PATH_LENGTH
+    return has_short_names and (len(value) <= _MAX_PATH_LENGTH
                                 or value.startswith((os.sep, ".", "~"))
                                 or bool(_FILE_ENDINGS.search(value)))
 

@@ -32,7 +32,8 @@ def in_place_write(request: Request, base: Controller) -> Merge | Patch:
 
 
 def desired_template(request: Request, base: Controller, cluster: Cluster, memory: Memory,
-                     dry_run_of: t.Callable[[Request, Controller], Patch | Merge | Create]) -> Json:
+                     write_for_dry_run: t.Callable[[Request, Controller], Patch | Merge | Create]
+                     ) -> Json:
     """Return the desired template. Raises RolloutError.
 
     Only the API server merges a partial template correctly, so it needs a dry run.
@@ -41,7 +42,8 @@ def desired_template(request: Request, base: Controller, cluster: Cluster, memor
         return request.apply_to(base.template)
     key = base.uid + digest(base.template)
     if memory.desired is None or memory.desired[0] != key:
-        memory.desired = (key, cluster.dry_run(dry_run_of(request, base))["spec"]["template"])
+        item = cluster.dry_run(write_for_dry_run(request, base))
+        memory.desired = (key, item["spec"]["template"])
     return request.with_checksums(memory.desired[1])
 
 

@@ -33,10 +33,10 @@ def refuse_owned(request: Request, primary: Controller, desired: Json | None) ->
                            or f"update {primary.owner} instead")
 
 
-def refuse_deleting(request: Request, controller: Controller, then: str = "") -> None:
+def refuse_deleting(request: Request, controller: Controller, next_command: str = "") -> None:
     """Raise RolloutError if the controller is being deleted.
 
-    then: the command to run after the deletion.
+    next_command: the command to run after the deletion.
     """
     if controller.is_deleting:
         subject = ("it" if (controller.kind, controller.name) == (request.kind, request.name)
@@ -44,7 +44,7 @@ def refuse_deleting(request: Request, controller: Controller, then: str = "") ->
         raise RolloutError(f"{subject} is being deleted", where=request.where,
                            why=_finalizer_reason(controller),
                            next_command=(*_unblock_commands(request, controller),
-                                         *(("then:", then) if then else ())))
+                                         *(("then:", next_command) if next_command else ())))
 
 
 def endless_deletion(request: Request, controller: Controller) -> RolloutError:
@@ -103,18 +103,19 @@ def refuse_without_room(request: Request, primary: Controller, annotations: t.Ma
 
 def nothing_to_roll_back(request: Request, newest_other: Revision | None,
                          message: str = "there is no update in progress to roll back",
-                         finish: t.Sequence[str] = ()) -> RolloutError:
+                         finish_commands: t.Sequence[str] = ()) -> RolloutError:
     """Return the error for a rollback if no update is in progress, or the old template is unknown.
 
-    newest_other: the newest revision with another template. finish: the commands that finish an
-    update in progress.
+    newest_other: the newest revision with another template.
+    finish_commands: the commands that finish an update in progress.
     """
     previous = (f"; the previous revision is {newest_other.number} "
                 f"({image_names(images_of(newest_other.template))})" if newest_other else "")
     return RolloutError(f"{message}{previous}", where=request.where,
-                        next_command=list_alternatives(*finish, way_back(request, newest_other))
-                        if newest_other or not finish else
-                        (*finish, "then:", way_back(request, newest_other)))
+                        next_command=list_alternatives(*finish_commands,
+                                                       way_back(request, newest_other))
+                        if newest_other or not finish_commands else
+                        (*finish_commands, "then:", way_back(request, newest_other)))
 
 
 def template_lost(request: Request, is_paused: bool,
@@ -132,7 +133,7 @@ def template_lost(request: Request, is_paused: bool,
 def way_back(request: Request, newest_other: Revision | None) -> str:
     """Return the command that rolls back to a revision, or that updates to an earlier image.
 
-    The image is a placeholder, since anyone with annotate permission can forge the recorded one.
+    The image is a placeholder: whoever may annotate the controller can forge the recorded one.
     """
     if newest_other is None:
         return request.command(State.UPDATED, images={"": "THE-EARLIER-IMAGE"}, next_name=None)

@@ -23,13 +23,13 @@ from .flow import Cluster, Flow, Memory, Rule
 
 def needs(request: Request) -> tuple[Rule, ...]:
     """Return the permissions to read the ConfigMaps and Secrets of roll_on."""
-    kinds = [reference.kind if isinstance(reference, Reference) else AUTO
-             for reference in request.roll_on]
+    kinds_or_auto = [reference.kind if isinstance(reference, Reference) else AUTO
+                     for reference in request.roll_on]
     return tuple(("", f"{kind.lower()}s", ("get",)) for kind in ("ConfigMap", "Secret")
-                 if kind in kinds or AUTO in kinds)
+                 if kind in kinds_or_auto or AUTO in kinds_or_auto)
 
 
-def resolved(flow: Flow, request: Request, cluster: Cluster, memory: Memory) -> Request:
+def with_checksums(flow: Flow, request: Request, cluster: Cluster, memory: Memory) -> Request:
     """Return the request with the checksums of the objects in roll_on. Raises RolloutError."""
     if not request.roll_on or request.checksums is not None:
         return request
@@ -39,11 +39,11 @@ def resolved(flow: Flow, request: Request, cluster: Cluster, memory: Memory) -> 
     references = _references(request, template)
     checksums = _read_checksums(request, references, cluster)
     stored_checksums = _stored_checksums(flow, request, references, cluster)
-    if names := [name for name in stored_checksums
-                 if stored_checksums[name] != checksums.get(name)]:
-        warning = (f"the data of {', '.join(names)} has changed since the update in progress "
-                   "began: this task finishes the update, and the next task with roll_on replaces "
-                   "the pods again")
+    if changed_names := [name for name in stored_checksums
+                         if stored_checksums[name] != checksums.get(name)]:
+        warning = (f"the data of {', '.join(changed_names)} has changed since the update in "
+                   "progress began: this task finishes the update, and the next task with roll_on "
+                   "replaces the pods again")
         if warning not in memory.warnings:
             memory.warnings.append(warning)
     return dataclasses.replace(request, checksums=stored_checksums or checksums)

@@ -31,7 +31,7 @@ class Option(t.NamedTuple):
 
     #: The states that these commands request.
     states: frozenset[State]
-    why: str
+    reason: str
     #: A fleet is several controllers of one task.
     is_for_fleets_only: bool = False
 
@@ -91,7 +91,7 @@ OPTIONS: dict[str, Option] = {
     "max_failures": Option(_ANY, _FLEET_REASON, is_for_fleets_only=True),
     "progress": Option(_ANY, "the user's choice applies to every task"),
 }
-NAMESPACE_OPTIONS = ("namespaces", "namespace_selectors")
+FLEET_NAMESPACE_OPTIONS = ("namespaces", "namespace_selectors")
 _NEVER_REPEATED = {"api_version"}
 #: Options whose values have several lines, or name a file of this machine.
 NOT_PASTABLE = {"template", "definition", "src"}
@@ -116,7 +116,7 @@ def is_for_fleet(options: t.Mapping[str, t.Any], state: State | None,
 def repeated_options(options: t.Mapping[str, t.Any], state: State | None, is_fleet: bool) -> Json:
     """Return the options of the task that a command repeats.
 
-    state: the state that the command requests. With None, the states of an option do not matter.
+    state: the state that the command requests. None repeats the options of all states.
     """
     return {option: value for option, value in options.items()
             if option not in _NEVER_REPEATED
@@ -136,7 +136,7 @@ def image_options(images: t.Mapping[str, str]) -> Json:
 
 
 def sort_options(options: Json) -> Json:
-    """Return the options in the order of OPTIONS, without the value None."""
+    """Return the options that are not None, in the order of OPTIONS."""
     return {option: options[option] for option in OPTIONS if options.get(option) is not None}
 
 
@@ -146,15 +146,15 @@ def single_controller_changes(options: t.Mapping[str, t.Any], name: str, kind: s
 
     None removes an option. Returns {} if the task has no fleet.
     """
-    selectors = ("names", "label_selectors", "field_selectors", *NAMESPACE_OPTIONS)
+    selectors = ("names", "label_selectors", "field_selectors", *FLEET_NAMESPACE_OPTIONS)
     removed_options: Json = {option: None for option in selectors if option in options}
     identifying_options = {"kind": kind} if isinstance(options.get("kind"), list) else {}
-    if any(option in options for option in NAMESPACE_OPTIONS):
+    if any(option in options for option in FLEET_NAMESPACE_OPTIONS):
         identifying_options["namespace"] = namespace
     return {"name": name, **identifying_options, **removed_options} if removed_options else {}
 
 
-def relaunch(job_template: str, changes: t.Collection[str] = ()) -> str:
+def describe_relaunch(job_template: str, changes: t.Collection[str] = ()) -> str:
     """Return the advice to run an AWX job again. AWX can relaunch a job only without changes."""
     if not job_template:
         return "launch the same job template again"

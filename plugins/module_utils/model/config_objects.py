@@ -19,9 +19,9 @@ from .errors import RolloutError
 from .fields import Json, mapping, objects, text
 from .identity import canonical, is_name
 
-#: Value of roll_on for all objects that the pod template reads.
+#: Entry of roll_on for all objects that the containers read.
 AUTO = "auto"
-#: Maximum number of entries in roll_on.
+#: Maximum number of entries in roll_on, and of objects that AUTO stands for.
 MAX_OBJECTS = 100
 CHECKSUM_LENGTH = 16
 #: Kinds by the words that kubectl accepts.

@@ -219,7 +219,7 @@ def _command(request: Request, state: State | None, fallback: str, changes: Json
                              if value is not None or option in request.options}
         all_changes = {**selection, **state_changes, **effective_changes}
         return commands.describe_rerun(
-            all_changes, commands.relaunch(request.job_template, all_changes))
+            all_changes, commands.describe_relaunch(request.job_template, all_changes))
     if module is not request.module:
         return command or fallback or commands.describe_rerun({"name": request.name},
                                                               f"run the module {module}")
@@ -243,7 +243,7 @@ def _command_options(request: Request, repeated_state: State | None, is_for_flee
     kind = None if request.kind is Request.kind else str(request.kind)
     kinds = request.options.get("kind") if is_for_fleet else None
     has_namespaces = is_for_fleet and any(option in request.options
-                                          for option in commands.NAMESPACE_OPTIONS)
+                                          for option in commands.FLEET_NAMESPACE_OPTIONS)
     is_default_key = request.label_key in (Request.label_key, request.kind.server_label)
     is_default_namespace = request.namespace == request.default_namespace == Request.namespace
     keeps_next_name = (repeated_state is None

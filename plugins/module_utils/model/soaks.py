@@ -60,9 +60,9 @@ class Soak:
         reasons = value.get("usual", [])
         has_valid_reasons = isinstance(reasons, list) and len(reasons) <= MAX_REASONS and all(
             isinstance(reason, str) and 0 < len(reason) <= MAX_REASON_LENGTH for reason in reasons)
-        has_start = (0 < len(template_hash) <= MAX_HASH_LENGTH
-                     and began is not None and 0 <= began <= MAX_TIME)
-        if not has_start or not has_valid_seconds or not has_valid_reasons or not (
+        has_valid_start = (0 < len(template_hash) <= MAX_HASH_LENGTH
+                           and began is not None and 0 <= began <= MAX_TIME)
+        if not has_valid_start or not has_valid_seconds or not has_valid_reasons or not (
                 passed is None or fields.is_count(passed)):
             return None
         return cls(template_hash, began or 0.0, passed, seconds, tuple(reasons))

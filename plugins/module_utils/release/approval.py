@@ -42,7 +42,7 @@ class Approval:
         else:
             summary_at_pause, current_rollouts = Summary.of(self.result), self._current_rollouts
             outcomes = {_outcome(summary_at_pause.rollouts[name], current_rollouts.get(name, {}))
-                        for name in summary_at_pause.in_progress}
+                        for name in summary_at_pause.names_in_progress}
         if "denied" in outcomes or "waiting" not in outcomes:
             return "denied" if "denied" in outcomes else "approved"
         return "late" if self.now >= self.deadline else "waiting"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import typing as t
 
 SUCCESSFUL = ("updated", "paused")
-MAX_LISTED = 5
+MAX_LISTED_HOSTS = 5
 
 
 def region_batches(groups: t.Mapping[str, t.Sequence[str]], regions: t.Sequence[str],
@@ -73,5 +73,5 @@ def reason_not_to_begin(hosts: t.Sequence[str], batch: t.Sequence[str],
 
 
 def _join(texts: t.Sequence[str]) -> str:
-    excess = len(texts) - MAX_LISTED
-    return ", ".join(texts[:MAX_LISTED]) + (f" and {excess} more" if excess > 0 else "")
+    excess = len(texts) - MAX_LISTED_HOSTS
+    return ", ".join(texts[:MAX_LISTED_HOSTS]) + (f" and {excess} more" if excess > 0 else "")

@@ -148,7 +148,7 @@ class Ending:
 
     @property
     def _is_in_progress(self) -> bool:
-        return bool(self.history.summary.in_progress)
+        return bool(self.history.summary.names_in_progress)
 
     def _is_rolled_back(self, event: Event) -> bool:
         if self.request.role == "rollback" or event.turn.purpose not in UPDATE_PURPOSES:
@@ -188,7 +188,7 @@ class Ending:
         if self.rollback:
             return [f"{'' if self.request.name else 'Rolled back: '}{message}.", *remaining_lines]
         is_awx = self.request.layer == "awx"
-        names_in_progress = (self.history.summary.in_progress_even_if_failed
+        names_in_progress = (self.history.summary.names_in_progress_even_if_failed
                              if self.request.role != "rollback" else [])
         if (self._is_in_progress if event.turn.purpose in ("traffic", "check", "approval")
                 else is_awx and names_in_progress):
@@ -230,8 +230,8 @@ def next_commands(ending: Ending) -> list[str]:
     """Return the next commands; [] after a complete run or for an invalid request."""
     request, history = ending.request, ending.history
     is_update = request.role == "image_bump"
-    is_resumable = is_update and bool(history.summary.in_progress
-                                      or history.summary.in_progress_even_if_failed)
+    is_resumable = is_update and bool(history.summary.names_in_progress
+                                      or history.summary.names_in_progress_even_if_failed)
     if ending.is_refused or not (is_resumable or history.failed_event):
         return []
     is_undone = bool(ending.rollback) and not ending.rollback.get("failed")

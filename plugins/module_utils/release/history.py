@@ -15,7 +15,7 @@ from ..model.fields import Json, mapping, objects, text
 from .stage import Stage
 from .summary import Summary
 
-#: A failed turn with one of these purposes may roll back the controllers (on_failure).
+#: After a failed turn with one of these purposes, the role may roll back (on_failure).
 UPDATE_PURPOSES = ("update", "traffic", "check", "approval")
 #: The title of a turn that holds the requests begins with this text.
 HOLD = "Hold the requests for"
@@ -89,7 +89,7 @@ class History:
         return cls([Event.from_json(event) for event in json.loads(text(state, "events") or "[]")])
 
     def as_text(self) -> str:
-        """Return the events as JSON, because Ansible would check each element of a list."""
+        """Return the events as JSON text: Ansible would check each element of a list."""
         return json.dumps([event.as_json() for event in self.events])
 
     def with_purpose(self, *purposes: str) -> list[Event]:
@@ -137,7 +137,7 @@ class History:
     def traffic(self) -> str:
         """Return the share of the requests for the new pods; "" if not set by this run."""
         event = self.last("traffic")
-        if event is None or event.has_failed or not self.summary.in_progress:
+        if event is None or event.has_failed or not self.summary.names_in_progress:
             return ""
         # A task with before_update does not always set a share.
         is_set = event.result.get("weight", event.turn.traffic) is not None
@@ -162,7 +162,7 @@ class History:
         return self.events[index_of_update + 1:]
 
     @property
-    def compared_names(self) -> set[str]:
+    def names_compared_with_old_pods(self) -> set[str]:
         return {text(measured, "name") for event in self.with_purpose("check")
                 for measured in objects(event.result, "results")
                 if measured.get("old_pods")}
@@ -170,7 +170,7 @@ class History:
     def stages(self, pauses: t.Sequence[Stage]) -> list[Json]:
         """Return the stages for the report.
 
-        The wait for approval has its own entry. So has the update to 100% after a lower last stage.
+        The wait for approval has its own entry, and so has the final update if no stage is 100%.
         """
         stages: list[Json] = []
         for event in self.with_purpose(*UPDATE_PURPOSES):
@@ -181,7 +181,7 @@ class History:
                              or not any(stage.is_complete for stage in pauses)))):
                 stages.append({"stage": turn.stage, "traffic": turn.traffic,
                                "started": event.began, "checks": [], "outcome": "passed"})
-            elif turn.purpose == "update":  # from 100% to the end
+            elif turn.purpose == "update":  # from the stage 100% to the end of the update
                 belongs_to_stage = False
             if not (stages and belongs_to_stage):
                 continue

@@ -10,7 +10,7 @@ import shlex
 import typing as t
 
 from ..model import shell
-from ..model.commands import describe_rerun, relaunch
+from ..model.commands import describe_relaunch, describe_rerun
 from ..model.fields import Json
 from .request import Request, variable
 from .stage import parse_stage
@@ -34,7 +34,8 @@ def _advice_for_host(request: Request) -> str:
 
 def rerun_instruction(request: Request) -> str:
     """Return the instruction to repeat the run."""
-    return relaunch(request.job_template) if request.layer == "awx" else "run the same task again"
+    return (describe_relaunch(request.job_template) if request.layer == "awx"
+            else "run the same task again")
 
 
 def rollback_instruction(request: Request) -> str:
@@ -53,7 +54,7 @@ def commands(request: Request, *, is_resumable: bool, is_paused: bool) -> list[s
 def _repeat_command(request: Request, is_paused: bool) -> str:
     changes = {request.variable("stages"): "100%"} if is_paused else {}
     if request.layer == "awx":
-        return describe_rerun(changes, relaunch(request.job_template, changes))
+        return describe_rerun(changes, describe_relaunch(request.job_template, changes))
     if request.layer == "role":
         return describe_rerun(changes, f"run the role baton.kubernetes.{request.role} again")
     options = {request.variable(option): _join_list_option(option, value)

@@ -54,11 +54,11 @@ class Summary:
         return "passed" if set(self.phases.values()) <= {"paused", "complete"} else "stopped"
 
     @property
-    def in_progress(self) -> list[str]:
+    def names_in_progress(self) -> list[str]:
         return [name for name, phase in self.phases.items() if phase in IN_PROGRESS_PHASES]
 
     @property
-    def in_progress_even_if_failed(self) -> list[str]:
+    def names_in_progress_even_if_failed(self) -> list[str]:
         return [name for name, rollout in self.rollouts.items()
                 if text(rollout, "phase") in IN_PROGRESS_PHASES]
 
@@ -68,5 +68,5 @@ class Summary:
 
     def as_json(self) -> Json:
         return {"results": self.results, "rollouts": self.rollouts, "sizes": self.sizes,
-                "is_paused": self.is_paused, "in_progress": self.in_progress,
+                "is_paused": self.is_paused, "in_progress": self.names_in_progress,
                 "outcome": self.outcome, "stage_outcome": self.stage_outcome}

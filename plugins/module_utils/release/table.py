@@ -72,7 +72,7 @@ def _update_to_end(release: Release) -> Turn:
 
 
 def _analyze(release: Release) -> Turn:
-    pairs = [{"name": name, "analysis": index} for name in release.history.summary.in_progress
+    pairs = [{"name": name, "analysis": index} for name in release.history.summary.names_in_progress
              for index in range(len(release.request.analyses))]
     return Turn("analyze", f"Analyze the pods of {release.request.title}", "check",
                 release.history.stage, "rollout_analysis", analyses=pairs)
@@ -105,7 +105,7 @@ def _show_how_to_approve(release: Release) -> Turn:
 def _wait_for_approval(release: Release) -> Turn:
     approval_deadline = release.history.with_purpose("ask")[-1].turn.deadline
     return Turn("ask", "Wait for approval", "approval", release.history.stage, "approval",
-                names=release.names_unless_single(release.history.summary.in_progress),
+                names=release.names_unless_single(release.history.summary.names_in_progress),
                 deadline=approval_deadline, traffic=release.history.traffic)
 
 

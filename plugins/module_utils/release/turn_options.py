@@ -76,7 +76,7 @@ def analysis_options(release: Release, pair: Json, earlier_results: t.Sequence[J
     """
     name = text(pair, "name")
     # Without old pods, an analysis passes only after a comparison with old pods in this run.
-    has_compared = (name in release.history.compared_names
+    has_compared = (name in release.history.names_compared_with_old_pods
                     or any(result.get("old_pods") for result in earlier_results
                            if text(result, "name") == name))
     rollout = release.history.summary.rollouts.get(name)

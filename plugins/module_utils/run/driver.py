@@ -137,7 +137,7 @@ class _State:
         memory.now, memory.monotonic_time = self.clock.timestamp_seconds(), self.clock.monotonic()
         memory.server_time = self.gateway.server_time()
         self.request = self.flow.resolved(self.request, self.gateway, memory)
-        self.request = roll_on.resolved(self.flow, self.request, self.gateway, memory)
+        self.request = roll_on.with_checksums(self.flow, self.request, self.gateway, memory)
         observed = self.flow.observe(self.request, self.gateway, memory)
         if self.first_observed is None and (observed.primary or observed.successor):
             self.first_observed = observed

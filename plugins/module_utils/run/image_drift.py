@@ -44,7 +44,7 @@ class ImageDrift:
         self._gateway, self._warn = gateway, warn
         #: By uid of the pod. Deleted pods are kept.
         self._versions: dict[str, PodVersions] = {}
-        #: Available new pods when they were last listed.
+        #: The number of available new pods when the pods were last listed.
         self._listed_available_count = 0
         #: See _moment().
         self._compared_moments: set[str] = set()
@@ -56,7 +56,7 @@ class ImageDrift:
 
     def check(self, flow: Flow, request: Request, observed: Observed, decision: Decision | None,
               status: RolloutStatus) -> None:
-        """Compare the images if due. Raises RolloutFailed for different versions."""
+        """Compare the images if due. If image_drift=fail, raises RolloutFailed if they differ."""
         if request.image_drift == "ignore" or request.state.undoes or not request.waits:
             return
         if status.direction == "back":

@@ -192,7 +192,7 @@ def _permissions(route: RouteName) -> tuple[Rule, ...]:
 def _share(request: TrafficRequest, observed: Observed) -> str:
     """Return the share of the requests that go to the new pods, such as "1%", or "" if unknown."""
     if request.is_by_selector:
-        is_own_split = switch.is_of_controller(request, observed)
+        is_own_split = switch.selects_controller_pods(request, observed)
         return switch.share_of(request, observed) if is_own_split else ""
     return share_of(observed) if selects_controller_pods(observed) else ""
 

@@ -337,7 +337,8 @@ class SplitRun:
         name_and_kind = (None, None) if request.is_by_selector else (route.name, route.kind)
         return {"changed": bool(self.steps), "steps": self.steps, "msg": done.message,
                 "namespace": route.namespace, **dict(zip(("route", "route_kind"), name_and_kind)),
-                "services": switch.services(request, observed) or sorted(observed.split_services),
+                "services": (switch.split_services(request, observed)
+                             or sorted(observed.split_services)),
                 "weight": None if has_no_weight else str(request.share),
                 "mirror": str(request.mirror) if request.mirror else None,
                 "diff": {"before": self.states[0], "after": observed.state},

@@ -5,7 +5,7 @@
 """Decide the next step of blue/green without a route, by the selector of a Service. No I/O.
 
 One write adds the label of a version (such as pod-template-hash=1a2b) to the selector, and stores
-the record: the selector without this label, in an annotation. A restoration removes the label.
+the record in an annotation: the selector without this label. A restoration removes the label.
 
 Any user with annotate permission can forge the record, or name any Service in the annotation of the
 controller. So the selector in the record is never written to the Service, and an update changes
@@ -37,7 +37,8 @@ from .record import TRAFFIC_SELECTOR, parse_selector, without_version
 from .request import TrafficRequest
 
 #: The wait after a write of the selector.
-ENDPOINTS = Wait("the EndpointSlices have the pods that the Service selects", is_condition=True)
+ENDPOINTS_CURRENT = Wait("the EndpointSlices have the pods that the Service selects",
+                         is_condition=True)
 
 
 def plan(request: TrafficRequest, observed: Observed) -> Decision:
@@ -153,7 +154,7 @@ def follow(goal: Goal, request: TrafficRequest, observed: Observed) -> Decision:
     """Return the next step towards the goal, a wait or the end. Raises RolloutError."""
     service, versions = observed.service, observed.versions
     # | any | the Service does not exist, or selects other pods | remove it from the annotation |
-    if service is None or not is_of_controller(request, observed):
+    if service is None or not selects_controller_pods(request, observed):
         if observed.controller and observed.is_route_named_by_controller:
             return forget_route(observed.controller, observed.route.full_name)
         return Done(f"{observed.route.name} has no traffic split of {request.name}")
@@ -182,7 +183,7 @@ def follow(goal: Goal, request: TrafficRequest, observed: Observed) -> Decision:
     return _restore(request, observed)
 
 
-def is_of_controller(request: TrafficRequest, observed: Observed) -> bool:
+def selects_controller_pods(request: TrafficRequest, observed: Observed) -> bool:
     """Return whether the Service selects pods of the controller."""
     if observed.service is None or observed.controller is None:
         return False
@@ -198,7 +199,7 @@ def share_of(request: TrafficRequest, observed: Observed) -> str:
     return shares.get(_selected_version(request, service), "") if service else ""
 
 
-def services(request: TrafficRequest, observed: Observed) -> list[str]:
+def split_services(request: TrafficRequest, observed: Observed) -> list[str]:
     """Return [name] for a Service that selects one version only, or else []."""
     service = observed.service
     return [service.name] if service and _selected_version(request, service) else []
@@ -230,10 +231,10 @@ def _ready_uids(observed: Observed, selector: Json) -> frozenset[str]:
 
 
 def _after_endpoints(observed: Observed, service: Service, decision: Decision) -> Decision:
-    """Return the decision if the EndpointSlices are up to date, or else ENDPOINTS."""
+    """Return the decision if the EndpointSlices are up to date, or else ENDPOINTS_CURRENT."""
     selector = service.selector
     unselected_uids = {text(mapping(pod, "metadata"), "uid") for pod in observed.pods
                        if not selector.items() <= labels_of(pod).items()}
     is_current = (_ready_uids(observed, selector) <= observed.endpoint_uids
                   and observed.endpoint_uids.isdisjoint(unselected_uids))
-    return decision if is_current else ENDPOINTS
+    return decision if is_current else ENDPOINTS_CURRENT

@@ -34,12 +34,12 @@ class Split(t.NamedTuple):
     #: The original Service.
     service: Service
     #: The names of the Services to create.
-    names: tuple[str, ...]
+    created_names: tuple[str, ...]
     related: Related
 
     @property
-    def rules(self) -> list[tuple[int, Json]]:
-        """The rules of the original Service, with positions from 1."""
+    def numbered_rules(self) -> list[tuple[int, Json]]:
+        """Return (position from 1, rule) of each rule that names the original Service."""
         return [(position, rule) for position, rule in enumerate(self.route.rules, 1)
                 if self.service.name in rules.services_of([rule], self.route.namespace)]
 
@@ -63,9 +63,9 @@ def warnings(request: TrafficRequest, observed: Observed, related: Related) -> l
     if observed.versions is None:
         return []
     service = observed.service or service_of_split(request, observed, observed.versions)
-    names = () if observed.service else tuple(
+    created_names = () if observed.service else tuple(
         creation.name for creation in creations_of(observed.route, service, observed.versions))
-    split = Split(request, observed.route, service, names, related)
+    split = Split(request, observed.route, service, created_names, related)
     common_values = {"service": service.name,
                      "route": f"{observed.route.kind} {observed.route.name}"}
     return [display_text(row.sentence.format(**{**common_values, **values}))
@@ -129,8 +129,8 @@ def _meshes(split: Split) -> Values:
 def _policies(split: Split) -> Values:
     namespace = split.route.namespace
     kinds = ({resource.kind for resource, _item in split.related.items_naming(
-        name, namespace, Effect.POLICY)} for name in split.names)
-    # Each Service of the split has a policy of these kinds.
+        name, namespace, Effect.POLICY)} for name in split.created_names)
+    # The kinds of which each Service of the split already has a policy.
     common_kinds = set.intersection(*kinds)
     return [values for values in _related_values(split, Effect.POLICY)
             if values["kind"] not in {TLS_POLICY, *common_kinds}]
@@ -149,12 +149,13 @@ def _share_of_mirror(split: Split) -> Values:
 
 
 def _sessions(split: Split) -> Values:
-    return [{"position": position} for position, rule in split.rules
+    return [{"position": position} for position, rule in split.numbered_rules
             if mapping(rule, "sessionPersistence")]
 
 
 def _named_rules(split: Split) -> Values:
-    return [{"position": position, "name": text(rule, "name")} for position, rule in split.rules
+    return [{"position": position, "name": text(rule, "name")}
+            for position, rule in split.numbered_rules
             if split.request.match and text(rule, "name")]
 
 

@@ -85,8 +85,8 @@ def api(cluster: Cluster) -> Api:
 
 
 def pod(name: str, image: str, **metadata: Any) -> dict[str, Any]:
-    """Return a pod with two containers; the first image determines its behavior."""
-    # In YAML, an unquoted `on` is a boolean.
+    """Return a pod with two containers. `image`, of the first one, determines its behavior."""
+    # The name tests the quoting in stages.kwok: in YAML, an unquoted `on` is a boolean.
     containers = [{"name": "on", "image": image}, {"name": "sidecar", "image": "sidecar:v1"}]
     return {
         "apiVersion": "v1",
@@ -169,9 +169,9 @@ def test_interrupted_up_leaves_no_processes_or_files(interrupt: signal.Signals) 
 
 
 def test_failed_up_shows_the_log_and_removes_the_cluster(tmp_path: Path) -> None:
-    broken = tmp_path / "kube-apiserver"
-    broken.write_text("#!/bin/sh\necho no license to serve\nexit 1\n", encoding="utf-8")
-    broken.chmod(0o755)
+    broken_server = tmp_path / "kube-apiserver"
+    broken_server.write_text("#!/bin/sh\necho no license to serve\nexit 1\n", encoding="utf-8")
+    broken_server.chmod(0o755)
 
     code, _out, err = run_tool("up", "--name", f"{NAME}-f", KUBEBUILDER_ASSETS=str(tmp_path))
 
@@ -229,30 +229,35 @@ def test_up_refuses_to_change_the_version(cluster: Cluster) -> None:
 
 
 def test_external_cluster_is_only_checked(cluster: Cluster, tmp_path: Path) -> None:
-    external = tmp_path / "config"
-    external.write_text(Path(cluster.kubeconfig).read_text("utf-8"), encoding="utf-8")
+    external_kubeconfig = tmp_path / "config"
+    external_kubeconfig.write_text(Path(cluster.kubeconfig).read_text("utf-8"), encoding="utf-8")
 
-    code, _out, err = run_tool("up", KUBECONFIG=str(external))
+    code, _out, err = run_tool("up", KUBECONFIG=str(external_kubeconfig))
     assert (code, err) == (
         0,
-        f"KUBECONFIG={external} names the cluster, and it answers: {cluster.server}\n",
+        f"KUBECONFIG={external_kubeconfig} names the cluster, and it answers: {cluster.server}\n",
     )
-    code, _out, err = run_tool("down", KUBECONFIG=str(external))
-    assert (code, err) == (0, f"KUBECONFIG={external} names the cluster: nothing to bring down\n")
-    code, _out, err = run_tool("up", "--kubernetes", "1.24", KUBECONFIG=str(external))
+    code, _out, err = run_tool("down", KUBECONFIG=str(external_kubeconfig))
+    assert (code, err) == (
+        0,
+        f"KUBECONFIG={external_kubeconfig} names the cluster: nothing to bring down\n",
+    )
+    code, _out, err = run_tool("up", "--kubernetes", "1.24", KUBECONFIG=str(external_kubeconfig))
     assert (code, err) == (
         1,
-        f"error: KUBECONFIG={external} names the cluster: its version cannot be set to 1.24\n",
+        f"error: KUBECONFIG={external_kubeconfig} names the cluster: "
+        "its version cannot be set to 1.24\n",
     )
     assert run_tool("status", "--name", NAME)[0] == 0
 
-    external.write_text(
-        external.read_text("utf-8").replace(cluster.server, "https://127.0.0.1:1"), encoding="utf-8"
+    external_kubeconfig.write_text(
+        external_kubeconfig.read_text("utf-8").replace(cluster.server, "https://127.0.0.1:1"),
+        encoding="utf-8",
     )
-    code, _out, err = run_tool("up", KUBECONFIG=str(external))
+    code, _out, err = run_tool("up", KUBECONFIG=str(external_kubeconfig))
     assert (code, err) == (
         1,
-        f"error: KUBECONFIG={external} names the cluster, "
+        f"error: KUBECONFIG={external_kubeconfig} names the cluster, "
         "but 'https://127.0.0.1:1' does not answer\n",
     )
 
@@ -341,7 +346,7 @@ def stat(pid: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def read_pod(cluster: Cluster) -> ReadPod:
-    for word in (
+    for behavior in (
         *(
             "v1",
             "slow",
@@ -355,7 +360,7 @@ def read_pod(cluster: Cluster) -> ReadPod:
         ),
         *("crash", "oom", "liveness", "startup", "lost", "evicted"),
     ):
-        api(cluster).create(PODS, pod(word, f"registry.test:5000/slow/web:2-{word}"))
+        api(cluster).create(PODS, pod(behavior, f"registry.test:5000/slow/web:2-{behavior}"))
     pod_with_init_containers = pod("badinit", "web:badinit")
     pod_with_init_containers["spec"]["initContainers"] = [
         {"name": name, "image": f"{name}:v1"} for name in ("yes", "second")
@@ -455,7 +460,7 @@ def test_missing_image_is_pulled_again_after_a_back_off(read_pod: ReadPod) -> No
 
 
 @pytest.mark.parametrize(
-    "word, reason, code",
+    "behavior, reason, code",
     [
         ("crash", "Error", 3),
         ("oom", "OOMKilled", 137),
@@ -465,10 +470,10 @@ def test_missing_image_is_pulled_again_after_a_back_off(read_pod: ReadPod) -> No
     ],
 )
 def test_crash_loop_alternates_between_back_off_and_running(
-    read_pod: ReadPod, word: str, reason: str, code: int
+    read_pod: ReadPod, behavior: str, reason: str, code: int
 ) -> None:
     def container_status() -> dict[str, Any]:
-        status = read_pod(word)["status"]
+        status = read_pod(behavior)["status"]
         return next(
             iter(status.get("initContainerStatuses") or status.get("containerStatuses", ())), {}
         )
@@ -507,7 +512,7 @@ def test_containers_wait_for_a_failing_init_container(read_pod: ReadPod) -> None
 
 
 @pytest.mark.parametrize(
-    "word, reason, message",
+    "behavior, reason, message",
     [
         ("noconfig", "CreateContainerConfigError", 'configmap "nope" not found'),
         (
@@ -520,12 +525,12 @@ def test_containers_wait_for_a_failing_init_container(read_pod: ReadPod) -> None
     ],
 )
 def test_container_that_cannot_be_created_waits_with_a_reason(
-    read_pod: ReadPod, word: str, reason: str, message: str
+    read_pod: ReadPod, behavior: str, reason: str, message: str
 ) -> None:
-    eventually(lambda: waiting_reason(read_pod(word)) == reason)
+    eventually(lambda: waiting_reason(read_pod(behavior)) == reason)
 
-    assert first_container(read_pod(word))["state"]["waiting"]["message"] == message
-    assert read_pod(word)["status"]["phase"] == "Pending"
+    assert first_container(read_pod(behavior))["state"]["waiting"]["message"] == message
+    assert read_pod(behavior)["status"]["phase"] == "Pending"
 
 
 def test_container_with_a_missing_command_is_restarted(read_pod: ReadPod) -> None:
@@ -572,20 +577,20 @@ def test_failing_readiness_probe_is_reported_repeatedly(
     assert condition(read_pod("readiness"), "Ready") == ("False", "ContainersNotReady")
 
 
-@pytest.mark.parametrize("word, probe", [("liveness", "Liveness"), ("startup", "Startup")])
+@pytest.mark.parametrize("behavior, probe", [("liveness", "Liveness"), ("startup", "Startup")])
 def test_container_is_killed_after_three_failed_probes(
-    cluster: Cluster, read_pod: ReadPod, word: str, probe: str
+    cluster: Cluster, read_pod: ReadPod, behavior: str, probe: str
 ) -> None:
     event = f"Unhealthy: {probe} probe failed: HTTP probe failed with statuscode: 503"
 
     eventually(
         lambda: (
-            first_container(read_pod(word)).get("restartCount", 0) >= 2
-            and "waiting" in first_container(read_pod(word))["state"]
+            first_container(read_pod(behavior)).get("restartCount", 0) >= 2
+            and "waiting" in first_container(read_pod(behavior))["state"]
         )
     )
 
-    assert warnings(cluster, word)[event] >= 6
+    assert warnings(cluster, behavior)[event] >= 6
 
 
 def test_pod_on_an_unreachable_node_is_unready(

@@ -28,14 +28,14 @@ def test_lease_writes_require_the_version_that_was_read(gateway, api):
 
 
 @pytest.mark.parametrize("version, code", [(None, 409), ("1", 409), ("1", 404)])
-def test_conflict_of_a_lease_returns_none(gateway, api, version, code):
+def test_put_lease_returns_none_on_a_conflict(gateway, api, version, code):
     api.answers.append(status(code))
 
     assert gateway.put_lease(lease_item(version)) is None
 
 
 @pytest.mark.parametrize("holder, is_taken", [("me", False), ("another", True)])
-def test_lease_with_a_lost_response_is_looked_up(gateway, api, holder, is_taken):
+def test_lease_is_looked_up_after_a_lost_response(gateway, api, holder, is_taken):
     api.answers += [reset, answer(lease_item("1", holder))]
 
     assert (gateway.put_lease(lease_item()) is None) is is_taken

@@ -31,13 +31,13 @@ UPDATE = Request("foo", namespace="shop")
 WITHOUT_LOCK = dataclasses.replace(UPDATE, lock=False)
 
 
-def refuse_missing(rules, request):
+def check_rules(rules, request):
     permissions.refuse_missing(rules, choose(request).needs(request), request)
 
 
 def error_of(rules, request=UPDATE):
     with pytest.raises(RolloutError) as error:
-        refuse_missing(rules, request)
+        check_rules(rules, request)
     return error.value
 
 
@@ -46,11 +46,11 @@ def error_of(rules, request=UPDATE):
                           [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]],
                          ids=["documented Role", "minimum", "everything"])
 def test_sufficient_rules_are_accepted(rules):
-    refuse_missing(rules, UPDATE)
+    check_rules(rules, UPDATE)
 
 
 def test_only_the_lock_requires_permissions_on_leases():
-    refuse_missing([CONTROLLERS_RULE, PODS_RULE], WITHOUT_LOCK)
+    check_rules([CONTROLLERS_RULE, PODS_RULE], WITHOUT_LOCK)
 
     error = error_of([CONTROLLERS_RULE, PODS_RULE])
 
@@ -85,14 +85,14 @@ APPS_RULE = {**CONTROLLERS_RULE, "apiGroups": ["apps"],
         "Deployment", "rollback"])
 def test_only_a_handover_requires_permissions_on_pods(request_, needs_pods):
     rules = [CONTROLLERS_RULE, APPS_RULE]
-    refuse_missing([*rules, PODS_RULE], request_)
+    check_rules([*rules, PODS_RULE], request_)
 
     if needs_pods:
         assert error_of(rules, request_).why == "not allowed: list, patch on pods"
         assert error_of([*rules, {**PODS_RULE, "verbs": ["get", "list"]}],
                         request_).why == "not allowed: patch on pods"
     else:
-        refuse_missing(rules, request_)
+        check_rules(rules, request_)
 
 
 def test_all_missing_permissions_are_named_at_once():
@@ -111,8 +111,8 @@ def test_rules_of_other_groups_and_resources_are_ignored():
 
 
 def test_rules_are_combined():
-    refuse_missing([{**CONTROLLERS_RULE, "verbs": [verb]} for verb in CONTROLLERS_RULE["verbs"]]
-                   + [PODS_RULE, LEASES_RULE], UPDATE)
+    check_rules([{**CONTROLLERS_RULE, "verbs": [verb]} for verb in CONTROLLERS_RULE["verbs"]]
+                + [PODS_RULE, LEASES_RULE], UPDATE)
 
 
 @pytest.mark.parametrize("resources, is_granted", [
@@ -130,7 +130,7 @@ def test_permission_for_a_subresource(resources, is_granted):
 
 
 @pytest.mark.parametrize("resources", [["*/pods"], ["pods/pods"], ["*/"], ["*/*"]])
-def test_permission_for_a_subresource_grants_no_resource(resources):
+def test_subresource_rule_does_not_grant_its_resource(resources):
     rule = {"apiGroups": [""], "resources": resources, "verbs": ["list"]}
 
     assert permissions.missing([rule], [("", "pods", ("list",))]) == "list on pods"

@@ -180,7 +180,7 @@ def pre_stop(*command: str) -> Json:
     (pre_stop("sh", "-c", "sleep 5 && nginx -s quit && sleep 1m"), 30, 60),
     (pre_stop("sleep", "40.5s"), 30, 40),
 ])
-def test_pre_stop_pause_longer_than_the_grace_period(lifecycle, grace, pause):
+def test_pre_stop_pause_uses_up_the_grace_period(lifecycle, grace, pause):
     spec = {} if grace is None else {"terminationGracePeriodSeconds": grace}
 
     assert single(warnings_of(desired=template_with(safe_container(lifecycle=lifecycle), **spec),
@@ -209,7 +209,7 @@ def test_sufficient_pre_stop_pauses_and_drains(lifecycle):
     {"startupProbe": {"tcpSocket": {"port": 8080}}},
     {"readinessGates": [{"conditionType": "example.com/load-balancer"}]},
 ])
-def test_startup_probe_or_readiness_gate_is_enough(fields):
+def test_startup_probe_or_readiness_gate_replaces_a_readiness_probe(fields):
     spec = {key: value for key, value in fields.items() if key == "readinessGates"}
     probe = {key: value for key, value in fields.items() if key == "startupProbe"}
 
@@ -258,7 +258,7 @@ def test_warning_names_the_containers_behind_a_service(targets, new_template, co
     [service(publishNotReadyAddresses=True, clusterIP="None")],
     [service(ports=[{"port": 53, "protocol": "UDP"}])],
 ], ids=["not readable", "none", "other pods", "headless, unready addresses", "not TCP"])
-def test_no_warning_about_requests_without_a_service(services):
+def test_no_warning_about_lost_requests_without_a_relevant_service(services):
     assert warnings_of(desired=template(), services=services) == []
 
 
@@ -340,7 +340,7 @@ def quota(hard: Json, used: Json, **spec: t.Any) -> Json:
     (template_with(container(), resources={"limits": {"cpu": "501m"}}), "requests.cpu", "2",
      "1500m", False),
 ])
-def test_quota_against_the_requests_of_the_new_pods(new_template, resource, hard, used, fits):
+def test_quota_is_compared_with_the_needs_of_the_new_pods(new_template, resource, hard, used, fits):
     sentences = warnings_of(desired=new_template,
                             quotas=[quota({resource: hard}, {resource: used})])
 
@@ -400,7 +400,7 @@ def test_update_without_a_surge_needs_no_free_quota():
     assert warnings_of(request, quotas=[quota({"pods": "3"}, {"pods": "3"})]) == []
 
 
-@pytest.mark.parametrize("surge, requests, used, hard, more, suggests_max_surge_0", [
+@pytest.mark.parametrize("surge, requests, used, hard, more_needed, suggests_max_surge_0", [
     # At most three pods exist, but each new pod requests 50 % more.
     (0, "1500m", "3", "4.4", "1.5", False),
     # The peak is three new pods and an old pod, which need 4.5 + 1 - 3 more. Without a surge, the
@@ -410,7 +410,7 @@ def test_update_without_a_surge_needs_no_free_quota():
     # If the request shrinks, the peak is the first new pod with all old pods.
     (1, "900m", "3", "3.8", "0.9", True),
 ])
-def test_quota_with_changed_resource_requests(surge, requests, used, hard, more,
+def test_quota_with_changed_resource_requests(surge, requests, used, hard, more_needed,
                                               suggests_max_surge_0):
     request = dataclasses.replace(REQUEST, max_surge=Size(surge), max_unavailable=Size(1))
     item = rc()
@@ -420,13 +420,13 @@ def test_quota_with_changed_resource_requests(surge, requests, used, hard, more,
     sentence = single(warnings_of(request, item=item, desired=desired,
                                   quotas=[quota({"cpu": hard}, {"cpu": used})]))
 
-    assert f"cpu ({used} of {hard} used, {more} more needed)" in sentence
+    assert f"cpu ({used} of {hard} used, {more_needed} more needed)" in sentence
     assert ("max_surge=0" in sentence) == suggests_max_surge_0
-    large_enough = quota({"cpu": str(float(used) + float(more))}, {"cpu": used})
+    large_enough = quota({"cpu": str(float(used) + float(more_needed))}, {"cpu": used})
     assert warnings_of(request, item=item, desired=desired, quotas=[large_enough]) == []
 
 
-def test_missing_requests_of_old_pods_count_as_unchanged():
+def test_old_pods_without_requests_count_with_the_new_requests():
     request = dataclasses.replace(REQUEST, max_surge=Size(0), max_unavailable=Size(1))
 
     assert warnings_of(request, desired=template_with(container({"cpu": "1"})),
@@ -461,7 +461,7 @@ def node(ready: str = "True", labels: Json | None = None, cpu: str = "8", **spec
                        "allocatable": {"cpu": cpu, "memory": "16Gi"}}}
 
 
-def taint(effect: str = "NoSchedule") -> Json:
+def taints_field(effect: str = "NoSchedule") -> Json:
     return {"taints": [{"key": "dedicated", "value": "db", "effect": effect}]}
 
 
@@ -486,15 +486,15 @@ NO_NODE = "No node can run any of the new pods, even with nothing else on it: "
     ([node("False"), node("Unknown")], TWO_CPUS, "2 not ready. See why: kubectl get nodes"),
     ([node(unschedulable=True)], TWO_CPUS,
      "1 cordoned. Uncordon one: kubectl uncordon NODE"),
-    ([node(**taint())], TWO_CPUS,
+    ([node(**taints_field())], TWO_CPUS,
      "1 with the taint dedicated=db:NoSchedule. Tolerate it in the template, or: kubectl taint "
      "nodes NODE dedicated=db:NoSchedule-"),
-    ([node(**taint("NoExecute"))],
+    ([node(**taints_field("NoExecute"))],
      template_with_toleration(key="dedicated", operator="Exists", effect="NoSchedule"),
      "1 with the taint dedicated=db:NoExecute. Tolerate it in the template, or: kubectl taint "
      "nodes NODE "
      "dedicated=db:NoExecute-"),
-    ([node(**taint())], template_with_toleration(key="dedicated", value="web"),
+    ([node(**taints_field())], template_with_toleration(key="dedicated", value="web"),
      "1 with the taint dedicated=db:NoSchedule. Tolerate it in "
      "the template, or: kubectl taint nodes NODE dedicated=db:NoSchedule-"),
     ([node(**{"taints": [{"key": key, "effect": "NoSchedule"}]}) for key in "aabcde"], TWO_CPUS,
@@ -512,11 +512,11 @@ def test_no_node_fits_the_new_pods(nodes, new_template, why):
 @pytest.mark.parametrize("nodes, new_template", [
     ([], TWO_CPUS),
     ([node(cpu="1"), node(cpu="2")], TWO_CPUS),
-    ([node(**taint("PreferNoSchedule"))], TWO_CPUS),
-    ([node(**taint())], template_with_toleration(key="dedicated", value="db")),
-    ([node(**taint())],
+    ([node(**taints_field("PreferNoSchedule"))], TWO_CPUS),
+    ([node(**taints_field())], template_with_toleration(key="dedicated", value="db")),
+    ([node(**taints_field())],
      template_with_toleration(key="dedicated", operator="Equal", value="db", effect="NoSchedule")),
-    ([node(**taint())], template_with_toleration(operator="Exists")),
+    ([node(**taints_field())], template_with_toleration(operator="Exists")),
     ([node(unschedulable=True)],
      template_with_toleration(key="node.kubernetes.io/unschedulable", operator="Exists")),
     ([node(labels={"disk": "ssd"})], template_with(container(), nodeSelector={"disk": "ssd"})),
@@ -571,16 +571,16 @@ def test_no_budget_warning_without_a_surge():
                        budgets=[budget(minAvailable=3)]) == []
 
 
-@pytest.mark.parametrize("tier, common_labels",
+@pytest.mark.parametrize("tier, labels_hint",
                          [({"tier": "front"}, "tier=front"), ({}, "add one to the template")])
-def test_budget_does_not_select_the_new_pods(tier, common_labels):
+def test_budget_does_not_select_the_new_pods(tier, labels_hint):
     item = rc(label="abc")
     item["spec"]["template"]["metadata"]["labels"] |= tier
 
     assert single(warnings_of(item=item, desired=labeled_template(app="shop", **tier),
                               budgets=[budget(minAvailable=1)])) == (
         "PodDisruptionBudget web (minAvailable: 1) does not select the new pods, and protects no "
-        f"pod once the old ones are gone. Select labels of both ({common_labels}): kubectl -n shop "
+        f"pod once the old ones are gone. Select labels of both ({labels_hint}): kubectl -n shop "
         "edit pdb web")
 
 
@@ -636,7 +636,7 @@ ALL_PROBLEMS = {
     "quotas": [quota({"pods": "3", "requests.cpu": "1", "memory": "1Gi"},
                      {"pods": "3", "requests.cpu": "1", "memory": "1Gi"},
                      scopes=["NotTerminating"])],
-    "nodes": [node("False"), node(**taint()), node(labels={"disk": "ssd"}, cpu="1")],
+    "nodes": [node("False"), node(**taints_field()), node(labels={"disk": "ssd"}, cpu="1")],
 }
 ANY_VALUE = st.sampled_from([None, "", 0, 7, -1, [], {}, [None], [[]], {"app": []}, "x", "1e999",
                              True])

@@ -104,11 +104,12 @@ def test_invalid_analysis_is_refused_before_the_release(analysis, message):
 
 def test_each_filter_is_documented_with_its_arguments():
     for name, function in FILTERS.items():
-        documented = yaml.safe_load((Path(release.__file__).parent
-                                     / f"{name}.yml").read_text())["DOCUMENTATION"]
+        documentation = yaml.safe_load((Path(release.__file__).parent
+                                        / f"{name}.yml").read_text())["DOCUMENTATION"]
         _input, *arguments = function.__code__.co_varnames[:function.__code__.co_argcount]
-        assert documented["name"] == name and set(documented["options"]) == {"_input", *arguments}
-        assert documented.get("positional", "").replace(",", "").split() == arguments
+        assert documentation["name"] == name
+        assert set(documentation["options"]) == {"_input", *arguments}
+        assert documentation.get("positional", "").replace(",", "").split() == arguments
 
 
 @pytest.mark.parametrize("regions", ["canary,europe", "canary\neurope", ["canary", "europe"]])
@@ -143,8 +144,8 @@ def test_invalid_max_failed_clusters_is_refused(percentage):
     ("europe.html", "eu", None, "europe-eu.html"),
     ("out/r.html", "localhost", None, "out/r.html"), ("", "eu", "", ""),
     ("/tmp/v1.2/report", "eu", "/tmp/v1.2/report", "/tmp/v1.2/report-eu"),
-], ids=["host in the name by chance", "same path for all hosts", "path with the host",
-        "single host", "no inventory", "no report", "no suffix"])
+], ids=["file name contains the host by chance", "same path for all hosts", "path with the host",
+        "single host of an inventory", "no inventory", "no report", "no suffix"])
 def test_path_of_the_page_of_a_cluster(path, host, path_of_another_host, page):
     assert release.host_page(path, host, path_of_another_host) == page
 

@@ -13,7 +13,7 @@ from idle_gateway import IdleGateway
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.client_driven.manifest import (
-    dry_run_of,
+    write_for_dry_run,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.desired import in_place_write
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
@@ -36,14 +36,14 @@ DEFINITION = {"metadata": {"name": "bar", "labels": {"a": "b"}, "annotations": {
 
 
 def test_partial_template_is_a_merge_patch():
-    write = dry_run_of(Request("foo", template={"spec": {"hostNetwork": True}}), PRIMARY)
+    write = write_for_dry_run(Request("foo", template={"spec": {"hostNetwork": True}}), PRIMARY)
 
     assert write == Merge("foo", {"spec": {"template": {"spec": {"hostNetwork": True}}}},
                           Kind.REPLICATION_CONTROLLER)
 
 
 def test_definition_is_created_with_a_generated_name_and_no_pods():
-    write = dry_run_of(Request("foo", definition=DEFINITION), PRIMARY)
+    write = write_for_dry_run(Request("foo", definition=DEFINITION), PRIMARY)
 
     assert write == Create({
         "apiVersion": "v1", "kind": "ReplicationController",
@@ -55,7 +55,8 @@ def test_definition_is_created_with_a_generated_name_and_no_pods():
 def test_definition_of_a_replica_set_without_selector():
     controller = Controller.from_api(rs(), Kind.REPLICA_SET)
 
-    write = dry_run_of(Request("foo", definition=DEFINITION, kind=Kind.REPLICA_SET), controller)
+    write = write_for_dry_run(Request("foo", definition=DEFINITION, kind=Kind.REPLICA_SET),
+                              controller)
 
     assert write.manifest["spec"]["selector"] == {"matchLabels": {"app": "foo"}}
 
@@ -73,9 +74,8 @@ def test_ports_with_the_same_number_are_not_merged():
 
 
 def test_definition_without_labels():
-    write = dry_run_of(Request("foo",
-                               definition={"metadata": {}, "spec": {"template": template()}}),
-                       PRIMARY)
+    definition = {"metadata": {}, "spec": {"template": template()}}
+    write = write_for_dry_run(Request("foo", definition=definition), PRIMARY)
 
     assert write.manifest["metadata"] == {"generateName": "foo-", "labels": {}, "annotations": {}}
 

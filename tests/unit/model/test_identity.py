@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Derive names of successors."""
+"""Test the hashes, the deployment labels and the names of successors."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_requested_template_changes_the_name(request_):
 @pytest.mark.parametrize("change", [
     {"images": {"web": "myimage:v2"}}, {"min_ready_seconds": 5}, {"progress_deadline": 5},
 ], ids=str)
-def test_name_ignores_options_of_the_rollout(change):
+def test_name_ignores_options_that_leave_the_template_unchanged(change):
     assert successor_of(rc(), dataclasses.replace(UPDATE, **change)) == successor_of(rc())
 
 

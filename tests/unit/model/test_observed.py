@@ -315,7 +315,7 @@ def displaced_successor(**changes):
         "partner of another controller", "without annotations", "foo has no partner",
         "foo deleted"])
 def test_displaced_successors(items, expected):
-    assert [item.name for item in observe(UPDATE, *items).displaced] == expected
+    assert [item.name for item in observe(UPDATE, *items).displaced_successors] == expected
 
 
 @pytest.mark.parametrize("items, expected", [
@@ -365,5 +365,5 @@ def test_label_of_the_successor_differs_from_the_primary():
 def test_empty_namespace():
     observation = find({}, UPDATE)
 
-    assert (observation.primary, observation.successor, observation.displaced,
+    assert (observation.primary, observation.successor, observation.displaced_successors,
             observation.kubectl_controllers) == (None, None, (), ())

@@ -311,7 +311,8 @@ def test_sentence_names_the_kind_of_one_controller_of_a_fleet_of_several_kinds()
 
 def test_each_option_has_a_row_for_commands():
     assert commands.OPTIONS.keys() == ARGUMENT_SPEC.keys() | MIGRATION_SPEC.keys()
-    assert all(row.why and row.why == row.why.strip(" .") for row in commands.OPTIONS.values())
+    assert all(row.reason and row.reason == row.reason.strip(" .")
+               for row in commands.OPTIONS.values())
 
 
 IMAGE_TEXT = st.text(st.sampled_from(string.ascii_letters + string.digits

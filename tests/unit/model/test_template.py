@@ -140,7 +140,7 @@ def test_apply_to_does_not_modify_the_template():
      "there is no container nope in the template of foo; it has: web"),
 ], ids=["no container runs the image", "several containers run the image", "unknown container",
         "misspelled container", "unknown container among several"])
-def test_ambiguous_container_is_refused(containers, params, what):
+def test_ambiguous_or_unknown_container_is_refused(containers, params, what):
     with pytest.raises(RolloutError) as error:
         build_request(**params).apply_to(pod_template(*containers))
 
@@ -182,7 +182,7 @@ def template_of(images, init_images):
                                         for number, image in enumerate(init_images)]}}
 
 
-@pytest.mark.parametrize("containers, init_containers, matching_containers, expected_container", [
+@pytest.mark.parametrize("images, init_images, matching_containers, expected_container", [
     (["a:1"], [], ["c0"], "c0"),
     (["a:1"], ["a:1"], ["c0"], "c0"),
     (["a:1", "b:1"], ["a:1"], ["c0"], "c0"),
@@ -194,9 +194,9 @@ def template_of(images, init_images):
     (["b:1"], ["d:1"], [], "c0"),
     (["b:1", "d:1"], [], [], None),
 ])
-def test_container_of_an_image(containers, init_containers, matching_containers,
+def test_container_of_an_image(images, init_images, matching_containers,
                                expected_container):
-    template = template_of(containers, init_containers)
+    template = template_of(images, init_images)
 
     assert containers_with("a:9", template) == matching_containers
     if expected_container is None:
@@ -207,11 +207,11 @@ def test_container_of_an_image(containers, init_containers, matching_containers,
         assert images_of(changed_template) == {**images_of(template), expected_container: "a:9"}
 
 
-@pytest.mark.parametrize("containers", list(itertools.product(["a:1", "b:1"], repeat=2)))
-@pytest.mark.parametrize("init_containers", [(), ("a:1",), ("b:1",), ("a:1", "b:1")])
-def test_image_never_replaces_an_image_of_another_repository(
-        containers, init_containers):
-    template = template_of(containers, init_containers)
+@pytest.mark.parametrize("images", list(itertools.product(["a:1", "b:1"], repeat=2)))
+@pytest.mark.parametrize("init_images", [(), ("a:1",), ("b:1",), ("a:1", "b:1")])
+def test_image_replaces_only_the_same_repository_among_two_containers(
+        images, init_images):
+    template = template_of(images, init_images)
     try:
         new_images = images_of(with_image(template, "", "a:9", "foo"))
     except RolloutError:

@@ -31,11 +31,11 @@ SKIPPED = {"name": "app-3", "skipped": True, "failed": False, "changed": False,
            "msg": "not started, because 1 of the others failed (app-2)", "rollout": {}}
 ROLLED_BACK = {"changed": True, "failed": False,
                "msg": "shop is rolled back to myimage:v1: 4 of 4 replicas available"}
-NOT_ROLLED_BACK = failed() | {"msg": "all the words of the second failure"}
+NOT_ROLLED_BACK = failed() | {"msg": "the long reason of the second failure"}
 ROLLED_BACK_BY_MODULE = failed() | {
     "rollout": rollout("shop", "complete", {"outcome": "rolled_back"})}
 REFUSED = failed() | {"changed": False, "rollout": rollout("shop", "paused")}
-SUMMARY = "ReplicationController default/shop: the new pods cannot become available."
+SHORT_REASON = "ReplicationController default/shop: the new pods cannot become available."
 SEE_ABOVE = "\nThe reason and the next command are shown above, at the failed task 'Roll shop'."
 
 
@@ -51,7 +51,8 @@ def with_results(result):
     return result if not result or "results" in result else single(result)
 
 
-def ending_of_failure(purpose, result=None, rollback=None, reason="all the words", short_reason="",
+def ending_of_failure(purpose, result=None, rollback=None, reason="the long reason",
+                      short_reason="",
                       task="Roll shop", answer="", is_fleet=False, layer="role",
                       on_failure="stop"):
     """Return the Ending of a run that fails in a turn with this purpose.
@@ -63,15 +64,15 @@ def ending_of_failure(purpose, result=None, rollback=None, reason="all the words
     request = Request.of(variables(role=role, layer=layer, host=host,
                                    options={"on_failure": on_failure},
                                    selection={"names": ["shop"]} if is_fleet else {"name": "shop"}))
-    why = {"task": task, "reason": reason, "gist": short_reason}
+    failure = {"task": task, "reason": reason, "gist": short_reason}
     stage = "" if purpose == "before" else "50%"
     events = [event(Turn("update", "", "update", stage), with_results(result or {}),
-                    why if purpose == "update" else {})] if purpose != "before" else []
+                    failure if purpose == "update" else {})] if purpose != "before" else []
     if purpose == "rollback":
-        events = [event(Turn("update", "", "rollback"), with_results(result or {}), why)]
+        events = [event(Turn("update", "", "rollback"), with_results(result or {}), failure)]
     elif purpose != "update":
         events.append(event(Turn("run", "", purpose, stage, "smoke.yml"),
-                            with_results(result or {}) if purpose == "approval" else {}, why))
+                            with_results(result or {}) if purpose == "approval" else {}, failure))
     if rollback is not None:
         events.append(event(Turn("update", "", "rollback", stage), with_results(rollback),
                             {"reason": "x"} if rollback.get("failed") else {}))
@@ -80,15 +81,16 @@ def ending_of_failure(purpose, result=None, rollback=None, reason="all the words
     return Ending(request, History(events))
 
 
-def event(turn, result, why):
-    return Event(turn, NOW, NOW, result, why)
+def event(turn, result, failure):
+    return Event(turn, NOW, NOW, result, failure)
 
 
-def end_by_module(purpose="update", result=None, rollback=None, **more):
-    return ending_of_failure(purpose, result or failed(), rollback, short_reason=SUMMARY, **more)
+def ending_by_module(purpose="update", result=None, rollback=None, **more):
+    return ending_of_failure(purpose, result or failed(), rollback, short_reason=SHORT_REASON,
+                             **more)
 
 
-def end_by_check(purpose="check", rollback=None, **more):
+def ending_by_check(purpose="check", rollback=None, **more):
     return ending_of_failure(purpose, paused() if purpose == "check" else updated(), rollback,
                              "503\nand a page of HTML", task="It answers", **more)
 
@@ -105,13 +107,13 @@ def end_by_check(purpose="check", rollback=None, **more):
     (fleet(paused("app-1"), paused("app-2") | {"rollout": rollout("app-2", "progressing")}),
      "paused", False, ["app-1", "app-2"]),
 ], ids=["not started", "updated", "paused", "failed", "fleet at a stage", "failed and skipped",
-        "failed in a pause", "none",
+        "one failed, one paused", "no controllers",
         "one controller ended before the stage"])
 def test_status_of_the_controllers(result, outcome, is_paused, in_progress):
-    """The role still has to roll back the controllers in_progress."""
+    """`names_in_progress` lists the controllers that the role still has to roll back."""
     status = summary(result)
 
-    assert ((status.outcome, status.is_paused, status.in_progress)
+    assert ((status.outcome, status.is_paused, status.names_in_progress)
             == (outcome, is_paused, in_progress))
 
 
@@ -120,7 +122,7 @@ def test_status_of_the_controllers(result, outcome, is_paused, in_progress):
     (fleet(paused("app-1"), updated("app-2"), SKIPPED), "passed"),
     (paused() | {"rollout": rollout("shop", "progressing")}, "stopped"),
 ], ids=["paused", "updated", "fleet", "ended before the stage"])
-def test_unreached_stage_has_not_passed(result, outcome):
+def test_stage_passes_only_if_reached(result, outcome):
     assert summary(result).stage_outcome == outcome
 
 
@@ -165,9 +167,10 @@ def result_with_record(before, after, phase="complete", name="shop", **more):
     ([], {}),
 ], ids=["updated", "in stages", "paused", "no change", "resumed in the handover", "rolled back",
         "failed", "skipped", "fleet",
-        "controller of a fleet", "fleet with different images", "paused controller of a fleet",
+        "fleet with one updated controller", "fleet with different images",
+        "fleet with a paused controller",
         "not started"])
-def test_previous_images_are_observed_by_the_run(results, images):
+def test_previous_images_are_those_that_the_run_observed(results, images):
     request = Request.of(variables(selection={"names": ["shop", "other"]}))
     history = History([event(Turn("update", "", "update"), {"results": [result]}, {})
                        for result in results])
@@ -176,43 +179,44 @@ def test_previous_images_are_observed_by_the_run(results, images):
 
 
 @pytest.mark.parametrize("end, outcome", [
-    (end_by_check("before"), "failed"), (end_by_check("after"), "failed"),
-    (end_by_check(rollback=ROLLED_BACK), "rolled_back"),
-    (end_by_check(rollback=NOT_ROLLED_BACK), "failed"),
-    (end_by_check(), "stopped"),
-    (end_by_module(), "stopped"), (end_by_module(result=REFUSED), "failed"),
-    (end_by_module(result=ROLLED_BACK_BY_MODULE), "rolled_back"),
-    (end_by_module(result=ROLLED_BACK_BY_MODULE | {"changed": False}), "failed"),
-    (end_by_module(result=ROLLED_BACK_BY_MODULE, is_fleet=True), "stopped"),
-    (end_by_module(rollback=ROLLED_BACK), "rolled_back"),
-    (end_by_module(rollback=NOT_ROLLED_BACK), "failed"),
-    (ending_of_failure("update"), "failed"), (end_by_module("rollback"), "failed"),
+    (ending_by_check("before"), "failed"), (ending_by_check("after"), "failed"),
+    (ending_by_check(rollback=ROLLED_BACK), "rolled_back"),
+    (ending_by_check(rollback=NOT_ROLLED_BACK), "failed"),
+    (ending_by_check(), "stopped"),
+    (ending_by_module(), "stopped"), (ending_by_module(result=REFUSED), "failed"),
+    (ending_by_module(result=ROLLED_BACK_BY_MODULE), "rolled_back"),
+    (ending_by_module(result=ROLLED_BACK_BY_MODULE | {"changed": False}), "failed"),
+    (ending_by_module(result=ROLLED_BACK_BY_MODULE, is_fleet=True), "stopped"),
+    (ending_by_module(rollback=ROLLED_BACK), "rolled_back"),
+    (ending_by_module(rollback=NOT_ROLLED_BACK), "failed"),
+    (ending_of_failure("update"), "failed"), (ending_by_module("rollback"), "failed"),
 ], ids=["before", "after", "check, rolled back", "check, failed rollback", "check, stopped",
         "interrupted", "not started", "rolled back by the module",
-        "rolled back by another task", "fleet partly rolled back", "others rolled back",
-        "others not rolled back", "no result", "role rollback"])
+        "rolled back by another task", "fleet partly rolled back", "rolled back by the role",
+        "not rolled back by the role", "no result", "role rollback"])
 def test_outcome_of_a_failure(end, outcome):
     assert end.outcome == outcome
 
 
 @pytest.mark.parametrize("end, message, error", [
-    (end_by_module(), "Stage 50%: all the words", f"Stage 50%: {SUMMARY}{SEE_ABOVE}"),
-    (end_by_module(result=ROLLED_BACK_BY_MODULE), "Stage 50%: all the words",
-     f"Stage 50%: {SUMMARY}{SEE_ABOVE}"),
-    (end_by_module("rollback", task="Roll shop"), "Roll shop: all the words",
-     f"Roll shop: {SUMMARY}{SEE_ABOVE}"),
-    (end_by_module(rollback=NOT_ROLLED_BACK),
-     "Stage 50%: all the words\nIt could not be rolled back: all the words of the second failure",
-     f"Stage 50%: {SUMMARY}\nIt could not be rolled back: {SUMMARY}{SEE_ABOVE}"),
-    (end_by_module(rollback=ROLLED_BACK | {"msg": "1 of 1 is back"}, is_fleet=True),
-     "Stage 50%: all the words\nRolled back: 1 of 1 is back.",
-     f"Stage 50%: {SUMMARY}\nRolled back: 1 of 1 is back.{SEE_ABOVE}"),
-    (end_by_check(rollback=ROLLED_BACK),
+    (ending_by_module(), "Stage 50%: the long reason", f"Stage 50%: {SHORT_REASON}{SEE_ABOVE}"),
+    (ending_by_module(result=ROLLED_BACK_BY_MODULE), "Stage 50%: the long reason",
+     f"Stage 50%: {SHORT_REASON}{SEE_ABOVE}"),
+    (ending_by_module("rollback", task="Roll shop"), "Roll shop: the long reason",
+     f"Roll shop: {SHORT_REASON}{SEE_ABOVE}"),
+    (ending_by_module(rollback=NOT_ROLLED_BACK),
+     "Stage 50%: the long reason\n"
+     "It could not be rolled back: the long reason of the second failure",
+     f"Stage 50%: {SHORT_REASON}\nIt could not be rolled back: {SHORT_REASON}{SEE_ABOVE}"),
+    (ending_by_module(rollback=ROLLED_BACK | {"msg": "1 of 1 is back"}, is_fleet=True),
+     "Stage 50%: the long reason\nRolled back: 1 of 1 is back.",
+     f"Stage 50%: {SHORT_REASON}\nRolled back: 1 of 1 is back.{SEE_ABOVE}"),
+    (ending_by_check(rollback=ROLLED_BACK),
      "The check smoke.yml has failed at stage 50% of shop: It answers: 503\nand a page of HTML.\n"
      "shop is rolled back to myimage:v1: 4 of 4 replicas available.",
      "The check smoke.yml has failed at stage 50% of shop: It answers: 503.\n"
      "shop is rolled back to myimage:v1: 4 of 4 replicas available."),
-    (end_by_check(),
+    (ending_by_check(),
      "The check smoke.yml has failed at stage 50% of shop: It answers: 503\nand a page of "
      "HTML.\nThe update is left at that stage.\n"
      "Next: run the same task again to resume, or run the role baton.kubernetes.rollback "
@@ -221,16 +225,16 @@ def test_outcome_of_a_failure(end, outcome):
      "at that stage.\n"
      "Next: run the same task again to resume, or run the role baton.kubernetes.rollback "
      "with rollback_name=shop rollback_namespace=shop to roll back."),
-    (end_by_check("before"),
+    (ending_by_check("before"),
      "smoke.yml has failed before the update of shop, which was not started: It answers: "
      "503\nand a "
      "page of HTML.",
      "smoke.yml has failed before the update of shop, which was not started: It answers: 503."),
-    (end_by_check("after"),
+    (ending_by_check("after"),
      f"{updated()['msg']}, but then smoke.yml has failed: It answers: 503\nand a page of HTML.",
      f"{updated()['msg']}, but then smoke.yml has failed: It answers: 503."),
 ], ids=["interrupted", "rolled back by the module", "role rollback", "failed rollback",
-        "others rolled back", "check, rolled back", "check, stopped", "before",
+        "rolled back by the role", "check, rolled back", "check, stopped", "before",
         "after"])
 def test_message_and_error_of_a_failure(end, message, error):
     assert (end.message, end.error) == (message, error)
@@ -243,7 +247,7 @@ def test_message_and_error_of_a_failure(end, message, error):
       "results": [{"msg": "fine"}, {"failed": True, "msg": "this one"}, {"failed": True}]},
      "this one", ""),
     ({"msg": "All items completed", "results": [{"msg": "fine"}]}, "All items completed", ""),
-    (failed(), "it failed", SUMMARY),
+    (failed(), "it failed", SHORT_REASON),
     (failed() | {"failure": {"what": "2 of 3 controllers failed"}}, "it failed",
      "2 of 3 controllers failed."),
     ({}, "no message", ""), ({"msg": ["a", "list"]}, "['a', 'list']", ""),
@@ -257,7 +261,7 @@ def test_reason_of_a_failed_task(result, reason, short_reason):
                                                  "measured": {}}
 
 
-class Lazy(dict):
+class LazyDict(dict):
     """Dictionary like those in Ansible's filters: items() is an iterator."""
 
     def items(self):
@@ -265,7 +269,7 @@ class Lazy(dict):
 
 
 def rollouts_to(images, phase="paused", name="foo"):
-    return [{"name": name, "phase": phase, "successor": {"images": Lazy(images)}}]
+    return [{"name": name, "phase": phase, "successor": {"images": LazyDict(images)}}]
 
 
 @pytest.mark.parametrize("rollouts, image, images, is_aborted", [
@@ -280,7 +284,7 @@ def rollouts_to(images, phase="paused", name="foo"):
 ], ids=["another image", "requested image", "in progress", "ended", "handover", "images",
         "other images", "no successor", "no controller"])
 def test_update_to_another_image_is_aborted(rollouts, image, images, is_aborted):
-    assert aborted_names(rollouts, image=image, images=Lazy(images)) == ["foo"] * is_aborted
+    assert aborted_names(rollouts, image=image, images=LazyDict(images)) == ["foo"] * is_aborted
 
 
 def aborted_names(rollouts, by_labels=False, previous=None, **images):
@@ -329,9 +333,9 @@ def test_artifacts_for_a_workflow():
     shared_values = {"controller_namespace": "shop", "kind": "Deployment", "image": "v2",
                      "outcome": "updated", "msg": "done", "commands": []}
 
-    alone = {"controller": "shop", "names": [], "previous_images": {"web": "v1"},
-             "previous_images_by_name": {}}
-    assert artifacts(first) == shared_values | alone
+    single_controller_values = {"controller": "shop", "names": [], "previous_images": {"web": "v1"},
+                                "previous_images_by_name": {}}
+    assert artifacts(first) == shared_values | single_controller_values
     result = artifacts(first, second, same, selection={"names": ["shop", "b", "c"]})
     assert result == shared_values | {
         "controller": "", "names": ["shop", "b"], "previous_images": {},
@@ -369,7 +373,7 @@ def test_report_is_an_artifact_unless_too_long():
         "The report has 500001 characters, too many")
 
 
-@pytest.mark.parametrize("layer, resume, back", [
+@pytest.mark.parametrize("layer, resume, rollback_step", [
     ("role", "run the same task again", "run the role baton.kubernetes.rollback with "
      "rollback_name=shop rollback_namespace=shop"),
     ("playbook", "run the same task again",
@@ -378,10 +382,10 @@ def test_report_is_an_artifact_unless_too_long():
     ("awx", "launch the same job template again",
      "launch the job template *Rollback* with controller shop, controller_namespace shop"),
 ])
-def test_next_command_of_each_layer(layer, resume, back):
+def test_next_command_of_each_layer(layer, resume, rollback_step):
     error = ending_of_failure("check", paused(), layer=layer).error
 
-    assert f"Next: {resume} to resume, or {back} to roll back." in error
+    assert f"Next: {resume} to resume, or {rollback_step} to roll back." in error
     assert ("--limit lyon" in error) is (layer == "playbook")
 
 
@@ -395,7 +399,7 @@ def test_next_step_in_awx_names_the_job_template():
     assert "The reason is shown above" in end.error and "ansible" not in end.error
 
 
-def test_failed_job_in_awx_is_launched_again():
+def test_next_step_in_awx_after_no_change_is_a_new_launch():
     error = ending_of_failure("update", {"changed": False, "failed": True}, layer="awx",
                               short_reason="no.").error
 
@@ -416,7 +420,7 @@ def test_unsafe_selection_is_quoted_or_left_out():
 USER_OPTIONS = {"name": "shop", "image": "myimage:v2", "stages": ["10%", "50%"]}
 
 
-@pytest.mark.parametrize("layer, user_options, is_paused, again", [
+@pytest.mark.parametrize("layer, user_options, is_paused, rerun", [
     ("playbook", USER_OPTIONS, False,
      "ansible-playbook baton.kubernetes.image_bump -e context=lyon "
      "-e controller=shop -e image=myimage:v2 -e stages=10%,50%"),
@@ -439,19 +443,21 @@ USER_OPTIONS = {"name": "shop", "image": "myimage:v2", "stages": ["10%", "50%"]}
     ("awx", USER_OPTIONS, False, "relaunch the job, or launch the job template *Shop* again"),
     ("awx", USER_OPTIONS, True, "launch the job template *Shop* again with stages=100%"),
 ])
-def test_next_commands_of_each_layer(layer, user_options, is_paused, again):
+def test_next_commands_of_each_layer(layer, user_options, is_paused, rerun):
     request = dataclasses.replace(
         Request.of(variables(layer=layer, user_options=user_options, cluster={"context": "lyon"})),
         job_template="Shop")
-    back = {"playbook": "ansible-playbook baton.kubernetes.rollback -e context=lyon "
-                        "-e controller=a -e controller_namespace=shop",
-            "role": "run the role baton.kubernetes.rollback with rollback_name=a "
-                    "rollback_namespace=shop",
-            "awx": "launch the job template *Rollback* with controller a, "
-                   "controller_namespace shop"}[layer]
+    rollback_step = {
+        "playbook": "ansible-playbook baton.kubernetes.rollback -e context=lyon "
+                    "-e controller=a -e controller_namespace=shop",
+        "role": "run the role baton.kubernetes.rollback with rollback_name=a "
+                "rollback_namespace=shop",
+        "awx": "launch the job template *Rollback* with controller a, "
+               "controller_namespace shop"}[layer]
 
-    assert next_steps.commands(request, is_resumable=True, is_paused=is_paused) == [again, back]
-    assert next_steps.commands(request, is_resumable=False, is_paused=is_paused) == [again]
+    assert next_steps.commands(request, is_resumable=True, is_paused=is_paused) == [
+        rerun, rollback_step]
+    assert next_steps.commands(request, is_resumable=False, is_paused=is_paused) == [rerun]
 
 
 def test_next_command_for_one_of_many_clusters_is_limited_to_it():
@@ -463,8 +469,8 @@ def test_next_command_for_one_of_many_clusters_is_limited_to_it():
 
 @pytest.mark.parametrize("end, count", [
     (ending_of_failure("update", updated()), 1), (ending_of_failure("before"), 1),
-    (end_by_module(), 2), (end_by_check(), 2), (end_by_check(rollback=ROLLED_BACK), 1),
-    (end_by_check(rollback=NOT_ROLLED_BACK), 2), (ending_of_failure("rollback", failed()), 1),
+    (ending_by_module(), 2), (ending_by_check(), 2), (ending_by_check(rollback=ROLLED_BACK), 1),
+    (ending_by_check(rollback=NOT_ROLLED_BACK), 2), (ending_of_failure("rollback", failed()), 1),
 ], ids=["ended", "not started", "stopped", "paused", "rolled back", "not rolled back", "rollback"])
 def test_commands_of_a_failure(end, count):
     assert len(ending.next_commands(end)) == count, ending.next_commands(end)
@@ -487,31 +493,31 @@ PAUSED = (paused()
 SINGLE_PAUSED = single(PAUSED)
 
 
-def rollout_now(phase, direction=None, image="v2", name="shop"):
+def current_rollout(phase, direction=None, image="v2", name="shop"):
     return {"name": name, "phase": phase, "direction": direction,
             "controller": {"images": {"web": image}}}
 
 
-@pytest.mark.parametrize("rollouts, at, outcome", [
-    ([rollout_now("paused", "forward")], 100, "waiting"),
-    ([rollout_now("paused", "forward")], 150, "late"),
+@pytest.mark.parametrize("rollouts, now, outcome", [
+    ([current_rollout("paused", "forward")], 100, "waiting"),
+    ([current_rollout("paused", "forward")], 150, "late"),
     (None, 100, "waiting"), (None, 150, "late"),
-    ([rollout_now("progressing", "forward")], 100, "approved"),
-    ([rollout_now("progressing", "forward")], 150, "approved"),
-    ([rollout_now("taking_over", "forward")], 100, "approved"),
-    ([rollout_now("complete")], 200, "approved"),
-    ([rollout_now("complete", image="v1")], 100, "denied"),
-    ([rollout_now("progressing", "back")], 100, "waiting"),
-    ([rollout_now("progressing", "back")], 150, "late"), ([], 100, "denied"),
-    ([rollout_now("complete", name="of its successor")], 100, "approved"),
+    ([current_rollout("progressing", "forward")], 100, "approved"),
+    ([current_rollout("progressing", "forward")], 150, "approved"),
+    ([current_rollout("taking_over", "forward")], 100, "approved"),
+    ([current_rollout("complete")], 200, "approved"),
+    ([current_rollout("complete", image="v1")], 100, "denied"),
+    ([current_rollout("progressing", "back")], 100, "waiting"),
+    ([current_rollout("progressing", "back")], 150, "late"), ([], 100, "denied"),
+    ([current_rollout("complete", name="shop-successor")], 100, "approved"),
 ])
-def test_answer_to_an_approval(rollouts, at, outcome):
-    assert Approval(SINGLE_PAUSED, "shop", rollouts, deadline=150, now=at).outcome == outcome
+def test_outcome_of_an_approval(rollouts, now, outcome):
+    assert Approval(SINGLE_PAUSED, "shop", rollouts, deadline=150, now=now).outcome == outcome
 
 
 def update_by_another_client(phase, name="shop"):
     """Return the rollout of an update to v3 by another client."""
-    return rollout_now(phase, "forward", "v1", name) | {"successor": {"images": {"web": "v3"}}}
+    return current_rollout(phase, "forward", "v1", name) | {"successor": {"images": {"web": "v3"}}}
 
 
 @pytest.mark.parametrize("rollout_",
@@ -522,7 +528,7 @@ def test_update_of_another_client_is_not_rolled_back(rollout_):
     approval = Approval(SINGLE_PAUSED, "shop", [rollout_] if rollout_ else [], deadline=150,
                         now=100)
 
-    assert approval.outcome == "denied" and summary(approval.current_result).in_progress == []
+    assert approval.outcome == "denied" and summary(approval.current_result).names_in_progress == []
     end = ending_of_failure("approval", approval.current_result)
     assert end.outcome == "failed" and "left at that stage" not in end.message + end.error
 
@@ -530,14 +536,17 @@ def test_update_of_another_client_is_not_rolled_back(rollout_):
 def test_remaining_updates_are_rolled_back():
     fleet_result = fleet(PAUSED | {"name": "a"}, PAUSED | {"name": "b"})
 
-    rollouts = [update_by_another_client("paused", "a"), rollout_now("paused", "forward", name="b")]
+    rollouts = [update_by_another_client("paused", "a"),
+                current_rollout("paused", "forward", name="b")]
     approval = Approval(fleet_result, "", rollouts, deadline=150, now=100)
 
-    assert approval.outcome == "denied" and summary(approval.current_result).in_progress == ["b"]
+    assert approval.outcome == "denied"
+    assert summary(approval.current_result).names_in_progress == ["b"]
 
 
 def test_resumed_update_is_approved_unless_it_is_reversed():
-    update = rollout_now("progressing", "forward", "v1") | {"successor": {"images": {"web": "v2"}}}
+    update = (current_rollout("progressing", "forward", "v1")
+              | {"successor": {"images": {"web": "v2"}}})
 
     assert Approval(SINGLE_PAUSED, "shop", [update], deadline=150, now=200).outcome == "approved"
     reversed_update = update | {"direction": "back"}
@@ -549,7 +558,7 @@ def test_resumed_update_is_approved_unless_it_is_reversed():
                          [("approved", "stopped"), ("late", "failed"), ("denied", "failed")])
 def test_resume_after_the_deadline_is_reported(answer, outcome):
     """The rollback is rejected, for example because another client holds the Lease."""
-    end = end_by_check(rollback=NOT_ROLLED_BACK, answer=answer)
+    end = ending_by_check(rollback=NOT_ROLLED_BACK, answer=answer)
 
     assert end.outcome == outcome
     for text in (end.message, end.error):
@@ -566,7 +575,7 @@ def test_forged_time_does_not_extend_an_approval(since):
             and deadline(result, seconds_to_approve=100, wait_start=70) == 170)
 
 
-def test_invalid_deadline_is_over():
+def test_deadline_before_1970_is_0():
     result = single(PAUSED
                     | {"rollout": PAUSED["rollout"] | {"since": "0001-01-01T00:00:00+23:59"}})
 
@@ -579,29 +588,32 @@ def test_all_controllers_must_be_approved():
     def outcome(*rollouts):
         return Approval(fleet_result, "", list(rollouts), deadline=150, now=100).outcome
 
-    assert outcome(rollout_now("complete", name="a"),
-                   rollout_now("paused", "forward", name="b")) == "waiting"
-    assert outcome(rollout_now("complete", name="a"),
-                   rollout_now("complete", name="b")) == "approved"
-    assert outcome(rollout_now("complete", image="v1", name="a"),
-                   rollout_now("paused", "forward", name="b")) == "denied"
+    assert outcome(current_rollout("complete", name="a"),
+                   current_rollout("paused", "forward", name="b")) == "waiting"
+    assert outcome(current_rollout("complete", name="a"),
+                   current_rollout("complete", name="b")) == "approved"
+    assert outcome(current_rollout("complete", image="v1", name="a"),
+                   current_rollout("paused", "forward", name="b")) == "denied"
 
 
 def test_result_has_the_current_rollouts_after_an_approval():
-    alone = Approval(SINGLE_PAUSED, "shop", [rollout_now("complete")], 150, 100).current_result
-    assert (alone["rollout"]["phase"] == "complete"
-            and alone["rollout"]["images"] == {"before": {"web": "v1"}})
-    assert alone["steps"] == PAUSED["steps"] and alone["rollout"] == alone["results"][0]["rollout"]
-    many = Approval(fleet(PAUSED | {"name": "a"}, updated("c")), "",
-                    [rollout_now("complete", name="a")], 150, 100).current_result
-    assert [result["rollout"]["phase"] for result in many["results"]] == ["complete", "complete"]
+    single_result = Approval(SINGLE_PAUSED, "shop", [current_rollout("complete")], 150,
+                             100).current_result
+    assert (single_result["rollout"]["phase"] == "complete"
+            and single_result["rollout"]["images"] == {"before": {"web": "v1"}})
+    assert single_result["steps"] == PAUSED["steps"]
+    assert single_result["rollout"] == single_result["results"][0]["rollout"]
+    fleet_result = Approval(fleet(PAUSED | {"name": "a"}, updated("c")), "",
+                            [current_rollout("complete", name="a")], 150, 100).current_result
+    assert [result["rollout"]["phase"] for result in fleet_result["results"]] == [
+        "complete", "complete"]
     assert Approval(SINGLE_PAUSED, "shop", None, 150, 100).current_result == SINGLE_PAUSED
 
 
-def test_controller_rolled_back_by_another_client():
+def test_rollback_by_another_client_is_the_outcome():
     end = ending_of_failure("check",
                             PAUSED
-                            | {"rollout": rollout_now("complete", image="v1")
+                            | {"rollout": current_rollout("complete", image="v1")
                                | {"last_rollout": {"outcome": "rolled_back"}}})
 
     assert end.outcome == "rolled_back" and "left at that stage" not in end.message + end.error

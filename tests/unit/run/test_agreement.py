@@ -33,38 +33,41 @@ def test_results_agree_at_a_pause(kind, strategy, pause):
     assert preview["msg"].startswith(
         f"foo would be paused at {PAUSES[pause]} of {SIZE} replicas of myimage:v2 (")
     assert actions(preview)[0] == actions(result)[0] and actions(preview)[-1] == actions(result)[-1]
-    for answer in (rerun, rerun_preview):
-        assert not answer["changed"] and "foo is already paused" in answer["msg"]
-    phases = ({answer["rollout"]["phase"] for answer in (preview, result, rerun, rerun_preview)}
+    for task_result in (rerun, rerun_preview):
+        assert not task_result["changed"] and "foo is already paused" in task_result["msg"]
+    phases = ({task_result["rollout"]["phase"]
+               for task_result in (preview, result, rerun, rerun_preview)}
               | {info["phase"]})
     assert phases == {"paused"} and info["direction"] == "forward"
     assert ("state=rolled_back" in info["rollback_command"]
             and "with a higher pause_at" in info["resume_command"])
-    for answer in (rerun, rerun_preview):
-        assert ("image=myimage:v2" in answer["resume_command"]
-                and "pause_at" not in answer["resume_command"])
-        assert answer["rollback_command"] == info["rollback_command"]
-    assert cluster.is_frozen is (kind != "DaemonSet")  # a DaemonSet has no size for an autoscaler
+    for task_result in (rerun, rerun_preview):
+        assert ("image=myimage:v2" in task_result["resume_command"]
+                and "pause_at" not in task_result["resume_command"])
+        assert task_result["rollback_command"] == info["rollback_command"]
+    assert cluster.is_frozen is (kind != "DaemonSet")  # no autoscaler changes a DaemonSet
 
 
-@pytest.mark.parametrize("end", ["updated", "rolled_back"])
+@pytest.mark.parametrize("outcome", ["updated", "rolled_back"])
 @pytest.mark.parametrize("pause", PAUSES)
 @pytest.mark.parametrize("kind, strategy", KINDS_AND_STRATEGIES)
-def test_results_agree_at_the_end_of_a_paused_update(kind, strategy, pause, end):
+def test_results_agree_at_the_end_of_a_paused_update(kind, strategy, pause, outcome):
     cluster = Cluster(kind, strategy)
     cluster.run(update_request(kind, pause_at=pause))
     cluster.settle()
-    params = {"image": None, "state": "rolled_back"} if end == "rolled_back" else {}
+    params = {"image": None, "state": "rolled_back"} if outcome == "rolled_back" else {}
     request = update_request(kind, **params)
     preview, result = cluster.check_mode(request), cluster.run(request)
     cluster.settle()
     rerun, info = cluster.run(request), cluster.info(request)
 
-    words = {"updated": "updated to myimage:v2", "rolled_back": "rolled back to myimage:v1"}[end]
+    words = {"updated": "updated to myimage:v2",
+             "rolled_back": "rolled back to myimage:v1"}[outcome]
     assert preview["msg"] == f"foo would be {words}: {SIZE} of {SIZE} replicas available"
     assert result["msg"] == f"foo is {words}: {SIZE} of {SIZE} replicas available"
     assert not rerun["changed"]
-    phases = {answer["rollout"]["phase"] for answer in (preview, result, rerun)} | {info["phase"]}
-    assert phases == {"complete"} and info["last_rollout"]["outcome"] == end
+    phases = ({task_result["rollout"]["phase"] for task_result in (preview, result, rerun)}
+              | {info["phase"]})
+    assert phases == {"complete"} and info["last_rollout"]["outcome"] == outcome
     assert (info["resume_command"], info["rollback_command"]) == (None, None)
     assert not cluster.is_frozen

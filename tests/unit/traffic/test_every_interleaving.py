@@ -3,7 +3,7 @@
 
 """Explore every interleaving of the moves of tasks, controllers and a user.
 
-An observation and its write are two moves, so that other clients act in between. After a kill,
+An observation and its write are two moves, so that other clients can act in between. After a kill,
 a new task with the same request begins.
 """
 
@@ -15,12 +15,12 @@ import typing as t
 import pytest
 from traffic_objects import (
     BEFORE_UPDATE,
-    HOLD,
     MATCHING,
     MIRRORING,
     RESTORE,
     SPLIT,
     VERSIONS,
+    ZERO_SHARE,
     World,
     backend,
     rule,
@@ -65,9 +65,9 @@ class Task:
             next_world.write(self.pending)
             moves = [(next_world, dataclasses.replace(self, pending=None))]
             if self.kills_left:
-                dead = dataclasses.replace(self, pending=None, is_drained=False,
-                                           kills_left=self.kills_left - 1)
-                moves.append((world, dead))
+                restarted_task = dataclasses.replace(self, pending=None, is_drained=False,
+                                                     kills_left=self.kills_left - 1)
+                moves.append((world, restarted_task))
             return moves
         return [(world, self.after_decision(world))]
 
@@ -91,34 +91,35 @@ class Task:
 
 
 class Explorer:
-    def __init__(self, *requests, max_kills=1, edits=0, max_writes=MAX_WRITES):
+    def __init__(self, *requests, max_kills=1, max_edits=0, max_writes=MAX_WRITES):
         self._states = set()
         self._tasks = tuple(Task(request, max_kills) for request in requests)
-        self._edits, self._max_writes = edits, max_writes
+        self._max_edits, self._max_writes = max_edits, max_writes
 
     def explore(self, world):
         """Explore and check all states. Return their number."""
-        stack = [(world, self._tasks, self._edits)]
+        stack = [(world, self._tasks, self._max_edits)]
         while stack:
-            world, tasks, edits = stack.pop()
-            key = hash((world.key(), *(task.key() for task in tasks), edits))
-            if key in self._states or world.writes > self._max_writes:
+            world, tasks, edits_left = stack.pop()
+            key = hash((world.key(), *(task.key() for task in tasks), edits_left))
+            if key in self._states or world.write_count > self._max_writes:
                 continue
             self._states.add(key)
             world.check()
             if all(task.is_done for task in tasks):
-                check_ends(world, is_edited=edits < self._edits)
+                check_split_and_restoration(world, is_edited=edits_left < self._max_edits)
             for number, task in enumerate(tasks):
-                for world_, task_ in task.moves(world):
-                    stack.append((world_, (*tasks[:number], task_, *tasks[number + 1:]), edits))
+                for next_world, next_task in task.moves(world):
+                    next_tasks = (*tasks[:number], next_task, *tasks[number + 1:])
+                    stack.append((next_world, next_tasks, edits_left))
             for act in (World.become_ready, World.observe_route, begin_update):
                 next_world = world.copy()
                 act(next_world)
-                stack.append((next_world, tasks, edits))
-            if edits:
+                stack.append((next_world, tasks, edits_left))
+            if edits_left:
                 edited_world = world.copy()
                 edited_world.put_rules([{**rule_, **EDIT} for rule_ in edited_world.rules])
-                stack.append((edited_world, tasks, edits - 1))
+                stack.append((edited_world, tasks, edits_left - 1))
         return len(self._states)
 
 
@@ -126,17 +127,17 @@ def begin_update(world):
     world.versions = VERSIONS
 
 
-def check_ends(world, is_edited):
-    """Check that a split and a restoration end as they do from the initial state."""
+def check_split_and_restoration(world, is_edited):
+    """Check that a further split and its restoration end as if they began in the initial state."""
     edit = EDIT if is_edited else {}
-    assert world.annotation or set(world.named_services()) <= {"foo", "bar"}
+    assert world.annotation or set(world.service_names_in_rules()) <= {"foo", "bar"}
     assert all(rule_ == {**rule_, **edit} for rule_ in world.rules)
     world = world.copy()
     begin_update(world)
     run(world, SPLIT)
     (split_rule,) = [rule_ for rule_ in world.rules if len(rule_["backendRefs"]) == 3]
     assert [item["weight"] for item in split_rule["backendRefs"]] == [0, 99, 1]
-    assert len(world.rules) == 2 and set(world.named_services()) <= world.services.keys()
+    assert len(world.rules) == 2 and set(world.service_names_in_rules()) <= world.services.keys()
     assert not any("filters" in rule_ for rule_ in world.rules)
     run(world, RESTORE)
     assert world.rules == [{**rule_, **edit} for rule_ in RULES_BEFORE_SPLIT]
@@ -148,7 +149,7 @@ def check_ends(world, is_edited):
 RULES_BEFORE_SPLIT = [rule(backend("foo", 3)), rule(backend("bar"), path="/bar")]
 
 
-@pytest.mark.parametrize("requests, max_kills, edits, max_writes, min_states", [
+@pytest.mark.parametrize("requests, max_kills, max_edits, max_writes, min_states", [
     ((SPLIT,), 2, 1, MAX_WRITES, 100),
     ((RESTORE,), 0, 0, MAX_WRITES, 2),
     ((SPLIT, RESTORE), 0, 0, 10, 500),
@@ -158,36 +159,36 @@ RULES_BEFORE_SPLIT = [rule(backend("foo", 3)), rule(backend("bar"), path="/bar")
     ((MIRRORING, RESTORE), 0, 0, 8, 500),
 ], ids=["killed", "nothing to restore", "split and restore", "split and restore, more writes",
         "two splits", "killed mirror", "mirror and restore"])
-def test_route_never_names_a_service_without_ready_pods(requests, max_kills, edits, max_writes,
+def test_route_never_names_a_service_without_ready_pods(requests, max_kills, max_edits, max_writes,
                                                         min_states):
-    explorer = Explorer(*requests, max_kills=max_kills, edits=edits, max_writes=max_writes)
+    explorer = Explorer(*requests, max_kills=max_kills, max_edits=max_edits, max_writes=max_writes)
 
     assert explorer.explore(World(*RULES_BEFORE_SPLIT)) >= min_states
 
 
-@pytest.mark.parametrize("requests, max_kills, edits, max_writes, min_states", [
-    ((HOLD,), 2, 1, MAX_WRITES, 100),
-    ((HOLD, RESTORE), 0, 0, 9, 500),
-    ((HOLD, HOLD), 1, 0, MAX_WRITES, 100),
+@pytest.mark.parametrize("requests, max_kills, max_edits, max_writes, min_states", [
+    ((ZERO_SHARE,), 2, 1, MAX_WRITES, 100),
+    ((ZERO_SHARE, RESTORE), 0, 0, 9, 500),
+    ((ZERO_SHARE, ZERO_SHARE), 1, 0, MAX_WRITES, 100),
 ], ids=["killed", "hold and restore", "two holds"])
-def test_requests_are_held_while_an_update_begins(requests, max_kills, edits, max_writes,
-                                                  min_states):
-    explorer = Explorer(*requests, max_kills=max_kills, edits=edits, max_writes=max_writes)
+def test_new_pods_get_no_requests_while_an_update_begins(requests, max_kills, max_edits, max_writes,
+                                                         min_states):
+    explorer = Explorer(*requests, max_kills=max_kills, max_edits=max_edits, max_writes=max_writes)
 
     assert explorer.explore(World(*RULES_BEFORE_SPLIT, versions=BEFORE_UPDATE)) >= min_states
 
 
-@pytest.mark.parametrize("request_", [SPLIT, MATCHING, MIRRORING, HOLD, RESTORE],
+@pytest.mark.parametrize("request_", [SPLIT, MATCHING, MIRRORING, ZERO_SHARE, RESTORE],
                          ids=["split", "match", "mirror", "hold", "restored"])
-def test_another_share_after_held_requests_loses_no_request(request_):
+def test_another_share_after_a_zero_share_loses_no_request(request_):
     world = World(*RULES_BEFORE_SPLIT, versions=BEFORE_UPDATE)
-    run(world, HOLD)
+    run(world, ZERO_SHARE)
     begin_update(world)
     Explorer(request_, max_kills=2).explore(world)
 
 
 @pytest.mark.sample(8)
-@pytest.mark.parametrize("request_", [SPLIT, MATCHING, MIRRORING, HOLD, RESTORE],
+@pytest.mark.parametrize("request_", [SPLIT, MATCHING, MIRRORING, ZERO_SHARE, RESTORE],
                          ids=["split", "match", "mirror", "hold", "restored"])
 @pytest.mark.parametrize("first_request", [SPLIT, MATCHING, MIRRORING],
                          ids=["from split", "from match", "from mirror"])

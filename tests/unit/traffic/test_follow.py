@@ -11,13 +11,13 @@ import pytest
 from builders import UPDATE, rc
 from traffic_objects import (
     BEFORE_UPDATE,
-    HOLD,
     KEY,
     LABELS,
     MATCHING,
     RESTORE,
     SPLIT,
     VERSIONS,
+    ZERO_SHARE,
     World,
     parent,
     run,
@@ -127,7 +127,7 @@ def test_rollback_sets_weight_0_and_removes_the_matches(request_):
 @pytest.mark.parametrize("versions", [VERSIONS, BEFORE_UPDATE], ids=["new pods", "no new pods"])
 def test_rollback_keeps_held_requests(versions):
     world = World(versions=BEFORE_UPDATE)
-    run(world, HOLD)
+    run(world, ZERO_SHARE)
     world.versions = versions
     assert plan_for(world, Goal.OLD_ONLY) == Done("no requests of edge go to the new pods of foo")
     assert share_of(world.observed(SPLIT)) == "0%"

@@ -97,7 +97,7 @@ def check_restored(cluster, image, has_edit, weights):
     assert (item["name"], item["weight"] in weights) == ("foo", True)
     assert cluster.world.services.keys() == {"foo", "bar", "payments"}
     assert cluster.world.services["payments"] == BYSTANDER
-    assert cluster.annotation is None
+    assert cluster.routes_annotation is None
     assert not image or len(cluster.pods) == SIZE
     assert not has_edit or rule["timeouts"] == EDIT["timeouts"]
 

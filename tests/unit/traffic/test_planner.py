@@ -12,7 +12,6 @@ import pytest
 from forged import HOSTILE_TEXTS, KEYS
 from traffic_objects import (
     BEFORE_UPDATE,
-    HOLD,
     KEY,
     LABELS,
     MATCH,
@@ -23,6 +22,7 @@ from traffic_objects import (
     ROUTE_UID,
     SPLIT,
     VERSIONS,
+    ZERO_SHARE,
     World,
     backend,
     parent,
@@ -115,7 +115,7 @@ def test_steps_of_a_split_and_of_its_restoration():
 
 def test_steps_of_held_requests_and_of_the_next_share():
     world = World(rule(backend("foo", 3)), versions=BEFORE_UPDATE)
-    steps = actions(world, HOLD)
+    steps = actions(world, ZERO_SHARE)
     (old,) = names_of(world)
 
     assert steps == [
@@ -124,16 +124,18 @@ def test_steps_of_held_requests_and_of_the_next_share():
         ("update", "HTTPRoute"), "each Gateway has observed the route", SERVICES_KNOWN.until,
         ("update", "HTTPRoute"), "each Gateway has observed the route"]
     assert weights(world) == {"foo": 0, old: 100}
-    assert plan_for(world, HOLD) == Done("0% of the requests for foo go to the new pods of foo")
+    assert plan_for(world, ZERO_SHARE) == Done(
+        "0% of the requests for foo go to the new pods of foo")
 
     world.versions = VERSIONS
-    assert isinstance(plan_for(world, HOLD), Done), "the new pods must not need a Service"
+    assert isinstance(plan_for(world, ZERO_SHARE), Done), "the new pods must not need a Service"
     assert actions(world, SPLIT) == [
         ("create", "Service"), f"the Service {names_of(world)[1]} of the new pods has a ready "
         "endpoint",
         ("update", "HTTPRoute"), "each Gateway has observed the route", SERVICES_KNOWN.until,
         ("update", "HTTPRoute"), "each Gateway has observed the route"]
-    assert actions(world, HOLD) == [("update", "HTTPRoute"), "each Gateway has observed the route"]
+    assert actions(world, ZERO_SHARE) == [
+        ("update", "HTTPRoute"), "each Gateway has observed the route"]
     assert list(weights(world).values()) == [0, 100, 0]
     assert (actions(world, SPLIT)[0]
             == SERVICES_KNOWN.until), "the Gateways must know the Service first"
@@ -150,10 +152,10 @@ def test_share_of_0_percent_does_not_wait_for_the_new_pods():
     run(world, SPLIT)
     new = names_of(world)[1]
     world.ready.discard(world.services[new]["metadata"]["uid"])
-    assert isinstance(plan_for(world, HOLD), Step)
+    assert isinstance(plan_for(world, ZERO_SHARE), Step)
 
 
-@pytest.mark.parametrize("request_", [HOLD, RESTORE], ids=["hold", "restored"])
+@pytest.mark.parametrize("request_", [ZERO_SHARE, RESTORE], ids=["hold", "restored"])
 def test_option_before_update_prevents_changes_during_an_update(request_):
     world = World()
     run(world, SPLIT)
@@ -168,10 +170,10 @@ def test_option_before_update_prevents_changes_during_an_update(request_):
 
 def test_held_requests_of_an_earlier_version_are_restored_first():
     world = World(versions=BEFORE_UPDATE)
-    run(world, HOLD)
+    run(world, ZERO_SHARE)
     world.versions = dataclasses.replace(BEFORE_UPDATE, old="bbb", labels=LABELS[1:])
-    assert actions(world.copy(), HOLD)[3] == ("restore", "HTTPRoute")
-    run(world, HOLD)
+    assert actions(world.copy(), ZERO_SHARE)[3] == ("restore", "HTTPRoute")
+    run(world, ZERO_SHARE)
     (old,) = names_of(world)
     assert world.services[old]["spec"]["selector"][KEY] == "bbb"
 

@@ -31,10 +31,10 @@ HEADER = {"name": "x-tester", "value": "yes"}
 
 
 def parse(connection=None, **options):
-    valid = ArgumentSpecValidator(ARGUMENT_SPEC).validate(
+    validation = ArgumentSpecValidator(ARGUMENT_SPEC).validate(
         {"name": "foo", "route": "edge", "namespace": "shop", **options})
-    assert not valid.error_messages
-    return parse_traffic({**valid.validated_parameters, "default_namespace": "default"},
+    assert not validation.error_messages
+    return parse_traffic({**validation.validated_parameters, "default_namespace": "default"},
                          connection or {})
 
 
@@ -86,7 +86,7 @@ def test_invalid_options_are_refused(options, error):
         parse(**options)
 
 
-def test_service_without_a_route():
+def test_service_without_a_route_is_split_by_its_selector():
     for weight in ("0%", "100%"):
         request = parse(weight=weight, route=None, service="foo", deployment_label_key="version")
         assert request.is_by_selector and (request.route, request.route_kind) == ("foo", "Service")

@@ -18,15 +18,15 @@ from split_cluster import (
     HIGHER_PAUSE,
     KEEP_OLD,
     KEEP_OLD_KINDS,
+    KILL_MOMENTS,
     KINDS,
     MAX_WRITES,
-    MOMENTS,
     PAUSE,
     RESUME,
     ROLLBACK,
     SIZE,
     SplitCluster,
-    forge,
+    forge_routes_annotation,
     held_requests_cluster,
     paused_cluster,
 )
@@ -98,7 +98,7 @@ def test_failed_update_is_rolled_back_without_requests_for_the_new_pods(kind):
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("is_after_write", MOMENTS)
+@pytest.mark.parametrize("is_after_write", KILL_MOMENTS)
 @pytest.mark.parametrize("task, next_task", [
     (RESUME, RESUME), (RESUME, ROLLBACK), (ROLLBACK, ROLLBACK), (ROLLBACK, RESUME),
     (HIGHER_PAUSE, ROLLBACK), (HIGHER_PAUSE, RESUME),
@@ -142,7 +142,7 @@ def switched_cluster(kind):
 def forbid_requests_to_old_pods(cluster):
     """Check after each change that no old pod gets requests."""
     old_spec = cluster.world.services[cluster.world.rules[0]["backendRefs"][1]["name"]]["spec"]
-    check = cluster.check_requests
+    check = cluster.check_receivers
 
     def check_old_pods():
         check()
@@ -151,7 +151,7 @@ def forbid_requests_to_old_pods(cluster):
         assert not [pod for pod, _ready in cluster.labeled_pods() for selector in receivers
                     if selector.items() | old_spec["selector"].items() <= pod.labels.items()]
 
-    cluster.check_requests = check_old_pods
+    cluster.check_receivers = check_old_pods
 
 
 @pytest.mark.parametrize("kind", KEEP_OLD_KINDS)
@@ -173,7 +173,7 @@ def test_old_pods_answer_no_request_after_the_switch(kind):
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("is_after_write", MOMENTS)
+@pytest.mark.parametrize("is_after_write", KILL_MOMENTS)
 @pytest.mark.parametrize("task, next_task", [
     (RESUME, RESUME), (RESUME, ROLLBACK), (ROLLBACK, ROLLBACK), (ROLLBACK, RESUME),
     (RESUME, KEEP_OLD), (KEEP_OLD, RESUME),
@@ -199,7 +199,7 @@ def test_killed_task_after_the_switch_and_the_next_task_lose_no_request(kind, ta
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("is_after_write", MOMENTS)
+@pytest.mark.parametrize("is_after_write", KILL_MOMENTS)
 @pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "roll back"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_update_after_a_split_killed_at_any_write(kind, next_task, is_after_write):
@@ -274,9 +274,9 @@ def test_deleted_route_is_removed_from_the_annotation():
     cluster = paused_cluster("Deployment")
     cluster.find = lambda kind, name: None
     cluster.world.services = {"foo": cluster.world.services["foo"]}
-    cluster.check_requests = lambda: None
+    cluster.check_receivers = lambda: None
     assert isinstance(cluster.roll(**RESUME), dict)
-    assert cluster.annotation is None
+    assert cluster.routes_annotation is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -288,21 +288,21 @@ def test_forged_annotation_changes_no_split_of_another_controller(kind, next_tas
     payments = World(rule(backend("payments")), services=[service("payments", {"app": "payments"})],
                      versions=dataclasses.replace(VERSIONS, labels=labels))
     run(payments, SPLIT)
-    cluster.world, cluster.check_requests = payments, lambda: None
+    cluster.world, cluster.check_receivers = payments, lambda: None
     before = payments.key()
-    forge(cluster, "HTTPRoute/edge")
+    forge_routes_annotation(cluster, "HTTPRoute/edge")
     assert isinstance(cluster.roll(**next_task), dict)
     assert payments.key() == before
-    assert cluster.annotation == ("HTTPRoute/edge" if next_task is HIGHER_PAUSE else None)
+    assert cluster.routes_annotation == ("HTTPRoute/edge" if next_task is HIGHER_PAUSE else None)
 
 
 @pytest.mark.parametrize("text", KEYS[object_meta.TRAFFIC_ROUTES][:60])
 def test_forged_annotation_does_not_stop_an_update(text):
     cluster = paused_cluster("Deployment", splits=False)
-    forge(cluster, text)
+    forge_routes_annotation(cluster, text)
     assert isinstance(cluster.roll(**RESUME), dict)
     assert cluster.images == {"web": "myimage:v2"} and not cluster.controllers()["foo"].is_updating
-    assert cluster.annotation is None
+    assert cluster.routes_annotation is None
 
 
 @pytest.mark.parametrize("forges_at_each_write, what", [
@@ -311,19 +311,19 @@ def test_forged_annotation_does_not_stop_an_update(text):
 ])
 def test_task_ends_if_another_client_keeps_restoring_the_annotation(forges_at_each_write, what):
     cluster = paused_cluster("Deployment", splits=False)
-    forge(cluster, "HTTPRoute/absent")
+    forge_routes_annotation(cluster, "HTTPRoute/absent")
     write, print_line = cluster.write, cluster.lines.append
 
     def write_and_forge(change):
         is_applied = write(change)
         if forges_at_each_write:
-            forge(cluster, "HTTPRoute/absent")
+            forge_routes_annotation(cluster, "HTTPRoute/absent")
         return is_applied
 
     def print_and_forge(line):
         print_line(line)
         if not forges_at_each_write and "no traffic split" in line:
-            forge(cluster, "HTTPRoute/absent")
+            forge_routes_annotation(cluster, "HTTPRoute/absent")
 
     cluster.write = write_and_forge
     cluster.lines = types.SimpleNamespace(append=print_and_forge)
@@ -333,7 +333,7 @@ def test_task_ends_if_another_client_keeps_restoring_the_annotation(forges_at_ea
 def test_rollback_first_restores_a_split_with_an_empty_old_service():
     cluster = paused_cluster("Deployment")
     old_service = cluster.world.rules[0]["backendRefs"][1]["name"]
-    cluster.check_requests = lambda: None
+    cluster.check_receivers = lambda: None
     endpoints = cluster.endpoints
     cluster.endpoints = lambda item: (
         [] if item["metadata"]["name"] == old_service else endpoints(item))
@@ -345,7 +345,7 @@ def test_rollback_first_restores_a_split_with_an_empty_old_service():
 def test_pause_at_all_pods_restores_the_route():
     cluster = paused_cluster("ReplicationController")
     assert isinstance(cluster.roll(image="myimage:v2", pause_at="100%"), dict)
-    assert cluster.weights is None and cluster.annotation is None
+    assert cluster.weights is None and cluster.routes_annotation is None
 
 
 def test_task_that_does_not_wait_leaves_the_new_pods_without_requests():
@@ -380,13 +380,13 @@ def test_update_without_a_pause_or_a_change_ends_the_hold(kind):
         cluster = held_requests_cluster(kind)
         cluster.only_receiver = ""
         assert isinstance(cluster.roll(**params), dict)
-        assert cluster.weights is None and cluster.annotation is None
+        assert cluster.weights is None and cluster.routes_annotation is None
         if "v1" in params["image"]:
             cluster.assert_nothing_left()
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("is_after_write", MOMENTS)
+@pytest.mark.parametrize("is_after_write", KILL_MOMENTS)
 @pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "roll back"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_requests_stay_held_after_a_killed_update(kind, next_task, is_after_write):
@@ -405,7 +405,7 @@ def test_requests_stay_held_after_a_killed_update(kind, next_task, is_after_writ
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("is_after_write", MOMENTS)
+@pytest.mark.parametrize("is_after_write", KILL_MOMENTS)
 @pytest.mark.parametrize("next_task", [PAUSE, RESUME], ids=["pause", "resume"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_update_after_a_hold_killed_at_any_write(kind, next_task, is_after_write):

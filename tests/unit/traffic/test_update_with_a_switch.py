@@ -16,15 +16,15 @@ from split_cluster import (
     HIGHER_PAUSE,
     KEEP_OLD,
     KEEP_OLD_KINDS,
+    KILL_MOMENTS,
     KINDS,
     MAX_WRITES,
-    MOMENTS,
     PAUSE,
     RESUME,
     ROLLBACK,
     SIZE,
     SplitCluster,
-    forge,
+    forge_routes_annotation,
 )
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -57,7 +57,7 @@ class SwitchCluster(SplitCluster):
                                for pod, ready in self.labeled_pods()
                                if self.selector.items() <= pod.labels.items()]}], ""
 
-    def check_requests(self):
+    def check_receivers(self):
         selected_pods = [(pod, ready) for pod, ready in self.labeled_pods()
                          if self.selector.items() <= pod.labels.items()]
         assert any(ready for _pod, ready in selected_pods), f"{self.selector} selects no ready pod"
@@ -105,7 +105,7 @@ class SwitchCluster(SplitCluster):
 
     def assert_nothing_left(self):
         assert self.selector == {"app": "foo"} and self.stored_selector() is None
-        assert self.annotation is None and not self.controllers()["foo"].is_updating
+        assert self.routes_annotation is None and not self.controllers()["foo"].is_updating
 
 
 @functools.cache
@@ -140,7 +140,8 @@ def switched_cluster(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_held_requests_reach_no_new_pod_until_the_update_ends(kind):
     cluster = cluster_with_held_requests(kind)
-    assert cluster.stored_selector() == '{"app":"foo"}' and cluster.annotation == "Service/foo"
+    assert cluster.stored_selector() == '{"app":"foo"}'
+    assert cluster.routes_annotation == "Service/foo"
     result = cluster.roll(**PAUSE)
     assert isinstance(result, dict), result
     assert result["msg"].endswith("; 0% of the requests of Service/foo go to its new pods")
@@ -160,20 +161,20 @@ def test_switch_and_back_are_one_write_each(kind):
         assert [write.kind for write in cluster.attempts] == ["Service"]
         assert (cluster.selected_versions == new) == (weight == "100%")
     assert isinstance(cluster.split(restores=True), dict)
-    assert cluster.selector == {"app": "foo"} and cluster.annotation is None
+    assert cluster.selector == {"app": "foo"} and cluster.routes_annotation is None
 
 
 @pytest.mark.parametrize("kind", KEEP_OLD_KINDS)
 def test_old_pods_answer_no_request_after_the_switch(kind):
     cluster = switched_cluster(kind)
     (new,) = cluster.selected_versions
-    check = cluster.check_requests
+    check = cluster.check_receivers
 
     def check_versions():
         check()
         assert cluster.selected_versions == [new] or len(cluster.pods) == SIZE
 
-    cluster.check_requests = check_versions
+    cluster.check_receivers = check_versions
     assert isinstance(cluster.roll(**RESUME), dict)
     cluster.assert_nothing_left()
     assert cluster.images == {"web": "myimage:v2"} and len(cluster.pods) == SIZE
@@ -193,7 +194,7 @@ def test_rollback_selects_the_old_pods_first(kind):
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("is_after_write", MOMENTS)
+@pytest.mark.parametrize("is_after_write", KILL_MOMENTS)
 @pytest.mark.parametrize("task, next_task", [
     (RESUME, RESUME), (RESUME, ROLLBACK), (ROLLBACK, ROLLBACK), (ROLLBACK, RESUME),
     (KEEP_OLD, RESUME),
@@ -217,7 +218,7 @@ def test_no_request_is_lost_if_a_task_is_killed_after_the_switch(kind, task, nex
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize("is_after_write", MOMENTS)
+@pytest.mark.parametrize("is_after_write", KILL_MOMENTS)
 @pytest.mark.parametrize("next_task", [PAUSE, RESUME], ids=["pause", "resume"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_update_completes_after_a_split_to_0_killed_at_any_write(kind, next_task, is_after_write):
@@ -287,12 +288,12 @@ def test_update_fails_without_a_valid_record_of_the_selector(next_task, record):
 @pytest.mark.parametrize("next_task", [RESUME, ROLLBACK], ids=["resume", "roll back"])
 def test_forged_annotation_changes_no_service_of_other_pods(next_task):
     cluster = cluster_after("Deployment", PAUSE)
-    cluster.check_requests = lambda: None
+    cluster.check_receivers = lambda: None
     cluster.change(selector={"app": "payments", "pod-template-hash": "0"}, record='{"app": "x"}')
     before = cluster.service
-    forge(cluster, "Service/foo")
+    forge_routes_annotation(cluster, "Service/foo")
     assert isinstance(cluster.roll(**next_task), dict)
-    assert cluster.service == before and cluster.annotation is None
+    assert cluster.service == before and cluster.routes_annotation is None
 
 
 @pytest.mark.parametrize("record", [*KEYS[TRAFFIC_SELECTOR][:40], '{"app": "payments"}'])
@@ -306,7 +307,7 @@ def test_forged_record_is_never_written_to_the_selector(record):
 
 def test_change_of_the_selector_by_another_client_is_kept():
     cluster = switched_cluster("Deployment")
-    cluster.check_requests = lambda: None
+    cluster.check_receivers = lambda: None
     cluster.change(selector={**cluster.selector, "tier": "web"})
     assert isinstance(cluster.split(restores=True), dict)
     assert cluster.selector == {"app": "foo", "tier": "web"}
@@ -314,7 +315,7 @@ def test_change_of_the_selector_by_another_client_is_kept():
 
 def test_deleted_service_is_removed_from_the_annotation():
     cluster = switched_cluster("Deployment")
-    cluster.check_requests = lambda: None
+    cluster.check_receivers = lambda: None
     cluster.find = lambda kind, name: None
     assert isinstance(cluster.roll(**RESUME), dict)
-    assert cluster.annotation is None
+    assert cluster.routes_annotation is None

@@ -12,13 +12,13 @@ import shlex
 import pytest
 from traffic_objects import (
     BEFORE_UPDATE,
-    HOLD,
     MATCHING,
     MIRRORING,
     NAMESPACE,
     RESTORE,
     SPLIT,
     VERSIONS,
+    ZERO_SHARE,
     World,
     backend,
     rule,
@@ -108,11 +108,11 @@ def test_policy_for_the_new_pods_is_needed_when_they_get_a_service():
     targets = [{"group": "", "kind": "Service", "name": "foo"}]
     only_foo = related(BackendTLSPolicy=item_named("tls", targetRefs=targets))
     with pytest.raises(RolloutError, match="applies to foo, but not to foo-"):
-        refuse_missing_policies(only_foo, world, HOLD)
-    run(world, HOLD)
-    refuse_missing_policies(only_foo, world, HOLD)
+        refuse_missing_policies(only_foo, world, ZERO_SHARE)
+    run(world, ZERO_SHARE)
+    refuse_missing_policies(only_foo, world, ZERO_SHARE)
     world.versions = VERSIONS
-    refuse_missing_policies(only_foo, world, HOLD)
+    refuse_missing_policies(only_foo, world, ZERO_SHARE)
     with pytest.raises(RolloutError, match="applies to foo, but not to foo-"):
         refuse_missing_policies(only_foo, world, SPLIT)
 

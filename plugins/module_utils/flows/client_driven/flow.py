@@ -49,7 +49,7 @@ from ..flow import (
 )
 from ..provenance import Match
 from . import evidence, history, refusals
-from .manifest import MAX_PREFIX, dry_run_of, successor_manifest
+from .manifest import MAX_PREFIX, successor_manifest, write_for_dry_run
 from .observed import ClientDrivenObserved, expected_successor, find
 from .planner import UNKNOWN_TERMINATING, depends_on_terminating, plan
 from .status import goal_of, phase_of, status_of_pods
@@ -271,7 +271,7 @@ def _desired_template(request: Request, observed: ClientDrivenObserved, cluster:
     base = observed.primary or observed.successor
     if base is None or request.undoes or base.has_takeover:
         return None
-    return desired_template(request, base, cluster, memory, dry_run_of)
+    return desired_template(request, base, cluster, memory, write_for_dry_run)
 
 
 def _hands_over(request: Request) -> bool:

@@ -21,10 +21,10 @@ MAX_PREFIX = 200
 
 
 def successor_manifest(request: Request, observed: ClientDrivenObserved, primary: Controller,
-                       desired: int) -> Json:
+                       desired_size: int) -> Json:
     """Return the manifest of the successor, with 0 replicas.
 
-    desired: the size at the end of the update.
+    desired_size: the size at the end of the update.
     """
     name, label_value = expected_successor(request, primary)
     template = with_label(observed.desired or {}, request.label_key, label_value)
@@ -42,8 +42,8 @@ def successor_manifest(request: Request, observed: ClientDrivenObserved, primary
     update_annotations = {
         PARTNER: primary.name,
         PARTNER_UID: primary.uid,
-        DESIRED: str(desired),
-        ORIGINAL: str(desired),
+        DESIRED: str(desired_size),
+        ORIGINAL: str(desired_size),
         LAST_ROLLOUT: rollout_record("updating", primary, Controller.from_api(
             {"metadata": {"name": name}, "spec": {"template": template}}), observed.now,
             request=request.fingerprint),
@@ -80,7 +80,7 @@ def rollout_record(outcome: str, before: Controller, after: Controller, now: str
                                "time": now, **more_fields})
 
 
-def dry_run_of(request: Request, base: Controller) -> Merge | Create:
+def write_for_dry_run(request: Request, base: Controller) -> Merge | Create:
     """Return the write whose dry run returns the desired template."""
     if request.definition is None:
         return merge_write(request, base)

@@ -21,7 +21,7 @@ class ClientDrivenObserved(Observed):
     """The observation of a client-driven update."""
 
     #: Successors that never had pods, and that the primary does not name.
-    displaced: tuple[Controller, ...] = ()
+    displaced_successors: tuple[Controller, ...] = ()
     #: The other controllers of an interrupted `kubectl rolling-update` of the primary.
     kubectl_controllers: tuple[Controller, ...] = ()
     #: Whether the update has to store the template of the primary.
@@ -42,13 +42,14 @@ class ClientDrivenObserved(Observed):
 def find(controllers: t.Mapping[str, Controller], request: Request) -> ClientDrivenObserved:
     """Find the primary and the successor of a request."""
     primary = controllers.get(request.name)
-    # Any user with annotate permission can forge the annotation, so the name must match too.
+    # Any user with annotate permission can forge the partner, so the name must match too.
     partners = sorted((controller for controller in partners_of(controllers, request.name)
                        if not controller.owner and controller.is_named_for(request.name)),
                       key=lambda controller: controller.name)
     successor = _pick_successor(controllers, request, primary, partners)
     return ClientDrivenObserved(
-        primary=primary, successor=successor, displaced=_displaced(primary, partners),
+        primary=primary, successor=successor,
+        displaced_successors=_displaced_successors(primary, partners),
         kubectl_controllers=(_kubectl_controllers(controllers, request.name)
                              if primary or not successor else ()),
         other_primary_name=primary.primary(controllers) if primary else None)
@@ -94,12 +95,12 @@ def mismatch(request: Request, primary: Controller, controller: Controller) -> s
 
 def _pick_successor(controllers: t.Mapping[str, Controller], request: Request,
                     primary: Controller | None, partners: list[Controller]) -> Controller | None:
-    return next((controllers[name] for name in _names_of_successor(request, primary, partners)
+    return next((controllers[name] for name in _possible_successor_names(request, primary, partners)
                  if name and name in controllers and name != request.name), None)
 
 
-def _names_of_successor(request: Request, primary: Controller | None,
-                        partners: list[Controller]) -> t.Iterator[str | None]:
+def _possible_successor_names(request: Request, primary: Controller | None,
+                              partners: list[Controller]) -> t.Iterator[str | None]:
     """Yield the possible names of the successor, the most certain first."""
     if primary:
         yield primary.takeover["next"] if primary.takeover else None
@@ -110,7 +111,8 @@ def _names_of_successor(request: Request, primary: Controller | None,
     yield from (partner.name for partner in partners)
 
 
-def _displaced(primary: Controller | None, partners: list[Controller]) -> tuple[Controller, ...]:
+def _displaced_successors(primary: Controller | None,
+                          partners: list[Controller]) -> tuple[Controller, ...]:
     """Return the successors that never had pods and that the primary does not name."""
     if primary is None or primary.partner is None:
         return ()

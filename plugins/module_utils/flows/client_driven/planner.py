@@ -67,8 +67,8 @@ def plan(request: Request, observed: ClientDrivenObserved) -> Decision:
     if observed.kubectl_controllers:
         raise refusals.interrupted_kubectl(request, observed)
     # If two clients begin an update at once, each may create a successor.
-    if observed.displaced:
-        return _delete(observed.displaced[0])
+    if observed.displaced_successors:
+        return _delete(observed.displaced_successors[0])
     if request.undoes or _needs_rollback(request, observed):
         return _roll_back(request, observed)
     return _forward(request, observed)

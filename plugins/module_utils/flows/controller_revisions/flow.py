@@ -138,7 +138,7 @@ class RevisionsFlow(ServerDrivenFlow[RevisionsT]):
 def _with_stored_direction(observed: RevisionsT, cluster: Cluster) -> RevisionsT:
     """Return the observation; before Kubernetes 1.25, with the direction from the annotation.
 
-    A rollback in the annotation is believed only with evidence, such as a time in managedFields.
+    An annotation of a rollback is believed only with evidence, such as a time in managedFields.
     Before 1.25, this time is not updated, so the annotation is believed.
     """
     record, stored_record = observed.record, observed.primary.rollout if observed.primary else None
@@ -173,14 +173,14 @@ def _progress(primary: RevisionDriven) -> int:
 def _label_of_new_pods(observed: RevisionsObserved, direction: str) -> str:
     """Return the label controller-revision-hash of the new pods; "" if unknown.
 
-    If their ControllerRevision is deleted, return its name: the label only for a StatefulSet.
+    If their ControllerRevision is deleted, return its name, which only a StatefulSet uses as label.
     """
     if direction == "forward":
         return ((observed.present_revision.pod_revision if observed.present_revision else "")
                 or observed.present_name)
-    undone_revision = observed.rollout.previous_name if observed.rollout else ""
+    undone_name = observed.rollout.previous_name if observed.rollout else ""
     return next((revision.pod_revision for revision in observed.history
-                 if revision.name == undone_revision), undone_revision)
+                 if revision.name == undone_name), undone_name)
 
 
 def _sides(observed: RevisionsObserved, primary: RevisionDriven,
@@ -198,10 +198,10 @@ def _sides(observed: RevisionsObserved, primary: RevisionDriven,
                         primary.available)
     new_available = max(0, primary.available - old_available)
     if direction == "back":
-        undone_revision = observed.rollout.previous_name if observed.rollout else ""
+        undone_name = observed.rollout.previous_name if observed.rollout else ""
         return (dataclasses.replace(Side.of(primary), replicas=updated_count,
                                     available=old_available),
-                Side(undone_revision, primary.uid, remaining_count, new_available,
+                Side(undone_name, primary.uid, remaining_count, new_available,
                      observed.images_before))
     return (Side(primary.name, primary.uid, remaining_count, old_available, observed.images_before),
             Side(observed.present_name or primary.name, primary.uid, updated_count, new_available,

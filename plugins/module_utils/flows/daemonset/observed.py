@@ -85,14 +85,14 @@ class DaemonPod(t.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class DaemonSetObserved(RevisionsObserved):
-    """The observation of a DaemonSet. A list is None before it is read."""
+    """The observation of a DaemonSet. A field that was not read is None."""
 
     primary: DaemonSet | None
     #: Sorted by node.
     daemon_pods: tuple[DaemonPod, ...] | None = None
     #: The nodes whose pods are replaced first.
     preferred_nodes: frozenset[str] | None = None
-    #: The labels controller-revision-hash of the live pods.
+    #: The values of the label controller-revision-hash of the live pods.
     revisions_in_use: frozenset[str] | None = None
     #: The old pods that the status counts as new.
     miscounted_pods: tuple[DaemonPod, ...] = ()
@@ -134,7 +134,8 @@ class DaemonSetObserved(RevisionsObserved):
     def previous_revision(self) -> Revision | None:
         """The revision before the update in progress, or None.
 
-        The recorded revision takes precedence, unless only the newest other revision is in use.
+        The recorded revision takes precedence, unless it is not in use, but the newest other
+        revision is.
         """
         other_revisions = self.other_revisions
         if not other_revisions or not (self.record or self.is_rolling):
@@ -188,11 +189,12 @@ def is_stalled(primary: DaemonSet, new_revision: str, pods: t.Iterable[DaemonPod
     forgotten that sync.
     """
     live_pods = [pod for pod in pods if not pod.is_inactive]
-    old_nodes = {pod.node for pod in live_pods if pod.revision != new_revision}
+    nodes_with_old_pods = {pod.node for pod in live_pods if pod.revision != new_revision}
     ready_times = [seconds(pod.ready_since) for pod in live_pods
-                   if pod.revision == new_revision and pod.is_ready and pod.node in old_nodes]
-    deadline = server_time - (primary.min_ready_seconds or 0) - REPLACEMENT_SECONDS
-    return any(time is not None and time < deadline for time in ready_times)
+                   if pod.revision == new_revision and pod.is_ready
+                   and pod.node in nodes_with_old_pods]
+    latest_ready_time = server_time - (primary.min_ready_seconds or 0) - REPLACEMENT_SECONDS
+    return any(time is not None and time < latest_ready_time for time in ready_times)
 
 
 def max_unavailable_pods(rolling_update: Json, size: int) -> int:

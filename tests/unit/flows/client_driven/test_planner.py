@@ -95,7 +95,7 @@ def closed_foo(**changes):
     return primary
 
 
-def with_color(value):
+def foo_with_color(value):
     primary = rc()
     primary["spec"]["template"]["metadata"]["labels"]["kubernetes.io/color"] = value
     return primary
@@ -120,7 +120,7 @@ PAUSED_AT = {number: {object_meta.PAUSED: number} for number in "123"}
 
 
 #: A successor that another client has created concurrently.
-CONCURRENT = "foo-0123456789"
+CONCURRENT_SUCCESSOR = "foo-0123456789"
 
 
 #: (request, observed controllers, summary of the decision).
@@ -141,7 +141,7 @@ UPDATES = {
     "pause_at: the number is stored on foo":
         (update_with_pause(AT_TWO), [old(1), new(2)],
          ("annotate", "foo", None, "paused at 2 of 3")),
-    "pause_at: the same number is unchanged":
+    "pause_at: the same number changes nothing":
         (update_with_pause(AT_TWO), [old(1, annotate=PAUSED_AT["2"]), new(2)],
          ("done", f"foo is already paused: {SUCCESSOR} has 2 of 3 replicas")),
     "pause_at: a lower number changes nothing":
@@ -156,7 +156,7 @@ UPDATES = {
     "pause_at: a task without pause_at resumes, and removes the annotation":
         (UPDATE, [old(2, annotate=PAUSED_AT["1"]), new(1)],
          ("annotate", "foo", 0, "updating, 0 desired")),
-    "pause_at 100%: before the handover":
+    "pause_at 100%: the pause precedes the handover":
         (update_with_pause(ALL_NEW), [old(0), new(3)],
          ("annotate", "foo", None, "paused at 3 of 3")),
     "pause_at 100%: an update without pause_at continues with the handover":
@@ -182,7 +182,7 @@ UPDATES = {
          ("annotate", "foo", None, f"partner {name_of_successor(V3)}")),
     "successor only: foo is recreated first":
         (UPDATE, [new(2)], ("create", "foo", None, V2)),
-    "successor only, next_name: the missing size of the successor is restored":
+    "successor only, next_name: the full size of the successor is restored":
         (WITH_NEXT_NAME, [new_bar(2)], ("scale", "bar", 2, 3)),
     "successor only, next_name: wait for available pods":
         (WITH_NEXT_NAME, [new_bar(3, available=1)], ("wait", "bar 1/3 available")),
@@ -269,10 +269,12 @@ UPDATES = {
     "foo 0, desired 0: handover at once":
         (UPDATE, [old(0, original=0), new(0, 0, original=0)], ("rename", "foo", V1, V2)),
     "both: a concurrent successor without pods is deleted":
-        (UPDATE, [old(), new(), new(name=CONCURRENT, label="0123456789", image="myimage:v3")],
-         ("delete", CONCURRENT, 0, None)),
+        (UPDATE, [old(), new(), new(name=CONCURRENT_SUCCESSOR, label="0123456789",
+                                    image="myimage:v3")],
+         ("delete", CONCURRENT_SUCCESSOR, 0, None)),
     "foo only: label value of an earlier update is replaced":
-        (COLORED, [with_color("0123456789")], ("annotate", "foo", None, f"partner {SUCCESSOR}")),
+        (COLORED, [foo_with_color("0123456789")],
+         ("annotate", "foo", None, f"partner {SUCCESSOR}")),
     "state restarted: the same image in a template that differs":
         (RESTART, [rc()], ("annotate", "foo", None, f"partner {name_of_successor(RESTART)}")),
 }
@@ -297,7 +299,7 @@ ROLLBACKS = {
         (ROLLBACK, [old(3, 3)], ("annotate", "foo", "3 desired", "rolled_back")),
     "no successor, foo smaller: restore the size first":
         (ROLLBACK, [old(2)], ("restore", "foo", 2, 3)),
-    "no successor: ended rollback is unchanged":
+    "no successor: nothing changes after an ended rollback":
         (ROLLBACK, [rc(annotations={object_meta.LAST_ROLLOUT: record("rolled_back")})],
          ("done", "foo is already rolled back")),
     "next_name: foo available and bar without pods: delete bar":
@@ -328,8 +330,8 @@ REMOVE_ANNOTATIONS = ("if not, remove the annotations that name it:\nkubectl -n 
                       "rc foo "
                       f"{object_meta.PARTNER}- {object_meta.PARTNER_UID}- "
                       f"{object_meta.TAKEOVER}-")
-UNCERTAIN = ("its size at the start of the update is uncertain: an annotation of {} records {}, "
-             "and the controllers now request {} pods")
+UNCERTAIN_SIZE = ("its size at the start of the update is uncertain: an annotation of {} records "
+                  "{}, and the controllers now request {} pods")
 #: {0}: controller to scale, {1}: its new size, {2}: annotated controller, {3}: recorded size.
 SCALE = ("if {3} is right:\nkubectl -n default scale rc {0} --replicas={1}\nif not:\nkubectl -n "
          "default annotate rc {2} "
@@ -338,7 +340,7 @@ CLOSED_TEMPLATE = (f"the priority class {CLOSED} closes its template, so failed 
                    "are not replaced: ")
 WITHOUT_TAKEOVER = (f"{CLOSED_TEMPLATE}another client removed the annotation "
                     f"{object_meta.TAKEOVER} during a handover")
-WITHOUT_TAKEOVER_OR_MIGRATED = (
+WITHOUT_TAKEOVER_OR_MIGRATING = (
     f"{CLOSED_TEMPLATE}its migration is not finished, or another client removed the annotation "
     f"{object_meta.TAKEOVER} during a handover")
 MIGRATE = ("if its migration has begun, finish it first:\n"
@@ -429,7 +431,7 @@ REFUSALS = {
          "finalizers of ReplicationController foo: example.com/a",
          f"{REMOVE_FINALIZER}\nthen:\n{COMMAND} 'name=foo image=myimage:v2 container=web'"),
     "foo's template is closed and the takeover annotation is deleted":
-        (ROLLBACK, [closed_foo()], WITHOUT_TAKEOVER_OR_MIGRATED, "",
+        (ROLLBACK, [closed_foo()], WITHOUT_TAKEOVER_OR_MIGRATING, "",
          f"{MIGRATE}\n{REPAIR}"),
     "foo's template is closed, the takeover annotation is deleted, and the successor exists":
         (ROLLBACK, [closed_foo(), new(3)], WITHOUT_TAKEOVER, "",
@@ -440,9 +442,9 @@ REFUSALS = {
          [closed_foo(annotations={object_meta.PARTNER: "bar",
                                   object_meta.PARTNER_UID: "uid of bar"}),
           rc("bar", 5)],
-         WITHOUT_TAKEOVER_OR_MIGRATED, "", f"{MIGRATE}\n{REPAIR}"),
+         WITHOUT_TAKEOVER_OR_MIGRATING, "", f"{MIGRATE}\n{REPAIR}"),
     "foo only: the user has set a value for the deployment label":
-        (COLORED, [with_color("blue")],
+        (COLORED, [foo_with_color("blue")],
          "the label kubernetes.io/color=blue is already in use, and the update would change its "
          "value: set another deployment_label_key", "", ""),
     "successor only: another image":
@@ -476,7 +478,7 @@ REFUSALS = {
          f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 1 of 1 available); finish it "
          "or roll it back first", "",
          f"{COMMAND} 'name=foo state=rolled_back'"),
-    "both: another update is in progress":
+    "both: another update is in progress: its template has hostNetwork":
         (V3, [old(2), successor_with_host_network()],
          f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 1 of 1 available); finish it "
          "or roll it back first", "",
@@ -497,7 +499,7 @@ REFUSALS = {
          "kubectl -n default scale rc foo --replicas=4\nkubectl -n default delete rc bar\nkubectl "
          "-n default annotate rc foo "
          "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
-    "an interrupted kubectl rolling-update with another controller's annotation: not deleted":
+    "an interrupted kubectl rolling-update, two controllers name foo: no deletion is suggested":
         (UPDATE,
          [rc(annotations=KUBECTL_ANNOTATIONS),
           *(rc(name, 1, annotations={object_meta.KUBECTL_SOURCE: "foo:uid of foo"})
@@ -508,7 +510,7 @@ REFUSALS = {
          "kubectl -n default scale rc foo --replicas=4\nkubectl -n default get rc bar "
          "payments\nkubectl -n default annotate rc foo "
          "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
-    "an interrupted kubectl rolling-update with annotations of foo only: nothing to delete":
+    "an interrupted kubectl rolling-update, only foo is annotated: no deletion is suggested":
         (UPDATE, [rc(annotations=KUBECTL_ANNOTATIONS), rc("bar", 1)],
          "kubectl rolling-update was interrupted: bar has some of its pods: finish it with the "
          "same kubectl command, or "
@@ -539,20 +541,22 @@ REFUSALS = {
          "inspect both:\nkubectl -n default get rc foo bar -o yaml\nif it was the next_name of "
          "this update:\n"
          f"{COMMAND} 'name=foo next_name=bar state=rolled_back'\n{REMOVE_ANNOTATIONS}"),
-    "foo's size is only in its annotation":
-        (UPDATE, [old(2, original=300, image="myimage:v2")], UNCERTAIN.format("foo", 300, 2), "",
+    "the size in foo's annotation is too large":
+        (UPDATE, [old(2, original=300, image="myimage:v2")],
+         UNCERTAIN_SIZE.format("foo", 300, 2), "",
          SCALE.format("foo", 300, "foo", 300)),
-    "rollback, foo's size is only in its annotation":
-        (ROLLBACK, [old(2, original=300)], UNCERTAIN.format("foo", 300, 2), "",
+    "rollback, the size in foo's annotation is too large":
+        (ROLLBACK, [old(2, original=300)], UNCERTAIN_SIZE.format("foo", 300, 2), "",
          SCALE.format("foo", 300, "foo", 300)),
     "first step with a larger size in the annotation of foo":
         (V3, [rc(replicas=2, annotations={object_meta.ORIGINAL: "300"})],
-         UNCERTAIN.format("foo", 300, 2), "", SCALE.format("foo", 300, "foo", 300)),
+         UNCERTAIN_SIZE.format("foo", 300, 2), "", SCALE.format("foo", 300, "foo", 300)),
     "foo deleted, and the size in the successor's annotation is too large":
-        (UPDATE, [new(1)], UNCERTAIN.format(SUCCESSOR, 3, 1), "",
+        (UPDATE, [new(1)], UNCERTAIN_SIZE.format(SUCCESSOR, 3, 1), "",
          SCALE.format(SUCCESSOR, 3, SUCCESSOR, 3)),
     "different sizes in the annotations of both, none plausible":
-        (UPDATE, [old(2, original=300), new(1, original=40)], UNCERTAIN.format("foo", 300, 3), "",
+        (UPDATE, [old(2, original=300), new(1, original=40)],
+         UNCERTAIN_SIZE.format("foo", 300, 3), "",
          SCALE.format("foo", 299, "foo", 300)),
     "an interrupted kubectl rolling-update with an invalid size":
         (UPDATE,
@@ -564,7 +568,7 @@ REFUSALS = {
          "kubectl -n default scale rc foo --replicas=3\nkubectl -n default get rc bar\nkubectl -n "
          "default annotate rc foo "
          "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
-    "another update to an invalid image is in progress: no command":
+    "another update to an invalid image is in progress: no command contains it":
         (V3, [old(2), new(1, image="$(touch pwned)\x1b[2J")],
          f"another update is in progress: to $(touch pwned)\\x1b[2J ({SUCCESSOR}, 1 of 1 "
          "available); finish it or roll it back "
@@ -680,7 +684,7 @@ def test_steps_of_a_rollback():
                          ids=["handover", "next_name", "restart"])
 def test_reversed_update_and_rollback_can_be_resumed(request_):
     rollback = dataclasses.replace(request_, state=State.ROLLED_BACK)
-    _lines, items = run_task(request_, rc())
+    _summaries, items = run_task(request_, rc())
     cluster = ClusterModel([rc()])
     for request, steps in ((request_, 6), (rollback, 4), (request_, 4), (rollback, 2),
                            (request_, 0)):
@@ -689,7 +693,7 @@ def test_reversed_update_and_rollback_can_be_resumed(request_):
             assert not isinstance(decision, Step) or cluster.write(decision.write)
             cluster.settle()
 
-    _lines, resumed_items = run_task(request_, *cluster.items.values())
+    _summaries, resumed_items = run_task(request_, *cluster.items.values())
 
     assert {name: item["spec"] for name, item in resumed_items.items()} == {
         name: item["spec"] for name, item in items.items()}
@@ -723,7 +727,7 @@ def test_update_to_another_image_during_the_handover_finishes_the_handover():
 def test_update_without_pods():
     summaries, items = run_task(UPDATE, rc(replicas=0))
 
-    assert [line[0] for line in summaries] == ["annotate", "create", "annotate", "rename",
+    assert [step[0] for step in summaries] == ["annotate", "create", "annotate", "rename",
                                                "annotate", "delete", "annotate"]
     assert (items["foo"]["spec"]["replicas"] == 0
             and items["foo"]["spec"]["template"]["spec"] == template("myimage:v2")["spec"])
@@ -757,9 +761,9 @@ def test_new_update_drops_the_deleted_partner():
 
 
 def test_new_update_takes_the_size_set_by_another_client():
-    without_successor = old(5, original=3, annotate={object_meta.PARTNER_UID: None})
+    primary = old(5, original=3, annotate={object_meta.PARTNER_UID: None})
 
-    items = apply(decide(UPDATE, without_successor), without_successor)
+    items = apply(decide(UPDATE, primary), primary)
 
     assert annotations(items)[object_meta.ORIGINAL] == "5"
 
@@ -795,21 +799,21 @@ def test_successor_copies_only_the_metadata_of_the_user():
     })
 
 
-def manifest(request, primary=None, **facts):
+def successor_manifest(request, primary=None, **facts):
     primary = primary or rc()
     annotated_items = apply(decide(request, primary, **facts), primary).values()
     return decide(request, *annotated_items, **facts).write.manifest
 
 
 def test_min_ready_seconds_of_the_request_take_precedence():
-    assert manifest(dataclasses.replace(UPDATE,
-                                        min_ready_seconds=0))["spec"]["minReadySeconds"] == 0
+    assert successor_manifest(
+        dataclasses.replace(UPDATE, min_ready_seconds=0))["spec"]["minReadySeconds"] == 0
 
 
 def test_deployment_label_key_is_used_in_labels_and_selector():
     request = dataclasses.replace(UPDATE, label_key="example.com/color")
 
-    successor = manifest(request)
+    successor = successor_manifest(request)
 
     assert successor["spec"]["selector"] == successor["spec"]["template"]["metadata"][
         "labels"] == successor["metadata"]["labels"]
@@ -817,8 +821,9 @@ def test_deployment_label_key_is_used_in_labels_and_selector():
 
 
 def test_label_conflict_with_foo_is_resolved_deterministically():
-    values = {manifest(UPDATE, rc(label=LABEL))["spec"]["selector"][object_meta.DEPLOYMENT_LABEL]
-              for _round in range(2)}
+    selectors = [successor_manifest(UPDATE, rc(label=LABEL))["spec"]["selector"]
+                 for _round in range(2)]
+    values = {selector[object_meta.DEPLOYMENT_LABEL] for selector in selectors}
 
     assert len(values) == 1
     assert values.pop().startswith(f"{LABEL}-")
@@ -838,7 +843,7 @@ def test_definition_with_metadata_and_selector():
                                       "metadata": {"labels": {"app": "bar"}}}
     request = Request("foo", next_name="bar", definition=definition)
 
-    successor = manifest(request, desired=definition["spec"]["template"])
+    successor = successor_manifest(request, desired=definition["spec"]["template"])
 
     label = successor["spec"]["selector"].pop(object_meta.DEPLOYMENT_LABEL)
     assert successor["metadata"]["labels"] == {"tier": "back", object_meta.DEPLOYMENT_LABEL: label}
@@ -849,8 +854,8 @@ def test_definition_with_metadata_and_selector():
 
 
 def test_definition_without_selector():
-    successor = manifest(Request("foo", next_name="bar", definition=DEFINITION),
-                         desired=DEFINITION["spec"]["template"])
+    successor = successor_manifest(Request("foo", next_name="bar", definition=DEFINITION),
+                                   desired=DEFINITION["spec"]["template"])
 
     assert successor["spec"]["selector"] == successor["spec"]["template"]["metadata"]["labels"]
     assert successor["spec"]["selector"].keys() == {"app", object_meta.DEPLOYMENT_LABEL}
@@ -906,7 +911,7 @@ def with_mirror_image(item):
     return item
 
 
-def stored_hash(image):
+def hash_annotation(image):
     """Return the annotation of foo with the hash of the successor's template."""
     return {object_meta.SUCCESSOR_HASH: handover.stored_template_hash(template(image, LABEL))}
 
@@ -917,9 +922,9 @@ DRY_RUN_UNCHANGED = {"dry_run_template": template("myimage:v2", LABEL)}
 
 
 @pytest.mark.parametrize("annotations, pods, facts, expected", [
-    (stored_hash(MIRROR_IMAGE), 1, DRY_RUN_UNCHANGED, ("scale", "foo", 3, 2)),
-    (stored_hash(MIRROR_IMAGE), 0, DRY_RUN_WITH_MIRROR, ("scale", SUCCESSOR, 0, 1)),
-    (stored_hash(MIRROR_IMAGE), 0, CREATED_BY_THIS_TASK, ("scale", SUCCESSOR, 0, 1)),
+    (hash_annotation(MIRROR_IMAGE), 1, DRY_RUN_UNCHANGED, ("scale", "foo", 3, 2)),
+    (hash_annotation(MIRROR_IMAGE), 0, DRY_RUN_WITH_MIRROR, ("scale", SUCCESSOR, 0, 1)),
+    (hash_annotation(MIRROR_IMAGE), 0, CREATED_BY_THIS_TASK, ("scale", SUCCESSOR, 0, 1)),
     (UNKNOWN_UID, 0, DRY_RUN_WITH_MIRROR, ("annotate", "foo", 0, "updating, 0 desired")),
     (UNKNOWN_UID, 0, CREATED_BY_THIS_TASK, ("annotate", "foo", 0, "updating, 0 desired")),
 ], ids=["pods created from the template", "result of a dry run", "created by this task",
@@ -930,9 +935,9 @@ def test_a_successor_changed_by_admission_matches_the_request(annotations, pods,
 
 
 @pytest.mark.parametrize("annotations, pods, facts", [
-    (stored_hash("myimage:v2"), 1, DRY_RUN_UNCHANGED),
-    (stored_hash("myimage:v2"), 0, CREATED_BY_THIS_TASK),
-    (stored_hash(MIRROR_IMAGE), 0, DRY_RUN_UNCHANGED),
+    (hash_annotation("myimage:v2"), 1, DRY_RUN_UNCHANGED),
+    (hash_annotation("myimage:v2"), 0, CREATED_BY_THIS_TASK),
+    (hash_annotation(MIRROR_IMAGE), 0, DRY_RUN_UNCHANGED),
     (UNKNOWN_UID, 0, DRY_RUN_UNCHANGED), (UNKNOWN_UID, 1, DRY_RUN_UNCHANGED), (UNKNOWN_UID, 1, {}),
 ], ids=["edited", "edited after the creation by this task",
         "named by foo's annotation, without pods", "created before the update",
@@ -978,7 +983,7 @@ def test_successor_changed_by_admission_without_a_primary_needs_confirmation():
             decide(request, successor)
 
 
-def test_successor_with_changing_dry_runs_is_known_by_its_hash():
+def test_successor_is_recognized_by_its_hash_if_dry_runs_differ():
     """A timestamp added by admission must not turn a rerun into another update."""
     request = Request("foo", template={"spec": {"priority": 1}})
     name, label = expected_successor(request, Controller.from_api(rc()))
@@ -1084,7 +1089,7 @@ def test_deletion_has_preconditions(request_, items, preconditions):
 # Suggested commands
 
 
-def test_command_after_an_ended_update_is_accepted():
+def test_request_after_an_ended_update_suggests_the_new_name():
     with pytest.raises(NoSuchController,
                        match=r"it no longer exists, and bar has a different template "
                              r"\(myimage:v2\)") as error_info:

@@ -33,14 +33,15 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
     put,
 )
 
-STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+DEFAULT_STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
 SURGE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 PERCENT = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "50%"}}
 ON_DELETE = {"type": "OnDelete"}
-ON_DELETE_WITH_ROLLING_UPDATE = {**STRATEGY, "type": "OnDelete"}
-PAUSABLE = {"RollingUpdate": STRATEGY, "maxUnavailable 50%": PERCENT, "OnDelete": ON_DELETE,
-            "OnDelete with rollingUpdate": ON_DELETE_WITH_ROLLING_UPDATE}
-STRATEGIES = {**PAUSABLE, "surge": SURGE}
+ON_DELETE_WITH_ROLLING_UPDATE = {**DEFAULT_STRATEGY, "type": "OnDelete"}
+PAUSABLE_STRATEGIES = {"RollingUpdate": DEFAULT_STRATEGY, "maxUnavailable 50%": PERCENT,
+                       "OnDelete": ON_DELETE,
+                       "OnDelete with rollingUpdate": ON_DELETE_WITH_ROLLING_UPDATE}
+STRATEGIES = {**PAUSABLE_STRATEGIES, "surge": SURGE}
 
 
 def request_for(**params):
@@ -55,7 +56,7 @@ ROLLBACK, RESTART = request_for(state="rolled_back"), request_for(state="restart
 def cluster(nodes=3, strategy=None, **spec):
     item = {"metadata": {"name": "foo", "uid": "uid of foo", "generation": 1, "annotations": {}},
             "spec": {"selector": {"matchLabels": {"app": "foo"}}, "template": template(),
-                     "updateStrategy": strategy or STRATEGY,
+                     "updateStrategy": strategy or DEFAULT_STRATEGY,
                      **spec},
             "status": {"desiredNumberScheduled": nodes}}
     model = DaemonSetModel([item], nodes=lambda selector: frozenset(selector.split(",")))
@@ -109,7 +110,7 @@ def strategy_of(model):
 # Rows of the state table
 
 
-def test_update_while_old_and_new_pods_fail():
+def test_third_version_is_accepted_while_old_and_new_pods_fail():
     model = cluster()
     model.broken_images = frozenset({"myimage:v1", "myimage:v2"})
     make_unready(model, *model._nodes["foo"])
@@ -153,7 +154,7 @@ def test_update_and_rollback_restore_the_strategy(strategy):
             and "already rolled back" in decide(ROLLBACK, model).message)
 
 
-@pytest.mark.parametrize("strategy", PAUSABLE.values(), ids=PAUSABLE)
+@pytest.mark.parametrize("strategy", PAUSABLE_STRATEGIES.values(), ids=PAUSABLE_STRATEGIES)
 def test_pause_is_exact_and_resumable(strategy):
     model = cluster(4, strategy)
     old_pods = model.pods("foo")
@@ -200,7 +201,7 @@ def test_nodes_without_a_pod_are_refused_before_the_first_write():
         decide(request_for(image="myimage:v2", pause_at="2", nodes="elsewhere"), cluster())
 
 
-def test_unready_pods_are_replaced_first():
+def test_unready_pods_are_replaced_first_if_no_more_may_be_missing():
     model = with_broken_image(cluster(4), "myimage:v1")
     make_unready(model, "node 2")
     assert run_task(CANARY, model, until="delete") == ["update", "delete"]
@@ -209,7 +210,7 @@ def test_unready_pods_are_replaced_first():
     assert versions(model) == ["v1", "v1", "v2", "v1"]
 
 
-def test_ready_pods_are_replaced_within_max_unavailable():
+def test_ready_pods_are_replaced_first_within_max_unavailable():
     model = with_broken_image(cluster(4), "myimage:v1")
     make_unready(model, "node 0")
     assert run_task(request_for(image="myimage:v2", pause_at="1", max_unavailable="2"), model) == [
@@ -220,7 +221,7 @@ def test_ready_pods_are_replaced_within_max_unavailable():
 @pytest.mark.parametrize("deletion_time, is_overdue",
                          [("2026-11-21T09:58:59Z", True), ("2026-11-21T09:59:30Z", False)])
 @pytest.mark.parametrize("now", ["2026-11-21T09:58:20Z", NOW, "2026-11-21T10:01:40Z"],
-                         ids=["100 s behind", "exact", "100 s ahead"])
+                         ids=["clock 100 s behind", "exact clock", "clock 100 s ahead"])
 def test_overdue_terminating_pod_is_named(deletion_time, is_overdue, now):
     """A terminating pod counts as a new pod. If it is overdue, one more pod is deleted."""
     model = cluster(4)
@@ -260,7 +261,7 @@ def test_unready_new_pod_blocks_the_pause():
     assert isinstance(decide(pause_at_two, model), Wait)
     assert versions(model) == ["v2!", "v1", "v1", "v1"] and not model.moves()
     assert run_task(ROLLBACK, model) == ["update", "annotate"]
-    assert versions(model) == ["v1"] * 4 and strategy_of(model) == STRATEGY
+    assert versions(model) == ["v1"] * 4 and strategy_of(model) == DEFAULT_STRATEGY
 
 
 def test_pause_waits_for_ready_pods():
@@ -329,22 +330,22 @@ def test_pause_is_refused_with_a_surge():
 @pytest.mark.parametrize("params", [{"max_surge": "1"}, {}],
                          ids=["surge of the task", "surge of the DaemonSet"])
 def test_surge_excludes_termination_complete(params):
-    model = cluster(strategy=SURGE if not params else STRATEGY)
-    params_with_policy = {"image": "myimage:v2", "pod_replacement_policy": "TerminationComplete"}
+    model = cluster(strategy=SURGE if not params else DEFAULT_STRATEGY)
+    common_params = {"image": "myimage:v2", "pod_replacement_policy": "TerminationComplete"}
 
     with pytest.raises(RolloutError,
                        match="because maxSurge is 1: the cluster creates a new pod on a node "
                              "before the old one"):
-        decide(request_for(**params_with_policy, **params), model)
+        decide(request_for(**common_params, **params), model)
 
-    run_task(request_for(**params_with_policy, max_unavailable="1"), model)
+    run_task(request_for(**common_params, max_unavailable="1"), model)
     assert versions(model) == ["v2"] * 3
 
 
 @pytest.mark.parametrize("params", [{"max_surge": "1"}, {}],
                          ids=["surge of the task", "surge of the DaemonSet"])
 def test_host_ports_exclude_a_surge(params):
-    model = cluster(strategy=SURGE if not params else STRATEGY)
+    model = cluster(strategy=SURGE if not params else DEFAULT_STRATEGY)
     pod_template = template()
     pod_template["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080}]
     set_by_other_client(model, "/spec/template", pod_template)
@@ -360,9 +361,9 @@ def test_host_ports_exclude_a_surge(params):
     assert versions(model) == ["v2"] * 3
 
 
-@pytest.mark.parametrize("old, new, is_blocked", [
+@pytest.mark.parametrize("old_port, new_port, is_blocked", [
     (8080, 8080, True), (8080, 9090, False), (8080, None, False), (None, 8080, False)])
-def test_rollback_has_no_surge_with_a_shared_host_port(old, new, is_blocked):
+def test_rollback_has_no_surge_with_a_shared_host_port(old_port, new_port, is_blocked):
     def template_with_port(image, port):
         pod_template = template(image)
         pod_template["spec"]["containers"][0]["ports"] = [
@@ -370,26 +371,27 @@ def test_rollback_has_no_surge_with_a_shared_host_port(old, new, is_blocked):
         return pod_template
 
     model = cluster(strategy=SURGE)
-    set_by_other_client(model, "/spec/template", template_with_port("myimage:v1", old))
+    set_by_other_client(model, "/spec/template", template_with_port("myimage:v1", old_port))
     model.settle()
     update_request = request_for(image="myimage:v2", max_unavailable="1")
     run_task(update_request, model, until="update")
-    model.items["foo"]["spec"]["template"] = template_with_port("myimage:v2", new)
+    model.items["foo"]["spec"]["template"] = template_with_port("myimage:v2", new_port)
     model.make(next(move for move in model.moves() if move.verb == "sync"))
     with_broken_image(model).settle()
     assert run_task(ROLLBACK, model, until="update") == ["update"]
-    assert foo_of(model).rolling_update == (STRATEGY if is_blocked else SURGE)["rollingUpdate"]
+    expected_strategy = DEFAULT_STRATEGY if is_blocked else SURGE
+    assert foo_of(model).rolling_update == expected_strategy["rollingUpdate"]
     run_task(ROLLBACK, model)
     assert versions(model) == ["v1"] * 3 and strategy_of(model) == SURGE
 
 
-@pytest.mark.parametrize("container", ["containers", "initContainers"])
-def test_host_network_ports_are_host_ports(container):
+@pytest.mark.parametrize("container_field", ["containers", "initContainers"])
+def test_host_network_ports_are_host_ports(container_field):
     model, desired = cluster(), template("myimage:v2")
     desired["spec"] |= {"hostNetwork": True,
                         "initContainers": [{"name": "proxy", "image": "x",
                                             "restartPolicy": "Always"}]}
-    desired["spec"][container][0]["ports"] = [{"containerPort": 8080}]
+    desired["spec"][container_field][0]["ports"] = [{"containerPort": 8080}]
     set_by_other_client(model, "/spec/template", desired)
     model.settle()
     with pytest.raises(RolloutError, match=r"they use port 8080 of the node"):
@@ -411,13 +413,14 @@ def test_other_ports_allow_a_surge(spec):
 @pytest.mark.parametrize("params, rolling_update", [
     ({"max_surge": "1"}, {"maxSurge": 1, "maxUnavailable": 0}),
     ({"max_unavailable": "50%"}, {"maxSurge": 0, "maxUnavailable": "50%"}),
-    ({"max_surge": "0"}, {"maxSurge": 0, "maxUnavailable": 1}), ({}, STRATEGY["rollingUpdate"])])
+    ({"max_surge": "0"}, {"maxSurge": 0, "maxUnavailable": 1}),
+    ({}, DEFAULT_STRATEGY["rollingUpdate"])])
 def test_options_of_the_task_set_the_strategy_during_the_update(params, rolling_update):
     model = cluster()
     request = request_for(image="myimage:v2", **params)
     run_task(request, model, until="update")
     assert foo_of(model).rolling_update == rolling_update
-    assert run_task(request, model) == ["annotate"] and strategy_of(model) == STRATEGY
+    assert run_task(request, model) == ["annotate"] and strategy_of(model) == DEFAULT_STRATEGY
 
 
 @pytest.fixture
@@ -434,8 +437,8 @@ def stalled_surge():
     return model
 
 
-def decide_after(seconds_of_task, model, memory, request=UPDATE):
-    memory.monotonic_time, flow = seconds_of_task, choose(request)
+def decide_at(monotonic_time, model, memory, request=UPDATE):
+    memory.monotonic_time, flow = monotonic_time, choose(request)
     return flow.plan(request, flow.observe(request, model, memory))
 
 
@@ -445,37 +448,37 @@ def memory_of_task():
 
 def test_stalled_surge_continues_after_one_write(stalled_surge):
     memory = memory_of_task()
-    assert isinstance(decide_after(0, stalled_surge, memory), Wait)
-    assert isinstance(decide_after(9, stalled_surge, memory), Wait)
+    assert isinstance(decide_at(0, stalled_surge, memory), Wait)
+    assert isinstance(decide_at(9, stalled_surge, memory), Wait)
 
-    step = decide_after(10, stalled_surge, memory)
+    step = decide_at(10, stalled_surge, memory)
     assert step.action == "annotate" and stalled_surge.write(step.write)
     assert record(stalled_surge)["woken"] == NOW and record(stalled_surge)["outcome"] == "updating"
-    assert isinstance(decide_after(60, stalled_surge, memory), Wait)
+    assert isinstance(decide_at(60, stalled_surge, memory), Wait)
     assert run_task(UPDATE, stalled_surge) == ["annotate"] and "woken" not in record(stalled_surge)
 
 
 @pytest.mark.parametrize("ready_since", ["", "2026-01-01T00:09:51Z"])
 def test_surge_with_recently_available_pods_has_not_stalled(stalled_surge, ready_since):
     stalled_surge.ready_since, memory = ready_since, memory_of_task()
-    assert isinstance(decide_after(0, stalled_surge, memory), Wait)
-    assert isinstance(decide_after(60, stalled_surge, memory), Wait)
+    assert isinstance(decide_at(0, stalled_surge, memory), Wait)
+    assert isinstance(decide_at(60, stalled_surge, memory), Wait)
 
 
-def test_pods_of_a_stalled_surge_are_listed_at_intervals(stalled_surge):
+def test_pods_are_listed_at_intervals_while_a_surge_may_have_stalled(stalled_surge):
     stalled_surge.ready_since, memory, list_times = "", memory_of_task(), []
     all_pods = stalled_surge.all_pods
     stalled_surge.all_pods = lambda *options: (list_times.append(memory.monotonic_time)
                                                or all_pods(*options))
     for second in range(60):
-        decide_after(second, stalled_surge, memory)
+        decide_at(second, stalled_surge, memory)
     assert list_times == [10, 40]
 
 
 def test_surge_continues_to_wait_without_permission_to_list_pods(stalled_surge):
     stalled_surge.all_pods, memory = lambda *_options: None, memory_of_task()
-    assert isinstance(decide_after(0, stalled_surge, memory), Wait)
-    assert isinstance(decide_after(60, stalled_surge, memory), Wait)
+    assert isinstance(decide_at(0, stalled_surge, memory), Wait)
+    assert isinstance(decide_at(60, stalled_surge, memory), Wait)
 
 
 def test_other_update_in_progress_is_refused():
@@ -498,7 +501,7 @@ def test_restart_resumes_after_a_kill():
     assert not old_pods & set(model.pods("foo"))
 
 
-def test_min_ready_seconds_are_retained():
+def test_min_ready_seconds_of_the_task_remain_after_the_update():
     model = cluster()
     run_task(request_for(image="myimage:v2", min_ready_seconds=5, progress_deadline=60), model)
     assert (foo_of(model).settings["minReadySeconds"] == 5
@@ -552,8 +555,8 @@ def test_rollback_of_an_update_to_an_old_template():
                                                                              model).message
 
 
-@pytest.mark.parametrize("has_change_times, version", [(False, "v2"), (True, "v1")])
-def test_rollback_to_a_renumbered_revision(monkeypatch, has_change_times, version):
+@pytest.mark.parametrize("has_change_times, expected_version", [(False, "v2"), (True, "v1")])
+def test_rollback_to_a_renumbered_revision(monkeypatch, has_change_times, expected_version):
     """Before Kubernetes 1.25, managedFields do not show the renumbering of a ControllerRevision."""
     model = cluster()
     run_task(UPDATE, model)
@@ -565,7 +568,7 @@ def test_rollback_to_a_renumbered_revision(monkeypatch, has_change_times, versio
     monkeypatch.setattr(model, "has_change_times", lambda: has_change_times)
     run_task(ROLLBACK, model)
     monkeypatch.undo()
-    assert versions(model) == [version] * 3
+    assert versions(model) == [expected_version] * 3
 
 
 def add_forged_revision(model, name="foo-evil", number=50):
@@ -663,16 +666,16 @@ def test_update_undone_by_another_client_is_resumed_or_rolled_back():
 def test_pause_ended_by_another_client_begins_again():
     model = cluster(4)
     run_task(CANARY, model)
-    set_by_other_client(model, "/spec/updateStrategy", STRATEGY)
+    set_by_other_client(model, "/spec/updateStrategy", DEFAULT_STRATEGY)
     model.make(model.moves()[0])
     run_task(CANARY, model)
     assert (foo_of(model).settings["updateStrategy"]["type"] == "OnDelete"
             and "v1" in versions(model))
     run_task(UPDATE, model)
-    assert versions(model) == ["v2"] * 4 and strategy_of(model) == STRATEGY
+    assert versions(model) == ["v2"] * 4 and strategy_of(model) == DEFAULT_STRATEGY
 
 
-def test_update_completes_after_a_node_was_removed_during_a_pause():
+def test_pause_is_reached_again_after_the_node_of_its_new_pod_was_removed():
     model = cluster(4)
     run_task(CANARY, model)
     model.set_nodes("foo", ["node 1", "node 2", "node 3", "node 4"])
@@ -711,7 +714,7 @@ def test_daemon_set_without_nodes():
             and "already paused: 0 of its 0 pods are new" in decide(CANARY, model).message)
     model.set_nodes("foo", ["node 0"])
     assert (run_task(UPDATE, model) == ["pace", "annotate"] and versions(model) == ["v2"]
-            and strategy_of(model) == STRATEGY)
+            and strategy_of(model) == DEFAULT_STRATEGY)
 
 
 def taint(model, *nodes):
@@ -774,7 +777,7 @@ def test_on_delete_strategy_with_invalid_numbers_is_restored(rolling_update, req
     run_task(request_, model)
     assert strategy_of(model) == strategy
     run_task(UPDATE, model, until="pace")
-    assert strategy_of(model) in (STRATEGY, strategy)
+    assert strategy_of(model) in (DEFAULT_STRATEGY, strategy)
     run_task(UPDATE, model)
     assert versions(model) == ["v2"] * 3 and strategy_of(model) == strategy
     run_task(V3, model, until="update")
@@ -791,8 +794,8 @@ def test_strategy_edited_during_a_pause(request_, rolling_update, expected):
     run_task(CANARY, model)
     set_by_other_client(model, "/spec/updateStrategy/rollingUpdate", rolling_update)
     run_task(request_, model)
-    assert strategy_of(model) == {**STRATEGY,
-                                  "rollingUpdate": expected or STRATEGY["rollingUpdate"]}
+    assert strategy_of(model) == {**DEFAULT_STRATEGY,
+                                  "rollingUpdate": expected or DEFAULT_STRATEGY["rollingUpdate"]}
 
 
 # Checks of the record
@@ -824,7 +827,7 @@ def test_larger_max_unavailable_is_not_restored_from_the_record():
                           request_for(image="myimage:v2", max_surge="1"), ROLLBACK])
 @pytest.mark.parametrize("strategy", [PERCENT, {**PERCENT, "type": "OnDelete"}],
                          ids=["maxUnavailable 50%", "OnDelete with maxUnavailable 50%"])
-def test_strategy_is_restored_by_a_run_that_resumes_a_pause(request_, strategy):
+def test_strategy_is_restored_by_the_run_after_a_pause(request_, strategy):
     model, flow, memory = cluster(6, strategy), choose(request_), Memory(now=NOW)
     run_task(request_for(image="myimage:v2", pause_at="1", max_unavailable="1"), model)
     for _turn in range(6):
@@ -915,7 +918,7 @@ REQUESTS = {"update": UPDATE, "a third": request_for(image="myimage:v2", pause_a
 
 
 def take_turn(request, model):
-    """Take one turn of a client. Return whether it was a write."""
+    """Take one turn of a client. Return whether it was a write that succeeded."""
     try:
         decision = decide(request, model)
     except RolloutError:
@@ -928,7 +931,8 @@ def take_turn(request, model):
 def test_random_orders_respect_floor_and_pauses(data):
     """Start and kill clients with any requests, while the server acts at any time."""
     nodes = data.draw(st.sampled_from([1, 3, 4]))
-    strategy = data.draw(st.sampled_from([STRATEGY, ON_DELETE, ON_DELETE_WITH_ROLLING_UPDATE]))
+    strategy = data.draw(st.sampled_from([DEFAULT_STRATEGY, ON_DELETE,
+                                          ON_DELETE_WITH_ROLLING_UPDATE]))
     model = cluster(nodes, strategy)
     model.broken_images = frozenset(data.draw(st.sampled_from([(), ("myimage:v2",)])))
     for _stage in range(data.draw(st.integers(1, 3))):
@@ -956,7 +960,7 @@ def test_random_orders_respect_floor_and_pauses(data):
 
 
 @pytest.mark.parametrize("pause", ["1", "50%", "3"])
-@pytest.mark.parametrize("strategy", [STRATEGY, ON_DELETE, PERCENT],
+@pytest.mark.parametrize("strategy", [DEFAULT_STRATEGY, ON_DELETE, PERCENT],
                          ids=["RollingUpdate", "OnDelete", "maxUnavailable 50%"])
 def test_pause_after_a_kill_at_any_write(strategy, pause):
     request = request_for(image="myimage:v2", pause_at=pause)
@@ -1074,7 +1078,7 @@ def test_pods_are_listed_after_a_change_and_otherwise_at_intervals():
 @pytest.mark.parametrize("params", [{}, {"pause_at": "100%", "max_unavailable": "1"}],
                          ids=["update", "pause at 100%"])
 def test_rollback_with_revision_history_limit_0(params, image):
-    model = with_broken_image(cluster(strategy={**STRATEGY,
+    model = with_broken_image(cluster(strategy={**DEFAULT_STRATEGY,
                                                 "rollingUpdate": {"maxSurge": 0,
                                                                   "maxUnavailable": "100%"}},
                                       revisionHistoryLimit=0),
@@ -1112,25 +1116,28 @@ def test_no_rollback_without_the_previous_template():
 
 
 def recreate(model, image, strategy=None):
-    """Recreate foo with an image. It adopts its orphaned pods. Revision numbers restart."""
+    """Recreate foo with an image.
+
+    The new foo adopts the orphaned pods. Template generations restart at 1.
+    """
     item = model.items["foo"]
     annotations = {object_meta.TEMPLATE_GENERATION: "1"}
     model.items["foo"] = {**item,
                           "metadata": {**item["metadata"], "annotations": annotations,
                                        "generation": 1},
                           "spec": {**item["spec"], "template": template(image),
-                                   "updateStrategy": strategy or STRATEGY}, "status": {}}
+                                   "updateStrategy": strategy or DEFAULT_STRATEGY}, "status": {}}
     model._pods["foo"] = tuple(pod._replace(generation="1") for pod in model.pods("foo"))
     model.settle()
 
 
-@pytest.mark.parametrize("strategy", [STRATEGY, SURGE, ON_DELETE],
+@pytest.mark.parametrize("strategy", [DEFAULT_STRATEGY, SURGE, ON_DELETE],
                          ids=["RollingUpdate", "surge", "OnDelete"])
 @pytest.mark.parametrize("image, request_", [
     ("myimage:v2", UPDATE), ("myimage:v1", ROLLBACK),
     ("myimage:v2", request_for(image="myimage:v2", pause_at="4", max_unavailable="1"))],
     ids=["update", "rollback", "pause"])
-def test_old_pods_with_a_label_of_the_new_template_are_replaced(image, request_, strategy):
+def test_old_pods_with_the_generation_of_the_new_template_are_replaced(image, request_, strategy):
     model = cluster(4)
     run_task(request_for(image="myimage:v2", pause_at="2"), model)
     recreate(model, image, strategy)

@@ -42,8 +42,8 @@ def request_for(**params):
 
 UPDATE, V3 = request_for(image="myimage:v2"), request_for(image="myimage:v3")
 CANARY = request_for(image="myimage:v2", pause_at="1")
-KEEP_ALL = request_for(image="myimage:v2", pause_at="100%", keep_old=True)
-KEEP_ONE = request_for(image="myimage:v2", pause_at="1", keep_old=True)
+KEEP_OLD_ALL_NEW = request_for(image="myimage:v2", pause_at="100%", keep_old=True)
+KEEP_OLD_ONE_NEW = request_for(image="myimage:v2", pause_at="1", keep_old=True)
 NO_WAIT = request_for(image="myimage:v2", wait=False)
 ROLLBACK, RESTART = request_for(state="rolled_back"), request_for(state="restarted")
 
@@ -155,7 +155,7 @@ def test_task_without_wait_after_a_finished_update():
     assert decide(V3, model).after == {"web": "myimage:v3"}
 
 
-def test_finished_update_is_unchanged_before_the_server_observes_its_end():
+def test_rerun_changes_nothing_before_the_end_of_the_update_is_observed():
     model = cluster()
     run_task(UPDATE, model)
     model.items["foo"]["metadata"]["generation"] += 1
@@ -255,7 +255,7 @@ def test_strategy_with_max_unavailable_stays_until_the_pause():
 def test_edited_surge_does_not_end_the_pause():
     model = cluster(4)
     run_task(CANARY, model)
-    model.items["foo"]["spec"]["strategy"] = PERCENT
+    model.items["foo"]["spec"]["strategy"] = PERCENT_STRATEGY
     model.items["foo"]["metadata"]["generation"] += 1
     model.settle()
     assert sizes(model) == {"v1": 5, "v2": 1}
@@ -416,7 +416,7 @@ def test_no_pause_without_replicas():
     assert run_task(CANARY, model) == ["update", "annotate"]
 
 
-def to_revision(number):
+def rollback_to_revision(number):
     return request_for(state="rolled_back", to_revision=number)
 
 
@@ -424,25 +424,27 @@ def test_rollback_to_a_revision():
     model = cluster()
     run_task(UPDATE, model)
     run_task(V3, model)
-    assert run_task(to_revision(1), model) == ["update", "annotate"]
+    assert run_task(rollback_to_revision(1), model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 3, "v2": 0, "v3": 0} and record(model)["outcome"] == "rolled_back"
-    assert decide(to_revision(1), model) == Done("foo is already rolled back to revision 1")
-    assert decide(to_revision(4), model) == Done("foo already has the template of revision 4")
+    assert (decide(rollback_to_revision(1), model)
+            == Done("foo is already rolled back to revision 1"))
+    assert (decide(rollback_to_revision(4), model)
+            == Done("foo already has the template of revision 4"))
 
 
 def test_rollback_to_a_revision_during_an_update():
     model = cluster()
     run_task(UPDATE, model)
     run_task(V3, model, until="update")
-    run_task(to_revision(1), model, until="update")
-    assert run_task(to_revision(1), model) == ["annotate"] and sizes(model)["v1"] == 3
+    run_task(rollback_to_revision(1), model, until="update")
+    assert run_task(rollback_to_revision(1), model) == ["annotate"] and sizes(model)["v1"] == 3
 
 
-def test_unknown_revision_lists_the_revisions():
+def test_error_for_an_unknown_revision_lists_the_revisions():
     model = cluster()
     run_task(UPDATE, model)
     with pytest.raises(RolloutError) as error:
-        decide(to_revision(7), model)
+        decide(rollback_to_revision(7), model)
     assert (error.value.what == "it has no revision 7"
             and error.value.why == "it has: 2 (myimage:v2), 1 (myimage:v1)")
     with pytest.raises(RolloutError) as error:
@@ -481,7 +483,7 @@ def name_of_set(model, version):
                 if replica_set.images["web"] == f"myimage:{version}")
 
 
-# Settings that a forged record could restore
+# Settings that must not be restored from a forged record
 RECREATE = {"type": "Recreate"}
 RECKLESS = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}
 SLOW = {"minReadySeconds": 600000, "progressDeadlineSeconds": 700000}
@@ -558,7 +560,7 @@ TASKS = {
 @pytest.mark.parametrize("forgery", FORGED_FIELDS)
 @pytest.mark.parametrize("task", TASKS)
 def test_forged_record_of_an_ended_update_changes_no_settings(forgery, task):
-    """A forged record can equal the record of a killed task. Then a rollback undoes one update."""
+    """A forged record can equal that of a killed task. If so, a rollback undoes the last update."""
     model = cluster()
     run_task(UPDATE, model)
     run_task(V3, model)
@@ -596,7 +598,7 @@ def test_unreadable_record_during_an_update_is_reported(text):
     model = cluster()
     run_task(CANARY, model)
     write_record_as_other_client(model, text)
-    for request in (UPDATE, CANARY, ROLLBACK, to_revision(1)):
+    for request in (UPDATE, CANARY, ROLLBACK, rollback_to_revision(1)):
         with pytest.raises(RolloutError,
                            match="of the Deployment foo were set by an update in progress, but its "
                                  "record"):
@@ -731,10 +733,10 @@ def test_ended_rollback_is_checked_against_the_template():
 def test_keep_old_then_update():
     model = cluster()
     before = foo_of(model).settings
-    assert run_task(KEEP_ALL, model) == ["update", "annotate"]
+    assert run_task(KEEP_OLD_ALL_NEW, model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 3, "v2": 3}
     assert foo_of(model).paused == 3 and foo_of(model).settings["paused"]
-    assert "already paused" in decide(KEEP_ALL, model).message
+    assert "already paused" in decide(KEEP_OLD_ALL_NEW, model).message
     assert run_task(UPDATE, model) == ["pace", "annotate"]
     assert sizes(model) == {"v1": 0, "v2": 3} and foo_of(model).settings == before
 
@@ -743,7 +745,7 @@ def test_keep_old_then_update():
 def test_keep_old_then_rollback(until):
     model = cluster()
     before = foo_of(model).settings
-    run_task(KEEP_ALL, model, until=until)
+    run_task(KEEP_OLD_ALL_NEW, model, until=until)
     model.settle()
     assert run_task(ROLLBACK, model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 3, "v2": 0} and foo_of(model).settings == before
@@ -751,14 +753,14 @@ def test_keep_old_then_rollback(until):
 
 def test_stages_with_keep_old():
     model = cluster()
-    assert run_task(KEEP_ONE, model) == ["update", "annotate"]
+    assert run_task(KEEP_OLD_ONE_NEW, model) == ["update", "annotate"]
     assert sizes(model) == {"v1": 3, "v2": 1} and foo_of(model).paused == 1
-    assert run_task(KEEP_ALL, model) == ["pace", "annotate"]
+    assert run_task(KEEP_OLD_ALL_NEW, model) == ["pace", "annotate"]
     assert sizes(model) == {"v1": 3, "v2": 3} and foo_of(model).paused == 3
-    assert isinstance(decide(KEEP_ONE, model), Done), "a lower pause must remove no pod"
+    assert isinstance(decide(KEEP_OLD_ONE_NEW, model), Done), "a lower pause must remove no pod"
 
 
-@pytest.mark.parametrize("request_", [CANARY, KEEP_ALL], ids=["pause", "keep_old"])
+@pytest.mark.parametrize("request_", [CANARY, KEEP_OLD_ALL_NEW], ids=["pause", "keep_old"])
 def test_rollback_resumes_a_deployment_after_a_kill_at_a_pause(request_):
     model = cluster()
     run_task(request_, model)
@@ -774,31 +776,31 @@ def test_keep_old_after_a_pause_keeps_the_remaining_old_pods():
     model = cluster()
     run_task(CANARY, model)
     assert sizes(model) == {"v1": 2, "v2": 1}
-    run_task(KEEP_ONE, model)
+    run_task(KEEP_OLD_ONE_NEW, model)
     assert sizes(model) == {"v1": 2, "v2": 1}
-    run_task(KEEP_ALL, model)
+    run_task(KEEP_OLD_ALL_NEW, model)
     assert sizes(model) == {"v1": 2, "v2": 3}
 
 
-@pytest.mark.parametrize("pause, old", [("2", 1), ("100%", 0)])
-@pytest.mark.parametrize("first_request", [KEEP_ALL, KEEP_ONE], ids=["all", "one"])
-def test_pause_after_keep_old_removes_old_pods(first_request, pause, old):
+@pytest.mark.parametrize("pause, old_size", [("2", 1), ("100%", 0)])
+@pytest.mark.parametrize("first_request", [KEEP_OLD_ALL_NEW, KEEP_OLD_ONE_NEW], ids=["all", "one"])
+def test_pause_after_keep_old_removes_old_pods(first_request, pause, old_size):
     model = cluster()
     run_task(first_request, model)
     run_task(request_for(image="myimage:v2", pause_at=pause), model)
-    new = max(3 - old, sizes(model)["v2"])
+    new = max(3 - old_size, sizes(model)["v2"])
     assert sizes(model) == {"v1": 3 - new, "v2": new} and foo_of(model).settings["paused"]
 
 
 def test_scaling_during_keep_old_applies_to_both_versions():
     """The strategy of the pause has a percentage, which the server applies to the new size."""
     model = cluster()
-    run_task(KEEP_ALL, model)
+    run_task(KEEP_OLD_ALL_NEW, model)
     rolling_update = foo_of(model).settings["strategy"]["rollingUpdate"]
     assert rolling_update == {"maxSurge": "100%", "maxUnavailable": 0}
     scale_by_other_client(model, v1=5, v2=5)
     model.items["foo"]["spec"]["replicas"] = 5  # not 10: with the surge, each ReplicaSet has 5
-    assert run_task(KEEP_ALL, model) == ["annotate"] and sizes(model) == {"v1": 5, "v2": 5}
+    assert run_task(KEEP_OLD_ALL_NEW, model) == ["annotate"] and sizes(model) == {"v1": 5, "v2": 5}
 
 
 def scale_by_other_client(model, **replicas):
@@ -815,26 +817,27 @@ def scale_by_other_client(model, **replicas):
         "generation"]
 
 
-@pytest.mark.parametrize("old, new, next_pause", [(10, 10, 15), (2, 3, 4), (1, 1, 2)])
-def test_resume_after_scaling_during_a_pause(old, new, next_pause):
+@pytest.mark.parametrize("old_size, new_size, next_pause", [(10, 10, 15), (2, 3, 4), (1, 1, 2)])
+def test_resume_after_scaling_during_a_pause(old_size, new_size, next_pause):
     model = cluster(10)
     pause_at_half = dataclasses.replace(CANARY, pause_at=Size(50, percent=True))
     run_task(pause_at_half, model)
-    scale_by_other_client(model, v1=old, v2=new)
+    scale_by_other_client(model, v1=old_size, v2=new_size)
     run_task(pause_at_half, model)
-    assert sizes(model) == {"v1": old, "v2": new} and foo_of(model).paused == new
+    assert sizes(model) == {"v1": old_size, "v2": new_size} and foo_of(model).paused == new_size
     assert "already paused" in decide(pause_at_half, model).message
     run_task(dataclasses.replace(CANARY, pause_at=Size(next_pause)), model)
-    assert sizes(model) == {"v1": old + new - next_pause, "v2": next_pause}
+    assert sizes(model) == {"v1": old_size + new_size - next_pause, "v2": next_pause}
     run_task(ROLLBACK, model)
-    assert (sizes(model) == {"v1": old + new, "v2": 0}
+    assert (sizes(model) == {"v1": old_size + new_size, "v2": 0}
             and foo_of(model).settings["strategy"] == STRATEGY)
 
 
-PERCENT = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "50%", "maxUnavailable": "25%"}}
+PERCENT_STRATEGY = {"type": "RollingUpdate",
+                    "rollingUpdate": {"maxSurge": "50%", "maxUnavailable": "25%"}}
 
 
-@pytest.mark.parametrize("strategy", [PERCENT, RECREATE], ids=["percentage", "Recreate"])
+@pytest.mark.parametrize("strategy", [PERCENT_STRATEGY, RECREATE], ids=["percentage", "Recreate"])
 @pytest.mark.parametrize("request_", [UPDATE, ROLLBACK], ids=["update", "rollback"])
 def test_strategy_changed_during_a_pause_is_retained(strategy, request_):
     model = cluster(4)
@@ -849,11 +852,11 @@ def test_strategy_changed_during_a_pause_is_retained(strategy, request_):
 def test_next_pause_after_an_edited_percentage():
     model = cluster(4)
     run_task(CANARY, model)
-    model.items["foo"]["spec"]["strategy"] = PERCENT
+    model.items["foo"]["spec"]["strategy"] = PERCENT_STRATEGY
     run_task(dataclasses.replace(CANARY, pause_at=Size(2)), model)
     assert sizes(model) == {"v1": 2, "v2": 2}
     run_task(UPDATE, model)
-    assert foo_of(model).settings["strategy"] == PERCENT
+    assert foo_of(model).settings["strategy"] == PERCENT_STRATEGY
 
 
 def test_next_pause_after_an_edit_to_recreate_is_refused():
@@ -913,16 +916,16 @@ def test_pause_of_a_rollback_to_a_revision():
     run_task(paused_rollback, model)
     assert sizes(model) == {"v1": 1, "v2": 3}
     assert "already paused" in decide(paused_rollback, model).message
-    run_task(to_revision(1), model)
+    run_task(rollback_to_revision(1), model)
     assert sizes(model) == {"v1": 4, "v2": 0}
 
 
 def test_failed_rollback_to_a_revision_is_rolled_back():
     model = cluster(4)
     run_task(UPDATE, model)
-    run_task(to_revision(1), model, until="update")
+    run_task(rollback_to_revision(1), model, until="update")
     model.make(model.moves()[0])
-    run_task(to_revision(1).rollback_request(), model)
+    run_task(rollback_to_revision(1).rollback_request(), model)
     assert sizes(model) == {"v1": 0, "v2": 4}
 
 
@@ -931,7 +934,7 @@ def test_rollback_of_a_rollback_to_a_revision_during_an_update_is_refused():
     run_task(UPDATE, model)
     run_task(V3, model, until="update")
     model.make(model.moves()[0])
-    run_task(to_revision(1), model, until="update")
+    run_task(rollback_to_revision(1), model, until="update")
     model.make(model.moves()[0])
     with pytest.raises(RolloutError,
                        match="with the previous template no longer exists, or is not of the "
@@ -960,7 +963,7 @@ def take_turn(request, model):
     return isinstance(decision, Step) and model.write(decision.write)
 
 
-WITH_KEEP_OLD = {"keep one": KEEP_ONE, "keep all": KEEP_ALL}
+WITH_KEEP_OLD = {"keep one": KEEP_OLD_ONE_NEW, "keep all": KEEP_OLD_ALL_NEW}
 
 
 @settings(max_examples=300)
@@ -1011,9 +1014,9 @@ def test_random_orders_respect_ceiling_and_pauses(data):
             else:
                 take_turn(request, model)
             assert sum(sizes(model).values()) <= replicas + 2
-            current = foo_of(model).settings
-            if current["minReadySeconds"] == NEVER_AVAILABLE and foo_of(model).is_observed:
-                rolling_update = current["strategy"]["rollingUpdate"]
+            current_settings = foo_of(model).settings
+            if current_settings["minReadySeconds"] == NEVER_AVAILABLE and foo_of(model).is_observed:
+                rolling_update = current_settings["strategy"]["rollingUpdate"]
                 assert sizes(model).get("v2", 0) <= max(
                     rolling_update["maxSurge"] + rolling_update["maxUnavailable"], 0)
     while take_turn(ROLLBACK, model) or model.moves():

@@ -14,21 +14,21 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 
 MODULE_UTILS = Path(__file__).parents[2] / "plugins" / "module_utils"
 FILES = {str(path.relative_to(MODULE_UTILS)): path for path in sorted(MODULE_UTILS.rglob("*.py"))}
-MAY_COMPARE_KINDS = ("flows/", "model/kinds.py")
+KIND_COMPARING_PATHS = ("flows/", "model/kinds.py")
 KIND_CLASSES = {"Deployment", "StatefulSet", "DaemonSet", "DeploymentConfig", "RevisionDriven",
                 "ServerDriven"}
 MAX_FILE_LINES, MAX_CLASS_LINES = 450, 200
 
 
 def comparisons(tree):
-    """Yield the line of each comparison with a member of Kind or State, or a class of a kind."""
+    """Yield the lines that compare with a Kind or State, or check for a class of a kind."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             operands = [node.left, *node.comparators]
-            members = [part for operand in operands for part in ast.walk(operand)
-                       if isinstance(part, ast.Attribute)]
-            if any(isinstance(member.value, ast.Name) and member.value.id in ("Kind", "State")
-                   for member in members):
+            attributes = [part for operand in operands for part in ast.walk(operand)
+                          if isinstance(part, ast.Attribute)]
+            if any(isinstance(attribute.value, ast.Name) and attribute.value.id in ("Kind", "State")
+                   for attribute in attributes):
                 yield node.lineno
         elif (
             isinstance(node, ast.Call)
@@ -39,23 +39,24 @@ def comparisons(tree):
             yield node.lineno
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if not name.startswith(MAY_COMPARE_KINDS)])
+@pytest.mark.parametrize("name", [name for name in FILES
+                                  if not name.startswith(KIND_COMPARING_PATHS)])
 def test_only_flows_compare_kinds_and_states(name):
     assert list(comparisons(ast.parse(FILES[name].read_text("utf-8")))) == []
 
 
-#: Except template.py, which defines same_template, and provenance.py, these files look up a
-#: template in a history, or compare templates within a migration.
-MAY_COMPARE_TEMPLATES = {
+#: template.py defines same_template, and provenance.py compares with a request. The other files
+#: look up a template in a history, or compare templates within a migration.
+TEMPLATE_COMPARING_FILES = {
     "model/template.py", "flows/provenance.py", "flows/previous.py", "flows/deployment/observed.py",
     "flows/deployment/planner.py", "flows/daemonset/observed.py",
     "flows/controller_revisions/simulated.py", "flows/migration/flow.py",
     "flows/migration/manifests.py"}
 
 
-def test_only_provenance_compares_a_template_with_a_request():
+def test_only_listed_files_compare_templates():
     assert {name for name, path in FILES.items()
-            if "same_template(" in path.read_text("utf-8")} == MAY_COMPARE_TEMPLATES
+            if "same_template(" in path.read_text("utf-8")} == TEMPLATE_COMPARING_FILES
 
 
 KIND_FLAGS = {name for name, member in vars(Kind).items()

@@ -3,8 +3,8 @@
 
 """Run test tiers (rows of TIERS), and print a summary.
 
-    make test       the tiers of CHANGE
-    make test-all   the tiers of ALL
+    make test       the tiers of CHANGE_TIERS
+    make test-all   the tiers of ALL_TIERS
     make test-unit  one tier
 
 A tier that cannot run on this machine is SKIPPED. With CI=true, the tier fails instead, unless
@@ -56,7 +56,7 @@ from external import external_kubeconfig  # noqa: E402
 # A separate command, since pytest and molecule would hide the progress of the long first build.
 BUILD = "python tests/cluster build"
 
-# More workers than CPUs, since a test waits for a third of its time.
+# More workers than CPUs, since a test spends a third of its time waiting.
 WORKERS = f"-n {max(2, (os.cpu_count() or 1) * 2)} --dist worksteal"
 
 #: Integration tests that have a tier of their own.
@@ -69,7 +69,7 @@ BUILD_GATEWAY = f"{BUILD_NODE} --with contour"
 #: If the build of a program fails, its tests are SKIPPED.
 BUILD_NEIGHBOURS = (f"bash -c '{BUILD} --with kubectl --with helm --with kustomize-controller "
                     "--with rollouts-controller --with kubectl-argo-rollouts || true'")
-#: Files with behavior only visible on a real kubelet. The modules parse a kubelet's messages.
+#: Files that only a real kubelet can test. The modules of the collection parse its messages.
 NODE_FILES = ("tests/node", "tests/cluster", "plugins/module_utils/analysis/pod_logs.py",
               "plugins/module_utils/explain/failure_reasons.py")
 
@@ -107,12 +107,12 @@ PRINTING, STOPPED = threading.Lock(), threading.Event()
 Position = tuple[int, int]
 
 #: Fails unless CHANGELOG.rst is what antsibull-changelog generates.
-CHANGELOG = ("antsibull-changelog generate --output .venv/CHANGELOG.rst --output-format rst && "
-             "diff -u CHANGELOG.rst .venv/CHANGELOG.rst")
+CHECK_CHANGELOG = ("antsibull-changelog generate --output .venv/CHANGELOG.rst --output-format rst "
+                   "&& diff -u CHANGELOG.rst .venv/CHANGELOG.rst")
 
 PYTEST = "pytest -q --tb=short --maxfail=5"
 #: Tests that take minutes or install packages; pyproject.toml has the default timeout.
-LONG = f"{PYTEST} -o timeout=1800"
+LONG_PYTEST = f"{PYTEST} -o timeout=1800"
 
 #: Fails if a test of any tier cannot be imported.
 COLLECT = ("bash -c 'pytest -qqq --collect-only "
@@ -145,8 +145,8 @@ class Tier:
     minutes: int = 30
     #: Whether the tier runs alongside another single-processor tier.
     takes_one_processor: bool = False
-    #: Whether the tier waits for half of its time, so that it runs alongside another such tier.
-    waits: bool = False
+    #: Whether the tier spends half of its time waiting, so that two such tiers run at a time.
+    waits_often: bool = False
     #: `make test` runs the tier only if a file below these paths has changed. () runs it always.
     files: tuple[str, ...] = ()
     #: Whether the tier checks comments or docstrings.
@@ -196,7 +196,7 @@ TIERS = {
             "ansible-lint --offline --strict",
             "antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck .",
             "antsibull-changelog lint",
-            f"bash -c '{CHANGELOG}'",
+            f"bash -c '{CHECK_CHANGELOG}'",
             COLLECT,
         ],
         takes_one_processor=True,
@@ -225,79 +225,81 @@ TIERS = {
     "demo": Tier([BUILD, f"{PYTEST} {DEMO}"],
                  files=("tests/demo", DEMO, "Makefile", "playbooks",
                         "plugins/module_utils/explain/report.py")),
-    "faults-sample": Tier([BUILD, "python tests/faults --sample"], waits=True),
-    "faults": Tier([BUILD, "python tests/faults", f"{LONG} {WORKERS} -m long tests/integration",
-                    f"{LONG} -m long tests/neighbours",
-                    f"env FORGERIES=3000 {LONG} tests/unit/test_forgery.py"], minutes=120),
-    "manifests-sample": Tier([BUILD, "python tests/manifests --sample"], waits=True),
-    "manifests": Tier([BUILD, "python tests/manifests"], minutes=60, waits=True),
+    "faults-sample": Tier([BUILD, "python tests/faults --sample"], waits_often=True),
+    "faults": Tier([BUILD, "python tests/faults",
+                    f"{LONG_PYTEST} {WORKERS} -m long tests/integration",
+                    f"{LONG_PYTEST} -m long tests/neighbours",
+                    f"env FORGERIES=3000 {LONG_PYTEST} tests/unit/test_forgery.py"], minutes=120),
+    "manifests-sample": Tier([BUILD, "python tests/manifests --sample"], waits_often=True),
+    "manifests": Tier([BUILD, "python tests/manifests"], minutes=60, waits_often=True),
     # Every fourth seed runs a fleet. The sample has no fleet, since a failure with seed 4 is not
     # explained yet (docs/internals/faults.md).
-    "histories-sample": Tier([BUILD, "python tests/histories --seeds 1-3"], waits=True),
+    "histories-sample": Tier([BUILD, "python tests/histories --seeds 1-3"], waits_often=True),
     "histories": Tier([BUILD, "python tests/histories --simulated 500 --seeds 1-20",
                        "python tests/histories --kinds StatefulSet DaemonSet --seeds 1-48",
                        "python tests/histories --kinds ReplicationController ReplicaSet Deployment "
                        "--seeds 1-32",
                        "python tests/histories --kinds Fleet --seeds 1-10",
                        "python tests/histories --acts 1"],
-                      minutes=120, waits=True),
-    "releases-sample": Tier([BUILD, "python tests/releases --seeds 1-4"], waits=True),
+                      minutes=120, waits_often=True),
+    "releases-sample": Tier([BUILD, "python tests/releases --seeds 1-4"], waits_often=True),
     "releases": Tier([BUILD, "python tests/releases --seeds 1-160",
-                      f"env RELEASES=334 {LONG} -o timeout=3600 tests/unit/release"],
-                     minutes=120, waits=True),
+                      f"env RELEASES=334 {LONG_PYTEST} -o timeout=3600 tests/unit/release"],
+                     minutes=120, waits_often=True),
     "versions-sample": Tier([BUILD, "python tests/versions --sample"],
                             takes_one_processor=True),
     "versions": Tier([BUILD, "python tests/versions"], minutes=60, takes_one_processor=True),
     "events": Tier([BUILD, f"{PYTEST} -s tests/events"], hindrance=rulebook_hindrance,
                    files=EVENT_FILES),
-    "environments": Tier([BUILD, "python tests/packaging build", f"{LONG} tests/environments"],
+    "environments": Tier([BUILD, "python tests/packaging build",
+                          f"{LONG_PYTEST} tests/environments"],
                          hindrance=engine.hindrance, in_ci=False, files=ENVIRONMENT_FILES),
     "neighbours": Tier(
-        [BUILD, BUILD_NEIGHBOURS, f"{LONG} -n 2 --dist worksteal -rs tests/neighbours"],
+        [BUILD, BUILD_NEIGHBOURS, f"{LONG_PYTEST} -n 2 --dist worksteal -rs tests/neighbours"],
         files=NEIGHBOUR_FILES,
     ),
     "node-sample": Tier(
-        [BUILD_NODE, f"{LONG} tests/node"], hindrance=real_node_hindrance, in_ci=False,
+        [BUILD_NODE, f"{LONG_PYTEST} tests/node"], hindrance=real_node_hindrance, in_ci=False,
         files=NODE_FILES,
     ),
     "node": Tier(
         [f"{BUILD_NODE} --with kubectl-1.17", BUILD_METRICS,
-         f"{LONG} -rs -m 'long or not long' tests/node"],
+         f"{LONG_PYTEST} -rs -m 'long or not long' tests/node"],
         hindrance=real_node_hindrance, in_ci=False, minutes=120, files=NODE_FILES,
     ),
     "gateway": Tier(
-        [BUILD_GATEWAY, f"{LONG} -o timeout=3600 -m 'long or not long' tests/gateway"],
+        [BUILD_GATEWAY, f"{LONG_PYTEST} -o timeout=3600 -m 'long or not long' tests/gateway"],
         hindrance=real_node_hindrance, in_ci=False, minutes=120, files=GATEWAY_FILES,
     ),
     "mutation": Tier(["python tests/mutation"], minutes=90),
     "molecule": Tier([BUILD, "molecule test --scenario-name default"], takes_one_processor=True),
     "kind": Tier(
-        [f"{LONG} tests/kind", "python tests/kind molecule test --scenario-name kind",
+        [f"{LONG_PYTEST} tests/kind", "python tests/kind molecule test --scenario-name kind",
          f"python tests/kind --cluster {FIRST_STEPS}", f"python tests/kind --cluster {ON_KIND}"],
         hindrance=kind_hindrance, in_ci=False,
         files=("tests/kind", "tests/cluster", "extensions/molecule/kind")),
 }
-CHANGE = ("sanity-sample", "versions-sample", "lint", "workflows", "docs", "packaging",
-          "molecule", "unit-sample", "browser", "integration-sample", "cluster", "demo",
-          "faults-sample", "manifests-sample", "histories-sample", "releases-sample", "events",
-          "environments", "neighbours", "node-sample", "kind")
+CHANGE_TIERS = ("sanity-sample", "versions-sample", "lint", "workflows", "docs", "packaging",
+                "molecule", "unit-sample", "browser", "integration-sample", "cluster", "demo",
+                "faults-sample", "manifests-sample", "histories-sample", "releases-sample",
+                "events", "environments", "neighbours", "node-sample", "kind")
 #: The tiers of `make test-all`, with the full tier instead of each sample.
-ALL = (*(name.removesuffix("-sample") for name in CHANGE), "gateway", "mutation")
+ALL_TIERS = (*(name.removesuffix("-sample") for name in CHANGE_TIERS), "gateway", "mutation")
 
 
 def digest(files: Sequence[str], content: Callable[[Path], bytes]) -> str:
-    """Return the SHA-256 of the names and contents of all files that git does not ignore.
+    """Return the SHA-256 of the names and contents of files, without those that git ignores.
 
-    files: files and folders. content: returns the content of a file.
+    files: paths of files and folders. content: returns the content of a file.
     """
     names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard",
                             "--", *files],
                            cwd=ROOT, capture_output=True, check=True).stdout
     paths = sorted(path for path in names.decode().split("\0") if path and (ROOT / path).is_file())
-    contents = hashlib.sha256()
+    total_hash = hashlib.sha256()
     for path in paths:
-        contents.update(f"{path}\0{hashlib.sha256(content(ROOT / path)).hexdigest()}\n".encode())
-    return contents.hexdigest()
+        total_hash.update(f"{path}\0{hashlib.sha256(content(ROOT / path)).hexdigest()}\n".encode())
+    return total_hash.hexdigest()
 
 
 def tier_digest(name: str, files: Sequence[str]) -> str:
@@ -308,14 +310,14 @@ def tier_digest(name: str, files: Sequence[str]) -> str:
 def without_comments(path: Path) -> bytes:
     """Return the bytes of a file. For a Python file, omit comments and docstrings."""
     content = path.read_bytes()
-    return source(content) if path.suffix == ".py" else content
+    return code_of(content) if path.suffix == ".py" else content
 
 
 @functools.cache  # each tier reads the same files
-def source(content: bytes) -> bytes:
+def code_of(content: bytes) -> bytes:
     """Return the lines of a Python module without comments, docstrings and empty lines.
 
-    VERIFIED requires the same result from each version of Python.
+    Each version of Python must return the same, since VERIFIED is committed.
     """
     lines = content.decode().split("\n")
     empty = set()
@@ -352,12 +354,12 @@ def is_unchanged(name: str) -> bool:
 
 
 def passed_file(name: str) -> Path:
-    """Return the path of a file that exists if the tier has passed with the present repository."""
-    everything = (".", ":!*.md", ":!changelogs", f":!{VERIFIED.relative_to(ROOT)}")
-    return workspace.cache() / "passed" / tier_digest(name, everything) / name
+    """Return the path of a file that exists if the tier has passed with the current files."""
+    relevant_files = (".", ":!*.md", ":!changelogs", f":!{VERIFIED.relative_to(ROOT)}")
+    return workspace.cache() / "passed" / tier_digest(name, relevant_files) / name
 
 
-def record(name: str) -> None:
+def record_digest(name: str) -> None:
     if TIERS[name].files and not is_unchanged(name):
         digests = {**verified(),
                    name.removesuffix("-sample"): tier_digest(name, TIERS[name].files)}
@@ -375,12 +377,12 @@ def run(name: str, output: IO[str] | None = None) -> Result:
         return Result("FAILED" if is_required else "SKIPPED", 0, reason)
 
     print(f"== {name}", flush=True, file=output)
-    start, passed = time.monotonic(), passed_file(name)
+    start, passed_marker = time.monotonic(), passed_file(name)
     failed = [command for command in tier.commands if not succeeds(command, tier.minutes, output)]
     if not failed:
-        record(name)
-        passed.parent.mkdir(parents=True, exist_ok=True)
-        passed.touch()
+        record_digest(name)
+        passed_marker.parent.mkdir(parents=True, exist_ok=True)
+        passed_marker.touch()
     return Result("FAILED" if failed else "passed", time.monotonic() - start, ", ".join(failed))
 
 
@@ -409,10 +411,10 @@ def run_in_pairs(names: Sequence[str]) -> dict[str, Result]:
 
 
 def run_each(names: Sequence[str]) -> dict[str, Result]:
-    """Run single-processor tiers in pairs, then others one by one, then `waits` tiers in pairs."""
+    """Run single-processor tiers in pairs, then others one by one, then waiting tiers in pairs."""
     has_pairs = len(names) > 1
     first = [name for name in names if has_pairs and TIERS[name].takes_one_processor]
-    last = [name for name in names if has_pairs and TIERS[name].waits]
+    last = [name for name in names if has_pairs and TIERS[name].waits_often]
     results = run_in_pairs(first)
     for name in names:
         if name not in (*first, *last):
@@ -436,7 +438,7 @@ def succeeds(command: str, minutes: float, output: IO[str] | None = None) -> boo
             return False
         finally:  # also on Ctrl-C, which processes in another session do not receive
             if process.poll() is None:
-                end(process)
+                stop_group(process)
 
 
 def wait_for_exit(process: subprocess.Popen[bytes], seconds: float) -> int | None:
@@ -454,9 +456,8 @@ def wait_for_exit(process: subprocess.Popen[bytes], seconds: float) -> int | Non
     return None
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process group by SIGTERM, so that it can stop its cluster, and after 20 s by SIGKILL.
-    """
+def stop_group(process: subprocess.Popen[bytes]) -> None:
+    """Send SIGTERM to a process group, which may then stop its cluster; SIGKILL after 20 s."""
     os.killpg(process.pid, signal.SIGTERM)
     try:
         process.wait(20)
@@ -472,7 +473,7 @@ def hash_seed() -> str:
 
 def main(names: list[str]) -> int:
     is_change, is_all = names == ["--change"], names == ["--all"]
-    names = list(CHANGE if is_change else ALL if is_all else names)
+    names = list(CHANGE_TIERS if is_change else ALL_TIERS if is_all else names)
     unchanged = list(filter(is_unchanged, names)) if is_change else []
     is_resumed = is_all and not os.environ.get("FRESH")
     passed_before = ({name: file for name in names if (file := passed_file(name)).exists()}
@@ -500,8 +501,7 @@ def main(names: list[str]) -> int:
             print(f"{name:17}PASSED BEFORE    {passed_at}, with the same files; FRESH=1 runs it")
     if is_change:
         rest = [name.removesuffix("-sample") for name in names if name.endswith("-sample")]
-        print(f"NOT RUN: most of {', '.join(rest)}, which ran as a sample; `make test-all` runs "
-              "everything")
+        print(f"Only samples of {', '.join(rest)} ran; `make test-all` runs everything")
 
     outcomes = [result.outcome for result in results.values()]
     passed, failed, skipped = (outcomes.count(outcome)

@@ -57,7 +57,7 @@ def approval_answer(request: Json, state: Json, rollouts: t.Any = None, now: str
 
 
 def failed_task(result: Json, name: str = "") -> Json:
-    return ending.failed_task(plain(result), name)
+    return ending.task_failure(plain(result), name)
 
 
 def release_artifacts(request: Json, state: Json, page: str = "") -> Json:

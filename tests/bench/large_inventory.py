@@ -30,7 +30,7 @@ def large_inventory(bench: Bench) -> list[Row]:
         for playground in (crowded, uncrowded):
             for name in names:
                 playground.create_rc(2, "myimage:v1", name)
-            playground.until_ready()
+            playground.wait_until_ready()
         return [*_host_rows(bench, uncrowded, names[0]),
                 *_controller_rows(bench, crowded, uncrowded, names, idle_names)]
 
@@ -42,7 +42,7 @@ def _controller_rows(bench: Bench, crowded: Playground, uncrowded: Playground, n
         bench.with_fewer_runs(), f"{COUNT} controllers",
         lambda: crowded.roll_many(names=names, concurrency=SELECTED_COUNT, image=next(versions)),
         lambda: uncrowded.roll_many(names=names, concurrency=SELECTED_COUNT, image=next(versions)),
-        lambda: crowded.roll_many(has_changes=False, names=idle_names, concurrency=SELECTED_COUNT,
+        lambda: crowded.roll_many(must_change=False, names=idle_names, concurrency=SELECTED_COUNT,
                                   image="myimage:v1"),
         is_warm=True)
     what = f"{SELECTED_COUNT} ReplicationControllers of 2 pods among {COUNT} in the namespace"

@@ -87,7 +87,7 @@ def long_update(bench: Bench) -> list[Row]:
         playground.create_nodes(1)
         playground.create_rc(PODS, "myimage:v1",
                              template=playground.pinned_template("foo", "myimage:v1"))
-        playground.until_ready()
+        playground.wait_until_ready()
         playground.cordon_nodes(True)
         with _Update(bench.kubeconfig, playground, Path(folder)) as update:
             hours = [update.pass_hour(number) for number in range(HOURS)]
@@ -181,7 +181,7 @@ class _Update:
              str(self._folder / "clock"), str(self._folder / "statistics"), str(arguments)],
             stdout=self._output, stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-        self._playground.until_unschedulable()
+        self._playground.wait_until_unschedulable()
         time.sleep(SETTLING_SECONDS)
         self._begin = self._clock.now()
         self._clock.set_speed(SPEED)

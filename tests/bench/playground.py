@@ -43,7 +43,7 @@ STUCK_SECONDS = 5
 NODE_KEY = "baton.test/bench"
 """Label and taint of the fake nodes."""
 
-CLOSED, OPENED = "no more pods are created for it", "updated"
+HANDOVER_BEGIN, HANDOVER_END = "no more pods are created for it", "updated"
 """Texts of the progress lines with which the handover starts and ends."""
 
 Json = dict[str, Any]
@@ -64,7 +64,7 @@ class Rollout(NamedTuple):
     #: Bytes in the answers to patches.
     patch_bytes: int = 0
     #: CPU seconds of the client.
-    processor: float = 0
+    cpu_seconds: float = 0
     #: Seconds for which the client has waited for answers.
     waiting_seconds: float = 0
     #: On a slow connection, the number of requests that did not overlap.
@@ -72,7 +72,7 @@ class Rollout(NamedTuple):
     #: Seconds until the first write.
     until_begun: float = 0
     #: CPU seconds of the cluster.
-    cluster_processor: float = 0
+    cluster_cpu_seconds: float = 0
 
 
 class HandoverTimes(NamedTuple):
@@ -80,12 +80,12 @@ class HandoverTimes(NamedTuple):
 
     closed_seconds: float
     until_reparented: float
-    #: Seconds of the same patches of pods, sent alone.
+    #: Seconds of the handover's patches of pods, sent without a task.
     bare_patches: float
-    #: Seconds of all requests of the handover, sent alone.
+    #: Seconds of all requests of the handover, sent without a task.
     bare_requests: float
     #: Pods that had no controller at some time.
-    without_controller: int
+    orphan_count: int
     #: Pods created in addition to the new pods.
     surplus: int
 
@@ -108,16 +108,16 @@ class FleetRollout(NamedTuple):
     #: Number of requests rejected with 429 (Too Many Requests).
     refused: int
     #: CPU seconds of the client and of the cluster.
-    processor: float
-    cluster_processor: float
+    cpu_seconds: float
+    cluster_cpu_seconds: float
     #: CPU seconds if each request of the task were a read of one controller.
-    reads_processor: float
+    reads_cpu_seconds: float
 
 
 class Playground:
     def __init__(self, kubeconfig: str, has_slow_connection: bool = False) -> None:
         """Connect to the cluster. has_slow_connection: whether the measured clients have one."""
-        self._administrator, self._has_slow_connection = kubeconfig, has_slow_connection
+        self._admin_kubeconfig, self._has_slow_connection = kubeconfig, has_slow_connection
         self._client = kubernetes.config.new_client_from_config(kubeconfig)
         self._core = kubernetes.client.CoreV1Api(self._client)
         self._apps = kubernetes.client.AppsV1Api(self._client)
@@ -128,7 +128,7 @@ class Playground:
             {"metadata": {"generateName": "bench-"}}).metadata.name
         self._folder = tempfile.TemporaryDirectory(prefix="baton-bench-")
         self.kubeconfig = str(Path(self._folder.name) / "kubeconfig")
-        Path(self.kubeconfig).write_text(json.dumps(self._client_kubeconfig()), "utf-8")
+        Path(self.kubeconfig).write_text(json.dumps(self._create_client_kubeconfig()), "utf-8")
         self._client_requests = RequestCounter(self._client, f"{self.namespace}-ours",
                                                self.namespace, "client")
         self._deployment_controller_requests = RequestCounter(
@@ -150,7 +150,7 @@ class Playground:
         self.begin_deletion()
         if exception[0] is None:
             # the deletion of the namespace would disturb the next measurement
-            self._until(self._is_gone, "the namespace is not deleted")
+            self._wait_until(self._is_gone, "the namespace is not deleted")
 
     # Controllers
 
@@ -160,10 +160,10 @@ class Playground:
         else:
             self.create_rc(replicas, image, name)
 
-    def create_rc(self, replicas: int, image: str, name: str = "foo", **more: Any) -> Json:
-        """Create a ReplicationController, and return its manifest. more: fields of spec."""
+    def create_rc(self, replicas: int, image: str, name: str = "foo", **spec_fields: Any) -> Json:
+        """Create a ReplicationController, and return its manifest. spec_fields: further fields."""
         spec = {"replicas": replicas, "selector": {"app": name}, "template": _template(name, image),
-                **more}
+                **spec_fields}
         metadata = {"name": name, "namespace": self.namespace, "labels": {"app": name}}
         manifest = {"apiVersion": "v1", "kind": "ReplicationController", "metadata": metadata,
                     "spec": spec}
@@ -171,13 +171,14 @@ class Playground:
         return manifest
 
     def create_deployment(self, replicas: int, image: str, surge: int | str = "25%",
-                          name: str = "bar", **more: Any) -> Json:
+                          name: str = "bar", **spec_fields: Any) -> Json:
         strategy = {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": 0}}
         spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}},
                 "template": _template(name, image)}
         metadata = {"name": name, "namespace": self.namespace, "labels": {"app": name}}
         manifest = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
-                    "spec": {**spec, "strategy": strategy, "revisionHistoryLimit": 1, **more}}
+                    "spec": {**spec, "strategy": strategy, "revisionHistoryLimit": 1,
+                             **spec_fields}}
         self._apps.create_namespaced_deployment(self.namespace, manifest)
         return manifest
 
@@ -211,61 +212,63 @@ class Playground:
                              "tolerations": [{"key": NODE_KEY, "operator": "Exists"}]}
         return template
 
-    def create_daemon_set(self, nodes: int, image: str, name: str = "qux") -> None:
-        self.create_nodes(nodes)
+    def create_daemon_set(self, node_count: int, image: str, name: str = "qux") -> None:
+        self.create_nodes(node_count)
         template = self.pinned_template(name, image)
         spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
         self._apps.create_namespaced_daemon_set(self.namespace,
                                                 {"metadata": {"name": name}, "spec": spec})
-        self._until(
+        self._wait_until(
             lambda: _is_complete(self._apps.read_namespaced_daemon_set(name, self.namespace),
-                                 nodes),
+                                 node_count),
             "the pods of a DaemonSet are not available")
 
     def make_stuck(self, name: str = "baz") -> None:
         """Block a StatefulSet with an unschedulable pod, and restore the set's template."""
         before = self._apps.read_namespaced_stateful_set(name, self.namespace)
-        for scheduler, updated in (("none", 1),
-                                   (before.spec.template.spec.scheduler_name,
-                                    before.spec.replicas - 1)):
+        for scheduler, updated_count in (("none", 1),
+                                         (before.spec.template.spec.scheduler_name,
+                                          before.spec.replicas - 1)):
             self._apps.patch_namespaced_stateful_set(name, self.namespace, {
                 "spec": {"template": {"spec": {"schedulerName": scheduler}}}})
-            self._until(lambda updated=updated: self._is_stuck(name, updated), "no pod is stuck")
+            self._wait_until(
+                lambda updated_count=updated_count: self._is_stuck(name, updated_count),
+                "no pod is stuck")
         time.sleep(STUCK_SECONDS)
-        if not self._is_stuck(name, updated):
+        if not self._is_stuck(name, updated_count):
             raise SystemExit("the controller manager has replaced the pod")
 
-    def _is_stuck(self, name: str, updated: int) -> bool:
+    def _is_stuck(self, name: str, updated_count: int) -> bool:
         item = self._apps.read_namespaced_stateful_set(name, self.namespace)
         is_observed = item.status.observed_generation == item.metadata.generation
         counts = [item.status.replicas, item.status.ready_replicas, item.status.updated_replicas]
-        return is_observed and counts == [item.spec.replicas, item.spec.replicas - 1, updated]
+        return is_observed and counts == [item.spec.replicas, item.spec.replicas - 1, updated_count]
 
-    def has_only(self, image: str) -> bool:
+    def has_only_image(self, image: str) -> bool:
         """Return whether all ReplicationControllers have this image."""
         listed = self._core.list_namespaced_replication_controller(self.namespace)
         return {container.image for item in listed.items
                 for container in item.spec.template.spec.containers} == {image}
 
-    def until_ready(self) -> None:
+    def wait_until_ready(self) -> None:
         """Wait until all pods are available, except the pods of DaemonSets."""
         lists = (self._core.list_namespaced_replication_controller,
                  self._apps.list_namespaced_deployment,
                  self._apps.list_namespaced_stateful_set)
-        self._until(lambda: all((item.status.available_replicas or 0) == item.spec.replicas
-                                for list_items in lists
-                                for item in list_items(self.namespace).items),
-                    "pods are not available")
+        self._wait_until(lambda: all((item.status.available_replicas or 0) == item.spec.replicas
+                                     for list_items in lists
+                                     for item in list_items(self.namespace).items),
+                         "pods are not available")
 
-    def until_unschedulable(self) -> None:
-        self._until(lambda: any(condition.reason == "Unschedulable"
-                                for pod in self._core.list_namespaced_pod(self.namespace).items
-                                for condition in pod.status.conditions or ()),
-                    "there is no unschedulable pod")
+    def wait_until_unschedulable(self) -> None:
+        self._wait_until(lambda: any(condition.reason == "Unschedulable"
+                                     for pod in self._core.list_namespaced_pod(self.namespace).items
+                                     for condition in pod.status.conditions or ()),
+                         "there is no unschedulable pod")
 
-    def until_pods_are(self, count: int) -> None:
+    def wait_for_pod_count(self, count: int) -> None:
         """Wait until `count` pods exist, including terminating ones, and the API server is idle."""
-        self._until(lambda: self._pods() == count, f"there are not {count} pods")
+        self._wait_until(lambda: self._pod_count() == count, f"there are not {count} pods")
         self._all_clients_counter.wait_until_idle()
 
     # Rollouts
@@ -281,12 +284,12 @@ class Playground:
         """
         times: dict[str, float] = {}
 
-        def say(line: str) -> None:
+        def record_time(line: str) -> None:
             for key in (line.split()[0], line.partition(": ")[2]):
                 times.setdefault(key, time.perf_counter())
 
         before = self._client_requests.total()
-        began, processor = time.perf_counter(), time.process_time()
+        began, cpu_seconds = time.perf_counter(), time.process_time()
         request = parse_request(task)
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}),
                                     request.namespace, choose(request).watches)
@@ -295,47 +298,48 @@ class Playground:
             slow_connection.slow_down(gateway.http.connection.pool)
         answers = Answers(gateway)
         try:
-            result = driver.run(choose(request), request, gateway, driver.Clock(), say)
+            result = driver.run(choose(request), request, gateway, driver.Clock(),
+                                record_time)
         finally:
             gateway.close()
         ended = time.perf_counter()
         if not result["changed"]:
             raise SystemExit("nothing was updated")
-        processor = time.process_time() - processor
-        closed_at = times.get(CLOSED, ended)
+        cpu_seconds = time.process_time() - cpu_seconds
+        closed_at = times.get(HANDOVER_BEGIN, ended)
         return Rollout(
             ended - began,
             self._client_requests.total() - before,
             times.get("rename", ended) - began,
-            times.get(OPENED, ended) - closed_at if CLOSED in times else 0,
+            times.get(HANDOVER_END, ended) - closed_at if HANDOVER_BEGIN in times else 0,
             times.get("hand", closed_at) - closed_at,
             len(result["steps"]),
             answers.bytes(),
             answers.bytes("PATCH"),
-            processor,
+            cpu_seconds,
             answers.seconds,
             len(slow_connection.sequential_requests) if slow_connection else 0,
             times.get("update", began) - began,
         )
 
-    def roll_and_hand_over(self, pods: int, image: str) -> HandoverTimes:
+    def roll_and_hand_over(self, pod_count: int, image: str) -> HandoverTimes:
         """Update foo up to a pause before the handover, and measure the handover.
 
-        pods: the number of pods of foo.
+        pod_count: the number of pods of foo.
         """
         task = {"name": "foo", "namespace": self.namespace, "image": image, "max_surge": "100%",
                 "max_unavailable": "100%"}
-        with Watch(self._administrator, self.namespace) as watch:
+        with Watch(self._admin_kubeconfig, self.namespace) as watch:
             self.roll(**task, pause_at="100%")
-            self.until_pods_are(pods)
+            self.wait_for_pod_count(pod_count)
             rollout = self.roll(**task)
         if not rollout.closed_seconds:
             raise SystemExit("nothing was handed over")
         return HandoverTimes(rollout.closed_seconds, rollout.until_reparented,
-                             *self._bare_requests(pods), watch.without_controller,
-                             watch.created - pods)
+                             *self._time_bare_requests(pod_count), watch.without_controller,
+                             watch.created - pod_count)
 
-    def _bare_requests(self, pods: int) -> tuple[float, float]:
+    def _time_bare_requests(self, pod_count: int) -> tuple[float, float]:
         """Send the requests of a handover without changing the owner of a pod.
 
         Return the seconds of the patches of pods, and of all requests.
@@ -348,31 +352,33 @@ class Playground:
             body = {"metadata": {"annotations": {"baton.test/bare": value}}, "spec": spec}
             return gateway.http.send("PATCH", path, body, "application/merge-patch+json")
 
-        living = gateway.live_pods(selector)
-        primary = annotate("closed", minReadySeconds=1)["metadata"]
+        pods = gateway.live_pods(selector)
+        primary_metadata = annotate("closed", minReadySeconds=1)["metadata"]
         reference = {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo",
-                     "uid": primary["uid"], "controller": True, "blockOwnerDeletion": False}
+                     "uid": primary_metadata["uid"], "controller": True,
+                     "blockOwnerDeletion": False}
         began = time.perf_counter()
         while (gateway.http.send("GET", path)["status"].get("observedGeneration", 0)
-               < primary["generation"]):
+               < primary_metadata["generation"]):
             pass
-        observed = time.perf_counter()
-        patched = gateway.hand_over(Handover(living, primary["uid"], reference, {}), lambda: True)
+        observed_at = time.perf_counter()
+        patched_count = gateway.hand_over(
+            Handover(pods, primary_metadata["uid"], reference, {}), lambda: True)
         patched_at = time.perf_counter()
         gateway.live_pods(selector)
         annotate("deleted", minReadySeconds=0)
         annotate("open")
         ended = time.perf_counter()
         gateway.close()
-        if patched != pods:
-            raise SystemExit(f"{patched} of {pods} pods were patched")
-        return patched_at - observed, ended - began
+        if patched_count != pod_count:
+            raise SystemExit(f"{patched_count} of {pod_count} pods were patched")
+        return patched_at - observed_at, ended - began
 
     def count_all_requests(self, roll: Callable[[], Rollout]) -> tuple[Rollout, float]:
         """Run `roll`, and return its result and the number of requests of all clients."""
         return self._all_clients_counter.count_during(roll)
 
-    def look(self, **task: Any) -> ConvergedTimes:
+    def measure_converged_task(self, **task: Any) -> ConvergedTimes:
         """Run, in this process, a task that changes nothing, and measure its parts.
 
         Raises SystemExit if the task would change anything.
@@ -391,21 +397,21 @@ class Playground:
             raise SystemExit("the controller was not converged")
         return ConvergedTimes(connected - began, listed - connected, decided - listed)
 
-    def rolling_update_by_kubectl(self, path: Path, image: str) -> Rollout:
-        return self._by_kubectl(path,
-                                ["rolling-update", "foo", f"--image={image}", "--update-period=0s",
-                                 "--poll-interval=100ms"])
+    def rolling_update_by_kubectl(self, program: Path, image: str) -> Rollout:
+        return self._run_kubectl(program,
+                                 ["rolling-update", "foo", f"--image={image}", "--update-period=0s",
+                                  "--poll-interval=100ms"])
 
-    def set_image_by_kubectl(self, path: Path, resource: str, image: str) -> Rollout:
+    def set_image_by_kubectl(self, program: Path, resource: str, image: str) -> Rollout:
         """Update a resource, such as "statefulset/baz", with `kubectl set image`, and wait."""
-        return self._by_kubectl(path, ["set", "image", resource, f"web={image}"],
-                                ["rollout", "status", resource])
+        return self._run_kubectl(program, ["set", "image", resource, f"web={image}"],
+                                 ["rollout", "status", resource])
 
-    def _by_kubectl(self, path: Path, *commands: list[str]) -> Rollout:
+    def _run_kubectl(self, program: Path, *commands: list[str]) -> Rollout:
         before, began = self._client_requests.total(), time.perf_counter()
         for words in commands:
-            command = [str(path), "--kubeconfig", self.kubeconfig, "--cache-dir", self._folder.name,
-                       "-n", self.namespace, *words]
+            command = [str(program), "--kubeconfig", self.kubeconfig,
+                       "--cache-dir", self._folder.name, "-n", self.namespace, *words]
             completed = subprocess.run(command, capture_output=True, text=True, check=False,
                                        timeout=TIMEOUT)
             if completed.returncode:
@@ -416,13 +422,13 @@ class Playground:
     def resource_version(self) -> str:
         return self._core.list_namespaced_pod(self.namespace, limit=1).metadata.resource_version
 
-    def created_since(self, version: str) -> int:
+    def count_pods_created_since(self, version: str) -> int:
         stream = kubernetes.watch.Watch().stream(self._core.list_namespaced_pod, self.namespace,
                                                  resource_version=version,
                                                  timeout_seconds=5)
         return sum(event["type"] == "ADDED" for event in stream)
 
-    def _pods(self) -> int:
+    def _pod_count(self) -> int:
         listed = self._core.list_namespaced_pod(self.namespace, limit=1)
         return len(listed.items) + (listed.metadata.remaining_item_count or 0)
 
@@ -430,21 +436,21 @@ class Playground:
         names = self._core.list_namespace(field_selector=f"metadata.name={self.namespace}")
         return not names.items
 
-    def _until(self, condition: Callable[[], bool], failure: str) -> None:
+    def _wait_until(self, condition: Callable[[], bool], failure: str) -> None:
         deadline = time.monotonic() + TIMEOUT
         while not condition():
             if time.monotonic() > deadline:
                 raise SystemExit(f"{failure} within {TIMEOUT} s")
             time.sleep(0.1)
 
-    def roll_many(self, has_changes: bool = True, **task: Any) -> FleetRollout:
+    def roll_many(self, must_change: bool = True, **task: Any) -> FleetRollout:
         """Run a task for many controllers in a separate process, and measure it.
 
-        has_changes: the required value of `changed` in the result.
+        must_change: the required value of `changed` in the result.
         """
         before, refused = self._client_requests.total(), self._client_requests.refused_count()
-        cluster_processor = cluster_processor_seconds(self._administrator)
-        processor, began = cpu_of_children(), time.perf_counter()
+        cluster_cpu_seconds = cluster_processor_seconds(self._admin_kubeconfig)
+        cpu_seconds, began = cpu_of_children(), time.perf_counter()
         arguments = json.dumps({"ANSIBLE_MODULE_ARGS": {"kubeconfig": self.kubeconfig,
                                                         "namespace": self.namespace, **task,
                                                         "_ansible_remote_tmp": self._folder.name}})
@@ -460,14 +466,15 @@ class Playground:
             seconds = time.perf_counter() - began
             output.seek(0)
             result = json.loads(output.read())
-        if process.returncode or result["changed"] is not has_changes:
-            raise SystemExit(f"the task has not ended with changed={has_changes}: {result['msg']}")
-        processor = cpu_of_children() - processor
-        cluster_processor = cluster_processor_seconds(self._administrator) - cluster_processor
+        if process.returncode or result["changed"] is not must_change:
+            raise SystemExit(f"the task has not ended with changed={must_change}: {result['msg']}")
+        cpu_seconds = cpu_of_children() - cpu_seconds
+        cluster_cpu_seconds = (cluster_processor_seconds(self._admin_kubeconfig)
+                               - cluster_cpu_seconds)
         requests = self._client_requests.total() - before
         refused = self._client_requests.refused_count() - refused
         first_name = task.get("name") or task["names"][0]
-        return FleetRollout(seconds, requests, memory, refused, processor, cluster_processor,
+        return FleetRollout(seconds, requests, memory, refused, cpu_seconds, cluster_cpu_seconds,
                             requests * self._cpu_seconds_of_a_read(task["kind"], first_name))
 
     def _cpu_seconds_of_a_read(self, kind: str, name: str) -> float:
@@ -496,38 +503,38 @@ class Playground:
         Only the requests of the Deployment controller are counted.
         """
         before = self._deployment_controller_requests.total()
-        client = kubernetes.config.new_client_from_config(self._administrator)
+        client = kubernetes.config.new_client_from_config(self._admin_kubeconfig)
         if self._has_slow_connection:
             SlowConnection().slow_down(client.rest_client.pool_manager)
         api = kubernetes.client.AppsV1Api(client)
-        listing, patching = getattr(api,
-                                    f"list_namespaced_{resource}"), getattr(
-                                        api, f"patch_namespaced_{resource}")
-        processor = cluster_processor_seconds(self._administrator)
+        list_objects, patch_object = (getattr(api, f"list_namespaced_{resource}"),
+                                      getattr(api, f"patch_namespaced_{resource}"))
+        cluster_cpu_seconds = cluster_processor_seconds(self._admin_kubeconfig)
         began = time.perf_counter()
         patch = {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": image}]}}}}
-        listed = listing(self.namespace)
-        for name in (waited_for := {item.metadata.name for item in listed.items}):
-            patching(name, self.namespace, patch)
-        for item in self._changes(listing, listed):
+        listed = list_objects(self.namespace)
+        for name in (pending_names := {item.metadata.name for item in listed.items}):
+            patch_object(name, self.namespace, patch)
+        for item in self._changes(list_objects, listed):
             if _is_complete(item) and item.spec.template.spec.containers[0].image == image:
-                waited_for.discard(item.metadata.name)
-            if not waited_for:
+                pending_names.discard(item.metadata.name)
+            if not pending_names:
                 seconds = time.perf_counter() - began
-                processor = cluster_processor_seconds(self._administrator) - processor
+                cluster_cpu_seconds = (cluster_processor_seconds(self._admin_kubeconfig)
+                                       - cluster_cpu_seconds)
                 return Rollout(seconds, self._deployment_controller_requests.total() - before,
-                               seconds, cluster_processor=processor)
-        raise SystemExit(f"{len(waited_for)} controllers were not updated within {TIMEOUT} s")
+                               seconds, cluster_cpu_seconds=cluster_cpu_seconds)
+        raise SystemExit(f"{len(pending_names)} controllers were not updated within {TIMEOUT} s")
 
-    def _changes(self, listing: Callable[..., Any], listed: Any) -> Iterator[Any]:
+    def _changes(self, list_objects: Callable[..., Any], listed: Any) -> Iterator[Any]:
         """Yield the objects of a list, and then each object that changes, until TIMEOUT.
 
-        listing: the function that lists the objects.
+        list_objects: the function that lists the objects.
         """
         while True:
             yield from listed.items
             stream = kubernetes.watch.Watch().stream(
-                listing, self.namespace, resource_version=listed.metadata.resource_version,
+                list_objects, self.namespace, resource_version=listed.metadata.resource_version,
                 timeout_seconds=TIMEOUT)
             try:
                 for event in stream:
@@ -536,27 +543,27 @@ class Playground:
             except ApiException as error:
                 if error.status != 410:
                     raise
-            listed = listing(self.namespace)
+            listed = list_objects(self.namespace)
 
-    def kubeconfig_for(self, url: str) -> str:
+    def write_proxy_kubeconfig(self, url: str) -> str:
         config = json.loads(Path(self.kubeconfig).read_text("utf-8"))
         config["clusters"][0]["cluster"] = {"server": url}
         path = Path(self._folder.name) / "kubeconfig-of-proxy"
         path.write_text(json.dumps(config), "utf-8")
         return str(path)
 
-    def _client_kubeconfig(self) -> Json:
+    def _create_client_kubeconfig(self) -> Json:
         self._core.create_namespaced_service_account(self.namespace,
                                                      {"metadata": {"name": "client"}})
-        access = kubernetes.client.RbacAuthorizationV1Api(self._client)
+        rbac_api = kubernetes.client.RbacAuthorizationV1Api(self._client)
         rules = [*role_rules(), *role_rules("baton-stateful-sets"),
                  *role_rules("baton-daemon-sets")]
-        access.create_namespaced_role(self.namespace,
-                                      {"metadata": {"name": "client"}, "rules": rules})
+        rbac_api.create_namespaced_role(self.namespace,
+                                        {"metadata": {"name": "client"}, "rules": rules})
         subject = {"kind": "ServiceAccount", "name": "client", "namespace": self.namespace}
         for kind, name in (("Role", "client"), ("ClusterRole", "edit")):
             reference = {"kind": kind, "name": name, "apiGroup": "rbac.authorization.k8s.io"}
-            access.create_namespaced_role_binding(
+            rbac_api.create_namespaced_role_binding(
                 self.namespace,
                 {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]})
         token = self._core.create_namespaced_service_account_token(
@@ -590,8 +597,8 @@ class Answers:
         #: Seconds for which at least one request (other than a watch) has waited for its answer.
         self.seconds = 0.0
         #: Number of waiting requests, and the time since which at least one is waiting.
-        self._waiting = 0
-        self._since = 0.0
+        self._waiting_count = 0
+        self._waiting_since = 0.0
         self._lock = threading.Lock()
         self._urlopen = gateway.http.connection.pool.urlopen
         self._send_once = gateway.http.send_once
@@ -623,11 +630,11 @@ class Answers:
 
     def _count_waiting(self, change: int) -> None:
         with self._lock:
-            if not self._waiting:
-                self._since = time.perf_counter()
-            self._waiting += change
-            if not self._waiting:
-                self.seconds += time.perf_counter() - self._since
+            if not self._waiting_count:
+                self._waiting_since = time.perf_counter()
+            self._waiting_count += change
+            if not self._waiting_count:
+                self.seconds += time.perf_counter() - self._waiting_since
 
 
 def _template(app: str, image: str) -> Json:
@@ -635,14 +642,14 @@ def _template(app: str, image: str) -> Json:
     return {"metadata": {"labels": {"app": app}}, "spec": spec}
 
 
-def _is_complete(controller: Any, nodes: int | None = None) -> bool:
+def _is_complete(controller: Any, node_count: int | None = None) -> bool:
     """Return whether the rollout is complete.
 
-    nodes: the number of nodes of a DaemonSet (default: from its status).
+    node_count: the number of nodes of a DaemonSet (default: from its status).
     """
     status = controller.status
     if isinstance(controller, kubernetes.client.V1DaemonSet):
-        desired = nodes or status.desired_number_scheduled
+        desired = node_count or status.desired_number_scheduled
         counts = {status.current_number_scheduled, status.updated_number_scheduled,
                   status.number_available}
     else:

@@ -51,7 +51,7 @@ def converged_task(bench: Bench) -> list[Row]:
     with Playground(bench.kubeconfig) as playground:
         definitions = [create(3, "myimage:v1")
                        for create in (playground.create_rc, playground.create_deployment)]
-        playground.until_ready()
+        playground.wait_until_ready()
         return [row for definition in definitions
                 for row in _converged_rows(bench, playground, peer, definition)]
 
@@ -69,7 +69,7 @@ def _converged_rows(bench: Bench, playground: Playground, peer: str, definition:
                     **task),
         lambda: run("kubernetes.core.k8s", changed=False, kubeconfig=kubeconfig,
                     definition=definition),
-        lambda: playground.look(**task),
+        lambda: playground.measure_converged_task(**task),
     )
 
     def above_ping(runs: list[Cost], field: str) -> list[float]:
@@ -95,7 +95,7 @@ def rollout_of_100(bench: Bench) -> list[Row]:
     with Playground(bench.kubeconfig) as playground:
         playground.create_rc(pods, "myimage:v1")
         playground.create_deployment(pods, "myimage:v1", surge)
-        playground.until_ready()
+        playground.wait_until_ready()
         task = {"name": "foo", "namespace": playground.namespace, "max_surge": surge}
         versions = new_versions()
 
@@ -137,7 +137,7 @@ def rollout_of_100(bench: Bench) -> list[Row]:
         Row("of that, waiting for answers to requests",
             [run.waiting_seconds / count for run, count in zip(ours, steps, strict=True)]),
         Row("of that, processor time of the task",
-            [run.processor / count for run, count in zip(ours, steps, strict=True)]),
+            [run.cpu_seconds / count for run, count in zip(ours, steps, strict=True)]),
     ]
 
 
@@ -164,7 +164,7 @@ def real_kubelet(bench: Bench) -> list[Row]:
         first = next(images)
         playground.create_rc(pods, first)
         playground.create_deployment(pods, first, surge)
-        playground.until_ready()
+        playground.wait_until_ready()
         task = {"name": "foo", "namespace": playground.namespace, "max_surge": surge}
         ours, theirs = measure_alternately(
             bench.with_fewer_runs(),
@@ -187,7 +187,7 @@ def deployment_of_100(bench: Bench) -> list[Row]:
     with Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as peers:
         for playground in (ours, peers):
             playground.create_deployment(pods, "myimage:v1")
-            playground.until_ready()
+            playground.wait_until_ready()
         task = {"kind": "Deployment", "name": "bar", "namespace": ours.namespace}
         versions = new_versions()
         our_runs, their_runs = measure_alternately(
@@ -202,7 +202,7 @@ def deployment_of_100(bench: Bench) -> list[Row]:
             ratio_goal=1.1),
         Row(f"{what}: the task's requests per replaced pod",
             [run.requests / pods for run in our_runs], unit="", max_value=1),
-        Row(f"{what}: processor time of the task", [run.processor for run in our_runs]),
+        Row(f"{what}: processor time of the task", [run.cpu_seconds for run in our_runs]),
     ]
 
 
@@ -216,7 +216,7 @@ def _stateful_set(bench: Bench, pods: int) -> list[Row]:
     with _three_playgrounds(bench) as (ours, peers, kubectl_playground):
         for playground in (ours, peers, kubectl_playground):
             playground.create_stateful_set(pods, "myimage:v1")
-            playground.until_ready()
+            playground.wait_until_ready()
 
         def roll_back() -> Rollout:
             ours.make_stuck()
@@ -293,7 +293,7 @@ def _compare_with_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Pl
         Row(what, seconds, f"{KUBECTL} set image, rollout status",
             [run.seconds for run in by_kubectl], ratio_goal=1.05),
         Row("of that, until its first write is done", [run.until_begun for run in our_runs]),
-        Row("of that, processor time of the task", [run.processor for run in our_runs]),
+        Row("of that, processor time of the task", [run.cpu_seconds for run in our_runs]),
         Row(f"{what}: the task's requests per replaced pod",
             [run.requests / pods for run in our_runs], unit="", max_value=1),
     ], rest
@@ -308,9 +308,9 @@ def throttled(bench: Bench) -> list[Row]:
         ours.create_rc(pods, "myimage:v1")
         for playground in (ours, peers):
             playground.create_deployment(pods, "myimage:v1", surge)
-            playground.until_ready()
+            playground.wait_until_ready()
         ours.create_rc(pods, "myimage:v1", "shop-1")
-        ours.until_ready()
+        ours.wait_until_ready()
         versions = new_versions()
         names = itertools.pairwise(f"shop-{number}" for number in itertools.count(1))
         task = {"namespace": ours.namespace, "max_surge": surge}
@@ -355,7 +355,7 @@ def _slow_line(bench: Bench, surge: int | str, seconds: int,
         ours.create_rc(pods, "myimage:v1", minReadySeconds=seconds)
         peers.create_deployment(pods, "myimage:v1", surge, minReadySeconds=seconds)
         for playground in (ours, peers):
-            playground.until_ready()
+            playground.wait_until_ready()
         versions = new_versions()
         task = {"name": "foo", "namespace": ours.namespace, "max_surge": str(surge)}
         what = (f"{pods} pods, surge {surge}, {f'{seconds} s' if seconds else 'at once'} until "
@@ -394,7 +394,7 @@ def kubectl(bench: Bench) -> list[Row]:
         for playground in (ours, theirs):
             playground.create_rc(pods, "myimage:v1")
         for playground in (ours, theirs, deployments):
-            playground.until_ready()
+            playground.wait_until_ready()
         versions = new_versions()
         ours_with_requests, theirs_with_requests, deployments_with_requests = measure_alternately(
             bench.with_fewer_runs(),
@@ -439,7 +439,7 @@ def _handover(bench: Bench, kubeconfig: str, pods: int, what: str,
     versions = new_versions()
     with Playground(kubeconfig) as playground:
         playground.create_rc(pods, "myimage:v1")
-        playground.until_ready()
+        playground.wait_until_ready()
         (runs,) = measure_alternately(
             bench, what, lambda: playground.roll_and_hand_over(pods, next(versions)))
     return _handover_rows(what, runs, max_seconds)
@@ -454,7 +454,7 @@ def _handover_rows(what: str, runs: list[HandoverTimes], max_seconds: float | No
             "the same requests alone", [run.bare_requests for run in runs], ratio_goal=1.1),
         Row("of that, until every pod is reparented",
             [run.until_reparented for run in runs]),
-        Row(f"{what}: pods without a controller", [run.without_controller for run in runs],
+        Row(f"{what}: pods without a controller", [run.orphan_count for run in runs],
             unit="", max_value=0),
         Row(f"{what}: surplus pods created", [run.surplus for run in runs],
             unit="", max_value=0),
@@ -494,14 +494,14 @@ def _update_in_one_step(bench: Bench, pods: int) -> tuple[list[Rollout], list[in
     versions = new_versions()
     with Playground(bench.kubeconfig) as playground:
         playground.create_rc(pods, "myimage:v1")
-        playground.until_ready()
+        playground.wait_until_ready()
 
         def roll() -> tuple[Rollout, int]:
             before = playground.resource_version()
             rolled = playground.roll(name="foo", namespace=playground.namespace,
                                      image=next(versions), max_surge="100%",
                                      max_unavailable="100%")
-            return rolled, playground.created_since(before)
+            return rolled, playground.count_pods_created_since(before)
 
         (runs,) = measure_alternately(bench.with_fewer_runs(), f"update of {pods} pods", roll)
     return [rolled for rolled, _created in runs], [created for _rolled, created in runs]
@@ -527,7 +527,7 @@ def _deployment_rollouts(bench: Bench, pods: int) -> list[Rollout]:
     versions = new_versions()
     with Playground(bench.kubeconfig) as playground:
         playground.create_deployment(pods, "myimage:v1")
-        playground.until_ready()
+        playground.wait_until_ready()
         task = {"kind": "Deployment", "name": "bar", "namespace": playground.namespace}
         (runs,) = measure_alternately(bench.with_fewer_runs(), f"Deployment of {pods} pods",
                                       lambda: playground.roll(**task, image=next(versions)))
@@ -569,16 +569,16 @@ def large_fleet(bench: Bench) -> list[Row]:
             Row(what, [run.seconds for run in many], "Deployment controller",
                 [run.seconds for run in theirs],
                 ratio_goal=1.3 if is_largest else None),
-            Row("of that, processor time of the task", [run.processor for run in many],
-                "as many reads of one of them", [run.reads_processor for run in many]),
-            Row("of that, processor time of the cluster", [run.cluster_processor for run in many],
-                "Deployment controller", [run.cluster_processor for run in theirs]),
+            Row("of that, processor time of the task", [run.cpu_seconds for run in many],
+                "as many reads of one of them", [run.reads_cpu_seconds for run in many]),
+            Row("of that, processor time of the cluster", [run.cluster_cpu_seconds for run in many],
+                "Deployment controller", [run.cluster_cpu_seconds for run in theirs]),
             Row(f"of that, processor time of the cluster, spread over {processors} processors",
-                [run.cluster_processor / processors for run in many],
+                [run.cluster_cpu_seconds / processors for run in many],
                 "Deployment controller", [run.seconds for run in theirs]),
             Row("of that, processor time of the cluster and of the reads, "
                 f"spread over {processors} processors",
-                [(run.cluster_processor + run.reads_processor) / processors for run in many],
+                [(run.cluster_cpu_seconds + run.reads_cpu_seconds) / processors for run in many],
                 "Deployment controller", [run.seconds for run in theirs]),
             Row(f"{what}: peak memory", [run.memory for run in many], unit="MiB",
                 max_value=200 if is_largest else None),
@@ -605,7 +605,7 @@ def _fleet(bench: Bench, kind: str, count: int, pods: int,
             peers.create("Deployment", pods, "myimage:v1", name)
         single.create(kind, pods, "myimage:v1", "foo")
         for playground in (ours, single, peers):
-            playground.until_ready()
+            playground.wait_until_ready()
         versions = new_versions()
         many, single_runs, theirs = measure_alternately(
             bench.with_fewer_runs(),
@@ -628,7 +628,7 @@ def role(bench: Bench) -> list[Row]:
     with Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as theirs:
         for playground in (ours, theirs):
             playground.create_rc(10, "myimage:v1")
-            playground.until_ready()
+            playground.wait_until_ready()
         versions = new_versions()
 
         def play(playground: Playground, **keywords: Any) -> float:
@@ -687,10 +687,10 @@ def region(bench: Bench, count: int) -> list[Row]:
         for cluster in clusters:
             cluster.create_rc(5, "myimage:v1", minReadySeconds=seconds)
         for cluster in clusters:
-            cluster.until_ready()
+            cluster.wait_until_ready()
         proxy.script = lambda exchange: time.sleep(LATENCY)
         hosts = {cluster.namespace: {"namespace": cluster.namespace,
-                                     "kubeconfig": cluster.kubeconfig_for(proxy.url)}
+                                     "kubeconfig": cluster.write_proxy_kubeconfig(proxy.url)}
                  for cluster in clusters}
         versions = new_versions()
 

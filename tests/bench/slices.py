@@ -29,7 +29,7 @@ def slices(bench: Bench, controller_count: int, slice_counts: Sequence[int]) -> 
             cluster.create_rc(2, "myimage:v1", f"foo-{number}")
             deployments.create("Deployment", 2, "myimage:v1", f"foo-{number}")
         for playground in (*clusters, deployments):
-            playground.until_ready()
+            playground.wait_until_ready()
         hosts = {cluster.namespace: {"controller_namespace": cluster.namespace,
                                      "kubeconfig": cluster.kubeconfig}
                  for cluster in clusters}
@@ -41,7 +41,7 @@ def slices(bench: Bench, controller_count: int, slice_counts: Sequence[int]) -> 
             hosts_by_slice = [dict(list(hosts.items())[number::count]) for number in range(count)]
             cost = bench.ansible.run_slices(hosts_by_slice, "baton.kubernetes.regions", image=image,
                                             label_selectors="app", concurrency=CONCURRENCY)
-            if not all(cluster.has_only(image) for cluster in clusters):
+            if not all(cluster.has_only_image(image) for cluster in clusters):
                 raise SystemExit("a slice has not updated all controllers of its clusters")
             return cost
 

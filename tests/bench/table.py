@@ -45,13 +45,13 @@ class Row:
         return median(self.ours) / median(self.peer)
 
     @property
-    def goal(self) -> str:
+    def goal_cell(self) -> str:
         goals = []
         if self.ratio_goal is not None:
             goals.append(f"ratio ≤ {self.ratio_goal:g}: {_verdict(self.ratio <= self.ratio_goal)}")
         if self.max_value is not None:
-            ours = median(self.ours) if self.max_value else max(self.ours)
-            verdict = _verdict(ours <= self.max_value)
+            value = median(self.ours) if self.max_value else max(self.ours)
+            verdict = _verdict(value <= self.max_value)
             goals.append(f"value ≤ {self.max_value:g}{self.unit}: {verdict}")
         return "; ".join(goals) or "-"
 
@@ -60,22 +60,23 @@ def format_rows(rows: list[Row]) -> list[str]:
     lines = ["| measurement | this collection | value of the peer | peer | ratio | goal |",
              "|---|---|---|---|---|---|"]
     for row in rows:
-        ours, peers = _cell(row.ours, row.unit), _cell(row.peer, row.unit)
+        own_cell, peer_cell = _cell(row.ours, row.unit), _cell(row.peer, row.unit)
         ratio = f"{row.ratio:.2f}" if row.peer else "-"
-        lines.append(f"| {row.what} | {ours} | {peers} | {row.peer_name} | {ratio} | {row.goal} |")
+        lines.append(f"| {row.what} | {own_cell} | {peer_cell} | {row.peer_name} | {ratio} | "
+                     f"{row.goal_cell} |")
     return lines
 
 
-def describe_runs(kubeconfig: str, runs: int, load: float) -> list[str]:
-    """Return lines about the machine and the runs. load: the load average before the runs."""
+def describe_runs(kubeconfig: str, run_count: int, initial_load: float) -> list[str]:
+    """Return lines about the machine and the runs. initial_load: the load average before them."""
     client = kubernetes.config.new_client_from_config(kubeconfig)
     server = kubernetes.client.VersionApi(client).get_code().git_version
     cluster = "the cluster that KUBECONFIG names" if external_kubeconfig() else EMBEDDED
     packages = ", ".join(f"{name} {version(name)}"
                          for name in ("ansible-core", "kubernetes", "urllib3"))
-    loads = f"load average {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end"
+    loads = f"load average {initial_load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end"
     return [
-        f"- Medians of {runs} runs, alternating with the peer (long measurements: at most "
+        f"- Medians of {run_count} runs, alternating with the peer (long measurements: at most "
         f"{MAX_LONG_RUNS}), with minimum and maximum in parentheses.",
         f"- Kubernetes {server}, {cluster}.",
         f"- Python {platform.python_version()}, {packages}.",

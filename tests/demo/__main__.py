@@ -23,7 +23,7 @@ from commands import Ansible, stop_all
 from terminal import UnexpectedResult, command, expect, heading, note, paragraph
 
 if TYPE_CHECKING:
-    from primary import Foo
+    from primary import DemoController
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER_COMMAND = [".venv/bin/python", "tests/cluster"]
@@ -78,24 +78,24 @@ def _interrupt(*_unused: object) -> None:
 def _start_and_run(home: str) -> None:
     heading("A cluster on this machine, and foo: a ReplicationController of 6 pods")
     _start_cluster()
-    from primary import Foo  # imported here, since the import takes most of a second
+    from primary import DemoController  # imported here, since the import takes most of a second
 
     kubeconfig = _kubeconfig()
     expect(kubeconfig, "the cluster is running")
     with open(kubeconfig, encoding="utf-8") as lock:
         _wait_for_other_demos(lock)
-        _run_steps(Ansible(home, kubeconfig), Foo(kubeconfig))
+        _run_steps(Ansible(home, kubeconfig), DemoController(kubeconfig))
 
 
-def _run_steps(ansible: Ansible, primary: Foo) -> None:
+def _run_steps(ansible: Ansible, primary: DemoController) -> None:
     primary.recreate()
     primary.show()
     primary.expect_all("myimage:v1")
 
     heading("Update foo to v2: replace the pods one by one, then hand over the new pods to foo")
-    primary.watch()
+    primary.start_recording()
     ansible.run(f"{UPDATE_COMMAND}v2")
-    primary.show(since_watch=True)
+    primary.show(with_extremes=True)
     primary.expect_all("myimage:v2")
 
     heading("Run the same command again: nothing changes")
@@ -105,9 +105,9 @@ def _run_steps(ansible: Ansible, primary: Foo) -> None:
     expect(primary.fingerprint() == before, "foo and its pods are unchanged")
 
     heading("Update foo to v3, whose pods start slowly, and kill Ansible during the update")
-    primary.watch()
+    primary.start_recording()
     with ansible.start(f"{UPDATE_COMMAND}v3-slow") as running:
-        primary.wait_for(3, "myimage:v3-slow", running)
+        primary.wait_for_ready_pods(3, "myimage:v3-slow", running)
         killed = running.kill()
     note(f"*** kill -9 {' '.join(map(str, killed))}: "
          "ansible-playbook, its worker and the module, simultaneously")
@@ -122,19 +122,19 @@ def _run_steps(ansible: Ansible, primary: Foo) -> None:
 
     heading("Resume the update with the same command")
     ansible.run(f"{UPDATE_COMMAND}v3-slow")
-    primary.show(since_watch=True)
+    primary.show(with_extremes=True)
     primary.expect_all("myimage:v3-slow")
     expect(new_pods <= primary.uids(), "the pods created before the kill still exist")
 
     heading("Update foo to an image that does not exist, and roll back")
     before = primary.uids()
-    primary.watch()
+    primary.start_recording()
     ansible.run(f"{UPDATE_COMMAND}v4-absent -e progress_deadline=5 -e on_failure=stop",
                 pattern="ImagePull", code=2)
     primary.show()
     expect(primary.uids("myimage:v4-absent"), "a pod of v4 exists")
     ansible.run("ansible-playbook baton.kubernetes.rollback -e controller=foo")
-    primary.show(since_watch=True)
+    primary.show(with_extremes=True)
     primary.expect_all("myimage:v3-slow")
     expect(primary.uids() == before, "foo has the same pods as before the update")
 

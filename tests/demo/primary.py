@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read foo and its pods from the API server, independently of the collection."""
+"""Create foo, and observe it and its pods, independently of the collection."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Pod(NamedTuple):
         return cls(pod.metadata.uid, pod.spec.containers[0].image, state)
 
 
-class Foo:
+class DemoController:
     def __init__(self, kubeconfig: str) -> None:
         client = kubernetes.config.new_client_from_config(kubeconfig)
         self._core = kubernetes.client.CoreV1Api(client)
@@ -47,30 +47,31 @@ class Foo:
 
     def recreate(self) -> None:
         self._core.delete_collection_namespaced_replication_controller(NAMESPACE)
-        _until(lambda: not self.controllers(), "the controllers of an earlier demo are deleted")
+        _wait_until(lambda: not self.controllers(),
+                    "the controllers of an earlier demo are deleted")
         self._core.delete_collection_namespaced_pod(NAMESPACE)
-        _until(lambda: not self._pods(), "the pods of an earlier demo are deleted")
+        _wait_until(lambda: not self._pods(), "the pods of an earlier demo are deleted")
         body = yaml.safe_load(Path(__file__).with_name("foo.yaml").read_text("utf-8"))
         self._core.create_namespaced_replication_controller(NAMESPACE, body)
-        _until(lambda: self._counts() == {("myimage:v1", "ready"): REPLICAS},
-               "the first pods of foo are ready")
-        threading.Thread(target=self._follow, daemon=True).start()
+        _wait_until(lambda: self._counts() == {("myimage:v1", "ready"): REPLICAS},
+                    "the first pods of foo are ready")
+        threading.Thread(target=self._watch_pods, daemon=True).start()
 
-    def watch(self) -> None:
-        """Start to record the minimum number of ready pods and the maximum number of pods."""
+    def start_recording(self) -> None:
+        """Record the minimum number of ready pods and the maximum number of pods from now on."""
         self._catch_up()
         with self._lock:
             self._min_ready, self._max_pods = REPLICAS, 0
             self._record_counts()
 
-    def show(self, since_watch: bool = False) -> None:
+    def show(self, with_extremes: bool = False) -> None:
         """Print the number of pods by image and state.
 
-        since_watch: also print and check the numbers that watch() has recorded.
+        with_extremes: also print and check the numbers that start_recording() has recorded.
         """
         counts = sorted(self._counts().items())
         note(f"pods: {', '.join(f'{number} {image} {state}' for (image, state), number in counts)}")
-        if since_watch:
+        if with_extremes:
             self._catch_up()
             note(f"during the update: at least {self._min_ready} ready pods, "
                  f"at most {self._max_pods} pods")
@@ -82,9 +83,10 @@ class Foo:
         expect(self._counts() == {(image, "ready"): REPLICAS}, f"{REPLICAS} pods of {image}")
         expect(self.controllers() == ["foo"], "foo is the only controller")
 
-    def wait_for(self, number: int, image: str, running: RunningCommand) -> None:
-        what = f"{number} pods of {image} are ready"
-        _until(lambda: not running.is_running or self._counts()[image, "ready"] >= number, what)
+    def wait_for_ready_pods(self, number: int, image: str, running: RunningCommand) -> None:
+        state = f"{number} pods of {image} are ready"
+        _wait_until(lambda: not running.is_running or self._counts()[image, "ready"] >= number,
+                    state)
 
     def uids(self, image: str = "") -> set[str]:
         return {pod.uid for pod in self._pods() if image in ("", pod.image)}
@@ -105,7 +107,7 @@ class Foo:
     def _counts(self) -> Counter[tuple[str, str]]:
         return Counter((pod.image, pod.state) for pod in self._pods())
 
-    def _follow(self) -> None:
+    def _watch_pods(self) -> None:
         for event in kubernetes.watch.Watch().stream(self._core.list_namespaced_pod, NAMESPACE):
             pod = event["object"]
             with self._lock:
@@ -126,13 +128,13 @@ class Foo:
             with self._lock:
                 return pods == set(self._watched_pods.values())
 
-        _until(caught_up, "the watch has received all changes of pods")
+        _wait_until(caught_up, "the watch has received all changes of pods")
 
 
-def _until(condition: Callable[[], object], what: str) -> None:
+def _wait_until(condition: Callable[[], object], state: str) -> None:
     """Wait until the condition is true. Raises UnexpectedResult."""
     deadline = time.monotonic() + DEADLINE
     while not condition():
         if time.monotonic() > deadline:
-            raise UnexpectedResult(f"Expected within {DEADLINE} s: {what}.")
+            raise UnexpectedResult(f"Expected within {DEADLINE} s: {state}.")
         time.sleep(0.05)

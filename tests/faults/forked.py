@@ -28,7 +28,7 @@ _SERVER = multiprocessing.get_context("forkserver")
 
 
 def start_server(collections: Path) -> None:
-    """Start the server before the first ForkedProcess is created."""
+    """Start the server. Call this before creating the first ForkedProcess."""
     _SERVER.set_forkserver_preload(PRELOADED_MODULES)
     with mock.patch.dict(os.environ, PYTHONPATH=str(collections)):
         forkserver.ensure_running()
@@ -37,12 +37,12 @@ def start_server(collections: Path) -> None:
 class ForkedProcess:
     """A process like `python -m NAME ARGUMENT`, with the methods of Popen that clients.py calls."""
 
-    def __init__(self, name: str, argument: str, environment: Mapping[str, str],
+    def __init__(self, module_name: str, argument: str, environment: Mapping[str, str],
                  output: IO[Any], errors: IO[Any]) -> None:
         # The server cannot receive open files, so it gets their paths in /proc.
-        files = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (output, errors)]
+        paths = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (output, errors)]
         self._process = _SERVER.Process(target=_run,
-                                        args=(name, argument, dict(environment), files))
+                                        args=(module_name, argument, dict(environment), paths))
         self._process.start()
         assert self._process.pid
         self.pid: int = self._process.pid
@@ -55,18 +55,18 @@ class ForkedProcess:
         return self._process.exitcode
 
 
-def _run(name: str, argument: str, environment: Mapping[str, str],
-         files: Sequence[str]) -> None:
+def _run(module_name: str, argument: str, environment: Mapping[str, str],
+         paths: Sequence[str]) -> None:
     os.setsid()
-    for descriptor, path in enumerate([os.devnull, *files]):
-        file = os.open(path, os.O_RDWR)
-        os.dup2(file, descriptor)
-        os.close(file)
+    for descriptor, path in enumerate([os.devnull, *paths]):
+        source_descriptor = os.open(path, os.O_RDWR)
+        os.dup2(source_descriptor, descriptor)
+        os.close(source_descriptor)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = [name, argument]
+    sys.argv = [module_name, argument]
     try:
-        runpy.run_module(name, run_name="__main__", alter_sys=True)
+        runpy.run_module(module_name, run_name="__main__", alter_sys=True)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

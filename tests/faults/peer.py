@@ -17,7 +17,7 @@ from typing import Any
 import binaries
 from clients import Client, kubectl_client
 from flows import REPLICAS, UPDATE, Flow, create_foo
-from series import Outcome, Series, at_write, differences, kills, run_and_kill
+from series import Outcome, Series, describe_kill, differences, kill_places, run_and_kill
 from workspace import ClusterError, say
 from world import World
 
@@ -66,8 +66,8 @@ def series_of_kills(path: Path) -> Series:
         return ("Violations that also occur in a run without a kill are not counted: "
                 f"{', '.join(reference.get('violation_kinds', ()))}.")
 
-    return Series("kubectl 1.17.17 killed", "rolling-update, then the same command", kills, attempt,
-                  at_write, note)
+    return Series("kubectl 1.17.17 killed", "rolling-update, then the same command", kill_places,
+                  attempt, describe_kill, note)
 
 
 def violation_kinds(violations: list[str]) -> list[str]:

@@ -3,9 +3,9 @@
 
 """Run a flow repeatedly, with a fault at one place after another, such as "after the second write".
 
-A run is called a point: create the initial state, run the task with the fault, run the task that a
-user would run next, and compare the observations with the guarantees. The series ends at the first
-place that the task does not reach.
+Each run, called a point, creates the initial state, runs the task with the fault, runs the task
+that a user would run next, and compares the observations with the guarantees. The series ends at
+the first place that the task does not reach.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_SECONDS = 60.0
 """Maximum duration of a task with a fault, in seconds."""
 
 SAMPLE_PLACES = 16
-"""Number of places from which a sample selects one, a different one in the next series."""
+"""A sample runs one of the first SAMPLE_PLACES places, a different one in the next series."""
 
 
 @dataclass
@@ -58,24 +58,25 @@ class ReferenceStates:
     """The end states that the tasks of each flow reach without faults."""
 
     def __init__(self) -> None:
-        self._ends: dict[tuple[str, str], Any] = {}
+        self._end_states: dict[tuple[str, str], Any] = {}
         self._lock = threading.Lock()
 
     def end_state(self, world: World, flow: Flow, client: Client = module) -> Any:
-        return self._end_of_task(world, flow, "task", flow.create_state, flow.task, client)
+        return self._end_state_of_task(world, flow, "task", flow.create_state, flow.task, client)
 
-    def end_after_opposite(self, world: World, flow: Flow) -> Any:
+    def end_state_after_opposite(self, world: World, flow: Flow) -> Any:
         """Return the end state of the opposite task, or None if the flow has no state for it."""
         if not flow.create_opposite_state:
             return None
-        return self._end_of_task(world, flow, "opposite", flow.create_opposite_state, flow.opposite,
-                                 module)
+        return self._end_state_of_task(world, flow, "opposite", flow.create_opposite_state,
+                                       flow.opposite, module)
 
-    def _end_of_task(self, world: World, flow: Flow, task_name: str,
-                     create_state: Callable[[World], None], task: Json, client: Client) -> Any:
+    def _end_state_of_task(self, world: World, flow: Flow, task_name: str,
+                           create_state: Callable[[World], None], task: Json,
+                           client: Client) -> Any:
         key = (flow.name, task_name)
         with self._lock:
-            if key not in self._ends:
+            if key not in self._end_states:
                 world.clear()
                 create_state(world)
                 world.judge.begin(REPLICAS, flow.required_controllers, flow.max_surge,
@@ -85,8 +86,8 @@ class ReferenceStates:
                 if not run.has_succeeded or violations:
                     raise SystemExit(
                         f"{flow.name} without a fault: {violations or run.last_output}")
-                self._ends[key] = world.end_state()
-            return self._ends[key]
+                self._end_states[key] = world.end_state()
+            return self._end_states[key]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,20 +100,20 @@ class Series:
     #: Returns None if the task does not reach the place.
     attempt: Callable[[World, Any], Outcome | None]
     describe: Callable[[Any], str] = str
-    #: Returns a note for the report. With a note, violations do not fail the test.
+    #: Returns a note for the report. If set, violations do not fail the test.
     note: Callable[[], str] | None = None
 
     @property
     def title(self) -> str:
         return f"{self.kind}: {self.name}"
 
-    def run(self, world: World, is_sample: bool = False, number: int = 0) -> Tally:
+    def run(self, world: World, is_sample: bool = False, index: int = 0) -> Tally:
         """Run every point, or only one point if this is a sample.
 
-        number: the index of the series, which selects the point (if it exists, or else the first).
+        index: the index of the series. It selects the point. If there are too few, the first runs.
         """
         tally = Tally()
-        start = number % SAMPLE_PLACES
+        start = index % SAMPLE_PLACES
         for place in itertools.islice(self.places(), start,
                                       start + 1) if is_sample else self.places():
             outcome = self._attempt_with_retries(world, place)
@@ -141,15 +142,16 @@ def series_of_kills(flow: Flow, references: ReferenceStates, client: Client = mo
 
     def attempt(world: World, place: tuple[int, bool]) -> Outcome | None:
         end_state = references.end_state(world, flow, client)
-        end_after_opposite = references.end_after_opposite(world, flow) if runs_opposite else None
+        end_state_after_opposite = (references.end_state_after_opposite(world, flow)
+                                    if runs_opposite else None)
         killed_run = run_and_kill(world, flow, place, client)
         if killed_run is None:
             return None
         violations = ([] if killed_run.was_killed
-                      else [f"not killed, but ended by {killed_run.code}: "
+                      else [f"not killed, but exited with code {killed_run.code}: "
                             f"{killed_run.last_output}"])
         if runs_opposite:
-            violations += check_rollback(world, flow, end_state, end_after_opposite)
+            violations += check_rollback(world, flow, end_state, end_state_after_opposite)
         else:
             violations += check_resume(world, flow, end_state, client)
         return Outcome(violations + world.judge.violations())
@@ -157,10 +159,10 @@ def series_of_kills(flow: Flow, references: ReferenceStates, client: Client = mo
     next_task = "the opposite task" if runs_opposite else "the same task"
     name = f"{flow.name}, then {next_task}"
     return Series("ansible command killed" if client is not module else "module killed", name,
-                  kills, attempt, at_write)
+                  kill_places, attempt, describe_kill)
 
 
-def kills() -> Iterator[tuple[int, bool]]:
+def kill_places() -> Iterator[tuple[int, bool]]:
     """Return pairs: the number of a write (from 1), and whether the kill follows the write."""
     return ((number, is_after) for number in itertools.count(1) for is_after in (False, True))
 
@@ -169,13 +171,13 @@ def numbers_from_one() -> Iterator[int]:
     return itertools.count(1)
 
 
-def at_write(place: tuple[int, bool]) -> str:
+def describe_kill(place: tuple[int, bool]) -> str:
     return f"killed {'after' if place[1] else 'before'} write {place[0]}"
 
 
 def run_and_kill(world: World, flow: Flow, place: tuple[int, bool],
                  client: Client) -> ProgramRun | None:
-    """Run the flow's task and kill it. Return None if it ends before this place.
+    """Run the flow's task and kill it. Return None if it ends before `place`.
 
     Writes of Events count only in HANDOVER_FLOW.
     """
@@ -200,7 +202,8 @@ def check_resume(world: World, flow: Flow, end_state: Any, client: Client = modu
     return differences(flow, world.end_state(), end_state)
 
 
-def check_rollback(world: World, flow: Flow, end_state: Any, end_after_opposite: Any) -> list[str]:
+def check_rollback(world: World, flow: Flow, end_state: Any,
+                   end_state_after_opposite: Any) -> list[str]:
     """Return the violations of the opposite task.
 
     The opposite task must undo the update, or be refused. In the second case, the original task
@@ -210,15 +213,15 @@ def check_rollback(world: World, flow: Flow, end_state: Any, end_after_opposite:
     if run.has_succeeded:
         # A task that was killed before it created the successor has not stored the new image.
         return [difference
-                for difference in differences(flow, world.end_state(), end_after_opposite)
+                for difference in differences(flow, world.end_state(), end_state_after_opposite)
                 if "/record/from/web is None" not in difference]
     return (([] if run.result.get("failure")
-             else [f"not an error of the module: {run.last_output}"])
+             else [f"the opposite task fails without an error of the module: {run.last_output}"])
             + check_resume(world, flow, end_state))
 
 
 def differences(flow: Flow, end_state: Any, reference: Any) -> list[str]:
-    return [f"another end state: {difference}"
+    return [f"the end state differs: {difference}"
             for difference in itertools.islice(
                 _differences("", flow.normalize(end_state), flow.normalize(reference)), 3)]
 
@@ -228,7 +231,7 @@ def _differences(path: str, actual: Any, expected: Any) -> Iterator[str]:
         for key in sorted(actual.keys() | expected.keys()):
             yield from _differences(f"{path}/{key}", actual.get(key), expected.get(key))
     elif actual != expected:
-        yield f"{path} is {actual} and not {expected}"
+        yield f"{path} is {actual}, not {expected}"
 
 
 def check_error(run: ProgramRun) -> list[str]:

@@ -73,7 +73,7 @@ class Judge(Observer):
         self._initial_versions = self._versions_of_other_controllers()
         self._required_controllers = required_controllers
         with self._lock:  # the watch may still process earlier events
-            self.initial_pods = set(self.names_by_uid)
+            self.initial_pods = set(self.pod_names_by_uid)
             self.min_ready, self.max_pods = len(ready_uids), len(pods)
             self.orphans.clear()
         self.controllers_deleted.clear()
@@ -83,7 +83,7 @@ class Judge(Observer):
         """Return a description of each violation. Raises ObservationLost."""
         pod_uids = uids(self.namespace.pods())
         self._wait_for_watch(
-            lambda: pod_uids <= set(self.names_by_uid) and not pod_uids & self.deleted_pods
+            lambda: pod_uids <= set(self.pod_names_by_uid) and not pod_uids & self.deleted_pods
         )
         violations = []
         if self.min_ready < self._floor:

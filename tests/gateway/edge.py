@@ -26,7 +26,7 @@ from gateway_api import DEFINITIONS, GROUP, module_folder
 from kubeapi import Api, Refused
 from machine import system_program
 from objects import Json, eventually
-from traffic import PRIORITY
+from traffic import PRIORITY_PREFIX
 
 #: Name of the Gateway and of its namespace.
 NAME = "edge"
@@ -124,7 +124,7 @@ class EdgeGateway:
         nsenter_command = [system_program("nsenter"), "-t", str(self._pid), "-n", "--"]
         with (self._folder / f"{name}.log").open("wb") as log:
             self._processes.append(subprocess.Popen(
-                [*PRIORITY, *nsenter_command, *command], stdin=subprocess.DEVNULL, stdout=log,
+                [*PRIORITY_PREFIX, *nsenter_command, *command], stdin=subprocess.DEVNULL, stdout=log,
                 stderr=log))
 
     def _end(self) -> None:

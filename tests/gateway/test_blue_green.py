@@ -17,7 +17,7 @@ from traffic import reasons, versions
 #: Requests per second, on new and on persistent connections.
 RATES = {"new": 30, "persistent": 90}
 UPDATE: Json = {"module": "rolling_update", "image": V2, "progress_deadline": 60}
-#: Maximum seconds from the write of the weights to the last request under the old weights.
+#: Maximum seconds from the write of the weights to the last request to the old version.
 MAX_DELAY = 1.0
 
 
@@ -44,12 +44,12 @@ def test_switch_and_switch_back_lose_no_request(kind, gateway, cluster, namespac
             time.sleep(2)
             assert shop.is_restored()
     # End 1 s early: Envoy may apply the next weights before their write is answered
-    ends = [begin - 1 for _weight, begin in changes[1:]] + [time.time()]
-    for (weight, begin), end in zip(changes, ends, strict=True):
+    ends = [written_at - 1 for _weight, written_at in changes[1:]] + [time.time()]
+    for (weight, written_at), end in zip(changes, ends, strict=True):
         direction, old_version = ("switch", "v1") if weight == "100%" else ("back", "v2")
-        last = max((answer.sent for answer in traffic.between(begin, end)
-                    if answer.version == old_version), default=begin)
-        delays[direction].append(last - begin)
+        last_old_sent_at = max((answer.sent for answer in traffic.between(written_at, end)
+                                if answer.version == old_version), default=written_at)
+        delays[direction].append(last_old_sent_at - written_at)
     for direction, seconds in delays.items():
         request.config.stash[measured.ROWS].append(measured.Row("switches", (
             direction, kind.name, len(seconds), len(traffic.answers), len(traffic.failures),

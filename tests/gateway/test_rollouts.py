@@ -77,7 +77,8 @@ class Pace:
 
     def wait(self, index: int, part: float) -> None:
         """Wait for the requests due after `index` releases and a part (0 to 1) of the next."""
-        while self._traffic.count() < self._request_count * (index + part) / self._release_count:
+        while (self._traffic.answer_count()
+               < self._request_count * (index + part) / self._release_count):
             time.sleep(1)
 
 

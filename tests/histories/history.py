@@ -401,7 +401,7 @@ class History(RuleBasedStateMachine):
 
     def _task_or_run(self, words: list[str], params: Json) -> Json | None:
         """Return the options of the command's task. Execute any other command, and return None."""
-        if words == [typed_commands.TASK_THAT_BEGAN_IT]:
+        if words == [typed_commands.STARTING_TASK]:
             *_earlier, task = self.starting_tasks or [params]
             if len(self.starting_tasks) > 1:
                 self.starting_tasks.pop()
@@ -419,7 +419,7 @@ class History(RuleBasedStateMachine):
                    if option not in excluded_options}, "max_surge": 1}
 
     def _run_kubectl(self, words: list[str]) -> None:
-        verb, arguments, flags = typed_commands.kubectl(words)
+        verb, arguments, flags = typed_commands.parse_kubectl(words)
         self.world.run_kubectl(words)
         if verb == "patch" and arguments[0] == "pdb":
             self.budget = {"maxUnavailable": 1}

@@ -217,7 +217,7 @@ class RealWorld:
         self._patch(kind, name, {"metadata": {"finalizers": [FINALIZER]}})
 
     def run_kubectl(self, words: list[str]) -> None:
-        verb, arguments, flags = typed_commands.kubectl(words)
+        verb, arguments, flags = typed_commands.parse_kubectl(words)
         assert flags["-n"] == self.namespace.name, words
         if verb == "scale":
             self._patch(*self._target(*arguments), {"spec": {"replicas": int(flags["--replicas"])}})

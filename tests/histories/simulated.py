@@ -229,7 +229,7 @@ class SimulatedWorld:
         return
 
     def run_kubectl(self, words: list[str]) -> None:
-        verb, arguments, flags = typed_commands.kubectl(words)
+        verb, arguments, flags = typed_commands.parse_kubectl(words)
         name = arguments[-1]
         if verb == "scale":
             self._change(str(self.gateway.kind), name,

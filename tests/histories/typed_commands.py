@@ -19,7 +19,7 @@ Json = dict[str, t.Any]
 
 AD_HOC = ["ansible", "localhost", "-m"]
 #: A suggestion without a command.
-TASK_THAT_BEGAN_IT = "run the task that began it"
+STARTING_TASK = "run the task that began it"
 #: Placeholders in commands, and the image that replaces them.
 PLACEHOLDERS, WORKING_IMAGE = re.compile(r"THE-EARLIER-IMAGE|ANOTHER-IMAGE"), "myimage:v1"
 #: Options that a suggested rerun of the task must contain.
@@ -33,19 +33,19 @@ CONNECTION_OPTIONS = ("context", "kubeconfig", "host", "namespace")
 
 
 def alternatives(message: str) -> list[list[list[str]]]:
-    """Return the alternatives: lists of commands, each a list of words.
+    """Return the alternatives: lists of commands. A command is a list of words.
 
     Commands that only show objects, and alternatives that need an editor, are left out.
     """
-    _rest, _next, lines = message.partition("\nNext:\n")
+    _rest, _next, text = message.partition("\nNext:\n")
     suggestions: list[list[list[str]]] = [[]]
-    for line in map(str.strip, lines.splitlines()):
+    for line in map(str.strip, text.splitlines()):
         if line.startswith("if not"):
             break
         if line == "or:":
             suggestions.append([])
-        elif line.startswith(TASK_THAT_BEGAN_IT):
-            suggestions[-1].append([TASK_THAT_BEGAN_IT])
+        elif line.startswith(STARTING_TASK):
+            suggestions[-1].append([STARTING_TASK])
         elif line.startswith(("ansible ", "kubectl ")):
             suggestions[-1].append(shlex.split(PLACEHOLDERS.sub(WORKING_IMAGE, line)))
     without_editor = [commands for commands in suggestions if "edit" not in map(_verb, commands)]
@@ -55,32 +55,32 @@ def alternatives(message: str) -> list[list[list[str]]]:
 
 
 def _verb(words: list[str]) -> str:
-    return kubectl(words)[0] if words[0] == "kubectl" else ""
+    return parse_kubectl(words)[0] if words[0] == "kubectl" else ""
 
 
 def task_params(words: list[str]) -> Json | None:
     """Return the validated options of an ad-hoc command, or None for a kubectl command."""
     if words[: len(AD_HOC)] != AD_HOC:
-        assert words[0] == "kubectl", f"not a command for the module: {words}"
+        assert words[0] == "kubectl", f"neither an ad-hoc nor a kubectl command: {words}"
         return None
     name, _dash_a, text = words[len(AD_HOC):]
     module = Module(name.removeprefix("baton.kubernetes."))
-    typed_options = (json.loads(text) if text.startswith("{")
-                     else dict(part.split("=", 1) for part in shlex.split(text)))
-    typed_options = {option: value for option, value in typed_options.items()
-                     if option not in CONNECTION_OPTIONS}
-    validated = ArgumentSpecValidator(options.SPECS[module]).validate(typed_options)
+    command_options = (json.loads(text) if text.startswith("{")
+                       else dict(part.split("=", 1) for part in shlex.split(text)))
+    command_options = {option: value for option, value in command_options.items()
+                       if option not in CONNECTION_OPTIONS}
+    validated = ArgumentSpecValidator(options.SPECS[module]).validate(command_options)
     assert not validated.error_messages, f"{text}: {validated.error_messages}"
     validated_options = options.with_kinds(validated.validated_parameters)
     params = {option: value for option, value in validated_options.items()
-              if option in typed_options}
+              if option in command_options}
     is_migration = module is Module.MIGRATION
     return ({"module": str(module), "state": str(module.default_state), **params} if is_migration
             else params)
 
 
 def goal(params: Json) -> tuple[t.Any, ...]:
-    """Return the options that determine which pods a task leaves."""
+    """Return the options that determine which pods exist after a task."""
     return params.get("state", "updated"), params.get("image"), str(params.get("to_revision"))
 
 
@@ -93,7 +93,7 @@ def lost_options(params: Json, message: str) -> list[str]:
     needed_options = [option for option in REPEATED_OPTIONS
                       if option in params and not (is_rollback and option in OPTIONS_OF_UPDATES)]
     commands = [words for alternative in alternatives(message) for words in alternative
-                if words != [TASK_THAT_BEGAN_IT]]
+                if words != [STARTING_TASK]]
     tasks = [task for words in commands if (task := task_params(words)) is not None]
     return [f"{option} in {task}" for task in tasks if goal(task) == goal(params)
             for option in needed_options
@@ -109,7 +109,7 @@ def _validated(option: str, value: t.Any) -> t.Any:
         {option: value}).validated_parameters[option]
 
 
-def kubectl(words: list[str]) -> tuple[str, list[str], Json]:
+def parse_kubectl(words: list[str]) -> tuple[str, list[str], Json]:
     """Return the verb, the arguments and the options, such as {"-n": "default"}."""
     flags: Json = {}
     arguments: list[str] = []

@@ -32,11 +32,11 @@ Json = dict[str, t.Any]
 SECRET = "password=s3cret"
 ERROR = f"\x1b[31mERROR\x1b[0m: no connection to the database, {SECRET}".encode()
 #: Log lines of each pod per second.
-RATE = 10
+LINES_PER_SECOND = 10
 ERROR_PERCENTAGES = {"myimage:v1": 1, "myimage:v2": 1, "myimage:v3": 20}
 
 
-def lines_of_version(pod: Json, container: str) -> list[tuple[float, bytes]]:
+def log_of_image(pod: Json, container: str) -> list[tuple[float, bytes]]:
     """Return the log of a container as pairs of time (seconds since the epoch) and line.
 
     The image determines the share of errors.
@@ -44,8 +44,8 @@ def lines_of_version(pod: Json, container: str) -> list[tuple[float, bytes]]:
     pod_started_at = datetime.datetime.fromisoformat(
         pod["metadata"]["creationTimestamp"].replace("Z", "+00:00")).timestamp()
     error_percentage = ERROR_PERCENTAGES[pod["spec"]["containers"][0]["image"]]
-    count = int((time.time() - pod_started_at) * RATE)
-    return [(pod_started_at + number / RATE,
+    count = int((time.time() - pod_started_at) * LINES_PER_SECOND)
+    return [(pod_started_at + number / LINES_PER_SECOND,
              ERROR if number * error_percentage % 100 < error_percentage else b"answered a request")
             for number in range(count)]
 
@@ -56,8 +56,8 @@ class Kubelet(http.server.ThreadingHTTPServer):
     def __init__(self, namespace: Namespace, folder: Path) -> None:
         super().__init__(("127.0.0.1", 0), _LogHandler)
         self.namespace = namespace
-        #: Tests may replace this. The result None means that the container has not started.
-        self.lines: t.Callable[[Json, str], list[tuple[float, bytes]] | None] = lines_of_version
+        #: Tests may replace this function. It returns None if the container has not started.
+        self.lines: t.Callable[[Json, str], list[tuple[float, bytes]] | None] = log_of_image
         self.requests: list[str] = []
         certificate, key = folder / "kubelet.crt", folder / "kubelet.key"
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""List the tests that execute the commands of errors, and check that each command is valid."""
+"""List the tests that execute the commands suggested by errors, and validate these commands."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SAME = ("not executed here: the same task again, as in "
 FORGED = "not executed: needs annotations or revisions that another client has forged; "
 TRAFFIC_MODULE = "baton.kubernetes.traffic_split"
 #: The test in test_next_commands.py that executes the command, or a reason why none does. Keys:
-#: FILE::FUNCTION, or FILE:: for a constant, with FILE below module_utils.
+#: FILE::FUNCTION, or FILE:: for a constant. FILE is relative to module_utils.
 SITES: dict[str, str] = {
     "explain/diagnosis.py::": PART,
     "explain/diagnosis.py::_commands": SHOWS,

@@ -22,14 +22,14 @@ if t.TYPE_CHECKING:
 @dataclasses.dataclass
 class Observer:
     namespace: Namespace
-    #: Whether the test itself has orphaned a pod.
+    #: Returns whether a pod may be without a controller.
     allow_orphan: t.Callable[[Json], bool] = lambda pod: False
-    #: Names of pods without a controller.
+    #: Names of pods without a controller, except the allowed ones.
     orphans: set[str] = dataclasses.field(default_factory=set)
-    names_by_uid: dict[str, str] = dataclasses.field(default_factory=dict)
+    pod_names_by_uid: dict[str, str] = dataclasses.field(default_factory=dict)
     #: Uids of terminating and deleted pods.
     deleted_pods: set[str] = dataclasses.field(default_factory=set)
-    #: Each event adds the total count again, so this only tells 0 from more.
+    #: Each event adds the total count again, so only 0 is exact.
     restarts: int = 0
     min_ready: int = 10**9
     #: Maximum number of pods, without terminating pods.
@@ -51,7 +51,7 @@ class Observer:
                 receive("ADDED", item)
             arguments = (resource, resource_list["metadata"]["resourceVersion"], receive)
             threading.Thread(target=self._watch, args=arguments, daemon=True).start()
-        self.initial_pods = set(self.names_by_uid)
+        self.initial_pods = set(self.pod_names_by_uid)
         self._is_measuring = True
         return self
 
@@ -65,24 +65,25 @@ class Observer:
 
     @property
     def new_pods(self) -> set[str]:
-        return set(self.names_by_uid) - self.initial_pods
+        return set(self.pod_names_by_uid) - self.initial_pods
 
     def _is_up_to_date(self) -> bool:
         uids_in_cluster = uids(self.namespace.pods())
-        return uids_in_cluster <= set(self.names_by_uid) and not uids_in_cluster & self.deleted_pods
+        return (uids_in_cluster <= set(self.pod_names_by_uid)
+                and not uids_in_cluster & self.deleted_pods)
 
     def _watch(self, resource: str, version: str, receive: t.Callable[[str, Json], None]) -> None:
         client = kubernetes.config.new_client_from_config(self.namespace.admin_kubeconfig)
         core = kubernetes.client.CoreV1Api(client)
-        call = (core.list_namespaced_pod if resource == "pods"
-                else core.list_namespaced_replication_controller)
+        list_objects = (core.list_namespaced_pod if resource == "pods"
+                        else core.list_namespaced_replication_controller)
         while not self._stop.is_set():
             try:
-                stream = call(self.namespace.name, watch=True, resource_version=version,
-                              _preload_content=False,
-                              _request_timeout=60)
+                response = list_objects(self.namespace.name, watch=True, resource_version=version,
+                                        _preload_content=False,
+                                        _request_timeout=60)
                 incomplete_line = b""
-                for chunk in stream.stream(65536):
+                for chunk in response.stream(65536):
                     *lines, incomplete_line = (incomplete_line + chunk).split(b"\n")
                     if self._stop.is_set():
                         return
@@ -123,7 +124,7 @@ class Observer:
 
     def _record_pod(self, event_type: str, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
-        self.names_by_uid[uid] = pod["metadata"]["name"]
+        self.pod_names_by_uid[uid] = pod["metadata"]["name"]
         self._pods.pop(uid, None)
         self._terminating_uids.discard(uid)
         if event_type != "DELETED" and "deletionTimestamp" in pod["metadata"]:

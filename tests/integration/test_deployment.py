@@ -30,8 +30,8 @@ def settings(item):
     return {field: item["spec"].get(field) for field in SETTINGS}
 
 
-# The limits of max_pods below exceed the surge, since the Deployment controller ignores
-# terminating pods.
+# Below, max_pods may exceed replicas + surge, since the Deployment controller ignores terminating
+# pods.
 
 
 def test_image_is_updated_and_the_rerun_writes_nothing(namespace):
@@ -227,7 +227,7 @@ def test_pod_disruption_budget_limits_unavailable_pods(namespace):
         "spec": {"minAvailable": 4, "selector": {"matchLabels": {"app": "foo"}}}})
     with namespace.observer() as observer:
         update(namespace)
-    # The budget allows no disruption, but the observer does not count a pod that is terminating.
+    # The budget requires 4 pods, but the observer does not count a terminating pod.
     assert observer.min_ready >= 3 and pod_counts(namespace) == (0, 4)
     assert settings(namespace.deployment()) == settings(before)
 
@@ -260,10 +260,11 @@ def test_rollback_to_a_revision_can_pause_and_be_rolled_back(namespace):
 @pytest.mark.full
 def test_failed_rollback_to_a_revision_is_rolled_back(namespace):
     namespace.make_deployment(3)
-    broken = {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}],
-                       "schedulerName": "none"}}
+    broken_template = {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}],
+                                "schedulerName": "none"}}
     with pytest.raises(RolloutError):
-        update(namespace, image=None, template=broken, progress_deadline=2, on_failure="rollback")
+        update(namespace, image=None, template=broken_template, progress_deadline=2,
+               on_failure="rollback")
     with pytest.raises(RolloutError) as caught:
         roll_back(namespace, to_revision=2, progress_deadline=2, on_failure="rollback")
     assert "is rolled back to myimage:v1" in caught.value.what and pod_counts(namespace) == (3, 0)
@@ -355,9 +356,9 @@ def test_info_reports_an_update_in_progress_as_for_other_kinds(namespace):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
-def test_task_without_wait_ends_and_the_next_task_waits_for_the_update(namespace, request, kind):
+def test_task_with_wait_false_ends_and_the_next_task_waits_for_the_update(namespace, request, kind):
     """The last task, which waits, restores the settings."""
-    def read():
+    def read_controller():
         return {"Deployment": namespace.deployment, "StatefulSet": namespace.stateful_set,
                 "DaemonSet": namespace.daemon_set}[kind]()
 
@@ -366,9 +367,10 @@ def test_task_without_wait_ends_and_the_next_task_waits_for_the_update(namespace
         namespace.add_nodes(3)
         namespace.make_daemon_set(3, minReadySeconds=3)
     else:
-        make = namespace.make_deployment if kind == "Deployment" else namespace.make_stateful_set
-        make(3, minReadySeconds=3)
-    before = read()["spec"]
+        make_controller = (namespace.make_deployment if kind == "Deployment"
+                           else namespace.make_stateful_set)
+        make_controller(3, minReadySeconds=3)
+    before = read_controller()["spec"]
     options = {"kind": kind, "image": "myimage:v2", "max_unavailable": "2"}
 
     unfinished_result = namespace.roll(**options, wait=False)
@@ -382,4 +384,4 @@ def test_task_without_wait_ends_and_the_next_task_waits_for_the_update(namespace
     assert "state=rolled_back" in unfinished_result["rollback_command"]
     assert not rerun["changed"] and not rerun["requests"]["PATCH"]
     assert next_result["rollout"]["phase"] == "complete" and pod_counts(namespace) == (0, 3)
-    assert read()["spec"] | {"template": None} == before | {"template": None}
+    assert read_controller()["spec"] | {"template": None} == before | {"template": None}

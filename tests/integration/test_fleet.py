@@ -38,7 +38,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.process impor
 NAMES = [f"foo-{number}" for number in range(8)]
 
 
-def make(namespace, *names, replicas=2, **metadata):
+def make_controllers(namespace, *names, replicas=2, **metadata):
     for name in names:
         namespace.create("replicationcontrollers",
                          manifest(replicas, "myimage:v1", name, **metadata))
@@ -52,7 +52,7 @@ def images(namespace, names=NAMES):
 
 
 def test_controllers_are_updated_in_parallel_with_one_watch(namespace):
-    make(namespace, *NAMES)
+    make_controllers(namespace, *NAMES)
     params = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
     params |= {"names": NAMES, "namespace": namespace.name, "image": "myimage:v2",
                "concurrency": len(NAMES)}
@@ -85,9 +85,10 @@ def test_controllers_are_updated_in_parallel_with_one_watch(namespace):
 def test_fleet_of_another_kind_is_updated_and_the_rerun_changes_nothing(
     namespace, ansible_environment, kind
 ):
-    make = {"ReplicaSet": namespace.make_replica_set, "Deployment": namespace.make_deployment}[kind]
+    make_controller = {"ReplicaSet": namespace.make_replica_set,
+                       "Deployment": namespace.make_deployment}[kind]
     for name in NAMES[:4]:
-        make(2, name=name)
+        make_controller(2, name=name)
 
     results = [run_ad_hoc(namespace, ansible_environment, names=NAMES[:4], kind=kind,
                           image="myimage:v2", concurrency=4)[0]
@@ -104,7 +105,7 @@ def test_fleet_of_another_kind_is_updated_and_the_rerun_changes_nothing(
     assert results[0]["msg"] == "4 of 4 controllers are as requested (4 changed)"
 
 
-def test_fleet_of_several_kinds_with_one_name_is_updated_in_the_order_of_the_kinds(
+def test_controllers_of_several_kinds_with_the_same_name_are_updated_in_order(
     namespace, ansible_environment
 ):
     """The Deployment's ReplicaSet matches the selector, too, but is left out."""
@@ -128,9 +129,10 @@ def test_fleet_of_several_kinds_with_one_name_is_updated_in_the_order_of_the_kin
     result, stderr = run_ad_hoc(namespace, ansible_environment, **options)
     rerun, _stderr = run_ad_hoc(namespace, ansible_environment, **options)
 
-    for answer in (plan, result):
+    for task_result in (plan, result):
         assert ([(outcome["kind"], outcome["name"], outcome["changed"])
-                 for outcome in answer["results"]] == [(kind, "shop", True) for kind in kinds[:3]])
+                 for outcome in task_result["results"]]
+                == [(kind, "shop", True) for kind in kinds[:3]])
     assert (result["msg"] == "3 of 3 controllers are as requested (3 changed)"
             and not rerun["changed"])
     assert all(f"localhost | {namespace.name} | {kind} shop: " in stderr for kind in kinds[:3])
@@ -237,7 +239,7 @@ def test_update_by_labels_sets_the_image_of_an_init_container(namespace, ansible
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_rerun_after_a_kill_resumes_all_updates_of_a_fleet(namespace, ansible_environment):
     """Controllers with another image repository are skipped."""
-    make(namespace, *NAMES[:4], labels={"tier": "backend"})
+    make_controllers(namespace, *NAMES[:4], labels={"tier": "backend"})
     namespace.create("replicationcontrollers",
                      manifest(1, "other:v1", "other", labels={"tier": "backend"}))
     options = {"label_selectors": ["tier in (backend)"], "image": "myimage:v2-slow",
@@ -263,9 +265,9 @@ def test_rerun_after_a_kill_resumes_all_updates_of_a_fleet(namespace, ansible_en
             == "4 of 5 controllers are as requested (0 changed), 1 skipped (other)")
 
 
-def test_failure_stops_the_remaining_controllers(namespace, ansible_environment):
+def test_remaining_controllers_are_skipped_after_a_failure(namespace, ansible_environment):
     for name in NAMES[:3]:
-        make(namespace, name)
+        make_controllers(namespace, name)
     options = {"names": ["foo-1", "foo-2", "foo-0"], "concurrency": 1, "on_failure": "rollback",
                "image": "myimage:v2"}
     namespace.patch("foo-2", {"spec": {"template": {"spec": {"priorityClassName": "missing"}}}})
@@ -284,7 +286,7 @@ def test_failure_stops_the_remaining_controllers(namespace, ansible_environment)
 
 @pytest.mark.full
 def test_check_mode_changes_nothing(namespace, ansible_environment):
-    make(namespace, *NAMES[:2])
+    make_controllers(namespace, *NAMES[:2])
 
     process = ansible_cli.run(
         [*ad_hoc_command(namespace, names=NAMES[:2], image="myimage:v2"), "--check"],
@@ -301,7 +303,7 @@ def test_check_mode_changes_nothing(namespace, ansible_environment):
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("options, sentence", [
+@pytest.mark.parametrize("options, expected_text", [
     ({"names": ["foo"], "name": "foo"},
      "give exactly one of name, names, or selectors (label_selectors, field_selectors); given: "
      "name and names"),
@@ -315,19 +317,19 @@ def test_check_mode_changes_nothing(namespace, ansible_environment):
     ({"names": ["Not A Name"]}, "is not a valid object name"),
 ])
 def test_invalid_options_are_reported_without_a_traceback(
-    namespace, ansible_environment, options, sentence
+    namespace, ansible_environment, options, expected_text
 ):
     process = ansible_cli.run(ad_hoc_command(namespace, image="myimage:v2", **options),
                               env=ansible_environment, capture_output=True,
                               text=True, timeout=300, check=False)
 
-    assert (process.returncode and sentence in process.stdout
+    assert (process.returncode and expected_text in process.stdout
             and "Traceback" not in process.stdout + process.stderr)
 
 
 @pytest.mark.full
 def test_rollback_by_labels_rolls_back_all_updates_in_progress(namespace, ansible_environment):
-    make(namespace, *NAMES[:3], labels={"tier": "backend"})
+    make_controllers(namespace, *NAMES[:3], labels={"tier": "backend"})
     run_ad_hoc(namespace, ansible_environment, names=NAMES[:2], image="myimage:v2", pause_at="1")
     assert all(object_meta.DESIRED in namespace.rc(name)["metadata"]["annotations"]
                for name in NAMES[:2])

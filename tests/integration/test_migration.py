@@ -14,7 +14,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import obje
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.label_selectors import matches
 
-#: More writes than a migration has.
+#: More writes than a migration makes.
 MAX_WRITES = 100
 MIGRATE = {"module": "migrate_to_deployment"}
 ROLL_BACK = {**MIGRATE, "state": "rolled_back"}
@@ -40,14 +40,14 @@ def is_migrated(namespace):
 @pytest.mark.parametrize("replicas", [0, 3, pytest.param(100, marks=pytest.mark.long)])
 def test_migration_retains_all_pods(migratable, replicas):
     migratable.make_rc(replicas)
-    before = uids(migratable.pods())
+    uids_before = uids(migratable.pods())
     with migratable.observer() as observer:
         result = migrate(migratable)
         eventually(lambda: is_migrated(migratable), "the completion of the migration", seconds=60)
 
     rerun = migrate(migratable)
     assert (
-        uids(migratable.pods()) == before
+        uids(migratable.pods()) == uids_before
         and not observer.new_pods
         and not observer.deleted_pods
         and not observer.restarts
@@ -62,7 +62,7 @@ def test_migration_retains_all_pods(migratable, replicas):
 def test_completed_migration_is_reverted_manually(migratable):
     """The steps are those of docs/how-to/migrate.md."""
     migratable.make_rc(3)
-    before = uids(migratable.pods())
+    uids_before = uids(migratable.pods())
     migrate(migratable)
     eventually(lambda: is_migrated(migratable), "the completion of the migration", seconds=60)
     with pytest.raises(RolloutError, match="a migration that has ended cannot be rolled back"):
@@ -77,7 +77,7 @@ def test_completed_migration_is_reverted_manually(migratable):
                    f"the deletion of {name}")
     controller = migratable.make_rc(3)
 
-    assert uids(migratable.pods()) == before
+    assert uids(migratable.pods()) == uids_before
     assert {owner_uid(pod) for pod in migratable.pods()} == {controller["metadata"]["uid"]}
 
 
@@ -86,10 +86,10 @@ def test_deployment_can_be_updated_after_the_migration(migratable):
     """The pods have a deployment label from an earlier update."""
     migratable.make_rc(3)
     migratable.roll(image="myimage:v2")
-    before = uids(migratable.pods())
+    uids_before = uids(migratable.pods())
     migrate(migratable, max_surge="2")
     item = migratable.deployment()
-    assert uids(migratable.pods()) == before
+    assert uids(migratable.pods()) == uids_before
     assert (item["spec"]["selector"] == {"matchLabels": {"app": "foo"}}
             and item["metadata"]["labels"] == {"app": "foo"})
     assert item["spec"]["template"]["metadata"]["labels"] == {"app": "foo"}
@@ -103,27 +103,29 @@ def test_deployment_can_be_updated_after_the_migration(migratable):
 
 @pytest.mark.sample(1)
 @pytest.mark.long  # tests/faults runs a sample in `make test`
-@pytest.mark.parametrize("after", [False, True])
-def test_migration_resumes_with_the_same_pods_after_a_kill_at_any_write(migratable, after):
-    for number in range(1, MAX_WRITES):
+@pytest.mark.parametrize("is_after_write", [False, True])
+def test_migration_resumes_with_the_same_pods_after_a_kill_at_any_write(migratable, is_after_write):
+    for write_number in range(1, MAX_WRITES):
         migratable.make_rc(2)
-        before = uids(migratable.pods())
+        uids_before = uids(migratable.pods())
         with migratable.observer() as observer:
             try:
-                migrate(migratable, fault=kill_at_write(number, after))
+                migrate(migratable, fault=kill_at_write(write_number, is_after_write))
             except Killed:
                 migrate(migratable)
             else:
                 break
-        assert not observer.new_pods and not observer.deleted_pods, f"killed at write {number}"
-        assert uids(migratable.pods()) == before and is_migrated(migratable), (
-            f"killed at write {number}"
+        assert not observer.new_pods and not observer.deleted_pods, (
+            f"killed at write {write_number}"
+        )
+        assert uids(migratable.pods()) == uids_before and is_migrated(migratable), (
+            f"killed at write {write_number}"
         )
         migratable.remove_deployment()
         eventually(
             lambda: not migratable.pods() and not migratable.replica_sets(), "an empty namespace"
         )
-    assert 10 <= number < MAX_WRITES
+    assert 10 <= write_number < MAX_WRITES
 
 
 @pytest.mark.full
@@ -135,8 +137,9 @@ def test_check_mode_lists_the_steps_and_writes_nothing(migratable):
     assert migratable.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
     assert not migratable.replica_sets() and not migratable.deployments()
     result = migrate(migratable)
-    steps = [[(step["action"], step["kind"], step["name"], step["to"]) for step in answer["steps"]]
-             for answer in (plan, result)]
+    steps = [[(step["action"], step["kind"], step["name"], step["to"])
+              for step in task_result["steps"]]
+             for task_result in (plan, result)]
     assert steps[0] == steps[1]
 
 
@@ -175,7 +178,7 @@ SELECTORS = ["app=foo", "app in (foo, bar)", "app notin (bar),!absent", "app!=ba
 def test_killed_migration_is_shown_and_then_completed_by_a_label_selector(
         migratable, matches_write):
     migratable.make_rc(2, labels={"app": "foo", "team": "a"})
-    before = uids(migratable.pods())
+    uids_before = uids(migratable.pods())
     with pytest.raises(Killed):
         migrate(migratable, fault=kill_at_write(1, True, matches_write))
     replica_set = migratable.replica_sets()[0]["metadata"]["name"]
@@ -193,19 +196,19 @@ def test_killed_migration_is_shown_and_then_completed_by_a_label_selector(
     result = task.migrate({**params, "label_selectors": ["team=a"]})
     assert ([(outcome["name"], outcome["changed"]) for outcome in result["results"]]
             == [("foo", True)])
-    assert is_migrated(migratable) and uids(migratable.pods()) == before
+    assert is_migrated(migratable) and uids(migratable.pods()) == uids_before
     (rollout,) = task.info({**params, "name": "foo"})["rollouts"]
     assert (rollout["kind"], rollout["phase"]) == ("Deployment", "complete")
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("number", [1, 2, 3, 4])
-def test_rollback_of_a_migration_restores_the_replication_controller(migratable, number):
+@pytest.mark.parametrize("write_number", [1, 2, 3, 4])
+def test_rollback_of_a_migration_restores_the_replication_controller(migratable, write_number):
     before = migratable.make_rc(2)
     pod_uids = uids(migratable.pods())
     with migratable.observer() as observer:
         with pytest.raises(Killed):
-            migrate(migratable, fault=kill_at_write(number, True))
+            migrate(migratable, fault=kill_at_write(write_number, True))
         plan = migratable.check(**ROLL_BACK)
         result = migratable.roll(**ROLL_BACK)
         assert ([step["action"] for step in plan["steps"]]
@@ -231,7 +234,7 @@ def test_label_selectors_match_like_those_of_the_api_server(namespace):
         assert bool(namespace.gateway().names([selector])) == matches([selector], labels), selector
 
 
-def delete_primary(policy):
+def primary_deletion(policy):
     return lambda namespace: namespace.remove("foo", policy=policy)
 
 
@@ -241,16 +244,16 @@ def delete_replica_set(namespace):
                    {"propagationPolicy": "Background"})
 
 
-#: Actions of another client during the handover, the maximum number of pods that they delete, and
-#: whether they may orphan a pod.
+#: By title: an action of another client during the handover, how many pods it deletes at most, and
+#: whether it may orphan a pod.
 ACTIONS = {
     "delete a pod": (lambda namespace: namespace.remove(namespace.pods()[0]["metadata"]["name"],
                                                         "pods"), 1, False),
     "relabel a pod": (lambda namespace: namespace.patch(
         namespace.pods()[0]["metadata"]["name"], {"metadata": {"labels": {"app": "another"}}},
         "pods"), 1, True),
-    "delete foo": (delete_primary("Background"), 1, False),
-    "delete foo with --cascade=orphan": (delete_primary("Orphan"), 1, True),
+    "delete foo": (primary_deletion("Background"), 1, False),
+    "delete foo with --cascade=orphan": (primary_deletion("Orphan"), 1, True),
     # The ReplicaSet owns both pods.
     "delete the ReplicaSet": (delete_replica_set, 2, False),
     "scale foo": (lambda namespace: namespace.patch("foo", {"spec": {"replicas": 3}}), 0, False),
@@ -262,7 +265,7 @@ ACTIONS = {
 def test_migration_resumes_after_changes_of_other_clients(migratable, title):
     action, max_deleted, may_orphan = ACTIONS[title]
     migratable.make_rc(2)
-    before = uids(migratable.pods())
+    uids_before = uids(migratable.pods())
 
     with migratable.observer(lambda pod: may_orphan):
         migrate(migratable, fault=action_after_write(1, lambda: action(migratable), is_reparenting),
@@ -272,7 +275,7 @@ def test_migration_resumes_after_changes_of_other_clients(migratable, title):
     owned_pods = [pod for pod in migratable.pods() if owner_uid(pod)]
     assert (len(owned_pods) == migratable.deployment()["spec"]["replicas"]
             and len(migratable.pods()) <= len(owned_pods) + may_orphan)
-    assert len(before & uids(owned_pods)) >= 2 - max_deleted
+    assert len(uids_before & uids(owned_pods)) >= 2 - max_deleted
 
 
 @pytest.mark.full
@@ -297,11 +300,11 @@ def test_controller_with_an_owner_is_migrated_only_on_request(migratable):
                        "uid": config_map["metadata"]["uid"], "controller": True,
                        "blockOwnerDeletion": False}
     migratable.make_rc(2, ownerReferences=[owner_reference])
-    before = uids(migratable.pods())
+    uids_before = uids(migratable.pods())
     with pytest.raises(RolloutError, match="it is controlled by ConfigMap/owner"):
         migrate(migratable)
     migrate(migratable, release_owner=True)
-    assert is_migrated(migratable) and uids(migratable.pods()) == before
+    assert is_migrated(migratable) and uids(migratable.pods()) == uids_before
 
 
 @pytest.mark.full

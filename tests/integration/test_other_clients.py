@@ -43,8 +43,8 @@ class Action:
     At the LATE_MOMENTS, which are short, or if `task_waits` is true, the task waits for the action.
     """
 
-    def __init__(self, moment, function, task_waits=False):
-        self.moment, self.function = moment, function
+    def __init__(self, moment, act_as_client, task_waits=False):
+        self.moment, self.act_as_client = moment, act_as_client
         self.task_waits = task_waits or moment in LATE_MOMENTS
         self.thread = None
         self.error = None
@@ -61,7 +61,7 @@ class Action:
 
     def _act(self):
         try:
-            self.function()
+            self.act_as_client()
         except Exception as error:
             self.error = error
 
@@ -73,10 +73,10 @@ class Action:
             raise self.error
 
 
-def update_during(namespace, moment, function, allow_orphan=lambda pod: False,
+def update_during(namespace, moment, act_as_client, allow_orphan=lambda pod: False,
                   task_waits=False):
     """Update foo to v2 while another client acts, and return the result or the error."""
-    action = Action(moment, function, task_waits)
+    action = Action(moment, act_as_client, task_waits)
     fault = (
         action_after_write(REPLICAS // 2, action.act, is_reparenting)
         if moment == HANDING_OVER
@@ -94,7 +94,7 @@ def update_during(namespace, moment, function, allow_orphan=lambda pod: False,
     return result
 
 
-def successor_of(namespace):
+def successor_name(namespace):
     controllers = {name: namespace.rc(name) for name in namespace.rc_names() if name != "foo"}
     return next((name
                  for name, item in controllers.items() if item
@@ -129,8 +129,8 @@ def assert_complete(namespace, result, replicas=REPLICAS):
     assert not namespace.roll(image="myimage:v2")["changed"]
 
 
-def controller_name(namespace, name):
-    name = name or successor_of(namespace)
+def name_or_successor(namespace, name):
+    name = name or successor_name(namespace)
     assert name, "there is no successor"
     return name
 
@@ -140,12 +140,12 @@ def controller_name(namespace, name):
 
 def scale_controller(size, name="foo"):
     return lambda namespace: namespace.patch(
-        controller_name(namespace, name), {"spec": {"replicas": size}}
+        name_or_successor(namespace, name), {"spec": {"replicas": size}}
     )
 
 
 def delete_controller(name, policy="Background"):
-    return lambda namespace: namespace.remove(controller_name(namespace, name), policy=policy)
+    return lambda namespace: namespace.remove(name_or_successor(namespace, name), policy=policy)
 
 
 def recreate_foo(namespace):
@@ -167,13 +167,13 @@ def edit_template(namespace):
 def remove_annotations(*controller_names):
     def remove(namespace):
         for name in controller_names:
-            namespace.patch(controller_name(namespace, name), {"metadata": {"annotations": None}})
+            namespace.patch(name_or_successor(namespace, name), {"metadata": {"annotations": None}})
     return remove
 
 
-def delete_pods(number):
+def delete_pods(count):
     def delete(namespace):
-        for pod in namespace.pods()[:number]:
+        for pod in namespace.pods()[:count]:
             with contextlib.suppress(ApiException):  # the task may have acted first
                 namespace.remove(pod["metadata"]["name"], resource="pods")
     return delete
@@ -265,7 +265,7 @@ ORPHANING_ACTIONS = ("delete the successor with --cascade=orphan",
                      "delete foo with --cascade=orphan")
 
 
-def is_orphaned_by(title):
+def orphan_rule(title):
     return lambda pod: (title in ORPHANING_ACTIONS or pod["metadata"]["name"] == "bare"
                         or "another" in pod["metadata"]["labels"].values())
 
@@ -290,7 +290,7 @@ def test_task_completes_after_an_action_of_another_client(namespace, title, mome
     namespace.make_rc(REPLICAS)
 
     result = update_during(
-        namespace, moment, lambda: action(namespace), allow_orphan=is_orphaned_by(title)
+        namespace, moment, lambda: action(namespace), allow_orphan=orphan_rule(title)
     )
 
     assert_complete(namespace, result, size_after(title, moment))
@@ -300,7 +300,7 @@ def test_task_completes_after_an_action_of_another_client(namespace, title, mome
 
 
 @pytest.mark.full
-def test_deletion_of_foo_after_that_of_the_successor_is_an_error(namespace):
+def test_deletion_of_foo_after_the_successor_is_an_error(namespace):
     namespace.make_rc(REPLICAS)
 
     result = update_during(namespace, SUCCESSOR_DELETED,
@@ -323,7 +323,7 @@ def test_recreated_foo_is_refused_until_the_successor_is_deleted(namespace, mome
 
     if moment == SUCCESSOR_DELETED and isinstance(result, NoSuchController):
         result = namespace.roll(image="myimage:v2")
-    successor = successor_of(namespace)
+    successor = successor_name(namespace)
     assert (bool(successor) == isinstance(result, RolloutError)
             == (moment != SUCCESSOR_DELETED)), result
     if successor:
@@ -333,7 +333,7 @@ def test_recreated_foo_is_refused_until_the_successor_is_deleted(namespace, mome
                    == namespace.rc(successor)["spec"]["replicas"], "the pods of the successor")
         with pytest.raises(RolloutError):
             namespace.roll(image="myimage:v2")
-        namespace.remove(successor)  # the command of the error
+        namespace.remove(successor)  # the command that the error suggests
         result = namespace.roll(image="myimage:v2")
     assert_complete(namespace, result)
 
@@ -346,7 +346,7 @@ def test_task_completes_or_names_the_successor_if_all_annotations_are_removed(na
     if isinstance(result, RolloutError):
         assert "does not belong to this update (no annotation names foo)" in result.what
         assert "delete it only if its pods are not needed" in result.next_command
-        namespace.remove(successor_of(namespace))
+        namespace.remove(successor_name(namespace))
         namespace.patch("foo", {"spec": {"replicas": REPLICAS}})
         result = namespace.roll(image="myimage:v2")
     assert_complete(namespace, result)
@@ -368,7 +368,7 @@ def test_removed_takeover_annotation_without_a_successor_is_an_error(namespace):
     result = update_during(namespace, SUCCESSOR_DELETED,
                            lambda: remove_annotations("foo")(namespace))
 
-    assert isinstance(result, RolloutError) and successor_of(namespace) is None
+    assert isinstance(result, RolloutError) and successor_name(namespace) is None
     assert "another client removed the annotation baton.kubernetes/takeover" in result.what
     assert "--cascade=orphan" not in result.next_command
     pod_uids = uids(namespace.pods())
@@ -400,12 +400,12 @@ def test_repeated_scaling_of_the_successor_is_an_error(namespace):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("moment", [MIDDLE, CLOSED, HANDING_OVER])
-def test_task_ignores_a_pod_of_another_owner_with_labels_of_the_successor(namespace, moment):
+def test_task_ignores_another_owners_pod_with_labels_of_the_successor(namespace, moment):
     namespace.make_rc(REPLICAS)
     config_map = namespace.create("configmaps", {"metadata": {"name": "owner"}})
     created_pods = []
 
-    def add():
+    def add_pod():
         labels = next(pod for pod in namespace.pods()
                       if object_meta.DEPLOYMENT_LABEL
                       in pod["metadata"]["labels"])["metadata"]["labels"]
@@ -415,7 +415,7 @@ def test_task_ignores_a_pod_of_another_owner_with_labels_of_the_successor(namesp
         created_pods.append(namespace.create("pods", {"spec": spec, "metadata": {
             "name": "other", "labels": labels, "ownerReferences": [reference]}}))
 
-    assert_complete(namespace, update_during(namespace, moment, add))
+    assert_complete(namespace, update_during(namespace, moment, add_pod))
 
     (other_pod,) = (pod for pod in namespace.pods() if pod["metadata"]["name"] == "other")
     assert other_pod["metadata"]["uid"] == created_pods[0]["metadata"]["uid"]

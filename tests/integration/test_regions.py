@@ -37,7 +37,7 @@ def write_inventory(playbooks, groups, hosts):
 
 @pytest.fixture
 def image_tags(namespace, playbooks):
-    """Provide a function that returns the image tag of each controller, by cluster."""
+    """Create the controllers. Provide a function that returns their image tags, by cluster."""
     kubeconfig = json.loads(Path(namespace.kubeconfig).read_text())
     context = kubeconfig["contexts"][0]["name"]
     unreachable_cluster = {"name": "dead", "cluster": {"server": "https://127.0.0.1:1"}}
@@ -46,19 +46,19 @@ def image_tags(namespace, playbooks):
                                    "context": {**kubeconfig["contexts"][0]["context"],
                                                "cluster": "dead"}})
     playbooks.write("kubeconfig", kubeconfig)
-    names = ["a", "c", "d"]
-    for name in names:
+    reachable_hosts = ["a", "c", "d"]
+    for name in reachable_hosts:
         namespace.create("replicationcontrollers", manifest(1, "myimage:v1", name))
-    for name in names:
+    for name in reachable_hosts:
         namespace.until_available(name, 1)
     hosts = {name: {"kubeconfig": str(playbooks.folder / "kubeconfig"),
-                    "context": context if name in names else "dead",
+                    "context": context if name in reachable_hosts else "dead",
                     "controller": name, "controller_namespace": namespace.name}
-             for name in [*names, "b"]}
+             for name in [*reachable_hosts, "b"]}
     write_inventory(playbooks, REGIONS, hosts)
     return lambda: {
         name: namespace.rc(name)["spec"]["template"]["spec"]["containers"][0]["image"][-2:]
-        for name in names}
+        for name in reachable_hosts}
 
 
 @pytest.mark.full
@@ -104,7 +104,7 @@ def test_failed_region_stops_the_next_regions_of_the_documented_play(playbooks, 
 
 @pytest.fixture
 def labels_and_images(namespace, playbooks):
-    """Provide a function that returns pairs of label and image."""
+    """Create each kind. Provide a function that returns the pairs (label, image) of the pods."""
     for name in ("baton-stateful-sets", "baton-daemon-sets"):
         namespace.allow(role_rules(name), name)
     namespace.add_nodes(2)
@@ -129,8 +129,8 @@ def test_survey_defaults_are_valid_for_each_kind(namespace, playbooks, labels_an
                            / f"{survey}.survey.json").read_text(encoding="utf-8"))["spec"]
         defaults = {question["variable"]: question["default"] for question in spec}
         variables = defaults | {"controller_namespace": namespace.name} | answers
-        for option in ("controller", "kind"):
-            del variables[option]
+        for variable in ("controller", "kind"):
+            del variables[variable]
         playbooks.run_command("ansible-playbook", "-f", "5", "-i", "clusters.yml",
                               f"baton.kubernetes.{playbook}", "-e",
                               json.dumps(variables))

@@ -44,11 +44,11 @@ class SwitchedService(Route):
     def record(self):
         return (self.get()["metadata"].get("annotations") or {}).get(TRAFFIC_SELECTOR)
 
-    def change(self, body):
+    def patch_service(self, body):
         self.namespace.call("PATCH", self.namespace.path("services", "foo"), body,
                             "application/merge-patch+json")
 
-    def images(self):
+    def endpoint_images(self):
         slices = self.namespace.call(
             "GET", f"/apis/discovery.k8s.io/v1/namespaces/{self.namespace.name}/endpointslices"
                    "?labelSelector=kubernetes.io/service-name%3Dfoo")["items"]
@@ -57,13 +57,13 @@ class SwitchedService(Route):
         return sorted(pod["spec"]["containers"][0]["image"] for pod in self.namespace.pods()
                       if pod["metadata"]["name"] in names)
 
-    def is_plain(self):
+    def is_without_split(self):
         """Return whether no trace of a split remains."""
         return (self.selector() == {"app": "foo"} and self.record() is None
                 and object_meta.TRAFFIC_ROUTES not in self.controller_annotations())
 
 
-def create(namespace, kind="Deployment", replicas=2):
+def create_controller_and_service(namespace, kind="Deployment", replicas=2):
     namespace.allow(role_rules("baton-traffic-service"), "traffic-service")
     {"Deployment": namespace.make_deployment, "StatefulSet": namespace.make_stateful_set,
      "ReplicaSet": namespace.make_replica_set,
@@ -74,7 +74,7 @@ def create(namespace, kind="Deployment", replicas=2):
 
 def create_switched_service(namespace, kind="Deployment"):
     """Return a Service that selects the new pods of an update that keeps the old pods."""
-    service = create(namespace, kind)
+    service = create_controller_and_service(namespace, kind)
     namespace.roll(kind=kind, **KEEP_OLD)
     service.split(weight="100%")
     return service
@@ -92,26 +92,28 @@ def endpoints_check(service):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_blue_green_of_each_kind(namespace, kind):
+def test_blue_green_update_of_each_kind(namespace, kind):
     """Each task ends when the EndpointSlices contain exactly the pods of the selected version."""
-    service = create(namespace, kind)
+    service = create_controller_and_service(namespace, kind)
     plan = service.run(check_mode=True, weight="0%")
-    assert plan["changed"] and service.is_plain()
-    held_result = service.split(weight="0%")
+    assert plan["changed"] and service.is_without_split()
+    split_result = service.split(weight="0%")
     assert ([(step["action"], step["kind"]) for step in plan["steps"]]
-            == [(step["action"], step["kind"]) for step in held_result["steps"]])
-    assert ((held_result["route"], held_result["services"], held_result["weight"])
+            == [(step["action"], step["kind"]) for step in split_result["steps"]])
+    assert ((split_result["route"], split_result["services"], split_result["weight"])
             == (None, ["foo"], "0%"))
     paused_result = namespace.roll(kind=kind, **KEEP_OLD)
     assert paused_result["msg"].endswith("; 0% of the requests of Service/foo go to its new pods")
-    assert service.images() == ["myimage:v1"] * 2 and json.loads(service.record()) == {"app": "foo"}
+    assert service.endpoint_images() == ["myimage:v1"] * 2
+    assert json.loads(service.record()) == {"app": "foo"}
 
     for weight, image in (("100%", "myimage:v2"), ("0%", "myimage:v1"), ("100%", "myimage:v2")):
         result = service.split(weight=weight)
         assert [step["action"] for step in result["steps"]] == ["update"]
-        assert service.images() == [image] * 2 and not service.split(weight=weight)["changed"]
+        assert service.endpoint_images() == [image] * 2
+        assert not service.split(weight=weight)["changed"]
     result = namespace.roll(endpoints_check(service), kind=kind, **RESUME)
-    assert service.is_plain() and service.images() == ["myimage:v2"] * 2
+    assert service.is_without_split() and service.endpoint_images() == ["myimage:v2"] * 2
     assert ("restore", "Service") in [(step["action"], step["kind"]) for step in result["steps"]]
     assert not service.restore()["changed"]
 
@@ -119,41 +121,42 @@ def test_blue_green_of_each_kind(namespace, kind):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", [*KINDS, "StatefulSet"])
 def test_rollback_selects_the_old_pods_first(namespace, kind):
-    service = create(namespace, kind)
+    service = create_controller_and_service(namespace, kind)
     namespace.roll(kind=kind, **({**RESUME, "pause_at": "1"} if kind == "StatefulSet"
                                  else KEEP_OLD))
     service.split(weight="100%")
     result = namespace.roll(endpoints_check(service), kind=kind, **ROLL_BACK)
     first_step = result["steps"][0]
     assert (first_step["action"], first_step["kind"]) == ("update", "Service")
-    assert service.is_plain() and service.images() == ["myimage:v1"] * 2
+    assert service.is_without_split() and service.endpoint_images() == ["myimage:v1"] * 2
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("write_number", [1, 2])
 @pytest.mark.parametrize("killed_task", [RESUME, ROLL_BACK], ids=["resume", "rollback"])
-def test_killed_task_is_rolled_back(namespace, killed_task, number):
+def test_update_is_rolled_back_after_a_killed_task(namespace, killed_task, write_number):
     service = create_switched_service(namespace)
     with pytest.raises(writes.Killed):
-        namespace.roll(writes.kill_at_write(number, after=True), kind="Deployment", **killed_task)
+        namespace.roll(writes.kill_at_write(write_number, after=True), kind="Deployment",
+                       **killed_task)
     namespace.roll(endpoints_check(service), kind="Deployment", **ROLL_BACK)
-    assert service.is_plain() and service.images() == ["myimage:v1"] * 2
+    assert service.is_without_split() and service.endpoint_images() == ["myimage:v1"] * 2
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["Deployment", "ReplicationController"])
 def test_split_resumes_after_a_kill_at_each_write(namespace, kind, monkeypatch):
-    service = create(namespace, kind)
+    service = create_controller_and_service(namespace, kind)
     namespace.roll(kind=kind, **KEEP_OLD)
     for _number in killed_runs(service, monkeypatch, weight="100%"):
         service.restore()
-        assert service.is_plain()
-    assert service.images() == ["myimage:v2"] * 2
+        assert service.is_without_split()
+    assert service.endpoint_images() == ["myimage:v2"] * 2
     kills = 0
     for _number in killed_runs(service, monkeypatch, state="restored"):
         kills += 1
         service.split(weight="100%")
-    assert service.is_plain() and kills == 2  # the writes of a restoration
+    assert service.is_without_split() and kills == 2  # a restoration makes two writes
 
 
 @pytest.mark.sample(1)
@@ -161,11 +164,11 @@ def test_split_resumes_after_a_kill_at_each_write(namespace, kind, monkeypatch):
 @pytest.mark.parametrize("record", [
     '{"app":"payments"}', "[" * 5000, "{}", None], ids=["other", "deep", "empty", "removed"])
 def test_forged_record_is_never_written_to_the_selector(namespace, next_task, record):
-    """Without a valid record, the task fails, and the user runs the command of the error."""
+    """Without a valid record, the task fails, and the user runs the suggested command."""
     service = create_switched_service(namespace)
     service.split(weight="0%" if next_task is RESUME else "100%")
     before = service.selector()
-    service.change({"metadata": {"annotations": {TRAFFIC_SELECTOR: record}}})
+    service.patch_service({"metadata": {"annotations": {TRAFFIC_SELECTOR: record}}})
     if record == '{"app":"payments"}':
         namespace.roll(endpoints_check(service), kind="Deployment", **next_task)
     else:
@@ -174,11 +177,11 @@ def test_forged_record_is_never_written_to_the_selector(namespace, next_task, re
         assert service.selector() == before
         service.restore()
         namespace.roll(endpoints_check(service), kind="Deployment", **next_task)
-    assert service.is_plain()
+    assert service.is_without_split()
 
 
 @pytest.mark.full
-def test_forged_annotation_changes_no_service_of_other_pods(namespace):
+def test_forged_annotation_of_bar_does_not_change_the_service_of_foo(namespace):
     service = create_switched_service(namespace)
     before = service.get()
     namespace.make_rc(1, name="bar")
@@ -192,16 +195,16 @@ def test_forged_annotation_changes_no_service_of_other_pods(namespace):
 
 def test_service_that_cannot_be_switched_is_unchanged(namespace):
     """If no new pod is ready, the Service continues to select the old pods."""
-    service = create(namespace)
+    service = create_controller_and_service(namespace)
     namespace.make_rc(1, name="bar")
     selectors = {"selects one version only": {"app": "foo", "pod-template-hash": "0"},
                  "does not select the old and new pods of foo": {"app": "bar"},
                  "there is no such Service": {}}
-    for what, selector in selectors.items():
-        service.change({"spec": {"selector": {"pod-template-hash": None, **selector}}})
+    for expected_text, selector in selectors.items():
+        service.patch_service({"spec": {"selector": {"pod-template-hash": None, **selector}}})
         options = {} if selector else {"service": "absent"}
-        assert what in service.run(weight="0%", **options)["failure"]["what"]
-        service.change({"spec": {"selector": {"pod-template-hash": None, "app": "foo"}}})
+        assert expected_text in service.run(weight="0%", **options)["failure"]["what"]
+        service.patch_service({"spec": {"selector": {"pod-template-hash": None, "app": "foo"}}})
     assert "no update is in progress" in service.run(weight="100%")["failure"]["what"]
     for options in ({"weight": "10%"}, {"weight": "100%", "mirror": "10%"}):
         assert "route: the selector of a Service" in service.run(**options)["failure"]["what"]
@@ -215,7 +218,7 @@ def test_service_that_cannot_be_switched_is_unchanged(namespace):
     assert "pod foo-" in result["failure"]["why"], result["failure"]
     assert service.selector() == {"app": "foo"}
     service.restore()
-    assert service.is_plain()
+    assert service.is_without_split()
 
 
 @pytest.mark.full
@@ -226,9 +229,9 @@ def test_endpoints_follow_the_selector_within_a_second(namespace):
     delays = []
     for selector, image in ((selectors["0%"], "myimage:v1"),
                             (selectors["100%"], "myimage:v2")) * 3:
-        service.change({"spec": {"selector": selector}})
+        service.patch_service({"spec": {"selector": selector}})
         start = time.monotonic()
-        while service.images() != [image] * 2:
+        while service.endpoint_images() != [image] * 2:
             assert time.monotonic() - start < MAX_DELAY
         delays.append(time.monotonic() - start)
     assert len(delays) == 6

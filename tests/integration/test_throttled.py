@@ -37,7 +37,7 @@ def test_handover_succeeds_with_a_throttled_controller_manager(throttled_cluster
     namespace = Namespace(throttled_cluster.kubeconfig, "throttled")
     started_at = time.monotonic()
     namespace.make_rc(replicas)
-    # A controller manager that is not throttled is faster.
+    # An unthrottled controller manager would be faster.
     assert time.monotonic() - started_at > (replicas - BURST) / QPS
     busy_processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
                       for _core in range(os.cpu_count() or 1)]

@@ -84,8 +84,8 @@ class Route:
     def weights(self):
         """Return pairs of version and weight for each rule.
 
-        The version is the label value of the pods, or the name of a Service without this label. The
-        Service foo is left out if its weight is 0.
+        The version is the label value of the pods, or the name of a Service that no split created.
+        The Service foo is left out if its weight is 0.
         """
         services = self.services()
         key = LABEL_KEYS.get(self.kind, "kubernetes.io/deployment")
@@ -128,7 +128,7 @@ def create_service(namespace, name="foo"):
         "selector": {"app": "foo"}, "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}})
 
 
-def create_with_route(namespace, kind="Deployment", replicas=3):
+def create_controller_with_route(namespace, kind="Deployment", replicas=3):
     gateway_api.install(namespace)
     namespace.allow(role_rules("baton-traffic"), "traffic")
     if kind == "DaemonSet":
@@ -145,7 +145,7 @@ def create_with_route(namespace, kind="Deployment", replicas=3):
 
 def begin_update(namespace, kind="Deployment", replicas=3):
     """Create a controller, a Service and a route, and pause an update at one new pod."""
-    edge = create_with_route(namespace, kind, replicas)
+    edge = create_controller_with_route(namespace, kind, replicas)
     namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
     return edge
 
@@ -159,7 +159,7 @@ def version_labels(edge):
     return old_label, new_label
 
 
-def is_plain(edge):
+def is_without_split(edge):
     """Return whether no trace of a split remains."""
     (rule,) = edge.rules()
     (backend,) = rule["backendRefs"]
@@ -177,7 +177,7 @@ def ready_endpoint_count(edge, name):
 
 
 @pytest.fixture
-def _nodes_are_removed(namespace):
+def _remove_nodes(namespace):
     yield
     namespace.remove_nodes()
 
@@ -188,11 +188,11 @@ EACH_KIND = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController",
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", EACH_KIND)
-@pytest.mark.usefixtures("_nodes_are_removed")
+@pytest.mark.usefixtures("_remove_nodes")
 def test_split_and_restoration_of_each_kind(namespace, kind):
     edge = begin_update(namespace, kind)
     plan = edge.run(check_mode=True, weight="1%")
-    assert plan["changed"] and is_plain(edge)
+    assert plan["changed"] and is_without_split(edge)
 
     result = edge.split()
     old_label, new_label = version_labels(edge)
@@ -215,19 +215,19 @@ def test_split_and_restoration_of_each_kind(namespace, kind):
 
     assert edge.run(check_mode=True, state="restored")["changed"] and edge.services()
     restored_result = edge.restore()
-    assert is_plain(edge) and restored_result["services"] == []
+    assert is_without_split(edge) and restored_result["services"] == []
     assert not edge.restore()["changed"]
     namespace.roll(kind=kind, image="myimage:v2")
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", EACH_KIND)
-@pytest.mark.usefixtures("_nodes_are_removed")
+@pytest.mark.usefixtures("_remove_nodes")
 def test_split_with_weight_0_before_an_update_of_each_kind(namespace, kind):
     """A task of rolling_update restores the route, even if there is nothing else to do."""
-    edge = create_with_route(namespace, kind)
+    edge = create_controller_with_route(namespace, kind)
     plan = edge.run(check_mode=True, weight="0%")
-    assert plan["changed"] and is_plain(edge)
+    assert plan["changed"] and is_without_split(edge)
     for weight, match in (("1%", []), ("0%", TESTERS)):
         assert "no update is in progress" in edge.run(weight=weight, match=match)["msg"]
 
@@ -246,10 +246,10 @@ def test_split_with_weight_0_before_an_update_of_each_kind(namespace, kind):
     assert (only_backend == (old_label, 100)
             and edge.weights() == [[(old_label, 99), (new_label, 1)]])
     namespace.roll(kind=kind, image="myimage:v2")
-    assert is_plain(edge)
+    assert is_without_split(edge)
     edge.split(weight="0%")
     namespace.roll(kind=kind, image="myimage:v2", pause_at=1)
-    assert is_plain(edge)
+    assert is_without_split(edge)
 
 
 #: A filter of the user, with the fields that the server adds.
@@ -269,7 +269,7 @@ def set_rules_with_a_mirror(edge):
 @pytest.mark.parametrize("share, fields", [
     ("10%", {"percent": 10}), ("0.5", {"fraction": {"numerator": 5, "denominator": 1000}}),
     pytest.param("100%", {}, marks=pytest.mark.full)])
-def test_mirror_is_written_and_restored_exactly(namespace, share, fields):
+def test_mirror_is_added_and_removed_exactly(namespace, share, fields):
     edge = begin_update(namespace)
     before = set_rules_with_a_mirror(edge)
     plan = edge.run(check_mode=True, mirror=share)
@@ -311,11 +311,11 @@ def test_share_of_a_mirror_is_refused_if_the_api_server_does_not_store_it(namesp
         refused_result = edge.run(mirror="10%")
         assert refused_result["failure"]["what"] == (
             "the cluster cannot mirror 10% of the requests, but only all")
-        assert is_plain(edge)
+        assert is_without_split(edge)
         edge.split(mirror="100%")
         edge.restore()
     eventually(lambda: not edge.run(check_mode=True, mirror="10%")["failed"], "the newer schema")
-    assert is_plain(edge)
+    assert is_without_split(edge)
 
 
 def killed_runs(edge, monkeypatch, **options):
@@ -348,17 +348,17 @@ def test_task_resumes_after_a_kill_at_each_write(namespace, kind, monkeypatch):
         for name in [item["name"] for item in edge.rules()[0]["backendRefs"]]:
             assert ready_endpoint_count(edge, name)
         edge.restore()
-        assert is_plain(edge)
+        assert is_without_split(edge)
     old_label, new_label = version_labels(edge)
     assert edge.weights() == [[(old_label, 99), (new_label, 1)]]
-    kills = 0
+    kill_count = 0
     for number in killed_runs(edge, monkeypatch, state="restored"):
-        kills = number
+        kill_count = number
         for name in [item["name"] for item in edge.rules()[0]["backendRefs"]]:
             assert ready_endpoint_count(edge, name)
         edge.split()
         assert edge.weights() == [[(old_label, 99), (new_label, 1)]]
-    assert kills == 6 and is_plain(edge)  # the writes of a restoration
+    assert kill_count == 6 and is_without_split(edge)  # the writes of a restoration
 
 
 @pytest.mark.full
@@ -373,11 +373,11 @@ def test_rules_of_other_clients_are_kept(namespace):
     edge.annotate("argument", "example.com/other")
 
     edge.restore()
-    plain, foreign = (rule for rule in edge.rules()
-                      if "headers" not in rule["matches"][0])
-    assert [item["name"] for item in plain["backendRefs"]] == ["foo"]
-    assert plain["timeouts"] == {"request": "10s"}
-    assert foreign["backendRefs"][0]["name"] == "other"
+    plain_rule, foreign_rule = (rule for rule in edge.rules()
+                                if "headers" not in rule["matches"][0])
+    assert [item["name"] for item in plain_rule["backendRefs"]] == ["foo"]
+    assert plain_rule["timeouts"] == {"request": "10s"}
+    assert foreign_rule["backendRefs"][0]["name"] == "other"
     assert edge.annotations() == {"example.com/other": "argument"} and not edge.services()
 
 
@@ -404,7 +404,7 @@ def test_task_reports_a_change_of_the_rules_by_another_client(namespace, monkeyp
     assert result["failure"]["what"] == "another client has changed the rules after this task"
     assert [weight for _name, weight in edge.weights()[0]] == [50, 1]
     edge.restore()
-    assert is_plain(edge)
+    assert is_without_split(edge)
 
 
 def test_grpc_route_is_split_by_headers(namespace):
@@ -426,7 +426,7 @@ def test_grpc_route_is_split_by_headers(namespace):
 def test_ad_hoc_command_splits_and_restores(namespace, ansible_environment, tmp_path):
     edge = begin_update(namespace)
 
-    def adhoc(arguments, *flags):
+    def run_ad_hoc(arguments, *flags):
         process = ansible_cli.run(
             ["ansible", "localhost", "-m", "baton.kubernetes.traffic_split", "-a",
              f"name=foo route=edge namespace={namespace.name} {arguments}", *flags],
@@ -434,18 +434,18 @@ def test_ad_hoc_command_splits_and_restores(namespace, ansible_environment, tmp_
             check=True)
         return json.loads(process.stdout[process.stdout.index("=>") + 2:]), process
 
-    plan, plan_process = adhoc("weight=1%", "--check", "--diff")
-    assert plan["changed"] and is_plain(edge)
+    plan, plan_process = run_ad_hoc("weight=1%", "--check", "--diff")
+    assert plan["changed"] and is_without_split(edge)
     assert re.search(r'^\+ +"weight": 99$', plan_process.stdout, re.MULTILINE), plan_process.stdout
-    result, split_process = adhoc("weight=1%")
+    result, split_process = run_ad_hoc("weight=1%")
     assert [step["action"] for step in result["steps"]] == [
         step["action"] for step in plan["steps"]] == [
             "annotate", "annotate", "create", "create", "update", "update"]
     assert (f"localhost | {namespace.name} | annotate HTTPRoute edge: split of foo"
             in split_process.stderr)
     assert [weight for _name, weight in edge.weights()[0]] == [99, 1]
-    assert not adhoc("weight=1%")[0]["changed"]
-    assert adhoc("state=restored")[0]["changed"] and is_plain(edge)
+    assert not run_ad_hoc("weight=1%")[0]["changed"]
+    assert run_ad_hoc("state=restored")[0]["changed"] and is_without_split(edge)
 
 
 def forged_record(title):
@@ -496,7 +496,7 @@ def test_route_is_unchanged_until_each_service_has_a_ready_pod(namespace):
     assert [item["name"] for item in edge.rules()[0]["backendRefs"]] == ["foo"]
     assert "state=restored" in result["failure"]["commands"][-1]
     edge.restore()
-    assert is_plain(edge)
+    assert is_without_split(edge)
 
 
 @pytest.mark.full
@@ -510,7 +510,7 @@ def test_split_and_restoration_succeed_after_a_service_was_deleted(namespace):
     for name in edge.services():
         namespace.remove(name, "services")
     edge.restore()
-    assert is_plain(edge)
+    assert is_without_split(edge)
 
 
 @pytest.mark.full
@@ -548,23 +548,23 @@ def test_split_warns_about_an_ingress_flux_and_gateways(namespace):
         "the Ingress web also sends requests to foo: these are not split, and reach all pods",
         "Flux (Kustomization flux-system/apps) manages the HTTPRoute edge: at its next "
         "reconciliation, within minutes, it resets the rules to those of the manifest.")
-    no_effect = "no Gateway has accepted the HTTPRoute edge: the rules have no effect yet"
+    no_effect_warning = "no Gateway has accepted the HTTPRoute edge: the rules have no effect yet"
     gateway = f"{namespace.name}/gateway"
 
     warnings = edge.run(check_mode=True, weight="1%")["warnings"]
     assert [warnings[0], warnings[1][:len(flux_warning)], *warnings[2:]] == [
         ingress_warning, flux_warning,
-        f"there is no Gateway {gateway}, which the HTTPRoute edge names", no_effect]
+        f"there is no Gateway {gateway}, which the HTTPRoute edge names", no_effect_warning]
     create_gateway(namespace, type="Programmed", status="False", message="no address")
     warnings = edge.split()["warnings"]
     assert [warnings[0], warnings[1][:len(flux_warning)], *warnings[2:]] == [
-        ingress_warning, flux_warning, no_effect,
+        ingress_warning, flux_warning, no_effect_warning,
         f"Gateway {gateway}: Programmed is False: no address"]
     assert edge.split()["warnings"] == []
 
 
 @pytest.mark.full
-def test_split_is_refused_if_a_tls_policy_lacks_its_services(namespace):
+def test_split_is_refused_if_a_tls_policy_lacks_the_new_services(namespace):
     """The patch that the error suggests adds the Services."""
     edge = begin_update(namespace)
     gateway_api.serve_other_kinds(namespace)
@@ -582,7 +582,7 @@ def test_split_is_refused_if_a_tls_policy_lacks_its_services(namespace):
     eventually(create_policy, "the kind BackendTLSPolicy")
     result = edge.run(weight="1%")
     assert result["failure"]["what"].startswith("the BackendTLSPolicy tls applies to foo, but not")
-    assert not result["changed"] and is_plain(edge)
+    assert not result["changed"] and is_without_split(edge)
     patch = json.loads(shlex.split(result["failure"]["commands"][0])[-1])
     namespace.call("PATCH", f"{path}/tls", patch, "application/json-patch+json")
     edge.split()
@@ -602,7 +602,7 @@ def test_gateway_that_refuses_the_route_is_reported_with_its_reason(namespace):
     result = edge.run(weight="1%")
     assert result["failure"]["what"] == "a Gateway does not accept the route"
     assert "no listener allows this namespace" in result["failure"]["why"]
-    assert is_plain(edge)
+    assert is_without_split(edge)
 
 
 @pytest.mark.full

@@ -14,7 +14,7 @@ import yaml
 from objects import eventually, pod_counts, role_rules
 from plays import CheckServer, Playbooks, kill_processes
 from test_switch import SwitchedService
-from test_traffic_split import Route, create_service, is_plain
+from test_traffic_split import Route, create_service, is_without_split
 
 HOW_TO_FOLDER = Path(__file__).parents[2] / "docs" / "how-to"
 TRAFFIC_SPLIT_PAGE = HOW_TO_FOLDER / "traffic-split.md"
@@ -80,7 +80,7 @@ def test_canary_of_requests_by_the_playbook_of_the_documentation(shop, namespace
     assert shop.checks == [
         ([testers, [100, 0]], 9, 1), ([testers, [99, 1]], 9, 1), ([testers, [90, 10]], 8, 2),
         ([[3]], 5, 5), ([[3]], 0, 10)]
-    assert is_plain(shop.route) and pod_counts(namespace) == (0, 10)
+    assert is_without_split(shop.route) and pod_counts(namespace) == (0, 10)
     version = shop.route.get()["metadata"]["resourceVersion"]
     assert " changed=0 " in shop.playbooks.run_command("ansible-playbook", "play.yml")
     assert shop.route.get()["metadata"]["resourceVersion"] == version
@@ -111,7 +111,7 @@ def test_blue_green_by_the_playbook_of_the_documentation(shop, namespace):
 
     testers = [1]  # weights of the testers' rule
     assert shop.checks == [([testers, [100, 0]], 3, 3), *[([testers, [0, 100]], 3, 3)] * 2]
-    assert is_plain(shop.route) and pod_counts(namespace) == (0, 3)
+    assert is_without_split(shop.route) and pod_counts(namespace) == (0, 3)
     assert observer.min_ready >= 3 and observer.max_pods == 6
     titles = ["Hold the requests for foo before the update to 100%", "Update foo to 100%",
               "Send 100% of the requests for foo to the new pods",
@@ -135,7 +135,7 @@ def test_failed_check_after_a_switch_returns_to_the_old_pods(shop, namespace, ki
     shop.release(succeeds=False, stages=["100%/0%", "100%/100%"], keep_old=True, max_surge="")
 
     assert [weights for weights, *_pods in shop.checks] == [[[100]], [[0, 100]]]
-    assert is_plain(shop.route) and pod_counts(namespace) == (3, 0)
+    assert is_without_split(shop.route) and pod_counts(namespace) == (3, 0)
     assert before == {pod["metadata"]["uid"] for pod in namespace.pods()}, "old pods were replaced"
     assert shop.playbooks.report_data["outcome"] == "rolled_back"
 
@@ -164,7 +164,7 @@ def test_blue_green_by_the_tasks_of_the_documentation(shop, namespace):
 
     assert states == [([[100]], 3, 0), ([[100]], 3, 3), ([[1], [100, 0]], 3, 3),
                       ([[0, 100]], 3, 3), ([[3]], 0, 3)]
-    assert is_plain(shop.route)
+    assert is_without_split(shop.route)
 
 
 @pytest.mark.full
@@ -179,7 +179,7 @@ def test_blue_green_by_a_service_alone(shop, namespace, is_check_failing):
     for task in tasks:
         run_documented_task(shop, namespace, task, service="foo")
         images.append(sorted(set(shop.route.images())))
-    assert images == [["myimage:v1"]] * 2 + [["myimage:v2"]] * 2 and shop.route.is_plain()
+    assert images == [["myimage:v1"]] * 2 + [["myimage:v2"]] * 2 and shop.route.is_without_split()
 
     checks = []
 
@@ -192,7 +192,7 @@ def test_blue_green_by_a_service_alone(shop, namespace, is_check_failing):
     shop.release(succeeds=not is_check_failing, stages=["100%/0%", "100%/100%"], keep_old=True,
                  max_surge="", route="", service="foo", image="myimage:v3")
     assert checks[:2] == [["myimage:v2"], ["myimage:v3"]]
-    assert shop.route.is_plain()
+    assert shop.route.is_without_split()
     assert set(shop.route.images()) == {"myimage:v2" if is_check_failing else "myimage:v3"}
 
 
@@ -203,7 +203,7 @@ def test_update_that_cannot_begin_leaves_the_route_as_it_was(shop, namespace):
 
     assert "Hold the requests for foo before the update to 25%" in output
     assert "Restore the route of foo" in output
-    assert is_plain(shop.route) and pod_counts(namespace) == (4, 0)
+    assert is_without_split(shop.route) and pod_counts(namespace) == (4, 0)
     assert shop.playbooks.report_data["outcome"] == "failed"
 
 
@@ -216,7 +216,7 @@ def test_failed_check_after_a_split_restores_the_route(shop, namespace, kind):
     shop.release(succeeds=False, stages=["25%/1%", "50%/10%", "100%"])
 
     assert shop.checks[-1][0] == [[90, 10]] and pod_counts(namespace) == (4, 0)
-    assert is_plain(shop.route)
+    assert is_without_split(shop.route)
     data = shop.playbooks.report_data
     assert data["outcome"] == "rolled_back"
     assert [(stage["stage"], stage["traffic"]) for stage in data["stages"]] == [
@@ -240,7 +240,7 @@ def test_killed_release_resumes_at_its_share(shop, namespace):
 
     assert [weights for weights, *_pods in shop.checks[earlier_check_count:]] == [
         [[60, 40]]] * 2 + [[[3]]]
-    assert is_plain(shop.route) and pod_counts(namespace) == (0, 4)
+    assert is_without_split(shop.route) and pod_counts(namespace) == (0, 4)
 
 
 @pytest.mark.full
@@ -252,7 +252,7 @@ def test_update_paused_after_a_split_is_completed_by_another_run(shop, namespace
     assert shop.playbooks.report_data["outcome"] == "paused" and len(shop.route.services()) == 2
     shop.playbooks.image_bump(stages="100%", kind="Deployment")
 
-    assert is_plain(shop.route) and pod_counts(namespace) == (0, 4)
+    assert is_without_split(shop.route) and pod_counts(namespace) == (0, 4)
 
 
 @pytest.mark.full
@@ -268,5 +268,5 @@ def test_release_without_a_usable_route_changes_nothing(shop, namespace, variabl
     output = shop.release(succeeds=False, stages="25%/1%,100%", **variables)
 
     assert message in " ".join(output.split())
-    assert pod_counts(namespace) == (4, 0) and is_plain(shop.route)
+    assert pod_counts(namespace) == (4, 0) and is_without_split(shop.route)
     assert before == {pod["metadata"]["uid"] for pod in namespace.pods()}

@@ -12,7 +12,7 @@ import test_traffic_split
 import writes
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from namespace import RBAC
-from test_traffic_split import begin_update, is_plain, ready_endpoint_count
+from test_traffic_split import begin_update, is_without_split, ready_endpoint_count
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
@@ -61,7 +61,7 @@ def test_split_follows_an_update_and_its_rollback(namespace, kind, next_task, im
     edge.split()
     assert edge.controller_annotations()[object_meta.TRAFFIC_ROUTES] == "HTTPRoute/edge"
     result = namespace.roll(endpoints_check(edge), kind=kind, **next_task)
-    assert is_plain(edge) and images(edge) == {image}
+    assert is_without_split(edge) and images(edge) == {image}
     first_step = result["steps"][0]
     assert (first_step["action"], first_step["kind"]) == ("update", "HTTPRoute")
 
@@ -76,7 +76,7 @@ def test_update_is_rolled_back_after_a_kill(namespace, kind, killed_task, number
     with pytest.raises(writes.Killed):
         namespace.roll(writes.kill_at_write(number, after=True), kind=kind, **killed_task)
     namespace.roll(endpoints_check(edge), kind=kind, **ROLL_BACK)
-    assert is_plain(edge) and images(edge) == {"myimage:v1"}
+    assert is_without_split(edge) and images(edge) == {"myimage:v1"}
 
 
 def test_split_follows_an_update_also_in_check_mode(namespace):
@@ -89,7 +89,7 @@ def test_split_follows_an_update_also_in_check_mode(namespace):
     assert paused_result["msg"].endswith(
         "; 1% of the requests of HTTPRoute/edge go to its new pods")
     result = update(edge, **RESUME)
-    assert not result["failed"] and is_plain(edge), result["msg"]
+    assert not result["failed"] and is_without_split(edge), result["msg"]
     kinds = ("HTTPRoute", "Service")
     assert ([(step["action"], step["name"]) for step in plan["steps"] if step["kind"] in kinds]
             == [(step["action"], step["name"]) for step in result["steps"]

@@ -25,7 +25,7 @@ KUBERNETES = binaries.release(binaries.NEWEST)
 NAME = f"baton/node:{KUBERNETES}"
 PROGRAMS = ("etcd", *binaries.CONTROL_PLANE, "kubelet", "kubeadm", "kubectl", "web", "kind")
 
-WEB = [
+WEB_IMAGES = [
     "registry.example.com/shop:v2",
     *(
         f"docker.io/library/{name}"
@@ -55,16 +55,16 @@ def provide(programs: dict[str, Path]) -> Path:
     digest = hashlib.sha256("".join(map(str, programs.values())).encode())
     for file in (HERE / "node-image", Path(__file__)):
         digest.update(file.read_bytes())
-    node = cache() / "kind" / f"{digest.hexdigest()[:16]}.tar"
-    with locked(node.with_suffix(".lock"), "the image of a kind node"):
-        if not node.exists():
-            folder = node.with_suffix(".new")
+    node_file = cache() / "kind" / f"{digest.hexdigest()[:16]}.tar"
+    with locked(node_file.with_suffix(".lock"), "the image of a kind node"):
+        if not node_file.exists():
+            folder = node_file.with_suffix(".new")
             shutil.rmtree(folder, ignore_errors=True)
             _build(folder, programs)
             # other processes never see an incomplete file
-            (folder / "node.tar").rename(node)
+            (folder / "node.tar").rename(node_file)
             shutil.rmtree(folder)
-    return node
+    return node_file
 
 
 def _build(folder: Path, programs: dict[str, Path]) -> None:
@@ -72,8 +72,8 @@ def _build(folder: Path, programs: dict[str, Path]) -> None:
         (folder / part).mkdir(parents=True)
     for name in ("kubelet", "kubeadm", "kubectl"):
         (folder / "bin" / name).symlink_to(programs[name])
-    files = _kind_base_image_files()
-    for name, content in _images(programs, files).items():
+    kind_files = _find_kind_files()
+    for name, content in _images(programs, kind_files).items():
         (folder / "images" / f"{name}.tar").write_bytes(content)
     for path, value in KERNEL_SETTINGS.items():
         (folder / "kernel" / path.replace("/", ".")).write_text(f"{value}\n", "ascii")
@@ -81,14 +81,14 @@ def _build(folder: Path, programs: dict[str, Path]) -> None:
         *engine.isolation_prefix(),
         str(HERE / "node-image"),
         str(folder),
-        str(files),
+        str(kind_files),
         KUBERNETES,
     ]
     subtask.run("building the kind node image (first use only; cached afterwards)", command)
 
 
-def _kind_base_image_files() -> Path:
-    module = subprocess.run(
+def _find_kind_files() -> Path:
+    completed = subprocess.run(
         [str(go_toolchain.find_go()), "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kind"],
         cwd=CLUSTER / "kind",
         env=binaries.environment(),
@@ -96,10 +96,10 @@ def _kind_base_image_files() -> Path:
         capture_output=True,
         text=True,
     )
-    return Path(module.stdout.strip()) / "images/base/files"
+    return Path(completed.stdout.strip()) / "images/base/files"
 
 
-def _images(programs: dict[str, Path], files: Path) -> dict[str, bytes]:
+def _images(programs: dict[str, Path], kind_files: Path) -> dict[str, bytes]:
     """Return the image archives of the control plane and of the web server by name."""
     required = subprocess.run(
         [str(programs["kubeadm"]), "config", "images", "list", "--kubernetes-version", KUBERNETES],
@@ -107,15 +107,15 @@ def _images(programs: dict[str, Path], files: Path) -> dict[str, bytes]:
         capture_output=True,
         text=True,
     ).stdout.split()
-    names = {Path(image.partition(":")[0]).name: image for image in required}
+    images_by_program = {Path(image.partition(":")[0]).name: image for image in required}
     (sandbox,) = re.findall(
-        r'sandbox_image = "(.*)"', (files / "etc/containerd/config.toml").read_text("utf-8")
+        r'sandbox_image = "(.*)"', (kind_files / "etc/containerd/config.toml").read_text("utf-8")
     )
-    web = [
+    web_images = [
         Image(sandbox, ["/web", "pause"]),
-        *(Image(name, ["/web"], {"VERSION": name.rpartition(":")[2]}) for name in WEB),
+        *(Image(name, ["/web"], {"VERSION": name.rpartition(":")[2]}) for name in WEB_IMAGES),
     ]
-    return {"web": archive(programs["web"], web)} | {
-        name: archive(programs[name], [Image(names[name], [f"/{name}"], {"PATH": "/"})])
+    return {"web": archive(programs["web"], web_images)} | {
+        name: archive(programs[name], [Image(images_by_program[name], [f"/{name}"], {"PATH": "/"})])
         for name in ("etcd", *binaries.CONTROL_PLANE)
     }

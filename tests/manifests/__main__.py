@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Update pod templates in the style of public projects, and generated ones (`make test-manifests`).
+"""Test updates with handwritten and generated pod templates (`make test-manifests`).
 
     .venv/bin/python tests/manifests [--sample] [--seed N] [--generated N] [--part K/N]
                                      [--workers N] [--record] [WORD ...]
@@ -32,14 +32,14 @@ import report  # noqa: E402
 from corpus import Manifest, manifests, rejected_manifests  # noqa: E402
 from namespace import Namespace  # noqa: E402
 from report import Tally  # noqa: E402
-from trip import KINDS, RefusedTrip, Rejected, RoundTrip, prepare  # noqa: E402
+from trip import KINDS, RefusedTrip, RoundTrip, TemplateRejected, prepare_namespace  # noqa: E402
 from workers import prepare_program, run_jobs  # noqa: E402
 from workspace import say  # noqa: E402
 
 #: Every SAMPLE_STRIDE-th handwritten manifest is in the sample.
 SAMPLE_STRIDE = 6
 #: Number of generated manifests, in total and in the sample.
-GENERATED, GENERATED_IN_SAMPLE = 120, 1
+GENERATED_COUNT, GENERATED_COUNT_IN_SAMPLE = 120, 1
 
 
 def main() -> int:
@@ -49,7 +49,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, metavar="N",
                         help="seed of the generated manifests (default: 1)")
     parser.add_argument("--generated", type=int, metavar="N",
-                        help=f"number of generated manifests (default: {GENERATED})")
+                        help=f"number of generated manifests (default: {GENERATED_COUNT})")
     parser.add_argument("--part", default="1/1", metavar="K/N",
                         help="every N-th trip from the K-th on; with N = 5, mostly of one kind")
     parser.add_argument("--workers", type=int, default=6, metavar="N",
@@ -81,7 +81,7 @@ def run(kubeconfig: str, options: argparse.Namespace, tally: Tally) -> None:
         trip_class, kind, number, manifest = job
         try:
             violations = trip_class(namespace, kind, manifest, number).run()
-        except Rejected as error:
+        except TemplateRejected as error:
             violations = [f"rejected by the API server: {error}"]
         tally.add(manifest, kind, violations)
         say(f"[{tally.trip_count}/{len(jobs)}] {kind}, {manifest.name}: "
@@ -103,12 +103,14 @@ def selected_trips(namespace: Namespace, options: argparse.Namespace,
         trips += [(RoundTrip, kind, manifest) for manifest in handwritten for kind in KINDS]
     trips += [(RefusedTrip, KINDS[index % len(KINDS)], manifest)
               for index, manifest in enumerate(rejected_manifests())]
-    count = GENERATED_IN_SAMPLE if options.sample else GENERATED
-    for template in generated.templates(namespace, options.seed,
-                                        count if options.generated is None else options.generated):
+    count = GENERATED_COUNT_IN_SAMPLE if options.sample else GENERATED_COUNT
+    if options.generated is not None:
+        count = options.generated
+    for generated_manifest in generated.templates(namespace, options.seed, count):
         tally.template_count += 1
-        tally.discarded_count += template is None
-        trips += [(RoundTrip, kind, template) for kind in KINDS] if template else []
+        tally.discarded_count += generated_manifest is None
+        if generated_manifest:
+            trips += [(RoundTrip, kind, generated_manifest) for kind in KINDS]
     part, parts = map(int, options.part.split("/"))
     for number, (trip_class, kind, manifest) in enumerate(trips):
         if (number % parts == part - 1
@@ -120,7 +122,7 @@ def selected_trips(namespace: Namespace, options: argparse.Namespace,
 def prepared_namespace(kubeconfig: str, title: str) -> Iterator[Namespace]:
     namespace = Namespace(kubeconfig, title)
     try:
-        prepare(namespace)
+        prepare_namespace(namespace)
         yield namespace
     finally:
         namespace.delete()

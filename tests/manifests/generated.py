@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from kubernetes.client.exceptions import ApiException
 from namespace import Namespace
-from trip import ACCOUNT, PRIORITY_CLASSES, RUNTIME_CLASSES, TRIP_LABEL
+from trip import PRIORITY_CLASSES, RUNTIME_CLASSES, SERVICE_ACCOUNT, TRIP_LABEL
 
 Json = dict[str, Any]
 
@@ -52,8 +52,8 @@ _FIELD_STRATEGIES: dict[str, st.SearchStrategy[Any]] = {
     "devicePath": _PATHS, "subPath": _PATHS,
     "containerPort": _PORTS, "hostPort": _PORTS, "port": _PORTS, "key": _KEYS, "topologyKey": _KEYS,
     "ip": st.sampled_from(("127.0.0.1", "2001:db8::1", "10.0.0.1")),
-    "serviceAccountName": st.just(ACCOUNT),
-    "serviceAccount": st.just(ACCOUNT),
+    "serviceAccountName": st.just(SERVICE_ACCOUNT),
+    "serviceAccount": st.just(SERVICE_ACCOUNT),
     "priorityClassName": st.sampled_from(tuple(PRIORITY_CLASSES)),
     "runtimeClassName": st.sampled_from(RUNTIME_CLASSES), "mode": st.integers(0, 511),
     "defaultMode": st.integers(0, 511),

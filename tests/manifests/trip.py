@@ -34,14 +34,14 @@ TRIP_LABEL = "baton.test/trip"
 #: Objects to which templates may refer.
 PRIORITY_CLASSES = {"baton-test-high": 1000}
 RUNTIME_CLASSES = ("baton-test-sandbox",)
-ACCOUNT = "runner"
+SERVICE_ACCOUNT = "runner"
 #: Fields with a list whose order does not matter.
 UNORDERED_LISTS = ("env", "ports", "hostAliases", "imagePullSecrets", "topologySpreadConstraints")
 #: In seconds.
 DEADLINE = 40
 
 
-class Rejected(Exception):
+class TemplateRejected(Exception):
     """The API server rejects the template."""
 
 
@@ -49,14 +49,14 @@ class Violation(Exception):
     """A guarantee is violated. The message tells which."""
 
 
-def prepare(namespace: Namespace) -> None:
+def prepare_namespace(namespace: Namespace) -> None:
     for role_name in ("baton-stateful-sets", "baton-daemon-sets"):
         namespace.allow(role_rules(role_name), role_name)
     objects = [("/apis/scheduling.k8s.io/v1/priorityclasses", name, {"value": value})
                for name, value in PRIORITY_CLASSES.items()]
     objects += [("/apis/node.k8s.io/v1/runtimeclasses", name, {"handler": "sandbox"})
                 for name in RUNTIME_CLASSES]
-    objects += [(namespace.path("serviceaccounts"), ACCOUNT, {})]
+    objects += [(namespace.path("serviceaccounts"), SERVICE_ACCOUNT, {})]
     for path, name, fields in objects:
         with contextlib.suppress(ApiException):  # another worker has created the object
             namespace.call("POST", path, {"metadata": {"name": name}, **fields})
@@ -70,14 +70,14 @@ class RoundTrip:
         metadata = self.template.setdefault("metadata", {})
         metadata["labels"] = {**(metadata.get("labels") or {}), TRIP_LABEL: str(number)}
         if kind == "DaemonSet":
-            _choose_nodes(self.template["spec"])
+            _limit_nodes(self.template["spec"])
         self.container: str = self.template["spec"]["containers"][0]["name"]
 
     def run(self) -> list[str]:
-        """Run the trip, and return the first violation, if any. Raises Rejected."""
+        """Run the trip, and return the first violation, if any. Raises TemplateRejected."""
         try:
             self._run()
-        except (Rejected, ApiException):
+        except (TemplateRejected, ApiException):
             raise
         except Violation as error:
             return [str(error)]
@@ -132,36 +132,36 @@ class RoundTrip:
             self.namespace.call("POST", self._path(),
                                 self._definition(self.template, with_selector=True))
         except ApiException as error:
-            raise Rejected(error.reason) from None
+            raise TemplateRejected(error.reason) from None
         eventually(self._is_available, f"{REPLICAS} pods", seconds=DEADLINE)
 
-    def _update(self, what: str, **params: Any) -> None:
-        self._assert_rollout(what, **params)
-        self._assert_no_change(f"{what}, again", **params)
+    def _update(self, action: str, **params: Any) -> None:
+        self._assert_rollout(action, **params)
+        self._assert_no_change(f"{action}, again", **params)
 
-    def _assert_rollout(self, what: str, **params: Any) -> None:
+    def _assert_rollout(self, action: str, **params: Any) -> None:
         """Assert that a task changes the controller with the same steps as in check mode."""
-        self._action = what
+        self._action = action
         plan, result = self._run_in_check_mode(**params), self._run_task(**params)
         if not result["changed"]:
-            raise Violation(f"{what}: nothing has changed: {result['msg']}")
+            raise Violation(f"{action}: nothing has changed: {result['msg']}")
         normalize = self._with_merged_sizes if self.kind == "Deployment" else _without_times
-        self._assert_equal(f"{what}: check mode's steps", normalize(plan["steps"]),
+        self._assert_equal(f"{action}: check mode's steps", normalize(plan["steps"]),
                            normalize(result["steps"]))
 
-    def _assert_no_change(self, what: str, **params: Any) -> None:
-        """Assert that neither check mode nor a task reports steps or writes anything."""
-        self._action = what
+    def _assert_no_change(self, action: str, **params: Any) -> None:
+        """Assert that a task, in check mode or not, reports no steps and writes nothing."""
+        self._action = action
         before = self._object()["metadata"]["generation"]
         for result in (self._run_in_check_mode(**params), self._run_task(**params)):
             if result["changed"] or result["steps"]:
-                raise Violation(f"{what}: something has changed: {_summary(result['steps'])}")
+                raise Violation(f"{action}: something has changed: {_summary(result['steps'])}")
             writes = {method for method, count in result["requests"].items() if count} - {"GET"}
             # A task with a template or a definition sends dry runs.
             if writes and not {"template", "definition"} & params.keys():
-                raise Violation(f"{what}: the task has sent {', '.join(writes)}")
+                raise Violation(f"{action}: the task has sent {', '.join(writes)}")
         if self._object()["metadata"]["generation"] != before:
-            raise Violation(f"{what}: the spec was written")
+            raise Violation(f"{action}: the spec was written")
 
     def _assert_refused(self, expected_text: str, **params: Any) -> None:
         """Assert that a task fails with `expected_text` in its message, and writes nothing."""
@@ -217,7 +217,7 @@ class RoundTrip:
     def _definition(self, template: Json, with_selector: bool = False) -> Json:
         """Return the manifest of the controller.
 
-        with_selector: add name and selector also for kinds for which a task would choose them.
+        with_selector: add name and selector even if a task would choose them for this kind.
         """
         labels = template["metadata"]["labels"]
         metadata = {"creationTimestamp": None, "labels": dict(labels)}
@@ -242,7 +242,7 @@ class RoundTrip:
                 "metadata": metadata, "spec": spec, "status": {}}
 
     def _with_merged_sizes(self, steps: list[Json]) -> list[Json]:
-        """Merge a ReplicaSet's scalings between two other steps; omit its name, and all times."""
+        """Merge successive scalings of each ReplicaSet. Omit their names, and all times."""
         merged_steps: list[Json] = []
         for step in _without_times(steps):
             if step["kind"] != "ReplicaSet":
@@ -255,7 +255,7 @@ class RoundTrip:
         return [{"sizes": sorted(step["sizes"].values())} if "sizes" in step else step
                 for step in merged_steps]
 
-    # Templates of the API server
+    # Objects of the API server
 
     def _path(self, name: str = "") -> str:
         resource = f"{self.kind.lower()}s"
@@ -289,7 +289,7 @@ class RoundTrip:
         field = "numberAvailable" if self.kind == "DaemonSet" else "availableReplicas"
         return is_observed and item["status"].get(field, 0) == REPLICAS
 
-    def _assert_equal(self, what: str, actual: Any, expected: Any) -> None:
+    def _assert_equal(self, action: str, actual: Any, expected: Any) -> None:
         actual, expected = _canonical(actual), _canonical(expected)
         if actual != expected:
             position = next((index for index, (actual_item, expected_item)
@@ -297,7 +297,7 @@ class RoundTrip:
                              if actual_item != expected_item),
                             min(len(actual), len(expected)))
             start, end = max(0, position - 60), position + 120
-            raise Violation(f"{what}: ...{actual[start:end]}... instead of "
+            raise Violation(f"{action}: ...{actual[start:end]}... instead of "
                             f"...{expected[start:end]}...")
 
 
@@ -312,14 +312,14 @@ class RefusedTrip(RoundTrip):
 
     def _run(self) -> None:
         self._create()
-        for what, template in (("template", self._rejected_template),
-                               ("definition", self._definition(self._rejected_template))):
-            self._action = what
-            self._assert_refused("refused", **{what: template})
+        for option, template in (("template", self._rejected_template),
+                                 ("definition", self._definition(self._rejected_template))):
+            self._action = option
+            self._assert_refused("refused", **{option: template})
 
 
-def _choose_nodes(spec: Json) -> None:
-    """Let a DaemonSet have REPLICAS pods."""
+def _limit_nodes(spec: Json) -> None:
+    """Limit the pods of a DaemonSet to REPLICAS nodes."""
     for field in ("nodeName", "nodeSelector"):
         if spec.get(field):
             del spec[field]

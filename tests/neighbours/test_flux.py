@@ -3,7 +3,7 @@
 
 """Update controllers that Flux's kustomize-controller manages.
 
-If controllers.notes() is "bbb", Flux has applied the manifests V2.
+controllers.notes() is "bbb", one b for each controller, after Flux has applied V2.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def controllers(kustomization):
     return Controllers(kustomization.namespace)
 
 
-def command_of_warning(controllers, kind, **task):
-    result = controllers.namespace.check(name=NAMES[kind], kind=kind, **task)
+def suggested_command(controllers, kind, **task_options):
+    result = controllers.namespace.check(name=NAMES[kind], kind=kind, **task_options)
     (warning,) = (text for text in result["warnings"] if text.startswith("Flux"))
     name = f"{controllers.namespace.name}/apps"
     assert f"Flux (Kustomization {name}) manages {NAMES[kind]}" in warning
@@ -74,20 +74,20 @@ def test_reconciliation_resets_paused_updates(kustomization, controllers):
     controllers.check_reset_and_update_again()
 
 
-@pytest.mark.parametrize("kind, write, matches", [
+@pytest.mark.parametrize("kind, write_number, matches_write", [
     (RC, 5, any_write), (RC, 1, is_reparenting), (STATEFUL_SET, 1, any_write)],
     ids=["sizes", "handover", "StatefulSet"])
 def test_running_update_resumes_after_a_reconciliation(
-        kustomization, controllers, kind, write, matches):
+        kustomization, controllers, kind, write_number, matches_write):
     result = controllers.roll(
         kind, image="myimage:v2",
-        fault=action_after_write(write, kustomization.reconcile, matches))
+        fault=action_after_write(write_number, kustomization.reconcile, matches_write))
 
     assert result["rollout"]["phase"] == "complete"
     assert controllers.pod_versions(kind) == "v2 v2 v2 v2" and "v2" in controllers.images()
     restores_the_template = any("The template is restored to myimage:v2" in warning
                                 for warning in result["warnings"])
-    assert restores_the_template == (matches is is_reparenting)
+    assert restores_the_template == (matches_write is is_reparenting)
 
 
 def test_running_update_of_a_deployment_fails_or_resumes_after_a_reconciliation(
@@ -124,7 +124,7 @@ def test_reconciliation_undoes_a_complete_update(kustomization, controllers):
 def test_excluded_controllers_are_updated(kustomization, controllers, kubectl):
     """The commands in the warnings exclude the controllers from Flux."""
     for kind in NAMES:
-        kubectl(command_of_warning(controllers, kind, image="myimage:v2"))
+        kubectl(suggested_command(controllers, kind, image="myimage:v2"))
     for result in controllers.roll_all(image="myimage:v2", pause_at=2):
         assert not any(text.startswith("Flux") for text in result["warnings"])
 
@@ -137,7 +137,7 @@ def test_excluded_controllers_are_updated(kustomization, controllers, kubectl):
     settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
     kustomization.wait_until_applied(kustomization.publish([*V2, settings]))
     assert controllers.notes() == "aaa" and controllers.namespace.get("configmaps", "settings")
-    before = controllers.pod_uids()
+    initial_pod_uids = controllers.pod_uids()
 
     for kind in NAMES:
         kubectl(f"kubectl -n {controllers.namespace.name} annotate {kind.lower()} {NAMES[kind]} "
@@ -146,7 +146,7 @@ def test_excluded_controllers_are_updated(kustomization, controllers, kubectl):
 
     assert controllers.notes() == "bbb" and controllers.images() == ["v2"] * 3
     assert not any(result["changed"] for result in controllers.roll_all(image="myimage:v2"))
-    assert controllers.pod_uids() == before
+    assert controllers.pod_uids() == initial_pod_uids
 
 
 @pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "not committed"])
@@ -158,10 +158,10 @@ def test_suspended_controllers_are_updated(kustomization, controllers, is_commit
     """
     reconcile_after_first_write = functools.partial(action_after_write, 1, kustomization.reconcile)
     for kind in NAMES:
-        planned = controllers.namespace.check(name=NAMES[kind], kind=kind, image="myimage:v2",
-                                              suspend_gitops=True)
+        check_result = controllers.namespace.check(name=NAMES[kind], kind=kind, image="myimage:v2",
+                                                   suspend_gitops=True)
         assert any(f"suspend_gitops excludes {NAMES[kind]} from it until the update ends" in text
-                   for text in planned["warnings"])
+                   for text in check_result["warnings"])
         controllers.roll(kind, image="myimage:v2", suspend_gitops=True, pause_at=2,
                          fault=reconcile_after_first_write())
     kustomization.reconcile()
@@ -174,14 +174,14 @@ def test_suspended_controllers_are_updated(kustomization, controllers, is_commit
     for kind in NAMES:
         controllers.roll(kind, image="myimage:v2", suspend_gitops=True,
                          fault=reconcile_after_first_write() if is_committed else None)
-    before = controllers.pod_uids()
+    initial_pod_uids = controllers.pod_uids()
     assert controllers.images() == ["v2"] * 3 and controllers.namespace.rc_names() == ["cart"]
     kustomization.reconcile()
 
     if is_committed:
         assert controllers.notes() == "bbb" and controllers.images() == ["v2"] * 3
         assert not any(result["changed"] for result in controllers.roll_all(image="myimage:v2"))
-        assert controllers.pod_uids() == before
+        assert controllers.pod_uids() == initial_pod_uids
     else:
         assert controllers.images() == ["v1"] * 3
         controllers.wait_for_pods(DEPLOYMENT, "v1 v1 v1 v1")
@@ -228,8 +228,9 @@ def test_suspended_kustomization_does_not_undo_a_migration(kustomization, contro
     kustomization.reconcile()
 
     assert namespace.rc_names() == []
-    migrated = [manifest_of(DEPLOYMENT, "myimage:v1"), manifest_of(STATEFUL_SET, "myimage:v1")]
-    revision = kustomization.publish(migrated)
+    migrated_manifests = [manifest_of(DEPLOYMENT, "myimage:v1"),
+                          manifest_of(STATEFUL_SET, "myimage:v1")]
+    revision = kustomization.publish(migrated_manifests)
     kustomization.patch({"spec": {"suspend": False}})
     kustomization.wait_until_applied(revision)
     assert namespace.rc_names() == []
@@ -237,7 +238,7 @@ def test_suspended_kustomization_does_not_undo_a_migration(kustomization, contro
 
 
 def test_kustomization_undoes_a_migration_unless_it_is_suspended(kustomization, controllers):
-    """Negative control of the suspension."""
+    """Show that the migration needs the suspension."""
     namespace = controllers.namespace
     namespace.allow(role_rules("baton-migration"), "migration")
     namespace.roll(module="migrate_to_deployment", state="migrated", name=NAMES[RC])

@@ -21,7 +21,7 @@ from pathlib import Path
 import clients
 import yaml
 from rollouts import RC, Json, Shop
-from traffic import SETTLE, Answer, Traffic
+from traffic import SETTLE_SECONDS, Answer, Traffic
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "analysis.md"
 
@@ -136,7 +136,7 @@ class Canary:
         self.requests = len(during_playbook)
         self.lost = sum(not answer.version for answer in during_playbook)
         answers = traffic.between(
-            self.began, self.ended + (DRAIN + SETTLE if self.is_rolled_back else 0)
+            self.began, self.ended + (DRAIN + SETTLE_SECONDS if self.is_rolled_back else 0)
         )
         self.canary_answers = [answer for answer in answers if answer.version == self.version]
         if self.canary_answers:

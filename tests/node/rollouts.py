@@ -23,7 +23,7 @@ import real_node
 from embedded import Cluster
 from namespace import Namespace
 from objects import eventually, is_ready, manifest, role_rules, uids
-from traffic import SETTLE
+from traffic import SETTLE_SECONDS
 from writes import Killed, is_reparenting, kill_at_write
 
 Json = dict[str, t.Any]
@@ -175,7 +175,7 @@ class Shop:
             f"{pods} pods of {image} and no other",
             DEADLINE,
         )
-        time.sleep(SETTLE)
+        time.sleep(SETTLE_SECONDS)
 
 
 # Rollouts. Each begins while the pods of v1 are ready.
@@ -230,8 +230,8 @@ def update_in_stages(shop: Shop) -> None:
             "the termination of the old pods",
             DEADLINE,
         )
-        begin = time.time() + SETTLE
-        time.sleep(SETTLE + 10)
+        begin = time.time() + SETTLE_SECONDS
+        time.sleep(SETTLE_SECONDS + 10)
         shop.stages.append((begin, time.time(), share))
     shop.roll(image=V2)
 

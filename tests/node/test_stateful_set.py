@@ -10,9 +10,9 @@ import http.client
 import pytest
 from objects import eventually, is_ready
 
-DATA = "/data/starts"
-TASK = {"kind": "StatefulSet"}
-BROKEN = {
+DATA_FILE = "/data/starts"
+KIND_OPTION = {"kind": "StatefulSet"}
+BROKEN_IMAGE_PATCH = {
     "spec": {"template": {"spec": {"containers": [{"name": "web", "image": "localhost/none:v9"}]}}}
 }
 
@@ -48,7 +48,7 @@ def foo_namespace(namespace, tmp_path):
     container = {
         "name": "web",
         "image": "localhost/web:v1",
-        "env": [{"name": "DATA", "value": DATA}],
+        "env": [{"name": "DATA", "value": DATA_FILE}],
         "volumeMounts": [{"name": "data", "mountPath": "/data"}],
         "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1},
     }
@@ -63,7 +63,7 @@ def foo_namespace(namespace, tmp_path):
 
 
 def stored_versions(namespace):
-    """Return the versions that have started with each volume, by name of the pod."""
+    """Return the versions that each pod's volume has recorded at starts, by pod name."""
     versions = {}
     for pod in namespace.pods():
         connection = http.client.HTTPConnection(pod["status"]["podIP"], 8080, timeout=10)
@@ -74,13 +74,13 @@ def stored_versions(namespace):
 
 
 def test_pods_retain_their_volumes_in_updates_and_in_the_rollback_of_a_stuck_update(foo_namespace):
-    foo_namespace.roll(**TASK, image="localhost/web:v2", pause_at="1")
+    foo_namespace.roll(**KIND_OPTION, image="localhost/web:v2", pause_at="1")
     assert stored_versions(foo_namespace) == {"foo-0": ["v1"], "foo-1": ["v1", "v2"]}
 
-    foo_namespace.roll(**TASK, image="localhost/web:v2")
+    foo_namespace.roll(**KIND_OPTION, image="localhost/web:v2")
     assert stored_versions(foo_namespace) == {"foo-0": ["v1", "v2"], "foo-1": ["v1", "v2"]}
 
-    foo_namespace.patch_stateful_set(BROKEN)
+    foo_namespace.patch_stateful_set(BROKEN_IMAGE_PATCH)
     eventually(
         lambda: (
             [is_ready(pod)
@@ -89,7 +89,7 @@ def test_pods_retain_their_volumes_in_updates_and_in_the_rollback_of_a_stuck_upd
         ),
         "an unready pod foo-1",
     )
-    result = foo_namespace.roll(**TASK, state="rolled_back")
+    result = foo_namespace.roll(**KIND_OPTION, state="rolled_back")
 
     assert [step["name"] for step in result["steps"] if step["action"] == "delete"] == ["foo-1"]
     assert stored_versions(foo_namespace) == {"foo-0": ["v1", "v2"], "foo-1": ["v1", "v2", "v2"]}

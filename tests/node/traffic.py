@@ -27,10 +27,10 @@ RATE = 200
 TIMEOUT = 3.0
 """Request timeout in seconds. It allows TCP to retransmit a packet after one second."""
 
-SETTLE = 1.5
+SETTLE_SECONDS = 1.5
 """Seconds after which kube-proxy has removed a terminated pod from its rules."""
 
-PRIORITY = ("nice", "-n", "-10")
+PRIORITY_PREFIX = ("nice", "-n", "-10")
 """Prefix of a command that other work on the machine should not delay."""
 
 PHASES = ("blocked", "connecting", "sending", "waiting", "receiving")
@@ -44,9 +44,9 @@ class Answer(t.NamedTuple):
     #: In seconds since 1970.
     sent: float
     connection: str
-    #: The version that has answered, or "".
+    #: The version of the pod that has answered, or "".
     version: str
-    #: The reason; "" if the status is 200.
+    #: The reason of the failure; "" if the status is 200.
     failure: str
     #: The unique user agent of a failed request.
     agent: str = ""
@@ -60,7 +60,7 @@ class Traffic:
         self._url = url
         self._headers = headers or {}
         self._rates = rates or RATES
-        #: In the order of the requests. Set at the end of the block.
+        #: In the order of the requests. Set at the end of the `with` block.
         self.answers: list[Answer] = []
 
     def __enter__(self) -> Traffic:
@@ -108,7 +108,7 @@ class Traffic:
         planned = round((self.ended - self.began) * sum(self._rates.values()))
         return max(0, planned - len(self.answers))
 
-    def count(self) -> int:
+    def answer_count(self) -> int:
         """Return the number of answers so far, during the block."""
         return sum(self._log(connection).read_bytes().count(b"\n") for connection in self._rates)
 
@@ -131,7 +131,7 @@ class Traffic:
             *(f"--env={key}={value}" for key, value in settings.items()),
         ]
         return subprocess.Popen(
-            [*PRIORITY, str(binaries.provide(["k6"])["k6"]), "run", *options, str(SCRIPT)],
+            [*PRIORITY_PREFIX, str(binaries.provide(["k6"])["k6"]), "run", *options, str(SCRIPT)],
             cwd=self._folder.name,
             start_new_session=True,
             stdin=subprocess.DEVNULL,
@@ -152,12 +152,12 @@ class Traffic:
     def _read(self, connection: str) -> list[Answer]:
         *lines, _unfinished = self._log(connection).read_text("utf-8").split("\n")
         return [
-            Answer(sent / 1000, connection, version, failure, *_detail(detail))
+            Answer(sent / 1000, connection, version, failure, *_agent_and_phases(detail))
             for sent, version, failure, detail in map(json.loads, lines)
         ]
 
 
-def _detail(detail: tuple[str, dict[str, float]] | None) -> tuple[t.Any, ...]:
+def _agent_and_phases(detail: tuple[str, dict[str, float]] | None) -> tuple[t.Any, ...]:
     """Return the agent and the phases of an Answer. detail: None for a successful request."""
     if not detail:
         return ()

@@ -35,7 +35,7 @@ NEXT_HEADING = "\n## Random histories"
 
 
 def run_release(seed: int) -> tuple[int, collections.Counter[str], str]:
-    """Run the release of a seed. Return the seed, the counts of events, and the failure or ""."""
+    """Run the release of a seed. Return the seed, the counts, and the failure or ""."""
     release = Release(seed, embedded.find(CLUSTER).kubeconfig)
     try:
         with release:
@@ -64,27 +64,27 @@ def main() -> int:
              if not options.splits or (release := Release(seed, "")).splits_requests
              or release.keeps_old]
     total: collections.Counter[str] = collections.Counter()
-    failed: list[int] = []
+    failed_seeds: list[int] = []
     with concurrent.futures.ProcessPoolExecutor(options.workers) as pool, embedded.up(CLUSTER):
         for future in concurrent.futures.as_completed(
                 [pool.submit(run_release, seed) for seed in seeds]):
             seed, counts, failure = future.result()
             total += counts
-            failed += [seed] if failure else []
+            failed_seeds += [seed] if failure else []
             print(f"seed {seed}: {failure}" if failure else f"seed {seed} passed", flush=True)
-    print("\n".join(f"{count:6} {action}" for action, count in sorted(total.items())))
-    failed_seeds = ", ".join(map(str, sorted(failed))) or "none"
+    print("\n".join(f"{count:6} {title}" for title, count in sorted(total.items())))
+    failed_text = ", ".join(map(str, sorted(failed_seeds))) or "none"
     print(f"{len(seeds)} releases in {(time.monotonic() - started_at) / 60:.1f} minutes; failed: "
-          f"{failed_seeds}")
+          f"{failed_text}")
     if options.record:
         cells = [datetime.datetime.now(datetime.UTC).date(), options.seeds, len(seeds),
-                 total["over several clusters"], total["event: kill"], failed_seeds]
+                 total["over several clusters"], total["event: kill"], failed_text]
         head, heading, rest = DOCUMENT.read_text("utf-8").partition(NEXT_HEADING)
         DOCUMENT.write_text(f"{head.rstrip()}\n| {' | '.join(map(str, cells))} |\n{heading}{rest}",
                             "utf-8")
     if not total["outcome: updated"]:
         print("no release has updated a controller: the runs prove nothing")
-    return 1 if failed or not total["outcome: updated"] else 0
+    return 1 if failed_seeds or not total["outcome: updated"] else 0
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import typing as t
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.daemonset.simulated import (
     SimulatedDaemonSets,
-    label_of,
+    pod_label_of,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.observed import find
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.simulated import (
@@ -334,7 +334,7 @@ class StatefulSetModel(RevisionMoves, SimulatedStatefulSets):
 class DaemonSetModel(RevisionMoves, SimulatedDaemonSets):
     """DaemonSets whose nodes a test can change."""
 
-    _pod_label = staticmethod(label_of)
+    _pod_label = staticmethod(pod_label_of)
 
     #: The time since which all pods are ready, in RFC 3339, or "".
     ready_since = ""

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that all files name the same minimum versions."""
+"""Check the error on an older Python, and that all files name the same minimum versions."""
 
 from __future__ import annotations
 
@@ -61,17 +61,19 @@ def test_oldest_versions_are_consistent():
                                  read("docs/reference/versions.md"), re.MULTILINE))
     oldest_tested = re.search(r"PACKAGE_VERSIONS = \{\s*\"(\d+\.\d+)\.",
                               read("tests/versions/packages.py"))
-    core = yaml.safe_load(read("meta/runtime.yml"))["requires_ansible"].removeprefix(
+    oldest_core = yaml.safe_load(read("meta/runtime.yml"))["requires_ansible"].removeprefix(
         ">=").removesuffix(".0")
-    python = ".".join(map(str, runpy.run_path(str(FLOOR))["OLDEST"]))
+    oldest_python = ".".join(map(str, runpy.run_path(str(FLOOR))["OLDEST"]))
 
-    assert f"python >= {python}\n" in fragment
-    assert yaml.safe_load(read("tests/config.yml"))["modules"]["python_requires"] == f">={python}"
-    assert documented["Python where the modules run (`ansible_python_interpreter`)"] == python
-    assert documented["ansible-core"] == core
+    assert f"python >= {oldest_python}\n" in fragment
+    assert (yaml.safe_load(read("tests/config.yml"))["modules"]["python_requires"]
+            == f">={oldest_python}")
+    assert (documented["Python where the modules run (`ansible_python_interpreter`)"]
+            == oldest_python)
+    assert documented["ansible-core"] == oldest_core
     assert {yaml.safe_load(path.read_text())["galaxy_info"]["min_ansible_version"]
-            for path in ROOT.glob("roles/*/meta/main.yml")} == {core}
-    oldest = documented["Python package `kubernetes`"]
-    assert oldest_tested and oldest_tested[1] == oldest
-    assert (f"kubernetes >= {oldest}.0 " in fragment
-            and f"kubernetes>={oldest}.0" in read("meta/ee-requirements.txt"))
+            for path in ROOT.glob("roles/*/meta/main.yml")} == {oldest_core}
+    oldest_client = documented["Python package `kubernetes`"]
+    assert oldest_tested and oldest_tested[1] == oldest_client
+    assert (f"kubernetes >= {oldest_client}.0 " in fragment
+            and f"kubernetes>={oldest_client}.0" in read("meta/ee-requirements.txt"))

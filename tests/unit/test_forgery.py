@@ -1,7 +1,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that a user who forges a value gains nothing: no task does what the user may not do.
+"""Check that a user who forges a value gains nothing: no task does what the user has no permission
+to do.
 
 The first tests check that forged.py has values for everything that the code reads.
 """
@@ -110,7 +111,7 @@ OWN_KEYS = {"op", "path", "value", "items", "resourceRules", "incomplete", "kind
             "pods",
             "gitVersion", "columnDefinitions", "rows", "cells", "images",
             "groups", "versions", "version", "msg"}
-#: Functions of model/fields that read a field, under any imported name.
+#: dict.get, and the functions of model/fields that read a field, under any imported name.
 _FIELD_FUNCTIONS = {"mapping", "values", "objects", "text", "number", "get", "_map", "_list",
                     "_text", "_number"}
 
@@ -182,7 +183,7 @@ SIZE, SURGE = 3, 1
 SIZES = {"foo": SIZE, PAYMENTS: SIZE + 1}
 FLOWS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet",
          "migration")
-#: Kinds with ControllerRevisions of the server.
+#: Kinds for which Kubernetes creates ControllerRevisions.
 WITH_REVISIONS = ("StatefulSet", "DaemonSet")
 #: The image whose pods never become ready.
 BROKEN = "myimage:v3"
@@ -194,7 +195,7 @@ class Violation(AssertionError):
 
 
 def controller(name: str, replicas: int, kind: str, image: str = "myimage:v0") -> Json:
-    """Return a settled controller with its own pods."""
+    """Return a settled controller whose labels select only its own pods."""
     template = {"metadata": {"labels": {"app": name}},
                 "spec": {"containers": [{"name": "web", "image": image}]}}
     labels = {"app": name}
@@ -230,7 +231,7 @@ def autoscaler(name: str, target: str, kind: str) -> Json:
 
 
 class Namespace(IdleGateway):
-    """The cluster before the tasks. For check mode, it is the real cluster."""
+    """The cluster before the tasks, which check mode takes for the real one."""
 
     def __init__(self, kind: str) -> None:
         self.kind = Kind(kind)
@@ -297,8 +298,8 @@ class World:
             self.model = DeploymentModel(self.real.items(), [])
             self.model.settle()
         elif kind in WITH_REVISIONS:
-            model = StatefulSetModel if kind == Kind.STATEFUL_SET else DaemonSetModel
-            self.model = model(self.real.items())
+            model_class = StatefulSetModel if kind == Kind.STATEFUL_SET else DaemonSetModel
+            self.model = model_class(self.real.items())
             self.model.broken_images = frozenset({BROKEN})
             self.model.settle()
         else:
@@ -338,7 +339,7 @@ class World:
                     "labels": {**(item["metadata"].get("labels") or {}), **labels}}
         table[key] = {**item, "metadata": metadata}
 
-    def has_baseline_settings(self) -> bool:
+    def has_initial_settings(self) -> bool:
         spec = self.entries()["foo"][2]["spec"]
         return (spec["strategy"].get("rollingUpdate")
                 == {"maxSurge": "25%", "maxUnavailable": "25%"}
@@ -375,7 +376,7 @@ class World:
                                                object_meta.ORIGINAL: str(SIZE),
                                                object_meta.LAST_ROLLOUT: KEYS[
                                                    object_meta.LAST_ROLLOUT][0]}
-        note(f"a squatter of {size}, annotated: {is_annotated}")
+        note(f"a squatter with {size} pods, annotated: {is_annotated}")
         self.model.items[name] = self.model.cached[name] = item
         self.squatters.add(name)
         self.own_names.discard(name)  # a former ReplicaSet of the user may have had this name
@@ -388,7 +389,7 @@ class World:
         owners = entry[2]["metadata"].get("ownerReferences", ()) if entry else ()
         return any(ref["name"] in self.own_names for ref in owners)
 
-    def others(self) -> Json:
+    def protected_objects(self) -> Json:
         """Return metadata and spec of the controllers that no task on foo may change."""
         state = {name: {"metadata": {key: value
                                      for key, value in item["metadata"].items()
@@ -416,14 +417,14 @@ class World:
 
     # Tasks
 
-    def run(self, kill_after: int | None = None, **params: t.Any) -> Json:
+    def run(self, writes_before_kill: int | None = None, **params: t.Any) -> Json:
         """Run a task. Raises RolloutError, Killed or Violation, and any error of the code."""
         options = {"name": "foo", "kind": self.kind, "progress_deadline": 3, **params}
         if params.get("state") == "migrated":
             options["module"] = "migrate_to_deployment"
         request = parse_request(options)
         clock = SimulatedClock()
-        gateway = CheckingGateway(self, request, clock, kill_after)
+        gateway = CheckingGateway(self, request, clock, writes_before_kill)
         return driver.run(choose(request), request, gateway, clock, self.messages.append)
 
     def info(self) -> Json:
@@ -439,9 +440,9 @@ class CheckingGateway(SimulatedGateway):
     """
 
     def __init__(self, world: World, request: Request, clock: SimulatedClock,
-                 kill_after: int | None) -> None:
+                 writes_before_kill: int | None) -> None:
         super().__init__(world.real, clock.sleep, world.model)
-        self.world, self.request, self.writes_left = world, request, kill_after
+        self.world, self.request, self.writes_left = world, request, writes_before_kill
         self.kind = world.kind
 
     def write(self, write: t.Any) -> bool:
@@ -449,14 +450,14 @@ class CheckingGateway(SimulatedGateway):
             if self.writes_left == 0:
                 raise Killed
             self.writes_left -= 1
-        self.judge(write)
+        self.check_write(write)
         is_applied = super().write(write)
         if is_applied:
             if isinstance(write, Create):
                 self.world.own_names.add(write.name)
                 # the squatter of this name, if any, has been deleted by its owner
                 self.world.squatters.discard(write.name)
-            self.judge_pods()
+            self.check_pods()
         return is_applied
 
     def hand_over(self, write: Handover, may_continue: t.Callable[[], bool]) -> int:
@@ -464,22 +465,22 @@ class CheckingGateway(SimulatedGateway):
 
     def wait(self, seconds: float) -> None:
         super().wait(seconds)
-        self.judge_pods()
+        self.check_pods()
 
-    def judge(self, write: t.Any) -> None:
+    def check_write(self, write: t.Any) -> None:
         """Raise Violation for a write that no forged annotation may cause."""
         if isinstance(write, Handover):
-            self.judge_hand_over(write)
+            self.check_hand_over(write)
             return
         if write.kind == "Pod":
-            self.judge_pod(write)
+            self.check_pod_write(write)
             return
         if not identity.is_name(write.name):
             raise Violation(f"writes to {write.name!r}")
         if write.kind == AUTOSCALER:
-            self.judge_autoscaler(write)
+            self.check_autoscaler(write)
             return
-        self.judge_target(write)
+        self.check_target(write)
         max_unavailable = (daemonset.max_unavailable_pods if self.kind == Kind.DAEMON_SET
                            else max_unavailable_pods)
         body = write.manifest if isinstance(write, Create) else {}
@@ -497,11 +498,11 @@ class CheckingGateway(SimulatedGateway):
             if path == "/spec/template" and not set(images_of(value).values()) <= REQUESTED_IMAGES:
                 raise Violation(f"{write.name} gets the images {images_of(value)}")
 
-    def judge_target(self, write: t.Any) -> None:
-        is_expected = (write.name == self.request.name
-                       or write.name.startswith(f"{self.request.name}-"))
+    def check_target(self, write: t.Any) -> None:
+        has_expected_name = (write.name == self.request.name
+                             or write.name.startswith(f"{self.request.name}-"))
         if write.kind == REVISION:
-            if not is_expected:
+            if not has_expected_name:
                 raise Violation(f"writes the {write.kind} {write.name}")
         # the owner of the squatter could make the same writes, but no pods may be added
         elif write.name in self.world.squatters and not isinstance(write, Create):
@@ -509,14 +510,14 @@ class CheckingGateway(SimulatedGateway):
             stored_item = self.world.entries()[write.name][2]
             if any(size > stored_item["spec"]["replicas"] for size in sizes):
                 raise Violation(f"another user's {write.name} gets pods")
-        elif not (is_expected or write.name == self.request.next_name) or not (
+        elif not (has_expected_name or write.name == self.request.next_name) or not (
                 isinstance(write, Create) or self.world.is_own(write.name)):
             raise Violation(f"writes to {write.kind} {write.name}: {write}")
 
-    def judge_pod(self, write: t.Any) -> None:
+    def check_pod_write(self, write: t.Any) -> None:
         """Allow the deletion of an unready pod, which is then recreated.
 
-        A task with pause_at may delete any pod of its DaemonSet. judge_pods() limits the number of
+        A task with pause_at may delete any pod of its DaemonSet. check_pods() limits the number of
         unready pods.
         """
         if self.kind == Kind.DAEMON_SET:
@@ -525,19 +526,19 @@ class CheckingGateway(SimulatedGateway):
                 raise Violation(f"deletes the pod {write.name}: {write}")
             return
         name, _dash, number = write.name.rpartition("-")
-        ready = ([pod.ordinal for pod in self.world.model.pods(name) if pod.ready]
-                 if name == self.request.name else None)
-        if not isinstance(write, Delete) or ready is None or int(number) in ready:
+        ready_ordinals = ([pod.ordinal for pod in self.world.model.pods(name) if pod.ready]
+                          if name == self.request.name else None)
+        if not isinstance(write, Delete) or ready_ordinals is None or int(number) in ready_ordinals:
             raise Violation(f"deletes the pod {write.name}: {write}")
 
-    def judge_hand_over(self, write: Handover) -> None:
-        uids = {item["metadata"]["uid"]: name
-                for name, (_table, _key, item) in self.world.entries().items()}
+    def check_hand_over(self, write: Handover) -> None:
+        names_by_uid = {item["metadata"]["uid"]: name
+                        for name, (_table, _key, item) in self.world.entries().items()}
         for uid in (write.source_uid, write.target_reference["uid"]):
-            if uid in uids and not self.world.is_own(uids[uid]):
-                raise Violation(f"another user's {uids[uid]} gives or gets pods: {write}")
+            if uid in names_by_uid and not self.world.is_own(names_by_uid[uid]):
+                raise Violation(f"another user's {names_by_uid[uid]} gives or gets pods: {write}")
 
-    def judge_autoscaler(self, write: Patch) -> None:
+    def check_autoscaler(self, write: Patch) -> None:
         scaler = next(item for item in self.objects("horizontalpodautoscalers") or ()
                       if item["metadata"]["name"] == write.name)
         if scaler["spec"]["scaleTargetRef"]["name"] != self.request.name:
@@ -547,7 +548,7 @@ class CheckingGateway(SimulatedGateway):
                     and operation["value"] not in range(6)):
                 raise Violation(f"minReplicas of {write.name} becomes {operation['value']!r}")
 
-    def judge_pods(self) -> None:
+    def check_pods(self) -> None:
         pods, size = self.world.pods(), SIZES[self.request.name]
         if self.world.flow in WITH_REVISIONS:
             if len(pods) > size or sum(pod.ready for pod in pods) < size - 1:
@@ -612,7 +613,7 @@ def is_valid_for(flow: str, params: Json) -> bool:
 
 
 @functools.cache
-def world_after(flow: str, phase: str, writes: int, is_settled: bool) -> World:
+def world_after(flow: str, phase: str, write_count: int, is_settled: bool) -> World:
     """Return a cached world after an update of foo and the start of another one.
 
     Tests must change only copies.
@@ -621,12 +622,12 @@ def world_after(flow: str, phase: str, writes: int, is_settled: bool) -> World:
     if flow != "migration":
         world.run(image="myimage:v1")
         world.model.settle()
-    *first, last = EARLIER_TASKS[phase] or [None]
-    for params in first:
+    *earlier_tasks, killed_task = EARLIER_TASKS[phase] or [None]
+    for params in earlier_tasks:
         outcome(functools.partial(world.run, **params))
-    if last is not None:
+    if killed_task is not None:
         with contextlib.suppress(Killed, RolloutError):
-            world.run(kill_after=writes, **last)
+            world.run(writes_before_kill=write_count, **killed_task)
     if is_settled:
         world.model.settle()
     return world
@@ -639,13 +640,13 @@ def worlds(draw: st.DrawFn) -> World:
     phase = draw(st.sampled_from([name
                                   for name, tasks in EARLIER_TASKS.items()
                                   if all(is_valid_for(flow, task) for task in tasks)]))
-    writes = draw(st.integers(0, 14)) if EARLIER_TASKS[phase] else 0
-    note(f"{flow}, {phase}, killed after {writes} writes")
-    return world_after(flow, phase, writes, draw(st.booleans())).copy()
+    write_count = draw(st.integers(0, 14)) if EARLIER_TASKS[phase] else 0
+    note(f"{flow}, {phase}, killed after {write_count} writes")
+    return world_after(flow, phase, write_count, draw(st.booleans())).copy()
 
 
 def texts(key: str) -> st.SearchStrategy[str]:
-    """Draw texts for an annotation: values of the table, and random texts."""
+    """Draw texts for an annotation: values in KEYS, and random texts."""
     any_json = st.recursive(st.sampled_from(INVALID_VALUES) | st.integers() | st.text(max_size=20),
                             lambda inner: st.lists(inner, max_size=2)
                             | st.dictionaries(st.text(max_size=5), inner, max_size=2),
@@ -671,11 +672,11 @@ def forgeries(draw: st.DrawFn, world: World) -> tuple[str, dict[str, str]]:
         key = draw(st.sampled_from(stored_keys))
         document = json.loads(annotations[key])
         field = draw(st.sampled_from(sorted(document)))
-        inside = (document[field] if isinstance(document[field], dict) and document[field]
-                  and draw(st.booleans()) else document)
-        wrong = st.sampled_from(WRONG_VALUES) | st.sampled_from(INVALID_VALUES)
-        inside[draw(st.sampled_from(sorted(inside))) if inside is not document
-               else field] = draw(wrong)
+        changed_mapping = (document[field] if isinstance(document[field], dict) and document[field]
+                           and draw(st.booleans()) else document)
+        wrong_values = st.sampled_from(WRONG_VALUES) | st.sampled_from(INVALID_VALUES)
+        changed_mapping[draw(st.sampled_from(sorted(changed_mapping)))
+                        if changed_mapping is not document else field] = draw(wrong_values)
         return name, {key: json.dumps(document)}
     keys = draw(st.lists(st.sampled_from(sorted(KEYS)) | st.sampled_from(sorted(DOCUMENTS)),
                          min_size=1,
@@ -699,12 +700,12 @@ def revisions(draw: st.DrawFn, world: World) -> list[Json]:
     items = []
     manifest = controller("foo", 300, Kind.REPLICATION_CONTROLLER, "evil:v1")
     manifest["spec"] |= {"selector": {"app": PAYMENTS}, "minReadySeconds": 0}
-    migrations = [{"hash": value, "uid": uid, "manifest": document}
-                  for value in ("0123456789", "../../secrets/db", real_hash(world))
-                  for document in (manifest, {})]
+    migration_data = [{"hash": value, "uid": uid, "manifest": document}
+                      for value in ("0123456789", "../../secrets/db", real_hash(world))
+                      for document in (manifest, {})]
     for number in range(draw(st.integers(0, 2))):
         data = draw(st.just({"template": json.dumps(TEMPLATE)})
-                    | st.just({"spec": {"template": TEMPLATE}}) | st.sampled_from(migrations)
+                    | st.just({"spec": {"template": TEMPLATE}}) | st.sampled_from(migration_data)
                     | st.sampled_from(INVALID_VALUES))
         labels = draw(st.sampled_from([{object_meta.HISTORY: uid},
                                        {object_meta.SERVER_HISTORY: "0"}, {}]))
@@ -739,17 +740,17 @@ def outcome(work: t.Callable[[], Json]) -> Json:
 @property_test(100)
 @given(st.data())
 def test_tasks_without_forged_annotations_change_no_other_objects(data):
-    """Check the premise of the next property."""
+    """Check the premise of the properties below."""
     world = data.draw(worlds())
     params = data.draw(st.sampled_from([task for task in TASKS.values()
                                         if is_valid_for(world.flow, task)]))
     note(f"{params}")
-    before = world.others()
+    before = world.protected_objects()
 
     result = outcome(functools.partial(world.run, **params))
 
     note(f"{result}")
-    assert world.others() == before and output_problems(result) == []
+    assert world.protected_objects() == before and output_problems(result) == []
 
 
 def forged_world(data: t.Any) -> World:
@@ -782,13 +783,13 @@ def test_forged_annotations_cause_no_change_beyond_the_request(data):
     params = data.draw(st.sampled_from([task for task in TASKS.values()
                                         if is_valid_for(world.flow, task)]))
     note(f"{params}")
-    before = world.others()
+    before = world.protected_objects()
 
     result = outcome(functools.partial(world.run, **params))
 
-    assert world.others() == before
+    assert world.protected_objects() == before
     assert (world.flow != "Deployment" or "failure" in result
-            or result["rollout"]["phase"] != "complete" or world.has_baseline_settings())
+            or result["rollout"]["phase"] != "complete" or world.has_initial_settings())
     assert output_problems(result) == [] and [problem for line in world.messages
                                               for problem in output_problems(line)] == []
 
@@ -815,10 +816,10 @@ def test_forged_annotations_on_foo_do_not_affect_tasks_on_other_controllers(data
     world.model.settle()  # the update in progress continues by itself
     world.real.scalers = world.real.scalers[:1]
     world.own_names = {PAYMENTS}
-    before = world.others()
+    before = world.protected_objects()
     params = {"state": "migrated"} if world.flow == "migration" else {"image": "myimage:v2"}
 
     result = outcome(lambda: world.run(**params, name=PAYMENTS))
 
     assert result["changed"] and "failure" not in result, result["msg"]
-    assert world.others() == before and output_problems(result) == []
+    assert world.protected_objects() == before and output_problems(result) == []

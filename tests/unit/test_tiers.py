@@ -96,7 +96,7 @@ def two_tier_runner(runner, monkeypatch, tmp_path):
     (tmp_path / "verified.json").write_text("{}", encoding="utf-8")
     monkeypatch.setattr(runner, "ROOT", tmp_path)
     monkeypatch.setattr(runner, "VERIFIED", tmp_path / "verified.json")
-    monkeypatch.setattr(runner, "CHANGE", ("unit", "node-sample"))
+    monkeypatch.setattr(runner, "CHANGE_TIERS", ("unit", "node-sample"))
     monkeypatch.setattr(runner, "TIERS", {
         "unit": runner.Tier(["true"]),
         "node-sample": runner.Tier(["test -e node.py"], files=("node.py",))})
@@ -125,12 +125,12 @@ def test_a_tier_runs_again_only_when_its_own_files_have_changed(two_tier_runner,
     ('TEXTS = [\n    # one\n    "1",\n\n    "é #"]  # zwölf', 'TEXTS = [\n    "1",\n    "é #"]'),
 ])
 def test_source_returns_a_module_without_its_prose(runner, content, rest):
-    assert runner.source(content.encode()).decode() == rest
+    assert runner.code_of(content.encode()).decode() == rest
 
 
 def test_make_test_all_resumes_while_only_prose_changes(two_tier_runner, tmp_path, monkeypatch,
                                                         capsys):
-    monkeypatch.setattr(two_tier_runner, "ALL", ("unit", "node-sample"))
+    monkeypatch.setattr(two_tier_runner, "ALL_TIERS", ("unit", "node-sample"))
     monkeypatch.setitem(two_tier_runner.TIERS, "node-sample",
                         two_tier_runner.Tier(["test -e second"]))
 
@@ -152,7 +152,7 @@ def test_make_test_all_resumes_while_only_prose_changes(two_tier_runner, tmp_pat
 
 def test_make_test_all_repeats_the_tiers_that_read_the_changed_part(two_tier_runner, tmp_path,
                                                                     monkeypatch, capsys):
-    monkeypatch.setattr(two_tier_runner, "ALL", ("unit", "node-sample"))
+    monkeypatch.setattr(two_tier_runner, "ALL_TIERS", ("unit", "node-sample"))
     monkeypatch.setitem(two_tier_runner.TIERS, "unit",
                         two_tier_runner.Tier(["true"], reads_comments=True))
 
@@ -186,8 +186,8 @@ def test_make_knows_each_tier(runner):
     targets = re.search(r"^TIERS := (.*)$", (ROOT / "Makefile").read_text("utf-8"),
                         re.MULTILINE)[1].split()
 
-    assert targets == list(runner.CHANGE)
-    assert {*runner.CHANGE, *runner.ALL} == set(runner.TIERS)
+    assert targets == list(runner.CHANGE_TIERS)
+    assert {*runner.CHANGE_TIERS, *runner.ALL_TIERS} == set(runner.TIERS)
 
 
 def test_the_github_workflow_runs_each_tier_that_needs_no_debian_package(runner):
@@ -196,8 +196,9 @@ def test_the_github_workflow_runs_each_tier_that_needs_no_debian_package(runner)
     tiers = re.search(r"tier: \[(.*)\]", nightly)[1].split(", ")
 
     with_debian_packages = {"browser", "environments", "node-sample", "kind"}
-    assert set(re.findall(r"\btest-([a-z-]+)", change)) == set(runner.CHANGE) - with_debian_packages
-    assert set(tiers) == set(runner.ALL) - set(runner.CHANGE) - {"node", "gateway"}
+    assert (set(re.findall(r"\btest-([a-z-]+)", change))
+            == set(runner.CHANGE_TIERS) - with_debian_packages)
+    assert set(tiers) == set(runner.ALL_TIERS) - set(runner.CHANGE_TIERS) - {"node", "gateway"}
 
 
 def test_a_hanging_command_is_ended_with_all_children(runner, monkeypatch, tmp_path, capsys):
@@ -252,7 +253,7 @@ def test_a_failing_test_is_printed_with_the_hash_seed_of_the_processes(tmp_path,
             and (provided != "17" or seed == "17"))
 
 
-@pytest.fixture(params=["takes_one_processor", "waits"])
+@pytest.fixture(params=["takes_one_processor", "waits_often"])
 def pair_runner(runner, monkeypatch, tmp_path, request):
     """Return the runner with the tier unit, and with three tiers that run two at a time.
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from common import PROGRAMS, ROOT, ansible_environment
-from environments import describe, environment
+from environments import describe, provide_environment
 from row import AnyCluster, Row
 from workspace import cache
 
@@ -81,8 +81,8 @@ def core_environment(versions: tuple[str, str, str]) -> Path:
     """
     core, python_version, package_version = versions
     # The commands of README require pip.
-    return environment(python_version, f"ansible-core=={core}", f"kubernetes=={package_version}",
-                       "drawsvg", "pip")
+    return provide_environment(python_version, f"ansible-core=={core}",
+                               f"kubernetes=={package_version}", "drawsvg", "pip")
 
 
 @contextlib.contextmanager

@@ -18,19 +18,19 @@ import subtask
 from row import Unavailable
 from workspace import ClusterError, cache, locked
 
-_PRINT_VERSION = ("import json, platform, sys; "
-                  "print(json.dumps([sys.executable, platform.python_version()]))")
+_PRINT_PATH_AND_VERSION = ("import json, platform, sys; "
+                           "print(json.dumps([sys.executable, platform.python_version()]))")
 
 
 @functools.cache
-def python(python_version: str) -> tuple[str, str]:
+def find_python(python_version: str) -> tuple[str, str]:
     """Return the path and the full version of a Python in PATH or pyenv. Raises Unavailable."""
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     candidates = [shutil.which(f"python{python_version}"),
                   *sorted(root.glob(f"versions/{python_version}.*/bin/python{python_version}"))]
     for candidate in filter(None, candidates):
         try:
-            answer = subprocess.run([candidate, "-c", _PRINT_VERSION], capture_output=True,
+            answer = subprocess.run([candidate, "-c", _PRINT_PATH_AND_VERSION], capture_output=True,
                                     text=True, timeout=30, check=True)
             path, version = json.loads(answer.stdout)
         except (OSError, ValueError, subprocess.SubprocessError):
@@ -40,9 +40,9 @@ def python(python_version: str) -> tuple[str, str]:
     raise Unavailable(f"no Python {python_version} on this machine")
 
 
-def environment(python_version: str, *requirements: str) -> Path:
-    """Return the folder of a virtual environment. Raises Unavailable."""
-    path, version = python(python_version)
+def provide_environment(python_version: str, *requirements: str) -> Path:
+    """Create a virtual environment if it is missing, and return its folder. Raises Unavailable."""
+    path, version = find_python(python_version)
     key = hashlib.sha256(repr((path, version, requirements)).encode()).hexdigest()[:16]
     folder = cache() / "versions" / key
     ready_marker = folder / "ready"
@@ -77,5 +77,5 @@ def _pip(folder: Path) -> list[str]:
 
 
 def describe(folder: Path, python_version: str, *packages: str) -> str:
-    return ", ".join([f"Python {python(python_version)[1]}",
+    return ", ".join([f"Python {find_python(python_version)[1]}",
                       *(f"{name} {package_versions(folder)[name]}" for name in packages)])

@@ -18,7 +18,7 @@ import authority
 import cores
 from common import COLLECTIONS, PROGRAMS, ansible_environment, namespace_for
 from embedded import Cluster
-from environments import describe, environment, python
+from environments import describe, find_python, provide_environment
 from namespace import Namespace
 from objects import manifest
 from row import AnyCluster, Row
@@ -62,7 +62,7 @@ def rows(is_sample: bool) -> list[Row]:
 
 
 def check_package(row: Row, cluster: AnyCluster, python_version: str) -> None:
-    folder = environment(python_version, f"kubernetes=={row.version}")
+    folder = provide_environment(python_version, f"kubernetes=={row.version}")
     row.other_versions = describe(folder, python_version, "urllib3")
     with namespace_for(cluster) as namespace:
         sources = sources_of_credentials(namespace)
@@ -76,17 +76,17 @@ def check_package(row: Row, cluster: AnyCluster, python_version: str) -> None:
 
 
 def check_module_python(row: Row, cluster: AnyCluster, requirement: str) -> None:
-    folder = environment(row.version, requirement)
+    folder = provide_environment(row.version, requirement)
     row.other_versions = describe(folder, row.version, "kubernetes")
     with namespace_for(cluster) as namespace:
         update_with_module(row, namespace, folder)
     with row.part("reports that kubernetes is missing"):
-        assert_refused(str(environment(row.version) / "bin" / "python"),
+        assert_refused(str(provide_environment(row.version) / "bin" / "python"),
                        "Failed to import the required Python library (kubernetes)")
 
 
 def check_too_old_python(row: Row, _cluster: AnyCluster) -> None:
-    path, version = python(row.version)
+    path, version = find_python(row.version)
     row.other_versions = f"Python {version}"
     with row.part("reports that it is too old"):
         # Newer versions of ansible-core refuse this Python themselves.

@@ -106,7 +106,7 @@ def _measure(metric: Metric, placeholder_values: dict[str, dict[str, str]], subj
 
     def send(query: str, group: str) -> Reading:
         _raise_if_stopped(stop, subject)
-        reading = sources.query(queries.render(query, placeholder_values[group]))
+        reading = sources.query(queries.fill_placeholders(query, placeholder_values[group]))
         _raise_if_stopped(stop, subject)  # a stop ends the retries, so there may be no value
         return reading
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build PromQL queries from the queries of the user, and from built-in queries."""
+"""Fill in the placeholders of PromQL queries, and build the built-in queries."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _SECONDS_PER_UNIT = (31_536_000, 604_800, 86_400, 3600, 60, 1, 0.001)
 
 
 def pod_name_pattern(names: t.Iterable[str]) -> str:
-    """Return a regular expression for these pods.
+    """Return a regular expression that matches the names of these pods.
 
-    It contains no backslash, because the user may put it in any quotes.
+    It contains no backslash, which PromQL reads differently in different quotes.
 
     >>> pod_name_pattern(["foo-x", "foo.a-y"])
     '(?:foo-x|foo[.]a-y)'
@@ -48,8 +48,8 @@ def placeholders(query: str) -> set[str]:
     return names
 
 
-def render(query: str, values: t.Mapping[str, str]) -> str:
-    """Replace the placeholders of a query by their values."""
+def fill_placeholders(query: str, values: t.Mapping[str, str]) -> str:
+    """Replace the placeholders of a query with their values."""
     return _PLACEHOLDER.sub(lambda match: values[next(filter(None, match.groups()))], query)
 
 
@@ -100,8 +100,8 @@ class Matchers(t.NamedTuple):
         return f"{metric}{{{','.join(matchers)}}}"
 
 
-def success_rate(matchers: Matchers, requests_metric: str, status_label: str,
-                 error_pattern: str) -> str:
+def success_rate_query(matchers: Matchers, requests_metric: str, status_label: str,
+                       error_pattern: str) -> str:
     """Return the query for the share of requests without an error, between 0 and 1.
 
     error_pattern: a regular expression for the statuses of failed requests.
@@ -113,19 +113,19 @@ def success_rate(matchers: Matchers, requests_metric: str, status_label: str,
             f"sum(rate({matchers.selector(requests_metric)}[$window]))")
 
 
-def latency(matchers: Matchers, histogram: str, quantile: float) -> str:
+def latency_query(matchers: Matchers, histogram: str, quantile: float) -> str:
     """Return the query for a quantile of a histogram of durations, in seconds."""
     return (f"histogram_quantile({quantile!r}, sum by (le) "
             f"(rate({matchers.selector(f'{histogram}_bucket')}[$window])))")
 
 
-def increase(matchers: Matchers, counter: str) -> str:
+def increase_query(matchers: Matchers, counter: str) -> str:
     """Return the query for the increase of a counter during the window."""
     return f"sum(increase({matchers.selector(counter)}[$window]))"
 
 
 def _string_literal(text: str) -> str:
-    """Return a PromQL string literal in which render() finds no placeholder.
+    """Return a PromQL string literal in which fill_placeholders() finds no placeholder.
 
     PromQL has all escapes of JSON.
     """

@@ -285,8 +285,9 @@ def _built_in_queries(name: str, metric_type: MetricType, options: Json) -> tupl
             raise RolloutError(f"metric {name}: quantile must be between 0 and 1, not "
                                f"{options['quantile']:g}")
         histogram = options["duration_metric"]
-        return (queries.latency(matchers, histogram, options["quantile"]),
-                queries.increase(matchers, f"{histogram}_count"))
+        return (queries.latency_query(matchers, histogram, options["quantile"]),
+                queries.increase_query(matchers, f"{histogram}_count"))
     counter = options["requests_metric"]
-    return (queries.success_rate(matchers, counter, options["status_label"], options["errors"]),
-            queries.increase(matchers, counter))
+    return (queries.success_rate_query(matchers, counter, options["status_label"],
+                                       options["errors"]),
+            queries.increase_query(matchers, counter))

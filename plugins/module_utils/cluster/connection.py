@@ -55,12 +55,12 @@ ARGUMENT_SPEC: Json = dict(
     impersonate_groups=dict(type="list", elements="str"),
 )
 
-#: The API server writes the part before the slash to managedFields.
+#: The part before the slash becomes the field manager in managedFields.
 USER_AGENT = "baton.kubernetes/0.1.0"
 MAX_CONNECTIONS = 32
-#: Seconds for which headers are reused: for each token, the kubernetes package rereads all files.
+#: Seconds for which headers are reused: to get a token, the kubernetes package rereads all files.
 HEADER_LIFETIME = 1.0
-#: Second names of options, used by the kubernetes package and by environment variables.
+#: Aliases of options in the kubernetes package and in environment variables.
 _PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert",
                   "client_cert": "cert_file", "client_key": "key_file"}
 _FALSE_TEXTS = ("0", "false", "no", "off", "n", "f")
@@ -97,12 +97,12 @@ class Connection:
                 self.generation += 1
 
     def _read_configuration(self) -> None:
-        with self._errors("the connection to Kubernetes cannot be set up", HINT):
+        with self._translate_errors("the connection to Kubernetes cannot be set up", HINT):
             from kubernetes.client import rest
 
             self._configuration, self._kubeconfig = _configuration(
                 self._options, self._plugin_timeout)
-            # A copy: a renewed token resets `configuration.host` to the host of the kubeconfig.
+            # A copy: renewing a token resets `configuration.host` to the host of the kubeconfig.
             self.server: str = masking.without_credentials(self._configuration.host.rstrip("/"))
             self.pool: t.Any = rest.RESTClientObject(self._configuration).pool_manager
             self.pool.connection_pool_kw["block"] = True
@@ -112,10 +112,10 @@ class Connection:
                 certificates.use(inline, self.pool.connection_pool_kw)
 
     @contextlib.contextmanager
-    def _errors(self, what: str, next_command: str = "") -> t.Iterator[None]:
+    def _translate_errors(self, what: str, next_command: str = "") -> t.Iterator[None]:
         """Turn each error into a RolloutError, without the secrets of options and files."""
         try:
-            # kubernetes first: it installs PyYAML, so an error must name kubernetes.
+            # kubernetes first: it installs PyYAML, so if both are missing, name kubernetes.
             import kubernetes.config  # noqa: F401
             import yaml
 
@@ -160,7 +160,7 @@ class Connection:
         from urllib3._collections import HTTPHeaderDict  # the only place in urllib3 1.26
 
         headers = HTTPHeaderDict({"User-Agent": USER_AGENT})
-        with self._errors("the credentials cannot be renewed"):
+        with self._translate_errors("the credentials cannot be renewed"):
             token = self._token().strip()  # the file of a token ends with a newline
         if not (token.isascii() and token.isprintable()):
             # The error of the HTTP library would contain the token.
@@ -200,7 +200,7 @@ def command_options(params: t.Mapping[str, t.Any],
                     environment: t.Mapping[str, str]) -> dict[str, str | None]:
     """Return the connection options for commands in messages, without secrets.
 
-    None: a command cannot contain the value.
+    A value is None if it cannot be written in a command.
     """
     options = _options(params, environment)
     visible_options: dict[str, str | None] = {}
@@ -235,7 +235,10 @@ def default_namespace(params: t.Mapping[str, t.Any], environment: t.Mapping[str,
 
 
 def _namespace(options: Json, configuration: t.Any) -> str:
-    """Return the namespace of the options, else of the pod or the default kubeconfig, or ""."""
+    """Return the namespace of the given kubeconfig, else of the pod, else of the default one.
+
+    Returns "" if the context has none.
+    """
     from kubernetes.config import kube_config
 
     content, context = parse_inline_content(options.get("kubeconfig")), options.get("context")
@@ -278,13 +281,13 @@ def _options(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) ->
     return options
 
 
-def _proxy_headers_option(option: t.Any, environment: t.Mapping[str, str]) -> Json:
-    parts = ARGUMENT_SPEC["proxy_headers"]["options"]
-    values = {part: mapping(option).get(part) for part in parts}
+def _proxy_headers_option(value: t.Any, environment: t.Mapping[str, str]) -> Json:
+    suboptions = ARGUMENT_SPEC["proxy_headers"]["options"]
+    values = {suboption: mapping(value).get(suboption) for suboption in suboptions}
     if not any(values.values()):
-        values = {part: environment.get(f"K8S_AUTH_PROXY_HEADERS_{part.upper()}")
-                  for part in parts}
-    return {part: value for part, value in values.items() if value}
+        values = {suboption: environment.get(f"K8S_AUTH_PROXY_HEADERS_{suboption.upper()}")
+                  for suboption in suboptions}
+    return {suboption: value for suboption, value in values.items() if value}
 
 
 def _configuration(options: Json, timeout: float) -> tuple[t.Any, Kubeconfig | None]:
@@ -340,16 +343,16 @@ def _inline_certificates(options: Json, kubeconfig: Kubeconfig | None) -> Certif
                         b"" if "client_key" in options else inline.key)
 
 
-def _headers_for_proxy(proxy: str | None, headers: Json) -> t.Any:
-    """Return the headers for a proxy. urllib3 ignores credentials in the URL of a proxy."""
+def _headers_for_proxy(proxy: str | None, header_options: Json) -> t.Any:
+    """Return the headers for a proxy, with the credentials in its URL, which urllib3 ignores."""
     from urllib3.util import make_headers
 
     address = urlsplit(proxy or "")
     if address.username is not None:  # make_headers encodes as latin-1, so decode as latin-1
         user, password = (unquote(part or "", "latin-1")
                           for part in (address.username, address.password))
-        headers = {"proxy_basic_auth": f"{user}:{password}", **headers}
-    return make_headers(**{"user_agent": USER_AGENT, **headers})
+        header_options = {"proxy_basic_auth": f"{user}:{password}", **header_options}
+    return make_headers(**{"user_agent": USER_AGENT, **header_options})
 
 
 def _load_kubeconfig(options: Json, configuration: t.Any, timeout: float) -> Kubeconfig | None:

@@ -30,7 +30,7 @@ def needed_amounts(old_template: Json, new_template: Json, desired: int, surge: 
     200m + 3 * (200m - 100m).
     """
     old, new = _usage(old_template), _usage(new_template)
-    # If the old template has no request, a LimitRange may have set it: assume no growth.
+    # If the old template has no request, a LimitRange may have added one: assume no growth.
     growth = {resource: max(0, amount - (old[resource] or amount))
               for resource, amount in new.items()}
     return Amounts({resource: surge * amount + (desired - surge) * growth[resource]
@@ -48,7 +48,7 @@ def missing_amounts(quota: Json, needed: Amounts) -> Amounts:
 
 def shortage(quota: Json, needed: Amounts) -> str:
     """Describe the missing resources: "cpu (3 of 4 used, 2 more needed)", or "" if none."""
-    # The scope NotTerminating matches each pod of a controller.
+    # Ignore quotas with scopes, except NotTerminating, which matches each pod of a controller.
     scopes = set(map(str, _list(_map(quota, "spec"), "scopes"))) - {"NotTerminating"}
     if scopes or _map(quota, "spec", "scopeSelector"):
         return ""
@@ -58,7 +58,7 @@ def shortage(quota: Json, needed: Amounts) -> str:
                      for resource, amount in missing_amounts(quota, needed).items())
 
 
-def too_small_error(requests: t.Sequence[Request], name: str, shortage: str) -> RolloutError:
+def too_small_error(requests: t.Sequence[Request], name: str, shortage_text: str) -> RolloutError:
     """Return the error for a quota that does not admit all new pods beside the old pods."""
     first_request, request_count = requests[0], len(requests)
     pods, where = (("all new pods", first_request.where) if request_count == 1 else
@@ -68,7 +68,7 @@ def too_small_error(requests: t.Sequence[Request], name: str, shortage: str) -> 
                                          if request_count > 1 else [])]
     return RolloutError(
         f"the ResourceQuota {name} does not admit {pods} beside the old pods, which "
-        f"keep_old keeps: {shortage}", where=where,
+        f"keep_old keeps: {shortage_text}", where=where,
         next_command=(f"{first_request.kubectl} edit quota {name}", *advice))
 
 
@@ -81,7 +81,7 @@ def refuse_small_quotas(requests: t.Sequence[Request], needed: Amounts,
 
 
 def _usage(template: Json) -> Amounts:
-    """Return the usage of a pod (pkg/quota/v1/evaluator/core/pods.go)."""
+    """Return the quota usage of a pod (pkg/quota/v1/evaluator/core/pods.go)."""
     requests, limits = (effective_amounts(template, "requests"),
                         effective_amounts(template, "limits"))
     return Amounts({"pods": 1, "count/pods": 1, **requests,
@@ -89,44 +89,44 @@ def _usage(template: Json) -> Amounts:
                     **{f"limits.{resource}": amount for resource, amount in limits.items()}})
 
 
-def effective_amounts(template: Json, kind: str) -> Amounts:
+def effective_amounts(template: Json, field: str) -> Amounts:
     """Return the requests or limits of a pod (component-helpers/resource/helpers.go).
 
     Only earlier sidecars run beside an init container.
     """
     spec = _map(template, "spec")
     total: Amounts = Amounts()
-    sidecars, largest_during_init = total.copy(), total.copy()
+    sidecar_amounts, largest_during_init = total.copy(), total.copy()
     for container in _list(spec, "containers"):
-        total += _amounts_of(container, kind)
+        total += _amounts_of(container, field)
     for container in _list(spec, "initContainers"):
         if is_sidecar(container):
-            total += _amounts_of(container, kind)
-            sidecars += _amounts_of(container, kind)
-        largest_during_init |= (
-            sidecars if is_sidecar(container) else sidecars + _amounts_of(container, kind))
+            total += _amounts_of(container, field)
+            sidecar_amounts += _amounts_of(container, field)
+        largest_during_init |= (sidecar_amounts if is_sidecar(container)
+                                else sidecar_amounts + _amounts_of(container, field))
     # Requests at the pod level replace the sum over the containers. A limit there counts as a
     # request only if no container has a request.
-    total = Amounts({**_amounts_of(spec, kind), **(total | largest_during_init),
-                     **parse_amounts(_map(spec, "resources", kind))})
+    total = Amounts({**_amounts_of(spec, field), **(total | largest_during_init),
+                     **parse_amounts(_map(spec, "resources", field))})
     overhead = parse_amounts(_map(spec, "overhead"))
     return (total
             + Amounts({key: amount
-                       for key, amount in overhead.items() if kind == "requests" or total[key]}))
+                       for key, amount in overhead.items() if field == "requests" or total[key]}))
 
 
-def _amounts_of(item: t.Any, kind: str) -> Amounts:
+def _amounts_of(item: t.Any, field: str) -> Amounts:
     """Return the requests or limits of a container or a pod spec.
 
     A limit is also the default of the request (SetDefaults_Pod).
     """
     limits, requests = parse_amounts(_map(item, "resources", "limits")), parse_amounts(
         _map(item, "resources", "requests"))
-    return limits if kind == "limits" else Amounts({**limits, **requests})
+    return limits if field == "limits" else Amounts({**limits, **requests})
 
 
 def parse_amounts(resources: Json) -> Amounts:
-    return Amounts({resource: quantity(text) for resource, text in resources.items()})
+    return Amounts({resource: parse_amount(text) for resource, text in resources.items()})
 
 
 _SUFFIXES: dict[str | None, str | int] = {
@@ -137,7 +137,7 @@ _QUANTITY = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))"
                        r"(?:([eE][+-]?[0-9]{1,3})|([numkMGTPE]|[KMGTPE]i))?")
 
 
-def quantity(text: t.Any) -> decimal.Decimal:
+def parse_amount(text: t.Any) -> decimal.Decimal:
     """Parse a quantity (apimachinery/pkg/api/resource/quantity.go); return 0 if it is invalid.
 
     "100m" is 0.1, "1.5Gi" is 1610612736, "2E" is 2 * 10**18, and "2E3" is 2000.

@@ -106,7 +106,7 @@ def rename(request: Request, primary: Controller, successor: Controller,
                       takeover_annotation(request, successor, desired_size, primary.images))}),
         *label_operations,
         put("/spec/template", closed_template(successor.template)),
-        *([put("/spec/selector", successor.selector)] if primary.kind.may_change_selector else []),
+        *([put("/spec/selector", successor.selector)] if primary.kind.has_mutable_selector else []),
         put("/spec/minReadySeconds", successor.min_ready_seconds),
         put("/spec/replicas", desired_size),
     )

@@ -61,7 +61,7 @@ def is_string_mapping(value: t.Any) -> bool:
     return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
-def is_image_by_container(value: t.Any) -> bool:
+def is_image_mapping(value: t.Any) -> bool:
     """Return whether the value maps container names to images."""
     return (isinstance(value, dict) and len(value) <= MAX_ENTRIES
             and all(is_name(name) and is_short_string(image) for name, image in value.items()))

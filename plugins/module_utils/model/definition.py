@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read and validate the manifest with the desired template (options definition and src)."""
+"""Read and validate the manifest with the desired template (the options `definition` and `src`)."""
 
 from __future__ import annotations
 
@@ -76,9 +76,10 @@ def _single_document(source: str, content: t.Any, kind: Kind) -> Json:
         raise RolloutError(f"{source} contains {len(documents)} documents: it must be exactly one "
                            f"{kind}")
     definition = documents[0]
-    actual = definition.get("kind") if isinstance(definition, dict) else type(definition).__name__
-    if not isinstance(definition, dict) or actual != kind:
-        raise RolloutError(f"{source} is of kind {actual}: it must be a {kind}")
+    actual_kind = (definition.get("kind") if isinstance(definition, dict)
+                   else type(definition).__name__)
+    if not isinstance(definition, dict) or actual_kind != kind:
+        raise RolloutError(f"{source} is of kind {actual_kind}: it must be a {kind}")
     return definition
 
 
@@ -94,15 +95,15 @@ def _labels_and_selector(source: str, kind: Kind, metadata: Json, spec: Json,
                 "metadata.annotations": metadata.get("annotations"),
                 "spec.selector": selector, "spec.template.metadata.labels": labels}
     for field, value in mappings.items():
-        are_strings = isinstance(value, dict) and all(
+        is_string_mapping = isinstance(value, dict) and all(
             isinstance(text, str) for text in value.values())
-        if value is not None and not are_strings:
+        if value is not None and not is_string_mapping:
             raise RolloutError(f"{field} in {source} must map strings to strings")
     return labels or {}, selector or {}
 
 
 def refuse_non_json(option: str, value: t.Any) -> t.Any:
-    """Return the value. Raises RolloutError for values that JSON lacks, such as dates and sets."""
+    """Return the value. Raises RolloutError for values that are not JSON, such as dates, sets."""
     try:
         json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as error:

@@ -109,7 +109,7 @@ class RolloutFailed(RolloutError):
     #: Whether the controller manager keeps replacing failed pods.
     keeps_replacing_pods = False
     #: Whether a rollback (on_failure) is impossible, or would fail as well.
-    skips_rollback = False
+    prevents_rollback = False
 
 
 def as_lines(texts: t.Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from . import object_meta
 
 
 class StrEnum(str, enum.Enum):
-    """An enumeration of strings, as in enum.StrEnum of Python 3.11."""
+    """An enumeration of strings, like enum.StrEnum of Python 3.11."""
 
     def __str__(self) -> str:
         return self.value
@@ -65,7 +65,7 @@ class Kind(StrEnum):
         return self is Kind.REPLICA_SET
 
     @property
-    def may_change_selector(self) -> bool:
+    def has_mutable_selector(self) -> bool:
         return self is Kind.REPLICATION_CONTROLLER
 
     @property
@@ -106,7 +106,7 @@ class Kind(StrEnum):
 
     @property
     def history_label(self) -> str:
-        """Return the label of the ControllerRevisions."""
+        """Return the key of a label that all ControllerRevisions of this kind have."""
         labels = {Kind.STATEFUL_SET: object_meta.SERVER_HISTORY,
                   Kind.DAEMON_SET: object_meta.POD_REVISION}
         return labels.get(self, object_meta.HISTORY)
@@ -204,7 +204,7 @@ class Module(StrEnum):
                      if (kind.may_be_migrated if self is Module.MIGRATION
                          else not kind.may_only_be_migrated))
 
-    def changed_kinds(self, kind: Kind) -> tuple[Kind, ...]:
+    def changeable_kinds(self, kind: Kind) -> tuple[Kind, ...]:
         """Return the kinds that a task may change, the user's kind first."""
         return (kind, Kind.DEPLOYMENT) if self is Module.MIGRATION else (kind,)
 

@@ -242,7 +242,7 @@ def takeover(annotations: Annotations) -> Takeover | None:
     priority_class = stored["priorityClassName"]
     is_valid = (all(isinstance(stored.get(field), str) for field in text_fields)
                 and is_name(stored["next"]) and bool(values.LABEL_KEY.fullmatch(stored["label"]))
-                and values.is_image_by_container(stored.get("from"))
+                and values.is_image_mapping(stored.get("from"))
                 and fields.is_count(stored.get("replicas"))
                 and (priority_class is None
                      or (isinstance(priority_class, str) and is_name(priority_class))))
@@ -262,7 +262,7 @@ def rollout(annotations: Annotations) -> Rollout | None:
     record = values.json_object(annotations.get(LAST_ROLLOUT)) or {}
     original, overrides = fields.mapping(record, "original"), fields.mapping(record, "paced")
     is_valid = (record.get("outcome") in (Rollout.UPDATING, Rollout.ROLLING_BACK)
-                and all(values.is_image_by_container(record.get(field)) for field in ("from", "to"))
+                and all(values.is_image_mapping(record.get(field)) for field in ("from", "to"))
                 and all(values.is_short_string(record.get(field, ""))
                         for field in ("time", "set", "request", "template"))
                 and all(record.get(field) is None or fields.is_count(record[field])
@@ -427,6 +427,6 @@ def stored_controller(item: Json) -> StoredController | None:
 
 #: Checks of the fields that the records of all flows have.
 _RECORD_CHECKS: dict[str, t.Callable[[t.Any], bool]] = {
-    "outcome": values.is_short_string, "from": values.is_image_by_container,
-    "to": values.is_image_by_container, "time": values.is_short_string,
+    "outcome": values.is_short_string, "from": values.is_image_mapping,
+    "to": values.is_image_mapping, "time": values.is_short_string,
     "who": values.is_short_string, "request": values.is_short_string}

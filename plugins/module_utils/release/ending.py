@@ -51,7 +51,7 @@ class Ending:
                     else self.history.summary.outcome)
         if self._is_rolled_back(event):
             return "rolled_back"
-        if self._is_approved:
+        if self._was_approved_by_other_client:
             return "stopped"
         if (self.request.role == "rollback" or self.rollback
                 or event.turn.purpose not in UPDATE_PURPOSES):
@@ -68,7 +68,7 @@ class Ending:
         if not event:
             return self._success_message
         failure = self._failure(event, text(event.failure, "reason"))
-        consequence = self._consequence(event, text(self.rollback, "msg"))
+        consequence = self._consequence_lines(event, text(self.rollback, "msg"))
         return "\n".join([failure, *consequence, *self._failed_hook_lines])
 
     @property
@@ -88,7 +88,7 @@ class Ending:
                      if text(event.failure, "gist") else [])
         rollback_message = gist(self.rollback) or text(self.rollback, "msg")
         return "\n".join([
-            self._failure(event, first_line), *self._consequence(event, rollback_message),
+            self._failure(event, first_line), *self._consequence_lines(event, rollback_message),
             *reference, *self._failed_hook_lines, *next_steps.lines_for_cluster(self.request)])
 
     @property
@@ -141,7 +141,7 @@ class Ending:
         return messages[-1] if messages else text(last_event.result, "msg") if last_event else ""
 
     @property
-    def _is_approved(self) -> bool:
+    def _was_approved_by_other_client(self) -> bool:
         look_event = self.history.last("look")
         return bool(self.rollback.get("failed") and look_event
                     and look_event.result.get("answer") == "approved")
@@ -154,14 +154,15 @@ class Ending:
         if self.request.role == "rollback" or event.turn.purpose not in UPDATE_PURPOSES:
             return False
         if self.rollback:
-            return not self.rollback.get("failed") and not self._remaining_lines(event)
+            return (not self.rollback.get("failed")
+                    and not self._lines_about_remaining_updates(event))
         if not self.request.name:
             return self.request.rolls_back_on_failure and self.rollback_scope.are_all_rolled_back
         rollout = mapping(self.result, "rollout")
         return bool(self.result.get("changed") and text(rollout, "phase") == "complete"
                     and text(mapping(rollout, "last_rollout"), "outcome") == "rolled_back")
 
-    def _remaining_lines(self, event: Event) -> list[str]:
+    def _lines_about_remaining_updates(self, event: Event) -> list[str]:
         if (self.request.name or not self.request.rolls_back_on_failure
                 or event.turn.purpose not in UPDATE_PURPOSES):
             return []
@@ -171,22 +172,23 @@ class Ending:
     def _failure(self, event: Event, reason: str) -> str:
         return failure_sentence(self.request, event, reason, self._success_message)
 
-    def _consequence(self, event: Event, message: str) -> list[str]:
-        remaining_lines, rerun_instruction = (self._remaining_lines(event),
+    def _consequence_lines(self, event: Event, rollback_message: str) -> list[str]:
+        remaining_lines, rerun_instruction = (self._lines_about_remaining_updates(event),
                                               next_steps.rerun_instruction(self.request))
-        if self._is_approved:
+        if self._was_approved_by_other_client:
             return ["Another client has resumed the update at the last moment: it is not rolled "
                     "back.",
                     f"Next: {rerun_instruction} when that update has ended."]
         results = [] if self.request.name else objects(self.rollback, "results")
         if self.rollback.get("failed") and not results:
-            return [f"It could not be rolled back: {message}", *remaining_lines]
+            return [f"It could not be rolled back: {rollback_message}", *remaining_lines]
         if self.rollback.get("failed"):
             rolled_back_names = [text(result, "name") for result in results
                                  if not result.get("failed") and not result.get("skipped")]
             return [f"Rolled back: {', '.join(rolled_back_names) or 'none'}.", *remaining_lines]
         if self.rollback:
-            return [f"{'' if self.request.name else 'Rolled back: '}{message}.", *remaining_lines]
+            return [f"{'' if self.request.name else 'Rolled back: '}{rollback_message}.",
+                    *remaining_lines]
         is_awx = self.request.layer == "awx"
         names_in_progress = (self.history.summary.names_in_progress_even_if_failed
                              if self.request.role != "rollback" else [])
@@ -261,10 +263,11 @@ def _namespace(request: Request, results: t.Sequence[Json]) -> str:
     return text(request.options, "namespace") or next(filter(None, namespaces), "")
 
 
-def failed_task(result: Json, name: str) -> Json:
+def task_failure(result: Json, name: str) -> Json:
     """Return the failure of a task, with the keys task, reason, gist and measured.
 
-    gist: "" unless a module of this collection has failed. measured: only of an analysis.
+    gist: "" unless a module of this collection has failed. measured: {} unless the task is an
+    analysis.
     """
     if result.get("_ansible_no_log"):
         return {"task": name, "reason": "its output is hidden by no_log", "gist": "",

@@ -62,7 +62,7 @@ class Event:
     ended: str
     #: The result of the module or of the wait for approval, or {}.
     result: Json = dataclasses.field(default_factory=dict)
-    #: With the keys of ending.failed_task(); {} after a success.
+    #: With the keys of ending.task_failure(); {} after a success.
     failure: Json = dataclasses.field(default_factory=dict)
 
     @classmethod

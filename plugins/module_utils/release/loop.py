@@ -31,7 +31,7 @@ def decide(request: Request, state: Json, registered_result: Json, failure: Json
     """Record the turn that has just ended, and decide the next turn.
 
     Returns {"state": the next state, "facts": variables for the task files of the user}. state: {}
-    before the first turn. failure: from ending.failed_task(), or {}. now: in RFC 3339. caller:
+    before the first turn. failure: from ending.task_failure(), or {}. now: in RFC 3339. caller:
     {"user": ..., "host": ...}.
     """
     history = History.read(state)

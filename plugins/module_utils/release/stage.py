@@ -14,18 +14,18 @@ from ..model.fields import Json
 from ..model.options import parse_size
 from ..model.thresholds import Size
 
-KEYS = ("pods", "traffic")
+STAGE_KEYS = ("pods", "traffic")
 
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """A stage, at which the update pauses."""
+    """A stage of a release."""
 
     #: Such as "3" or "10%".
     pods: str
     #: A percentage of the requests; "" if the requests follow the pods.
     traffic: str = ""
-    #: Such as "15m"; "" except at the stage that keep_old_for adds.
+    #: Time to keep the old pods ("15m"); "" except at the stage that keep_old_for adds.
     keep_for: str = ""
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ def parse_stage(message_start: str, value: t.Any) -> Stage:
     (Stage(pods='10%', traffic='0.5%'), Stage(pods='3', traffic='1%'))
     """
     if isinstance(value, dict):
-        unknown_keys = ", ".join(sorted(str(key) for key in value.keys() - set(KEYS)))
+        unknown_keys = ", ".join(sorted(str(key) for key in value.keys() - set(STAGE_KEYS)))
         if unknown_keys or "pods" not in value:
             raise RolloutError(f"{message_start} a stage has the keys pods and traffic"
                                + (f", not {unknown_keys}" if unknown_keys else ": pods is missing"))

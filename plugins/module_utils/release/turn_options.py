@@ -27,9 +27,9 @@ def module_options(request: Request, turn: Turn) -> Json:
                for option, value in request.options.items() if option not in SELECTIONS}
     if turn.options.get("state") == "rolled_back":
         # Omit options that apply only to updates.
-        options_of_rollback = repeated_options(options, State.ROLLED_BACK, is_fleet=True)
+        rollback_options = repeated_options(options, State.ROLLED_BACK, is_fleet=True)
         options = {option: value
-                   for option, value in options.items() if option in options_of_rollback
+                   for option, value in options.items() if option in rollback_options
                    or option == "to_revision"}
     elif request.role == "rollback":
         excluded_options = ("to_revision", "next_name",
@@ -76,12 +76,12 @@ def analysis_options(release: Release, pair: Json, earlier_results: t.Sequence[J
     """
     name = text(pair, "name")
     # Without old pods, an analysis passes only after a comparison with old pods in this run.
-    has_compared = (name in release.history.names_compared_with_old_pods
+    was_compared = (name in release.history.names_compared_with_old_pods
                     or any(result.get("old_pods") for result in earlier_results
                            if text(result, "name") == name))
     rollout = release.history.summary.rollouts.get(name)
     old_replicas = mapping(rollout, "controller").get("replicas") or 0
-    default_options = {"on_no_old_pods": ("pass" if has_compared and not old_replicas
+    default_options = {"on_no_old_pods": ("pass" if was_compared and not old_replicas
                                           else "inconclusive")}
     return (default_options | release.request.analyses[pair["analysis"]] | {"name": name}
             | release.request.namespace_and_kind)

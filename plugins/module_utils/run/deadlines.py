@@ -228,20 +228,20 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
     error.why = as_lines(reasons)
     is_rollback_blocked = bool(causes) and all(cause.kind in old_pods.BLOCK_ROLLBACK
                                                for cause in causes)
-    error.skips_rollback = is_rollback_blocked or not can_roll_back
+    error.prevents_rollback = is_rollback_blocked or not can_roll_back
     if any(cause.kind == old_pods.HELD for cause in causes):
         # Suggest the task without pause_at, which would keep the failing pods at the old template.
         options = {option: value for option,
                    value in request.options.items() if option != "pause_at"}
         request = dataclasses.replace(request, pause_at=None, options=options)
     error.next_command = next_commands(request, error,
-                                       *([] if error.skips_rollback else [State.ROLLED_BACK]))
+                                       *([] if error.prevents_rollback else [State.ROLLED_BACK]))
     return error
 
 
 def explain_idle_failure(request: Request, error: RolloutFailed, status: RolloutStatus) -> None:
     """Adapt the error of a task that waited for pods while no update was in progress."""
-    error.what, error.skips_rollback = f"{error.what}; no update is in progress", True
+    error.what, error.prevents_rollback = f"{error.what}; no update is in progress", True
     if status.way_out:
         alternative = status.way_out[0]
     elif request.state.undoes:

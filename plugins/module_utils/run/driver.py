@@ -342,7 +342,7 @@ class _Run(_State):
         self.gateway.wait(POLL_INTERVAL)
 
     def roll_back(self, error: RolloutFailed) -> None:
-        if self.request.undoes or error.skips_rollback:
+        if self.request.undoes or error.prevents_rollback:
             return
         if self.status(self.observe()).is_irreversible:
             return

@@ -119,7 +119,7 @@ class TaskLeases:
                                     max(renew_interval, SHARED_RENEW_INTERVAL))
         exclusive_leases = [
             _ExclusiveLease(task, identity.lease_name(kind, request.name), renew_interval)
-            for kind in request.module.changed_kinds(request.kind)]
+            for kind in request.module.changeable_kinds(request.kind)]
         self._leases = [*exclusive_leases, shared_lease]
 
     @property
@@ -352,7 +352,7 @@ class _SharedLease(_ExclusiveLease):
         if not lease.is_shared:
             return []
         # Earlier tasks for these kinds have ended, because this task has the exclusive Leases.
-        own_kinds = set(map(str, self._request.module.changed_kinds(self._request.kind)))
+        own_kinds = set(map(str, self._request.module.changeable_kinds(self._request.kind)))
         return [process for process in lease.processes
                 if process.kind not in own_kinds
                 and not (process.is_on_same_machine(self._task.process) and process.has_ended())]

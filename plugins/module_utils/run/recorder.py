@@ -38,7 +38,7 @@ class Recorder:
         self.steps: list[Json] = []
         self.sizes: list[Json] = []
         self.primary: Controller | None = None
-        self._last_wait, self._line_time = "", clock.monotonic() - LINE_INTERVAL
+        self._last_wait, self._last_wait_time = "", clock.monotonic() - LINE_INTERVAL
         self._reported_causes: set[str] = set()
         #: Events to create: (state before the first step, number of steps, last step). The key is
         #: (controller, 0) for scale steps, and ("", number of the step) for others.
@@ -58,8 +58,8 @@ class Recorder:
         """Print new causes at once, and `wait` at most once per LINE_INTERVAL."""
         now = self._clock.monotonic()
         new_causes = [cause for cause in causes if cause.kind not in self._reported_causes]
-        if new_causes or (wait != self._last_wait and now - self._line_time >= LINE_INTERVAL):
-            self._last_wait, self._line_time = wait, now
+        if new_causes or (wait != self._last_wait and now - self._last_wait_time >= LINE_INTERVAL):
+            self._last_wait, self._last_wait_time = wait, now
             if not new_causes:
                 self._print_line(report.wait_line(wait, self._namespace))
             for cause in new_causes:
@@ -82,7 +82,7 @@ class Recorder:
     def record_event(self, step: Step, may_wait: bool) -> None:
         """Create an Event for a step, now or later. Scale steps within a short time share an Event.
 
-        may_wait: whether the Event of a step that does not scale may also be created later.
+        may_wait: whether the Event may be created later. The Event of a scale step always may.
         """
         is_scale = step.action is Action.SCALE
         key = (step.name if is_scale else "", 0 if is_scale else len(self.steps))
@@ -104,13 +104,13 @@ class Recorder:
         for reason, line in events:
             self._create_event("Normal", reason, line)
 
-    def record_failure(self, what: str) -> None:
+    def record_failure(self, failure: str) -> None:
         self.record_pending_events()
-        self._create_event("Warning", "RollingUpdateFailed", what)
+        self._create_event("Warning", "RollingUpdateFailed", failure)
 
-    def _create_event(self, kind: str, reason: str, message: str) -> None:
+    def _create_event(self, event_type: str, reason: str, message: str) -> None:
         if self._may_create_events and self.primary:
             self._event_time = self._clock.monotonic()
-            event = report.event(self.primary, self._namespace, kind, reason, message,
+            event = report.event(self.primary, self._namespace, event_type, reason, message,
                                  self._clock.timestamp_seconds())
             self._may_create_events = self._gateway.record(event)

@@ -4,8 +4,8 @@
 
 """The soak: the new pods have to stay healthy for a time at a pause, and at the end of an update.
 
-The time continues after an interrupted task. It counts from the start of the soak (stored in an
-annotation) or from the last incident (shown by the status of the pods), whichever is later.
+A later task continues the time of an interrupted one. It counts from the start of the soak (stored
+in an annotation) or from the last incident (shown by the status of the pods), whichever is later.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .deadlines import failure
 from .incidents import Incidents, View
 from .watched import WatchedPods, pods_not_listed_error
 
-MAX_PROGRESS_LINES, LINE_INTERVAL = 10, 1.0
+MAX_PROGRESS_LINES, MIN_LINE_INTERVAL = 10, 1.0
 #: Maximum difference between the clocks of two API servers, in seconds.
 CLOCK_SKEW = 5.0
 #: In seconds.
@@ -48,7 +48,7 @@ class Soaking:
         self._reset()
 
     def _reset(self) -> None:
-        #: "" before the soak.
+        #: Of the new pods; "" before the soak.
         self._template_hash = ""
         self._has_passed = False
         self._primary_uid = ""
@@ -69,8 +69,8 @@ class Soaking:
         incident.
         """
         if self._template_hash and not self._has_passed:
-            self._end_after_deletion(request, observed)
-            self._check(View.from_observed(flow, request, observed))
+            self._end_if_primary_deleted(request, observed)
+            self._check_pods(View.from_observed(flow, request, observed))
         decision = decide(flow, request, observed)
         if not isinstance(decision, WatchPods):
             return decision
@@ -79,7 +79,7 @@ class Soaking:
             return decide(flow, request, dataclasses.replace(observed, passed_soak=outcome))
         return outcome
 
-    def _check(self, view: View) -> None:
+    def _check_pods(self, view: View) -> None:
         request = view.request
         if request.state.undoes or view.template_hash != self._template_hash:
             self._reset()
@@ -101,8 +101,8 @@ class Soaking:
         self._add_pods(events)
         self._refuse_endless_soak(request)
 
-    def _end_after_deletion(self, request: Request, observed: Observed) -> None:
-        """Warn and end the soak after a deletion of the primary."""
+    def _end_if_primary_deleted(self, request: Request, observed: Observed) -> None:
+        """Warn and end the soak if the primary was deleted."""
         primary = observed.primary
         if request.state.undoes or (primary and primary.uid == self._primary_uid):
             return
@@ -113,8 +113,8 @@ class Soaking:
         self._reset()
 
     def _refuse_endless_soak(self, request: Request) -> None:
-        if self._watch_time.seconds_since_longest() > request.soak + request.progress_deadline:
-            progress = f"at most {self._watch_time.longest_seconds:.0f} of {request.soak:g} s"
+        if self._watch_time.seconds_since_maximum() > request.soak + request.progress_deadline:
+            progress = f"at most {self._watch_time.max_seconds:.0f} of {request.soak:g} s"
             raise failure(
                 request, self._gateway,
                 "the soak cannot end: new pods keep appearing",
@@ -170,7 +170,7 @@ class Soaking:
         if not self._has_passed:
             # Without a watch, the last list of the pods may be old.
             self._gateway.relist_pods()
-            self._check(view)
+            self._check_pods(view)
             if self._is_unfinished(view.request):
                 return WatchPods(decision.is_paused)
             self._print_line(self._summary(view))
@@ -202,10 +202,10 @@ class Soaking:
         return self._pods
 
     def _report(self, view: View) -> None:
-        now, length = self._clock.monotonic(), view.request.soak
-        if now - self._reported_at >= max(LINE_INTERVAL, length / MAX_PROGRESS_LINES):
+        now, soak_seconds = self._clock.monotonic(), view.request.soak
+        if now - self._reported_at >= max(MIN_LINE_INTERVAL, soak_seconds / MAX_PROGRESS_LINES):
             self._reported_at = now
-            progress = f"{self._watch_time.seconds:.0f} of {length:g} s"
+            progress = f"{self._watch_time.seconds:.0f} of {soak_seconds:g} s"
             self._print_line(
                 f"watching: {view.controller_name} {view.new_pod_count} new, {progress}")
 
@@ -223,8 +223,8 @@ class _WatchTime:
         self._start = 0.0
         #: From an interrupted task.
         self.earlier_seconds = 0.0
-        #: The maximum of `seconds`, and when it was reached.
-        self.longest_seconds, self._longest_at = 0.0, clock.monotonic()
+        #: The maximum of `seconds` so far, and when it was reached.
+        self.max_seconds, self._maximum_at = 0.0, clock.monotonic()
 
     @property
     def seconds(self) -> float:
@@ -233,12 +233,12 @@ class _WatchTime:
     def restart(self) -> None:
         self._start, self.earlier_seconds = self._clock.monotonic(), 0.0
 
-    def seconds_since_longest(self) -> float:
-        """Return the seconds since the maximum of `seconds`."""
+    def seconds_since_maximum(self) -> float:
+        """Return the time since `seconds` reached its maximum."""
         now = self._clock.monotonic()
-        if self.seconds > self.longest_seconds:
-            self.longest_seconds, self._longest_at = self.seconds, now
-        return now - self._longest_at
+        if self.seconds > self.max_seconds:
+            self.max_seconds, self._maximum_at = self.seconds, now
+        return now - self._maximum_at
 
 
 def _start_step(view: View, primary: Controller, current_soak: Soak) -> Step:
@@ -258,7 +258,7 @@ def _stored_soak(view: View, now: float) -> Soak | None:
 def _is_stored_as_passed(view: View, stored_soak: Soak, pods: WatchedPods, now: float) -> bool:
     if stored_soak.passed is None or stored_soak.passed != view.status.paused:
         return False
-    # Another client may have written the annotation: the pods must have existed `soak` seconds.
+    # Another client may have written the annotation, so the pods must be at least `soak` s old.
     creation_times = [seconds(pod_health.created(pod)) for pod in pods.active_new.values()]
     return stored_soak.seconds >= view.request.soak and all(
         time is not None and time + view.request.soak <= now + TIMESTAMP_RESOLUTION

@@ -140,8 +140,8 @@ def _plan_old_only(controller_name: str, observed: Observed) -> Decision:
         return restore(observed)
     original = observed.original
     record = route.record or Record(original, route.resource_version)
-    unsplit_rules = rules.restored(route.rules, original, route.namespace, observed.split_names,
-                                   route.record)
+    unsplit_rules = rules.without_split(route.rules, original, route.namespace,
+                                        observed.split_names, route.record)
     split_rules = rules.split(unsplit_rules, original, route.namespace, pair, NO_REQUESTS, ())
     # | no requests for the new pods | the new pods get requests | write the rules: weight 0 |
     if split_rules != list(route.rules):
@@ -153,7 +153,7 @@ def _plan_old_only(controller_name: str, observed: Observed) -> Decision:
     return done if route.is_current else GATEWAYS_CURRENT
 
 
-def _known_pair(observed: Observed) -> rules.Pair | None:
+def _known_pair(observed: Observed) -> rules.ServicePair | None:
     """Return the names of the split's Services, or None if they are uncertain."""
     service = observed.services.get(observed.original)
     record = observed.route.record
@@ -164,7 +164,7 @@ def _known_pair(observed: Observed) -> rules.Pair | None:
                     if position == 0 or name in observed.route.targets]
     is_certain = (observed.split_names <= set(names)
                   and set(needed_names) <= observed.split_services.keys())
-    return rules.Pair(*needed_names) if is_certain else None
+    return rules.ServicePair(*needed_names) if is_certain else None
 
 
 def share_of(observed: Observed) -> str:

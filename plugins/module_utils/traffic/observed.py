@@ -165,7 +165,7 @@ class Route:
     @property
     def targets(self) -> list[str]:
         """The names of the Services to which the rules send or mirror requests."""
-        return [*self.service_names, *rules.mirrored_services(self.rules, self.namespace)]
+        return [*self.service_names, *rules.mirror_targets(self.rules, self.namespace)]
 
     @property
     def is_current(self) -> bool:

@@ -86,9 +86,9 @@ def _split(request: TrafficRequest, observed: Observed, versions: Versions) -> D
     if has_earlier_split and (restoration := _remove_split(observed)):
         return restoration
     creations = needed_creations(request, route, creations)
-    pair = rules.Pair(*(creation.name for creation in creations))
-    unsplit_rules = rules.restored(route.rules, service.name, route.namespace,
-                                   observed.split_names, record)
+    pair = rules.ServicePair(*(creation.name for creation in creations))
+    unsplit_rules = rules.without_split(route.rules, service.name, route.namespace,
+                                        observed.split_names, record)
     # | any | the API server does not store the share of `mirror` | error |
     requested_rules = _requested_rules(request, observed, unsplit_rules, service.name, pair)
     is_beginning = record is None or record.service != service.name
@@ -130,9 +130,9 @@ def needed_creations(request: TrafficRequest, route: Route,
 
 
 def _requested_rules(request: TrafficRequest, observed: Observed, unsplit_rules: t.Sequence[Json],
-                     service: str, pair: rules.Pair) -> list[Json]:
+                     service: str, pair: rules.ServicePair) -> list[Json]:
     namespace, where = observed.route.namespace, observed.route.where
-    rules.refuse_rules(unsplit_rules, service, namespace, where)
+    rules.refuse_unsplittable_rules(unsplit_rules, service, namespace, where)
     if request.mirror:
         rules.refuse_mirrors(unsplit_rules, service, namespace, where)
         if not observed.stores_mirror:
@@ -153,7 +153,7 @@ class Change(t.NamedTuple):
 
     #: The name of the original Service.
     service: str
-    pair: rules.Pair
+    pair: rules.ServicePair
     unsplit_rules: list[Json]
     requested_rules: list[Json]
 
@@ -195,10 +195,10 @@ def _change_rules(request: TrafficRequest, observed: Observed, record: Record,
 def _rules_with_all_services(route: Route, change: Change) -> list[Json]:
     pair, namespace = change.pair, route.namespace
     if not rules.has_weight(route.rules, pair.names, namespace):
-        return rules.prepared(change.unsplit_rules, change.service, namespace, pair)
+        return rules.add_pair(change.unsplit_rules, change.service, namespace, pair)
     if set(pair.names) <= set(route.service_names):
         return list(route.rules)
-    return rules.prepared(route.rules, change.service, namespace, pair)
+    return rules.add_pair(route.rules, change.service, namespace, pair)
 
 
 def _gives_first_requests(route: Route, change: Change) -> bool:
@@ -304,7 +304,7 @@ def _restore_rules(observed: Observed) -> Decision:
         if original not in observed.ready and observed.ready & set(observed.split_names_in_rules):
             return Wait(f"the Service {original} has a ready endpoint", is_condition=True)
         # | any | requests go to a split | send all requests to the Service, with the record |
-        rules_with_weight_0 = rules.restored(
+        rules_with_weight_0 = rules.without_split(
             route.rules, original, route.namespace, observed.split_names, route.record,
             retained=observed.services)
         return update_rules(route, record, rules_with_weight_0, names)
@@ -315,8 +315,8 @@ def _restore_rules(observed: Observed) -> Decision:
     if not observed.is_drained:
         return DRAIN
     # | any | the rules name a Service of a split | restore the rules |
-    restored_rules = rules.restored(route.rules, original, route.namespace, observed.split_names,
-                                    route.record)
+    restored_rules = rules.without_split(route.rules, original, route.namespace,
+                                         observed.split_names, route.record)
     write = patch_route(route, record, restored_rules)
     return Step(Action.RESTORE, route.name, write,
                 before=rules.describe(route.rules, names, route.namespace),

@@ -40,11 +40,11 @@ class Share(t.NamedTuple):
         return f"{self.new * 100 / self.total:g}%"
 
 
-class Pair(t.NamedTuple):
+class ServicePair(t.NamedTuple):
     """The names of the Services of the old and of the new pods."""
 
     old: str
-    #: "" if not needed.
+    #: "" if the new pods need no Service.
     new: str = ""
 
     @property
@@ -67,10 +67,10 @@ def services_of(rules: Rules, namespace: str) -> list[str]:
     return [name for name in dict.fromkeys(names) if name]
 
 
-def mirrored_services(rules: Rules, namespace: str) -> list[str]:
+def mirror_targets(rules: Rules, namespace: str) -> list[str]:
     """Return the names of the Services that get mirrored requests."""
-    names = (service_of(_mirror_backend(item), namespace)
-             for rule in rules for item in objects(rule, "filters"))
+    names = (service_of(_mirror_backend(route_filter), namespace)
+             for rule in rules for route_filter in objects(rule, "filters"))
     return [name for name in dict.fromkeys(names) if name]
 
 
@@ -80,8 +80,8 @@ def weights_of(rules: Rules, service: str, namespace: str) -> tuple[int, ...]:
                  if service_of(backend, namespace) == service)
 
 
-def refuse_rules(rules: Rules, service: str, namespace: str, where: str) -> None:
-    """Raise RolloutError if a rule of the Service has weight 0, or several backends."""
+def refuse_unsplittable_rules(rules: Rules, service: str, namespace: str, where: str) -> None:
+    """Raise RolloutError if a rule for the Service gives it weight 0, or has several backends."""
     for position, rule in enumerate(rules, 1):
         backends = objects(rule, "backendRefs")
         if service not in [service_of(backend, namespace) for backend in backends]:
@@ -100,17 +100,17 @@ def refuse_mirrors(rules: Rules, service: str, namespace: str, where: str) -> No
     """Raise RolloutError if a rule both sends and mirrors requests to the Service."""
     for position, rule in enumerate(rules, 1):
         if (service in services_of([rule], namespace)
-                and service in mirrored_services([rule], namespace)):
+                and service in mirror_targets([rule], namespace)):
             raise RolloutError(f"rule {position} already mirrors requests to {service}, so that "
                                "the new pods would get some of them twice", where=where,
                                next_command="split without mirror, or remove that filter")
 
 
-def split(rules: Rules, service: str, namespace: str, pair: Pair, share: Share,
+def split(rules: Rules, service: str, namespace: str, pair: ServicePair, share: Share,
           match: t.Sequence[Json], mirror: Share | None = None) -> list[Json]:
     """Return the rules after a split of the requests for `service`.
 
-    match: a rule before each split rule sends the matching requests to the new pods.
+    match: conditions of the requests that an added rule sends to the new pods.
     """
     result = []
     for rule in rules:
@@ -127,7 +127,7 @@ def split(rules: Rules, service: str, namespace: str, pair: Pair, share: Share,
     return result
 
 
-def prepared(rules: Rules, service: str, namespace: str, pair: Pair) -> list[Json]:
+def add_pair(rules: Rules, service: str, namespace: str, pair: ServicePair) -> list[Json]:
     """Add the Services of the pair, with weight 0, to each rule that names `service`."""
     result = []
     for rule in rules:
@@ -136,7 +136,8 @@ def prepared(rules: Rules, service: str, namespace: str, pair: Pair) -> list[Jso
         added_backends = [{**backend, "name": name, "weight": 0} for name in pair.names
                           if name not in named_services] if backend else []
         result.append({**rule, "backendRefs": [
-            *({**item, "weight": _weight(item)} for item in objects(rule, "backendRefs")),
+            *({**existing_backend, "weight": _weight(existing_backend)}
+              for existing_backend in objects(rule, "backendRefs")),
             *added_backends]} if added_backends else rule)
     return result
 
@@ -150,7 +151,7 @@ def has_weight(rules: Rules, names: t.Collection[str], namespace: str) -> bool:
 def has_requests(rules: Rules, names: t.Collection[str], namespace: str) -> bool:
     """Return whether the rules send or mirror requests to any of the Services."""
     return (has_weight(rules, names, namespace)
-            or any(name in names for name in mirrored_services(rules, namespace)))
+            or any(name in names for name in mirror_targets(rules, namespace)))
 
 
 def mirror_probe(rules: Rules, mirror: Share) -> list[Json]:
@@ -163,11 +164,11 @@ def mirror_probe(rules: Rules, mirror: Share) -> list[Json]:
     return result
 
 
-def has_share(rules: Rules, mirror: Share) -> bool:
+def has_mirror_share(rules: Rules, mirror: Share) -> bool:
     """Return whether a filter mirrors this share of the requests."""
-    return any(_share_fields(mirror).items() <= mapping(item, "requestMirror").items()
-               for rule in rules for item in objects(rule, "filters")
-               if text(item, "type") == MIRROR)
+    return any(_share_fields(mirror).items() <= mapping(route_filter, "requestMirror").items()
+               for rule in rules for route_filter in objects(rule, "filters")
+               if text(route_filter, "type") == MIRROR)
 
 
 def refuse_exceeded_limits(rules: Rules, where: str) -> None:
@@ -192,8 +193,8 @@ def refuse_exceeded_limits(rules: Rules, where: str) -> None:
                     next_command="choose another header or query parameter")
 
 
-def restored(rules: Rules, service: str, namespace: str, names: t.Collection[str],
-             record: Record | None, retained: t.Collection[str] = ()) -> list[Json]:
+def without_split(rules: Rules, service: str, namespace: str, names: t.Collection[str],
+                  record: Record | None, retained: t.Collection[str] = ()) -> list[Json]:
     """Return the rules with `service` in place of the Services of a split.
 
     names: the Services of the split. retained: the Services that stay, with weight 0.
@@ -233,9 +234,9 @@ def describe(rules: Rules, names: t.Collection[str], namespace: str) -> str:
     """Describe the weights and mirrors: "shop-1 99, shop-2 1, mirror shop-2 10%"."""
     texts = {f"{text(backend, 'name')} {_weight(backend)}" for rule in rules
              for backend in objects(rule, "backendRefs") if service_of(backend, namespace) in names}
-    mirrors = {f"mirror {name} {_mirrored_share(item)}" for rule in rules
-               for item in objects(rule, "filters")
-               if (name := service_of(_mirror_backend(item), namespace)) in names}
+    mirrors = {f"mirror {name} {_mirrored_share(route_filter)}" for rule in rules
+               for route_filter in objects(rule, "filters")
+               if (name := service_of(_mirror_backend(route_filter), namespace)) in names}
     return ", ".join([*sorted(texts), *sorted(mirrors)])
 
 
@@ -275,22 +276,22 @@ def _share_fields(mirror: Share) -> Json:
     return {} if percent == 100 else {"percent": percent}
 
 
-def _mirrored_share(item: Json) -> Share:
-    fields = mapping(item, "requestMirror")
+def _mirrored_share(route_filter: Json) -> Share:
+    fields = mapping(route_filter, "requestMirror")
     fraction = mapping(fields, "fraction")
     if fraction:
         return Share(number(fraction, "numerator"), number(fraction, "denominator") or 100)
     return Share(number(fields, "percent", 100), 100)
 
 
-def _mirror_backend(item: Json) -> Json:
-    return mapping(item, "requestMirror", "backendRef")
+def _mirror_backend(route_filter: Json) -> Json:
+    return mapping(route_filter, "requestMirror", "backendRef")
 
 
 def _without_mirrors(rule: Json, names: t.Collection[str], namespace: str) -> Json:
     filters = objects(rule, "filters")
-    remaining_filters = [item for item in filters
-                         if service_of(_mirror_backend(item), namespace) not in names]
+    remaining_filters = [route_filter for route_filter in filters
+                         if service_of(_mirror_backend(route_filter), namespace) not in names]
     if len(remaining_filters) == len(filters):
         return rule
     return {**{key: value for key, value in rule.items() if key != "filters"},
@@ -299,7 +300,7 @@ def _without_mirrors(rule: Json, names: t.Collection[str], namespace: str) -> Js
 
 def _weights_to_restore(rules: Rules, service: str, namespace: str,
                         record: Record | None) -> tuple[int, ...]:
-    """Return the weights in the record, unless another client has changed the rules."""
+    """Return the recorded weights if their number fits, or else the current ones."""
     current = weights_of(rules, service, namespace)
     if record is None or len(record.weights) != len(current):
         return current

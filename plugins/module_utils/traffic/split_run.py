@@ -117,7 +117,7 @@ class RealObjects:
             return True
         if self._stores_mirror is None:
             stored_rules = self._dry_run(rules.mirror_probe(Route.from_api(route).rules, mirror))
-            self._stores_mirror = rules.has_share(stored_rules, mirror)
+            self._stores_mirror = rules.has_mirror_share(stored_rules, mirror)
         return self._stores_mirror
 
     def _dry_run(self, changed_rules: t.Sequence[Json]) -> tuple[Json, ...]:
@@ -271,7 +271,7 @@ class SplitRun:
 
     def _adds_mirror(self, observed: Observed) -> bool:
         route = observed.route
-        names = rules.mirrored_services(route.rules, route.namespace)
+        names = rules.mirror_targets(route.rules, route.namespace)
         return self.request.mirror is not None and observed.split_services.keys().isdisjoint(names)
 
     def _print_warnings(self, observed: Observed) -> None:

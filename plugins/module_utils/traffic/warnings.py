@@ -112,7 +112,7 @@ def refuse_missing_policies(request: TrafficRequest, observed: Observed, related
 
 def _mirrors(split: Split) -> Values:
     for position, rule in enumerate(split.route.rules, 1):
-        if split.service.name in rules.mirrored_services([rule], split.route.namespace):
+        if split.service.name in rules.mirror_targets([rule], split.route.namespace):
             yield {"position": position}
 
 

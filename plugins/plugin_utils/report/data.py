@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Define the types of the data of a report. tests/unit/report/test_data.py checks them.
+"""Define the types of a report's data. tests/unit/report/test_data.py checks them.
 
 The role image_bump provides a Run (`image_bump_report_data`), and the playbooks for several
 clusters provide a Release. Any key may be missing. Times are in RFC 3339.
@@ -28,7 +28,7 @@ class Run(t.TypedDict, total=False):
     name: str
     namespace: str
     image: str
-    #: By container, or the text of a survey.
+    #: By container, or as text from an AWX survey.
     images: dict[str, str] | str
     #: updated, paused, rolled_back, stopped or failed.
     outcome: str
@@ -48,7 +48,7 @@ class Stage(t.TypedDict, total=False):
 
     #: The new pods at the end of the stage, such as 10%; or "rollback".
     stage: str
-    #: Such as 1%; "" without a split.
+    #: The share of requests for the new pods, such as 1%; "" without a split.
     traffic: str
     started: str
     ended: str
@@ -65,10 +65,10 @@ class Check(t.TypedDict, total=False):
     outcome: str
     message: str
     at: str
-    measured: Measured
+    measured: AnalysisResult
 
 
-class Measured(t.TypedDict, total=False):
+class AnalysisResult(t.TypedDict, total=False):
     """The result of the module rollout_analysis."""
 
     name: str

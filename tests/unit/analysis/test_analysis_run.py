@@ -46,10 +46,10 @@ IN_PROGRESS = subject()
 
 
 class Run:
-    """Run of an analysis that records the queries and the progress lines.
+    """Run of an analysis. Records the queries and the progress lines.
 
     answers: the values, by the function in a query (errors) or by the pattern of error lines.
-    A list has a value for each request, and repeats the last. A dict has the value of the new pods
+    A list has one value per request; the last is repeated. A dict has the value of the new pods
     under True, and of the old pods under False.
     """
 
@@ -127,7 +127,7 @@ def test_failure_ends_the_analysis_and_reports_all_measurements():
     assert len(error.progress["measurements"]) == 4 and error.progress["outcome"] == "failed"
 
 
-def test_failures_within_the_limit_pass():
+def test_analysis_passes_with_failures_within_the_limit():
     run = Run({"errors": [2.0, 0.0, 0.5, 0.0, 2.0, 0.0]}, ERRORS, count=3, failure_limit=2)
 
     assert run.result()["outcome"] == "passed"
@@ -146,7 +146,7 @@ def test_inconclusive_analysis_is_an_error():
         "again", "or:", ROLLBACK_COMMAND]
 
 
-def test_analysis_with_on_inconclusive_pass_takes_all_measurements():
+def test_all_measurements_are_taken_if_inconclusive_counts_as_passed():
     run = Run({"errors": NO_ANSWER, "memory": 1}, ERRORS, MEMORY, count=3, passes_inconclusive=True)
 
     result = run.result()
@@ -225,12 +225,12 @@ def test_failure_by_error_lines_names_a_pod():
 
 def test_unreadable_logs_and_few_lines_are_inconclusive():
     run_without_old_pods = Run({"ERROR": NO_ANSWER}, ERROR_LINES, subjects=[subject(old=())])
-    needs_41_lines = dataclasses.replace(ERROR_LINES, min_samples=41)
+    metric_with_min_samples = dataclasses.replace(ERROR_LINES, min_samples=41)
 
     assert run_without_old_pods.error().next_command.splitlines()[0] == (
         "check that the new pods get requests, that they write logs, and run the same task again")
     assert len(run_without_old_pods.requests) == 1
-    assert Run({"ERROR": 0.0}, needs_41_lines).error().what.endswith(
+    assert Run({"ERROR": 0.0}, metric_with_min_samples).error().what.endswith(
         "40 samples of the new pods, fewer than 41 (min_samples)")
     assert Run({"ERROR": 0.0}, ERROR_LINES).result()["outcome"] == "passed"
 

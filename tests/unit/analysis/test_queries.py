@@ -49,12 +49,12 @@ def test_invalid_pod_names_are_left_out(name):
 def test_placeholders_are_rendered(query, expected):
     queries.placeholders(query)
 
-    assert queries.render(query, VALUES) == expected
+    assert queries.fill_placeholders(query, VALUES) == expected
 
 
 def test_inserted_values_are_not_rendered_again():
-    assert queries.render("$pods $namespace",
-                          {**VALUES, "pods": "$namespace"}) == "$namespace shop"
+    assert queries.fill_placeholders("$pods $namespace",
+                                     {**VALUES, "pods": "$namespace"}) == "$namespace shop"
 
 
 @pytest.mark.parametrize("query", ["$pod", "{{ pod }}", "${names}", "a$new_pod_s"])
@@ -70,11 +70,11 @@ def test_predefined_queries():
     selector = r'namespace="$namespace",pod=~"$pods",job="a\"\\\x24pods\x7b\x7b pods }}\n"'
 
     failed_requests = rf'sum(rate(r_total{{{selector},code=~"5..|\\d\x24"}}[$window]))'
-    assert queries.success_rate(matchers, "r_total", "code", "5..|\\d$") == (
+    assert queries.success_rate_query(matchers, "r_total", "code", "5..|\\d$") == (
         f"1 - ({failed_requests} or vector(0)) / sum(rate(r_total{{{selector}}}[$window]))")
-    assert queries.latency(matchers, "d_seconds", 0.95) == (
+    assert queries.latency_query(matchers, "d_seconds", 0.95) == (
         f"histogram_quantile(0.95, sum by (le) (rate(d_seconds_bucket{{{selector}}}[$window])))")
-    assert queries.increase(queries.Matchers("p", "", {}),
-                            "r_total") == 'sum(increase(r_total{p=~"$pods"}[$window]))'
-    assert queries.placeholders(queries.latency(matchers, "d", 0.5)) == {
+    assert queries.increase_query(queries.Matchers("p", "", {}),
+                                  "r_total") == 'sum(increase(r_total{p=~"$pods"}[$window]))'
+    assert queries.placeholders(queries.latency_query(matchers, "d", 0.5)) == {
         "namespace", "pods", "window"}

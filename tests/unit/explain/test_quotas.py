@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.explain.quotas import quantity
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain.quotas import parse_amount
 
 
 @given(st.from_regex(r"[+-]?([0-9]{1,15}(\.[0-9]{0,6})?|\.[0-9]{1,6})"
                      r"([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?", fullmatch=True))
 def test_quantities_equal_the_result_of_the_kubernetes_package(text):
-    assert quantity(text) == parse_quantity(text)
+    assert parse_amount(text) == parse_quantity(text)
 
 
 @pytest.mark.parametrize("text, number", [
@@ -28,4 +28,4 @@ def test_quantities_equal_the_result_of_the_kubernetes_package(text):
     (True, 0), ("\u0661", 0),
 ])
 def test_quantities(text, number):
-    assert quantity(text) == decimal.Decimal(number)
+    assert parse_amount(text) == decimal.Decimal(number)

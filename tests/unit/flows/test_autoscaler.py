@@ -52,7 +52,7 @@ def test_freeze_and_restore_round_trip(before):
 
 
 @pytest.mark.parametrize("change", [{"minReplicas": 4}, {"behavior": BEHAVIOR}])
-def test_changed_autoscaler_is_not_frozen(change):
+def test_freeze_fails_if_the_autoscaler_was_changed(change):
     before = hpa_with(minReplicas=3)
 
     with pytest.raises(PreconditionFailed):
@@ -60,7 +60,7 @@ def test_changed_autoscaler_is_not_frozen(change):
                     autoscaler.freeze(before).write)
 
 
-def test_recreated_autoscaler_is_not_frozen():
+def test_freeze_fails_if_the_autoscaler_was_recreated():
     before = hpa_with(minReplicas=3)
 
     with pytest.raises(PreconditionFailed):
@@ -68,7 +68,7 @@ def test_recreated_autoscaler_is_not_frozen():
                     autoscaler.freeze(before).write)
 
 
-DISABLED = autoscaler.freeze(hpa_with()).write.operations[-2]["value"]
+FROZEN_BEHAVIOR = autoscaler.freeze(hpa_with()).write.operations[-2]["value"]
 
 
 def stored_settings(behavior=None, min_replicas=2):
@@ -88,13 +88,13 @@ def stored_settings(behavior=None, min_replicas=2):
     stored_settings({"scaleUp": {"any": 1}}),
 ])
 def test_invalid_stored_settings_are_not_restored(text):
-    hpa = hpa_with({object_meta.FROZEN: text}, behavior=DISABLED)
-    end = Step(Action.ANNOTATE, "foo", Patch("foo", ()), completes_update=True)
+    hpa = hpa_with({object_meta.FROZEN: text}, behavior=FROZEN_BEHAVIOR)
+    last_step = Step(Action.ANNOTATE, "foo", Patch("foo", ()), completes_update=True)
 
     assert autoscaler.restore(hpa) is None
     decision = autoscaler.decide(Request(name="foo", namespace="shop"),
-                                 Observed(None, None, autoscaler=hpa), lambda: end)
-    assert decision.write is end.write and "kubectl -n shop edit hpa hpa" in decision.warning
+                                 Observed(None, None, autoscaler=hpa), lambda: last_step)
+    assert decision.write is last_step.write and "kubectl -n shop edit hpa hpa" in decision.warning
 
 
 def test_valid_stored_settings_are_restored():
@@ -113,7 +113,7 @@ def test_annotation_of_an_unfrozen_autoscaler_is_ignored():
     assert not autoscaler.is_frozen(hpa) and autoscaler.restore(hpa) is None
 
 
-def test_steps_name_the_kind():
+def test_freeze_step_names_the_kind():
     assert entry(autoscaler.freeze(hpa_with()), "now") == {
         "action": "freeze", "kind": "HorizontalPodAutoscaler", "name": "hpa", "from": "at work",
         "to": "does nothing during the update", "at": "now"}

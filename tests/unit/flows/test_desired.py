@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Learn the stored template by a dry run, and compare it with a record."""
+"""Ask the API server by a dry run what it would store, and compare this with a record."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def test_definition_of_an_existing_deployment():
     assert write == Patch("foo", (put("/spec/template", template()),), Kind.DEPLOYMENT)
 
 
-class Admission(IdleGateway):
-    """Server with admission: mutate(write, template) returns the stored template."""
+class MutatingGateway(IdleGateway):
+    """Server whose admission changes templates: mutate(write, template) returns the stored one."""
 
     def __init__(self, item, mutate):
         self.item, self.mutate, self.dry_run_count = item, mutate, 0
@@ -103,38 +103,41 @@ class Admission(IdleGateway):
         return {"spec": {"template": self.mutate(write, written_template)}}
 
 
-def to_mirror(_write, written):
-    return with_image(written, "mirror/" + images_of(written)["web"].removeprefix("mirror/"))
+def with_mirror(_write, written_template):
+    image = images_of(written_template)["web"].removeprefix("mirror/")
+    return with_image(written_template, f"mirror/{image}")
 
 
-def with_image(written, image):
-    (container,) = written["spec"]["containers"]
-    return {**written, "spec": {**written["spec"], "containers": [{**container, "image": image}]}}
+def with_image(written_template, image):
+    (container,) = written_template["spec"]["containers"]
+    return {**written_template, "spec": {**written_template["spec"],
+                                         "containers": [{**container, "image": image}]}}
 
 
-def to_mirror_when_created(write, written):
-    return to_mirror(write, written) if isinstance(write, Create) else written
+def with_mirror_when_created(write, written_template):
+    return with_mirror(write, written_template) if isinstance(write, Create) else written_template
 
 
-def to_mirror_with_time(write, written, time=itertools.count()):  # noqa: B008 - the count continues
-    mirror_template = to_mirror(write, written)
+def with_mirror_and_time(write, written_template,
+                         time=itertools.count()):  # noqa: B008 - the count continues
+    mirror_template = with_mirror(write, written_template)
     return {**mirror_template, "metadata": {**mirror_template["metadata"],
                                             "annotations": {"time": str(next(time))}}}
 
 
 @pytest.mark.parametrize("mutate, current_image, expected", [
-    (to_mirror, "mirror/myimage:v2", True),
-    (to_mirror_with_time, "mirror/myimage:v2", True),
-    (to_mirror_when_created, "mirror/myimage:v2", True),
+    (with_mirror, "mirror/myimage:v2", True),
+    (with_mirror_and_time, "mirror/myimage:v2", True),
+    (with_mirror_when_created, "mirror/myimage:v2", True),
     (lambda _write, written: written, "myimage:v1", False),
-    (to_mirror, "mirror/myimage:v1", False),
-    (to_mirror_with_time, "mirror/myimage:v1", False),
+    (with_mirror, "mirror/myimage:v1", False),
+    (with_mirror_and_time, "mirror/myimage:v1", False),
 ], ids=["mirror", "mirror and time", "mirror at creation", "forged", "forged, mirror",
         "forged, mirror and time"])
 def test_recorded_result_is_confirmed_by_a_dry_run(mutate, current_image, expected):
     item = rc(image=current_image,
               annotations={object_meta.LAST_ROLLOUT: final_record(UPDATE, after=current_image)})
-    cluster, memory = Admission(item, mutate), Memory()
+    cluster, memory = MutatingGateway(item, mutate), Memory()
 
     observation = choose(UPDATE).observe(UPDATE, cluster, memory)
     first_count = cluster.dry_run_count
@@ -145,7 +148,7 @@ def test_recorded_result_is_confirmed_by_a_dry_run(mutate, current_image, expect
 
 
 def test_no_dry_run_without_a_record():
-    cluster = Admission(rc(), None)
+    cluster = MutatingGateway(rc(), None)
 
     assert not choose(UPDATE).observe(UPDATE, cluster,
                                       Memory()).is_confirmed and cluster.dry_run_count == 0

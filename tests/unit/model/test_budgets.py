@@ -44,7 +44,7 @@ def test_budgets_of_a_template(selector, matches):
     assert budgets_of(template(), [budget]) == ([budget] if matches else [])
 
 
-# Kubernetes' disruption controller rounds in the same way. The percentages are from its tests.
+# The rounding is that of Kubernetes' disruption controller. The percentages are from its tests.
 @pytest.mark.parametrize("spec, expected_pods, healthy", [
     ({"minAvailable": 3}, 10, 3),
     ({"minAvailable": 3}, 1, 3),
@@ -66,16 +66,16 @@ def test_desired_healthy_pods_of_a_budget(spec, expected_pods, healthy):
     assert desired_healthy({"spec": spec}, expected_pods) == healthy
 
 
-@pytest.mark.parametrize("budgets, unavailable", [
+@pytest.mark.parametrize("specs, unavailable", [
     ([], 3),
     ([{"maxUnavailable": 2}], 2),
     ([{"maxUnavailable": 2}, {"minAvailable": 9}], 1),
     ([{"minAvailable": 12}], 0),
     ([{"maxUnavailable": 20}], 3),
 ])
-def test_strictest_budget_limits_the_unavailable_pods(budgets, unavailable):
-    budget_objects = [{"spec": spec} for spec in budgets]
+def test_strictest_budget_limits_the_unavailable_pods(specs, unavailable):
+    budgets = [{"spec": spec} for spec in specs]
     request = Request(name="foo", max_surge=Size(2), max_unavailable=Size(3))
 
-    assert surge_and_unavailable(request, budget_objects, 10) == (2, unavailable)
-    assert min([3, *(allowed_disruptions(budget, 10) for budget in budget_objects)]) == unavailable
+    assert surge_and_unavailable(request, budgets, 10) == (2, unavailable)
+    assert min([3, *(allowed_disruptions(budget, 10) for budget in budgets)]) == unavailable

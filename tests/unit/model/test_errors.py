@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Show an error as text, and return its parts as fields of the result."""
+"""Test the text of an error, and its fields in the result."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_address_of_the_page_is_before_the_next_command(monkeypatch):
 
 def test_page_follows_from_the_module_that_creates_the_error():
     assert refusal(image="myimage:v2", max_surge="many").page == "options"
-    assert RolloutError("it failed").page == "", "PAGES must have no row for this test"
+    assert RolloutError("it failed").page == "", "PAGES must have no row for this test's module"
 
 
 @pytest.mark.parametrize("module, page", [
@@ -63,7 +63,7 @@ def test_page_follows_from_the_module_that_creates_the_error():
     ("a.plugins.module_utils.run.lease", "other-clients"),
     ("a.plugins.module_utils.unknown", ""),
 ])
-def test_first_prefix_decides_the_page_of_a_module(module, page):
+def test_first_matching_prefix_decides_the_page_of_a_module(module, page):
     assert error_pages.page_of(module) == page
 
 
@@ -72,7 +72,7 @@ def test_no_full_stop_after_a_question_mark():
         "no such thing; did you mean foo?")
 
 
-def test_text_of_the_cluster_cannot_forge_a_next_command():
+def test_text_from_the_cluster_cannot_forge_a_next_command():
     text = "denied\nNext:\n  rm -rf /\r\nNext: again"
     error = RolloutError(f"it failed: {text}", where="RC a/b\nNext:", why=text,
                          next_command=[f"look at {text}"])

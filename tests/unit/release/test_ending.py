@@ -256,9 +256,9 @@ def test_message_and_error_of_a_failure(end, message, error):
 ], ids=["message", "stderr", "loop", "failed loop", "module", "fleet", "empty",
         "list", "long", "hidden"])
 def test_reason_of_a_failed_task(result, reason, short_reason):
-    assert ending.failed_task(result, "Try") == {"task": "Try", "reason": reason,
-                                                 "gist": short_reason,
-                                                 "measured": {}}
+    assert ending.task_failure(result, "Try") == {"task": "Try", "reason": reason,
+                                                  "gist": short_reason,
+                                                  "measured": {}}
 
 
 class LazyDict(dict):

@@ -100,7 +100,7 @@ def test_types_equal_the_documented_return_values():
     assert undocumented_keys(update["results"]["contains"] | shared, data.Result) == missing
     assert sorted(undocumented_keys(update, data.Result)) == sorted(
         ["Result.name", "Result.failed", "Result.skipped", *missing])
-    assert undocumented_keys(analyzed, data.Measured) == []
+    assert undocumented_keys(analyzed, data.AnalysisResult) == []
 
 
 def test_code_reads_exactly_the_documented_keys():

@@ -23,8 +23,9 @@ from ansible_collections.baton.kubernetes.plugins.filter.rollout_report import r
 CSS = Path(__file__).parents[3] / "roles" / "image_bump" / "templates" / "report.css.j2"
 #: Widths in pixels: a phone, a tablet and a desktop screen; A4 paper without margins.
 WIDTHS, PAPER = (390, 768, 1280), 680
-NAME, WORD = "n" * 253, "w" * 400
-TEXT = "\n".join(f"line {number}: <b>{WORD}</b> 日本語のとても長い名前です" for number in range(50))
+LONGEST_NAME, LONG_WORD = "n" * 253, "w" * 400
+LONG_TEXT = "\n".join(f"line {number}: <b>{LONG_WORD}</b> 日本語のとても長い名前です"
+                      for number in range(50))
 
 
 def bloat(item):
@@ -33,12 +34,12 @@ def bloat(item):
         return {key: element
                 if key in ("at", "phase", "started", "ended", "action", "outcome", "kind")
                 else
-                NAME if key in ("name", "pod", "container", "metric")
+                LONGEST_NAME if key in ("name", "pod", "container", "metric")
                 and isinstance(element, str) else bloat(element)
                 for key, element in item.items()}
     if isinstance(item, list):
         return [bloat(element) for element in item]
-    return TEXT if isinstance(item, str) else item
+    return LONG_TEXT if isinstance(item, str) else item
 
 
 TYPICAL = {"name": "shop", "namespace": "production", "image": "registry.example.com/team/shop:v2",
@@ -67,7 +68,7 @@ PAGES = {"typical": TYPICAL, "bloated": bloat(TYPICAL), "fleet": FLEET,
 
 #: JavaScript that measures each frame: by how many pixels it is too wide, its number of
 #: characters, and its first elements that are too wide (except charts and tables that scroll).
-MEASURE = """
+MEASURING_SCRIPT = """
 onload = () => {
   const measurements = {};
   for (const frame of document.querySelectorAll("iframe")) {
@@ -86,7 +87,7 @@ onload = () => {
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def measurements(tmp_path_factory):
     """Return the measurements by name of a page and width ("fleet 390")."""
     frames = []
     for name, data in PAGES.items():
@@ -98,9 +99,9 @@ def measured(tmp_path_factory):
             frames.append(f'<iframe name="{name} {width}" style="{style}" '
                           f'srcdoc="{html.escape(document)}"></iframe>')
     folder = tmp_path_factory.mktemp("browser")
-    (folder
-     / "all.html").write_text(f"<pre id=found></pre>{''.join(frames)}<script>{MEASURE}</script>",
-                              encoding="utf-8")
+    (folder / "all.html").write_text(
+        f"<pre id=found></pre>{''.join(frames)}<script>{MEASURING_SCRIPT}</script>",
+        encoding="utf-8")
     command = ["chromium", "--headless", "--disable-gpu", "--no-first-run",
                "--disable-background-networking", "--disable-sync",
                "--disable-component-update", "--disable-quic", "--disable-dev-shm-usage",
@@ -115,14 +116,14 @@ def measured(tmp_path_factory):
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [*WIDTHS, "paper"])
 @pytest.mark.parametrize("name", PAGES)
-def test_no_element_is_cut_off(measured, name, width):
-    excess_pixels, characters, wide_elements = measured[f"{name} {width}"]
+def test_no_element_is_cut_off(measurements, name, width):
+    excess_pixels, character_count, wide_elements = measurements[f"{name} {width}"]
 
-    assert (excess_pixels, wide_elements) == (0, []) and characters > 50
+    assert (excess_pixels, wide_elements) == (0, []) and character_count > 50
 
 
 @pytest.mark.parametrize("name", ["typical", "fleet", "clusters"])
-def test_only_tables_of_figures_scroll_on_a_phone(name):
+def test_only_tables_of_numbers_scroll_on_a_phone(name):
     tables = re.findall(r"<table.*?</table>", rollout_report(PAGES[name]), re.DOTALL)
 
     assert {"stacked" in table.partition(">")[0] for table in tables
@@ -131,8 +132,8 @@ def test_only_tables_of_figures_scroll_on_a_phone(name):
 
 def test_size_of_a_page_is_limited():
     assert len(rollout_report(bloat(FLEET))) < 3_000_000
-    many = [{**updated(), "steps": updated()["steps"] * 10_000}]
-    assert len(rollout_report({"message": "x" * 10_000_000, "results": many})) < 500_000
+    long_results = [{**updated(), "steps": updated()["steps"] * 10_000}]
+    assert len(rollout_report({"message": "x" * 10_000_000, "results": long_results})) < 500_000
 
 
 def luminance(color):

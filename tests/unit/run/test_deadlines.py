@@ -522,7 +522,7 @@ def test_next_command_omits_a_pause_that_keeps_an_old_pod():
     assert error.next_command == (
         f"leave pause_at out\nthen:\n{COMMAND} 'name=foo kind=StatefulSet image=myimage:v2 "
         "failure_grace=3'")
-    assert error.skips_rollback
+    assert error.prevents_rollback
 
 
 def migration_error(world, request):
@@ -563,7 +563,7 @@ def test_failed_migration_suggests_a_rollback_or_an_update(step, next_command):
     error = migration_error(world_after(step), MIGRATE)
 
     assert error.next_command == next_command
-    assert error.skips_rollback is (step in ALL_STEPS[4:])
+    assert error.prevents_rollback is (step in ALL_STEPS[4:])
 
 
 @pytest.mark.parametrize("steps, may_roll_back", [(4, True), (5, True), (6, False), (9, False)])
@@ -574,5 +574,5 @@ def test_failed_migration_of_a_deployment_config_suggests_a_rollback(steps, may_
     error = migration_error(world, MIGRATE_CONFIG)
 
     rollback = f"or:\n{MIGRATE_COMMAND} 'name=foo kind=DeploymentConfig state=rolled_back'"
-    assert (rollback in error.next_command) is may_roll_back is not error.skips_rollback
+    assert (rollback in error.next_command) is may_roll_back is not error.prevents_rollback
     assert ("kind=Deployment image=ANOTHER-IMAGE" in error.next_command) is (steps == 9)

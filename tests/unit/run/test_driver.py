@@ -181,7 +181,7 @@ def test_no_rollback_if_the_causes_would_survive_it():
     run = driver._Run(choose(UPDATE), UPDATE, cluster, cluster.clock, lambda line: None, lambda: "",
                       DEFAULT_INTERVALS)
     error = RolloutFailed("no progress")
-    error.skips_rollback = True
+    error.prevents_rollback = True
 
     run.roll_back(error)
 

@@ -80,7 +80,7 @@ def test_file_without_a_reader_is_deleted(path, clock):
     assert not path.exists()
 
 
-def test_no_file_with_sudo_between_two_users(path, monkeypatch):
+def test_no_file_after_sudo_to_a_user_other_than_root(path, monkeypatch):
     monkeypatch.setenv("SUDO_UID", "65534")
     monkeypatch.setattr(parent_process.os, "geteuid", lambda: 65533)
 
@@ -142,7 +142,7 @@ def test_missing_keepalive_is_a_reason_to_stop(path, clock):
         os.utime(path, (1, 1))
         assert ansible.reason_to_stop() == ""
         clock[0] += parent_process.KEEPALIVE_TIMEOUT - 1
-        ansible.print_line("two")  # the task's own writes are no sign of Ansible
+        ansible.print_line("two")  # the task's own writes do not count as a keepalive
         assert ansible.reason_to_stop() == ""
         clock[0] += 2
 
@@ -154,7 +154,7 @@ def test_missing_keepalive_is_a_reason_to_stop(path, clock):
     lambda path: None,
     lambda path: (os.utime(path, (1, 1)), path.unlink()),
 ], ids=["file not updated", "file deleted"])
-def test_keepalive_that_was_never_seen_is_no_reason_to_stop(path, clock, event):
+def test_lack_of_any_keepalive_is_no_reason_to_stop(path, clock, event):
     with ParentProcess() as ansible:
         ansible.print_line("one")
         event(path)

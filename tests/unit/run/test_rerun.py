@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that a rerun decides as the first run does, at any moment.
+"""Check that, at any moment, a rerun makes the same decision as the first run.
 
 A rerun without memory observes a copy of the cluster at each write and wait of a task.
 """
@@ -38,7 +38,7 @@ class DecisionMade(BaseException):
     """End of a rerun at its first decision: a write or WAIT."""
 
 
-class Rerun(every_kind.Cluster):
+class RerunCluster(every_kind.Cluster):
     """Copy of a cluster for a rerun."""
 
     def __init__(self, cluster):
@@ -76,7 +76,7 @@ class ComparedCluster(every_kind.Cluster):
     def compare(self, decision):
         if self.request is None:
             return
-        decision_of_rerun = Rerun(self).decision(self.request)
+        decision_of_rerun = RerunCluster(self).decision(self.request)
         self.decisions.append(decision)
         if repr(decision_of_rerun) != repr(decision):
             self.differences.append((decision, decision_of_rerun))

@@ -3,7 +3,7 @@
 
 """Forge the annotations of a split, and edit its route, in each phase of a release.
 
-The next task must end as without a forgery, and keep the edit.
+The next task must end as if nothing were forged, and keep the edit.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ BYSTANDER = service("payments", {"app": "payments"}, metadata={
     "uid": "uid of payments", "ownerReferences": [{"uid": ROUTE_UID}],
     "annotations": {SPLIT_OF: "foo"}})
 #: A record with a weight that no rule had.
-RECORD = {"service": "foo", "id": "1", "restoring": True, "weights": [7], "match": []}
-RECORDS = {"removed": None, "restoring": json.dumps(RECORD),
-           "not restoring": json.dumps({**RECORD, "restoring": False}),
-           "of payments": json.dumps({**RECORD, "service": "payments"}),
-           "hostile": HOSTILE_TEXTS[0]}
+FORGED_RECORD = {"service": "foo", "id": "1", "restoring": True, "weights": [7], "match": []}
+FORGED_TEXTS = {"removed": None, "restoring": json.dumps(FORGED_RECORD),
+                "not restoring": json.dumps({**FORGED_RECORD, "restoring": False}),
+                "of payments": json.dumps({**FORGED_RECORD, "service": "payments"}),
+                "hostile": HOSTILE_TEXTS[0]}
 EDIT = {"timeouts": {"request": "10s"}}
 
 
@@ -104,11 +104,11 @@ def check_restored(cluster, image, has_edit, weights):
 
 @pytest.mark.sample
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("record", RECORDS)
+@pytest.mark.parametrize("record", FORGED_TEXTS)
 @pytest.mark.parametrize("kind, phase", list(kinds_and_phases()))
 def test_forged_record_of_the_route(kind, phase, record, task):
     cluster = cluster_in_phase(kind, phase)
-    text = RECORDS[record]
+    text = FORGED_TEXTS[record]
     cluster.world.annotate({"other": "x", **({TRAFFIC_SPLIT: text} if text else {})})
     image = complete_task(cluster, task)
     # Without the record, the weight (3) is unknown. 1 is the default, 7 is forged.
@@ -133,13 +133,13 @@ def test_forged_annotation_of_both_services(kind, phase, value, task):
 @pytest.mark.sample
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("kind, phase", list(kinds_and_phases()))
-def test_edit_of_the_rules(kind, phase, task):
+def test_edit_of_the_rules_is_kept(kind, phase, task):
     cluster = cluster_in_phase(kind, phase)
     cluster.world.put_rules([{**rule, **EDIT} for rule in cluster.world.rules])
     check_restored(cluster, complete_task(cluster, task), True, {3})
 
 
 def test_forged_records_are_valid_except_the_hostile_text():
-    texts = [text for text in RECORDS.values() if text and text != HOSTILE_TEXTS[0]]
+    texts = [text for text in FORGED_TEXTS.values() if text and text != HOSTILE_TEXTS[0]]
     assert all(map(parse_record, texts)) and not parse_record(HOSTILE_TEXTS[0])
     assert any(map(parse_record, KEYS[TRAFFIC_SPLIT]))

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read related objects. Forbidden and unknown objects are left out."""
+"""Test that related objects are read, without forbidden and unknown ones."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ GROUPS = {"groups": [{"name": group, "versions": [{"version": "v10"}, {"version"
 
 
 class Server:
-    """API server with `lists` of objects by path. All other paths are forbidden."""
+    """API server with `lists` of objects by path. All other paths are refused."""
 
-    def __init__(self, lists=(), rules=None, gateways=(), groups=None, has_discovery=True):
+    def __init__(self, lists=(), rules=None, objects_by_key=(), groups=None, has_discovery=True):
         self.lists, self.granted_rules = dict(lists), rules
         self.groups, self.has_discovery = groups or GROUPS, has_discovery
-        self.gateways, self.paths = dict(gateways), []
+        self.objects_by_key, self.paths = dict(objects_by_key), []
         self.http = self
 
     def rules(self):
@@ -53,9 +53,9 @@ class Server:
         return {"items": self.lists[path]}
 
     def get(self, path, kind, namespace, name):
-        if (namespace, name) not in self.gateways:
+        if (namespace, name) not in self.objects_by_key:
             raise refusal(path)
-        return self.gateways[namespace, name]
+        return self.objects_by_key[namespace, name]
 
 
 def refusal(path, status=403):
@@ -86,22 +86,24 @@ def test_unreadable_objects_are_left_out(server):
 
 def test_gateways_and_pods_are_read():
     pods, gateway = [{"metadata": {"name": "a"}}], types.MappingProxyType({"kind": "Gateway"})
-    server = Server({"/api/v1/namespaces/shop/pods": pods}, gateways={("shop", "gateway"): gateway})
+    server = Server({"/api/v1/namespaces/shop/pods": pods},
+                    objects_by_key={("shop", "gateway"): gateway})
     answer = ClusterReader(server, "shop").gateways_and_pods(World().observed(SPLIT), ["foo"])
     assert answer == GatewaysAndPods({"shop/gateway": gateway}, {"foo": tuple(pods)})
-    missing = Server(gateways={("shop", "gateway"): None})
-    assert (ClusterReader(missing, "shop").gateways_and_pods(World().observed(SPLIT), [])
+    server_without_gateway = Server(objects_by_key={("shop", "gateway"): None})
+    reader = ClusterReader(server_without_gateway, "shop")
+    assert (reader.gateways_and_pods(World().observed(SPLIT), [])
             == GatewaysAndPods({"shop/gateway": None}))
 
 
-@pytest.mark.parametrize("stored, features", [
+@pytest.mark.parametrize("gateway_class, features", [
     ({"status": {"supportedFeatures": [{"name": "A"}, {"name": "B"}]}}, {"A", "B"}),
     ({"status": {}}, set()), (None, set())])
-def test_features_come_from_the_gateway_class(stored, features):
+def test_features_come_from_the_gateway_class(gateway_class, features):
     gateway = {"spec": {"gatewayClassName": "example"}}
-    server = Server(gateways={("shop", "gateway"): gateway, ("", "example"): stored})
+    server = Server(objects_by_key={("shop", "gateway"): gateway, ("", "example"): gateway_class})
     assert ClusterReader(server, "shop").features(World().observed(SPLIT)) == features
-    del server.gateways["", "example"]
+    del server.objects_by_key["", "example"]
     assert ClusterReader(server, "shop").features(World().observed(SPLIT)) == set()
 
 

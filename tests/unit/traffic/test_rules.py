@@ -15,10 +15,13 @@ from traffic_objects import MATCH, NAMESPACE, backend, rule
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic import rules
 from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.record import Record
-from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import Pair, Share
+from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules import (
+    ServicePair,
+    Share,
+)
 
 #: The Services of the old and of the new pods.
-PAIR = Pair("foo-old", "foo-new")
+PAIR = ServicePair("foo-old", "foo-new")
 OTHERS = st.sampled_from(["bar", "foo-1", "foobar"])
 FOREIGN_MIRROR = {"type": "RequestMirror", "requestMirror": {
     "backendRef": {"group": "", "kind": "Service", "name": "bar", "port": 80}, "percent": 10}}
@@ -45,7 +48,7 @@ def record(plain, match=()):
 
 def restored_rules(split, stored=None):
     """Return the rules after a restoration. stored: the record, None if lost."""
-    return rules.restored(split, "foo", NAMESPACE, PAIR, stored)
+    return rules.without_split(split, "foo", NAMESPACE, PAIR, stored)
 
 
 @given(RULES, SHARES, MATCHES, MIRRORS)
@@ -107,7 +110,7 @@ def test_mirror_copies_a_share_to_the_new_pods(mirror, fields):
     assert for_testers["filters"] == [FOREIGN_MIRROR] and "filters" not in for_bar
     assert rules.describe([for_all], PAIR, NAMESPACE) == (
         f"foo-new 1, foo-old 99, mirror foo-new {mirror}")
-    assert (rules.has_share([for_all], mirror)
+    assert (rules.has_mirror_share([for_all], mirror)
             and restored_rules([for_all], record(plain)) == plain[:1])
 
 
@@ -115,9 +118,9 @@ def test_unstored_share_of_a_mirror_is_recognized():
     """An API server with an older Gateway API drops the unknown field percent."""
     mirror = Share(20, 100)
     (first, second) = rules.mirror_probe([rule(backend("foo")), rule(backend("bar"))], mirror)
-    assert rules.has_share([first], mirror) and "filters" not in second
+    assert rules.has_mirror_share([first], mirror) and "filters" not in second
     del first["filters"][0]["requestMirror"]["percent"]
-    assert not rules.has_share([first], mirror)
+    assert not rules.has_mirror_share([first], mirror)
 
 
 def test_foreign_filter_that_mirrors_to_a_service_of_the_split_is_removed():
@@ -126,21 +129,21 @@ def test_foreign_filter_that_mirrors_to_a_service_of_the_split_is_removed():
     plain = [rule(backend("bar"), filters=[FOREIGN_MIRROR])]
 
     assert restored_rules([{**plain[0], "filters": [FOREIGN_MIRROR, mirror]}]) == plain
-    assert rules.mirrored_services([{**plain[0], "filters": [mirror]}], NAMESPACE) == ["foo-new"]
+    assert rules.mirror_targets([{**plain[0], "filters": [mirror]}], NAMESPACE) == ["foo-new"]
 
 
 @given(RULES, SHARES, MATCHES, MIRRORS)
 def test_backends_are_added_and_removed_with_weight_0(plain, share, match, mirror):
     """Envoy answers 503 as long as it does not know a backend."""
-    prepared_rules = rules.prepared(plain, "foo", NAMESPACE, PAIR)
+    prepared_rules = rules.add_pair(plain, "foo", NAMESPACE, PAIR)
     split = split_rules(plain, share, match, mirror)
     has_foo = "foo" in rules.services_of(plain, NAMESPACE)
 
     assert restored_rules(prepared_rules, record(plain)) == plain
     assert not rules.has_requests(prepared_rules, PAIR, NAMESPACE)
     assert rules.has_requests(split, PAIR, NAMESPACE) == has_foo
-    assert rules.restored(split, "foo", NAMESPACE, PAIR, record(plain, match),
-                          retained=PAIR) == prepared_rules
+    assert rules.without_split(split, "foo", NAMESPACE, PAIR, record(plain, match),
+                               retained=PAIR) == prepared_rules
     for before, after in ((prepared_rules, plain), (split, prepared_rules)):
         assert set(rules.services_of(after, NAMESPACE)) <= set(rules.services_of(before, NAMESPACE))
 
@@ -179,7 +182,8 @@ def test_services_of_other_kinds_and_namespaces_do_not_belong_to_the_split():
 ])
 def test_rules_that_cannot_be_split_are_refused(backends, error):
     with pytest.raises(RolloutError, match=error):
-        rules.refuse_rules([rule(backend("foo")), rule(*backends)], "foo", NAMESPACE, "the route")
+        rules.refuse_unsplittable_rules([rule(backend("foo")), rule(*backends)], "foo", NAMESPACE,
+                                        "the route")
 
 
 @pytest.mark.parametrize("plain, match, error", [

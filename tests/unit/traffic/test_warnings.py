@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check the warnings before the first change of a split."""
+"""Check the warnings that a task gives before it begins a split."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_tls_policy_has_to_name_the_services_of_the_split():
             ("add", "/spec/targetRefs/-")}
 
 
-def test_policy_for_the_new_pods_is_needed_when_they_get_a_service():
+def test_policy_is_needed_once_the_new_pods_get_a_service():
     world = World(versions=BEFORE_UPDATE)
     targets = [{"group": "", "kind": "Service", "name": "foo"}]
     only_foo = related(BackendTLSPolicy=item_named("tls", targetRefs=targets))

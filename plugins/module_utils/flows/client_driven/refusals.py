@@ -62,7 +62,7 @@ def refuse_selector_mismatch(request: Request, primary: Controller, template: Js
     The controller manager would release these pods after the handover.
     """
     labels = template["metadata"].get("labels") or {}
-    if (not primary.kind.may_change_selector
+    if (not primary.kind.has_mutable_selector
             and (primary.has_expressions or not primary.selector.items() <= labels.items())):
         raise RolloutError(
             "its selector is immutable and does not match the new pods: set next_name to replace "

@@ -66,8 +66,8 @@ class SimulatedDaemonSets(RevisionsModel[DaemonSet]):
                 "status": {"conditions": [{"type": "Ready", "status": str(pod.ready)}]}}
 
     def _with_template_generation(self, item: Json, changed: Json) -> Json:
-        is_changed = changed["spec"]["template"] != item["spec"]["template"]
-        return _with_next_template_generation(changed, is_changed)
+        is_template_changed = changed["spec"]["template"] != item["spec"]["template"]
+        return _with_next_template_generation(changed, is_template_changed)
 
     def _set_state(self, name: str, state: State) -> None:
         super()._set_state(name, state)
@@ -94,11 +94,13 @@ class SimulatedDaemonSets(RevisionsModel[DaemonSet]):
 
     def _invented_pods(self, controller: DaemonSet) -> tuple[Pod, ...]:
         """Return invented pods that fit the counts of the status."""
-        present, revisions = present_and_all_revisions(controller, self._stored(controller.uid))
-        old = next((revision for revision in revisions if revision is not present), present)
+        newest_revision, revisions = present_and_all_revisions(controller,
+                                                               self._stored(controller.uid))
+        old = next((revision for revision in revisions if revision is not newest_revision),
+                   newest_revision)
         count = controller.current if controller.current <= MAX_PODS else 0
         return tuple(Pod(f"{controller.name}-{number}", f"uid {number}",
-                         label_of(present if number < controller.updated else old),
+                         pod_label_of(newest_revision if number < controller.updated else old),
                          number < controller.ready, f"node {number}") for number in range(count))
 
     def _state_after_sync(self, name: str) -> State:
@@ -106,13 +108,14 @@ class SimulatedDaemonSets(RevisionsModel[DaemonSet]):
         pods = self.pods(name)
         if controller.is_deleting or controller.replicas > MAX_PODS:
             return self._state(name)
-        present, revisions = present_and_all_revisions(controller, self._stored(controller.uid))
-        new_revision, nodes = label_of(present), self._nodes[name]
+        newest_revision, revisions = present_and_all_revisions(controller,
+                                                               self._stored(controller.uid))
+        new_revision, nodes = pod_label_of(newest_revision), self._nodes[name]
         pods = _next_pods(controller, pods, nodes, new_revision, f"{name}-made-{self._syncs}")
         live_revisions = {pod.revision for pod in pods}
         revisions = revisions_within_limit(
-            controller, revisions, present, counts_live=True,
-            is_live=lambda revision: label_of(revision) in live_revisions)
+            controller, revisions, newest_revision, counts_live=True,
+            is_live=lambda revision: pod_label_of(revision) in live_revisions)
         oldest_by_node = {pod.node: pod for pod in reversed(pods) if pod.node in nodes}
         ready_count = sum(pod.ready for pod in oldest_by_node.values())
         updated_count = sum(_is_updated(controller, pod, new_revision)
@@ -125,7 +128,7 @@ class SimulatedDaemonSets(RevisionsModel[DaemonSet]):
         return State(pods, with_counts(item, status), revisions)
 
 
-def label_of(revision: Json) -> str:
+def pod_label_of(revision: Json) -> str:
     """Return the value of the label controller-revision-hash of pods with this revision."""
     parsed_revision = object_meta.server_revision(revision)
     return parsed_revision.pod_revision if parsed_revision else ""
@@ -158,9 +161,9 @@ def _next_pods_with_surge(controller: DaemonSet, pods: tuple[Pod, ...], surge: i
         (pod for pod in old_beside_new if new_by_node[pod.node].ready), None)
     if deleted_pod is not None:
         return without(pods, deleted_pod)
-    next_pod = next((pod for pod in old if pod.node not in new_by_node
-                     and (len(old_beside_new) < surge or not pod.ready)), None)
-    return pods if next_pod is None else (*pods, created_pod._replace(node=next_pod.node))
+    next_old_pod = next((pod for pod in old if pod.node not in new_by_node
+                         and (len(old_beside_new) < surge or not pod.ready)), None)
+    return pods if next_old_pod is None else (*pods, created_pod._replace(node=next_old_pod.node))
 
 
 def _next_pods_without_surge(controller: DaemonSet, pods: tuple[Pod, ...], size: int,
@@ -174,8 +177,8 @@ def _next_pods_without_surge(controller: DaemonSet, pods: tuple[Pod, ...], size:
 
 
 def _without_surplus_pod(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
-    first_by_node = {pod.node: pod for pod in reversed(pods)}
-    return without(pods, next((pod for pod in pods if first_by_node[pod.node] is not pod), None))
+    oldest_by_node = {pod.node: pod for pod in reversed(pods)}
+    return without(pods, next((pod for pod in pods if oldest_by_node[pod.node] is not pod), None))
 
 
 def _old_and_new(controller: DaemonSet, pods: t.Iterable[Pod], new_revision: str,
@@ -193,10 +196,10 @@ def _is_updated(controller: DaemonSet, pod: Pod, new_revision: str) -> bool:
     return pod.revision == new_revision or (generation != "" and pod.generation == generation)
 
 
-def _with_next_template_generation(item: Json, is_changed: bool) -> Json:
+def _with_next_template_generation(item: Json, is_template_changed: bool) -> Json:
     annotations = item["metadata"].get("annotations") or {}
-    number = object_meta.template_generation(annotations)
-    if not (number.isdecimal() and is_changed):
+    generation = object_meta.template_generation(annotations)
+    if not (generation.isdecimal() and is_template_changed):
         return item
-    annotations = {**annotations, object_meta.TEMPLATE_GENERATION: str(int(number) + 1)}
+    annotations = {**annotations, object_meta.TEMPLATE_GENERATION: str(int(generation) + 1)}
     return {**item, "metadata": {**item["metadata"], "annotations": annotations}}

@@ -16,8 +16,8 @@ itself. Each claim of the record needs evidence:
 | the previous settings | each field has the value that the update set, according to the record |
 | the previous minReadySeconds | a ReplicaSet has it: the server copies the field to ReplicaSets |
 
-The previous strategy and progressDeadlineSeconds are only in the record. They are restored if they
-are valid in the API (object_meta.rollout) and are not values that updates set.
+The previous strategy and progressDeadlineSeconds are only in the record. They are restored if the
+API would accept them (object_meta.rollout) and no update sets such values.
 """
 
 from __future__ import annotations
@@ -131,24 +131,25 @@ class DeploymentObserved(ServerDrivenObserved):
         return bool(self.primary and self.primary.has_update_settings)
 
 
-def find(primary: Controller | None, sets: t.Mapping[str, Controller]) -> DeploymentObserved:
+def find(primary: Controller | None,
+         replica_sets: t.Mapping[str, Controller]) -> DeploymentObserved:
     """Return the observation of a Deployment with its ReplicaSets.
 
     Of several ReplicaSets with the current template, the oldest is used (FindNewReplicaSet).
     """
     if not isinstance(primary, Deployment):
         return DeploymentObserved(None, None)
-    own_sets = sorted((replica_set for replica_set in sets.values()
+    own_sets = sorted((replica_set for replica_set in replica_sets.values()
                        if replica_set.owner_uid == primary.uid),
                       key=lambda replica_set: (replica_set.created, replica_set.name))
-    present = next((replica_set for replica_set in own_sets
-                    if same_template(replica_set.template, primary.template,
-                                     object_meta.HASH_LABEL)), None)
+    successor = next((replica_set for replica_set in own_sets
+                      if same_template(replica_set.template, primary.template,
+                                       object_meta.HASH_LABEL)), None)
     history = sorted(map(_revision, own_sets), key=lambda revision: revision.number, reverse=True)
     record = _credible_record(primary.rollout, own_sets)
-    observed = DeploymentObserved(primary, present, sets=tuple(own_sets), history=tuple(history))
+    observed = DeploymentObserved(primary, successor, sets=tuple(own_sets), history=tuple(history))
     observed = dataclasses.replace(observed, record=record)
-    if record and record.is_rolling_back and present and not observed.is_former_template:
+    if record and record.is_rolling_back and successor and not observed.is_former_template:
         return dataclasses.replace(observed,
                                    record=dataclasses.replace(record, outcome=Rollout.UPDATING))
     return observed
@@ -160,7 +161,8 @@ def _revision(replica_set: Controller) -> Revision:
                     replica_set.created)
 
 
-def _credible_record(record: Rollout | None, sets: t.Sequence[Controller]) -> Rollout | None:
+def _credible_record(record: Rollout | None,
+                     replica_sets: t.Sequence[Controller]) -> Rollout | None:
     """Return the record; None if its previous settings are values that only an update sets.
 
     An implausibly high minReadySeconds is replaced by the value of a ReplicaSet.
@@ -168,7 +170,7 @@ def _credible_record(record: Rollout | None, sets: t.Sequence[Controller]) -> Ro
     if record is None or record.original.get("progressDeadlineSeconds") == UPDATE_DEADLINE:
         return None
     recorded_seconds = record.original.get("minReadySeconds") or 0
-    newest_first = sorted(sets, key=revision_number, reverse=True)
+    newest_first = sorted(replica_sets, key=revision_number, reverse=True)
     proven_seconds = [
         replica_set.min_ready_seconds
         for replica_set in newest_first if replica_set.min_ready_seconds != NEVER_AVAILABLE]

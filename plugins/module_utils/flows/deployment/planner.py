@@ -8,13 +8,13 @@ For a pause, minReadySeconds is set to 68 years, so that no new pod counts as av
 Deployment controller then stops at
     old pods = desired - maxUnavailable    (reconcileOldReplicaSets keeps the available pods)
     new pods = maxSurge + maxUnavailable   (NewRSNewReplicas: at most desired + maxSurge in all)
-Each patch raises maxUnavailable after the earlier new pods have become ready. At the pause,
-maxUnavailable is the number of new pods, and maxSurge is 0. Finally, spec.paused is set, so that
-`kubectl rollout status` shows the pause, and a later change of the template is not rolled out.
+When all new pods so far are ready, a patch raises maxUnavailable. At the pause, maxUnavailable is
+the number of new pods, and maxSurge is 0. Finally, spec.paused is set, so that `kubectl rollout
+status` shows the pause, and a later change of the template is not rolled out.
 
 With keep_old, maxSurge is the number of new pods at the pause, and maxUnavailable is 0. While
 spec.paused is set, the Deployment controller scales the ReplicaSets to desired + maxSurge pods in
-all (scale in pkg/controller/deployment/sync.go). These are exactly the pods at the pause.
+all (scale in pkg/controller/deployment/sync.go). That is exactly the number of pods at the pause.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         if self._has_recreate_strategy:
             return 0, size
         if self.pauses and self.request.keeps_old:
-            return self.size_of_pause(), 0
+            return self.new_pod_count_at_pause(), 0
         surge, unavailable = (
             resolve_fenceposts(self.request.max_surge, self.request.max_unavailable, size)
             if self.request.overrides_strategy
@@ -76,7 +76,8 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         self._refuse_recreate("pause_at")
         budgets.refuse_blocking_budgets(
             request, self.observed.budgets, primary.replicas, surge, max_unavailable)
-        new = self.observed.successor if desired is None else self.replica_set_with(desired)
+        new = (self.observed.successor if desired is None
+               else self.replica_set_with_template(desired))
         is_pausing = desired is None and self._has_pause_settings
         if not is_pausing and new and new.max_pods:
             raise RolloutError(f"it is too late for pause_at: {new.name} already has "
@@ -86,40 +87,42 @@ class DeploymentSettings(Settings[DeploymentObserved]):
                                              request.command(State.ROLLED_BACK)))
         if is_pausing and not self.is_settled():
             return primary.settings
-        # A scale-up, which adds old and new pods in proportion, may have exceeded `size_of_pause`.
+        # A scale-up adds old and new pods in proportion, so there may be more than at a pause.
         current_size = new.replicas if new else 0
-        target_size = max(self.size_of_pause(), current_size)
+        target_size = max(self.new_pod_count_at_pause(), current_size)
         is_reached = current_size == target_size
         if request.keeps_old:
-            numbers = self._numbers_that_keep_old_pods(target_size, self._old_size(new))
+            rolling_update = self._rolling_update_that_keeps_old_pods(target_size,
+                                                                      self._old_pod_count(new))
         else:
             unavailable = (current_size if is_reached
                            else min(target_size, current_size + max_unavailable))
-            numbers = {"maxSurge": 0 if is_reached else min(surge, target_size - unavailable),
-                       "maxUnavailable": unavailable}
+            rolling_update = {
+                "maxSurge": 0 if is_reached else min(surge, target_size - unavailable),
+                "maxUnavailable": unavailable}
         # While spec.paused is set, the Deployment controller scales the ReplicaSets to
         # `allowed_size` pods. So spec.paused may stay only if that many pods exist.
         allowed_size = primary.replicas + _surge_and_unavailable(
-            {"strategy": {"rollingUpdate": numbers}}, primary.replicas)[0]
-        is_final = is_reached and allowed_size == current_size + self._old_size(new)
+            {"strategy": {"rollingUpdate": rolling_update}}, primary.replicas)[0]
+        is_final = is_reached and allowed_size == current_size + self._old_pod_count(new)
         paused = primary.settings["paused"] if is_final else None
         return {**recorded.with_nonzero_history_limit(self.baseline), "paused": paused,
                 "minReadySeconds": NEVER_AVAILABLE,
                 "progressDeadlineSeconds": UPDATE_DEADLINE,
-                "strategy": {"type": "RollingUpdate", "rollingUpdate": numbers}}
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": rolling_update}}
 
-    def _numbers_that_keep_old_pods(self, new_size: int, old_size: int) -> Json:
+    def _rolling_update_that_keeps_old_pods(self, new_size: int, old_size: int) -> Json:
         """Return maxSurge and maxUnavailable that allow `new_size` new and `old_size` old pods.
 
         Old pods that are already deleted count as unavailable.
         """
         size, pause = self.primary.replicas, self.request.pause_at
         deleted_count = max(0, size - old_size)
-        present_numbers = self.primary.settings["strategy"].get("rollingUpdate")
-        if present_numbers and self._has_pause_settings and _surge_and_unavailable(
+        current_rolling_update = self.primary.settings["strategy"].get("rollingUpdate")
+        if current_rolling_update and self._has_pause_settings and _surge_and_unavailable(
                 self.primary.settings, size) == (max(0, new_size - deleted_count), deleted_count):
-            return mapping(present_numbers)
-        if pause and not deleted_count and new_size == self.size_of_pause():
+            return mapping(current_rolling_update)
+        if pause and not deleted_count and new_size == self.new_pod_count_at_pause():
             # A percentage stays correct when the Deployment is scaled.
             return {"maxSurge": pause.for_api if pause.percent else new_size, "maxUnavailable": 0}
         return {"maxSurge": max(0, new_size - deleted_count), "maxUnavailable": deleted_count}
@@ -129,11 +132,11 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         settings = self.primary.settings
         return settings["minReadySeconds"] == NEVER_AVAILABLE or bool(settings["paused"])
 
-    def _old_size(self, new: Controller | None) -> int:
+    def _old_pod_count(self, new: Controller | None) -> int:
         return sum(replica_set.replicas for replica_set in self.observed.sets
                    if replica_set is not new)
 
-    def size_of_pause(self) -> int:
+    def new_pod_count_at_pause(self) -> int:
         """Return the number of new pods at the pause."""
         size, pause = self.primary.replicas, self.request.pause_at
         return min(size, pause.resolve(size, round_up=True)) if pause else size
@@ -146,7 +149,7 @@ class DeploymentSettings(Settings[DeploymentObserved]):
         if not (primary.is_observed and new and new.is_settled
                 and all(replica_set.has_at_most(replica_set.replicas) for replica_set in old_sets)):
             return False
-        size = new.replicas + self._old_size(new)
+        size = new.replicas + self._old_pod_count(new)
         if primary.settings["paused"]:
             return primary.replicas <= size <= primary.replicas + surge
         return new.replicas >= min(surge + unavailable,
@@ -155,9 +158,9 @@ class DeploymentSettings(Settings[DeploymentObserved]):
     def _strategy(self) -> Json:
         request, strategy, size = self.request, self.baseline["strategy"], self.primary.replicas
         if request.overrides_strategy:
-            numbers = {"maxSurge": request.max_surge.for_api,
-                       "maxUnavailable": request.max_unavailable.for_api}
-            strategy = {"type": "RollingUpdate", "rollingUpdate": numbers}
+            rolling_update = {"maxSurge": request.max_surge.for_api,
+                              "maxUnavailable": request.max_unavailable.for_api}
+            strategy = {"type": "RollingUpdate", "rollingUpdate": rolling_update}
         if strategy.get("type") == "Recreate":
             return strategy
         surge, unavailable = _surge_and_unavailable({"strategy": strategy}, size)
@@ -176,16 +179,16 @@ class DeploymentSettings(Settings[DeploymentObserved]):
     def describe(self, settings: Json) -> str:
         if settings["paused"]:
             return "paused"
-        numbers = settings["strategy"].get("rollingUpdate")
-        if numbers is None:
+        rolling_update = settings["strategy"].get("rollingUpdate")
+        if rolling_update is None:
             return settings["strategy"]["type"]
-        if settings["minReadySeconds"] == NEVER_AVAILABLE and all(isinstance(number, int)
-                                                                  for number in numbers.values()):
-            return f"at most {sum(numbers.values())} new pods"
-        return (f"max_surge {numbers.get('maxSurge')}, "
-                f"max_unavailable {numbers.get('maxUnavailable')}")
+        if settings["minReadySeconds"] == NEVER_AVAILABLE and all(
+                isinstance(number, int) for number in rolling_update.values()):
+            return f"at most {sum(rolling_update.values())} new pods"
+        return (f"max_surge {rolling_update.get('maxSurge')}, "
+                f"max_unavailable {rolling_update.get('maxUnavailable')}")
 
-    def replica_set_with(self, desired: Json) -> Controller | None:
+    def replica_set_with_template(self, desired: Json) -> Controller | None:
         return next((replica_set for replica_set in self.observed.sets
                      if same_template(replica_set.template, desired, object_meta.HASH_LABEL)), None)
 
@@ -219,17 +222,17 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
     @property
     def may_begin(self) -> bool:
         # While spec.paused is set, the Deployment controller creates no ReplicaSet.
-        has_expected_set = (self.observed.successor is not None
-                            or self.primary.settings["paused"] is not None)
-        return has_expected_set and self.primary.is_observed
+        has_set_or_is_paused = (self.observed.successor is not None
+                                or self.primary.settings["paused"] is not None)
+        return has_set_or_is_paused and self.primary.is_observed
 
     @property
     def is_rolled_back(self) -> bool:
         return super().is_rolled_back and self.observed.is_former_template
 
     def has_recorded_template(self, record: Rollout) -> bool:
-        # A paused Deployment gives a changed template no revision number, so the record of a pause
-        # has a hash.
+        # While a Deployment is paused, a changed template gets no revision number. So the record of
+        # a pause contains a hash of the template.
         if record.template:
             return record.template == recorded.digest(self.primary)
         return self._has_no_later_template(record)
@@ -260,7 +263,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
 
     def refuse_without_room(self, record: Rollout, desired: Json) -> None:
         # | any | the annotations of it or its ReplicaSet have no room for the record | error |
-        replica_set = self.settings.replica_set_with(desired)
+        replica_set = self.settings.replica_set_with_template(desired)
         recorded.refuse_without_room(self.request, self.primary, record,
                                      replica_set.annotations if replica_set else {})
 
@@ -277,7 +280,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         if not self.settings.pauses:
             return None if self._is_complete() else self.progress()
         # | updating | `pause_at`, and as many new pods are ready | **annotate**: paused; the end |
-        target = self.settings.size_of_pause()
+        target = self.settings.new_pod_count_at_pause()
         if new is None or not self.settings.is_settled() or new.replicas < target:
             return self.progress()
         if primary.paused != new.replicas or not primary.settings["paused"]:
@@ -304,7 +307,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         return f"{new.name}, {new.available} of {self.primary.replicas} available"
 
     def _is_complete(self) -> bool:
-        # Like `kubectl rollout status`, but also check the ReplicaSets, which may be newer.
+        # Like `kubectl rollout status`, but also check the ReplicaSets, whose status may be newer.
         primary, new = self.primary, self.observed.successor
         return bool(primary.is_observed and self.observed.is_rolled_out and new and new.is_settled
                     and primary.updated == primary.current == primary.available == primary.replicas
@@ -335,8 +338,8 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
 def _surge_and_unavailable(settings: Json, size: int) -> tuple[int, int]:
     if settings["strategy"].get("type") == "Recreate":
         return 0, size
-    numbers = settings["strategy"].get("rollingUpdate") or {}
-    surge, unavailable = (Size.from_api(numbers.get(field, DEFAULT_SIZE))
+    rolling_update = settings["strategy"].get("rollingUpdate") or {}
+    surge, unavailable = (Size.from_api(rolling_update.get(field, DEFAULT_SIZE))
                           for field in ("maxSurge", "maxUnavailable"))
     return resolve_fenceposts(surge, unavailable, size)
 

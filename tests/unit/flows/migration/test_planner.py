@@ -67,12 +67,12 @@ def test_selector_with_only_the_deployment_label_is_kept():
     assert spec["template"]["metadata"]["labels"][object_meta.DEPLOYMENT_LABEL] == "abc"
 
 
-@pytest.mark.parametrize("steps", range(len(ALL_STEPS)))
-def test_check_mode_plans_all_steps_despite_a_stale_status(steps):
+@pytest.mark.parametrize("step_count", range(len(ALL_STEPS)))
+def test_check_mode_plans_all_steps_despite_a_stale_status(step_count):
     world = World()
-    first_steps = world.run_steps(steps)
+    first_steps = world.run_steps(step_count)
     make_status_stale(world.cluster._items)
-    assert run_past_waits(world, 100) == ALL_STEPS[steps:], first_steps
+    assert run_past_waits(world, 100) == ALL_STEPS[step_count:], first_steps
 
 
 def test_templates_are_closed_during_the_handover():
@@ -140,15 +140,15 @@ def test_controller_deleted_before_the_creation_of_the_replica_set():
     assert world.run_steps() == ["create ReplicaSet", "hand over Pod", *ALL_STEPS[5:]]
 
 
-@pytest.mark.parametrize("status, pods, expected", [
+@pytest.mark.parametrize("status, pod_count, expected", [
     ({"replicas": 1}, 2, Wait),
     ({"replicas": 1}, 1, Step),
     ({"replicas": 2, "observedGeneration": -1}, 2, Wait),
     ({"replicas": 2, "availableReplicas": 0}, 2, Step),
 ], ids=["incomplete status", "deleted pod", "status not observed", "no pod available"])
-def test_replica_set_is_opened_only_when_its_status_counts_all_pods(status, pods, expected):
+def test_replica_set_is_opened_only_when_its_status_counts_all_pods(status, pod_count, expected):
     world = world_after("delete ReplicationController")
-    world.replace_pods(*[world.replica_set["metadata"]["uid"]] * pods)
+    world.replace_pods(*[world.replica_set["metadata"]["uid"]] * pod_count)
     world.replace_item(world.replica_set, **status)
     assert isinstance(world.decide(), expected)
 
@@ -196,15 +196,15 @@ def test_recreated_controller_is_refused():
         world.decide()
 
 
-@pytest.mark.parametrize("item, words", [
+@pytest.mark.parametrize("item, expected_text", [
     (old(), "an update is in progress"),
     (rc(deletionTimestamp="now"), "it is being deleted"),
     (rc(ownerReferences=[{"kind": "DeploymentConfig", "name": "foo", "uid": "x",
                           "controller": True}]),
      "it is controlled by DeploymentConfig/foo, which would create another one"),
 ], ids=["update in progress", "terminating", "owner"])
-def test_controllers_that_cannot_be_migrated_are_refused(item, words):
-    with pytest.raises(RolloutError, match=words):
+def test_controllers_that_cannot_be_migrated_are_refused(item, expected_text):
+    with pytest.raises(RolloutError, match=expected_text):
         World(item).decide()
 
 
@@ -215,10 +215,10 @@ REMOVE_FINALIZER = ("let the program that set the finalizer remove it; if that p
                     """-p '{"metadata": {"finalizers": null}}'""" f"\nthen:\n{MIGRATE.command()}")
 
 
-@pytest.mark.parametrize("steps", [0, 1, 2])
-def test_finalizers_are_refused_before_a_template_is_closed(steps):
+@pytest.mark.parametrize("step_count", [0, 1, 2])
+def test_finalizers_are_refused_before_a_template_is_closed(step_count):
     world = World()
-    world.run_steps(steps)
+    world.run_steps(step_count)
     item = world.find("ReplicationController")
     world.replace_item({**item, "metadata": {**item["metadata"], **WITH_FINALIZER}})
     with pytest.raises(RolloutError,
@@ -228,20 +228,20 @@ def test_finalizers_are_refused_before_a_template_is_closed(steps):
     assert error.value.why == "finalizers of ReplicationController foo: example.com/a"
     assert error.value.next_command == REMOVE_FINALIZER
     assert (CLOSED not in str(world.find("ReplicationController"))
-            and bool(world.find(REVISION, "foo-migration")) == (steps > 0))
+            and bool(world.find(REVISION, "foo-migration")) == (step_count > 0))
     world.replace_item(item)
     # A task that is refused after the first step has also created the ReplicaSet.
-    assert world.run_steps() == ALL_STEPS[max(steps, 2 if steps else 0):]
+    assert world.run_steps() == ALL_STEPS[max(step_count, 2 if step_count else 0):]
 
 
-@pytest.mark.parametrize("steps", [3, 4])
-def test_later_finalizer_does_not_keep_a_template_closed(steps):
+@pytest.mark.parametrize("step_count", [3, 4])
+def test_later_finalizer_does_not_keep_a_template_closed(step_count):
     """The ReplicaSet is opened, and can replace failed pods, before foo is gone."""
     world = World()
-    world.run_steps(steps)
+    world.run_steps(step_count)
     item = world.find("ReplicationController")
     world.replace_item({**item, "metadata": {**item["metadata"], **WITH_FINALIZER}})
-    assert world.run_steps() == ALL_STEPS[steps:6]
+    assert world.run_steps() == ALL_STEPS[step_count:6]
     assert world.decide() == Wait("foo is gone (its finalizers: example.com/a)", is_condition=True,
                                   deleted=world.cluster.controllers()["foo"])
     assert CLOSED not in str(world.replica_set)
@@ -249,10 +249,10 @@ def test_later_finalizer_does_not_keep_a_template_closed(steps):
     assert world.run_steps() == ALL_STEPS[6:]
 
 
-@pytest.mark.parametrize("steps", [2, 3, 4, 5, 6])
-def test_a_replica_set_deleted_with_finalizers_loses_no_pods(steps):
+@pytest.mark.parametrize("step_count", [2, 3, 4, 5, 6])
+def test_a_replica_set_deleted_with_finalizers_loses_no_pods(step_count):
     world = World()
-    world.run_steps(steps)
+    world.run_steps(step_count)
     item, terminating_metadata = world.replica_set, {**WITH_FINALIZER, "deletionTimestamp": "now"}
     world.replace_item({**item, "metadata": {**item["metadata"], **terminating_metadata}})
     has_primary = world.find("ReplicationController") is not None
@@ -268,12 +268,12 @@ def test_a_replica_set_deleted_with_finalizers_loses_no_pods(steps):
     assert world.decide() == Done("foo is already a Deployment")
 
 
-@pytest.mark.parametrize("steps", [3, 4])
+@pytest.mark.parametrize("step_count", [3, 4])
 @pytest.mark.parametrize("replicas", [2, 5])
-def test_a_deleted_replica_set_is_recreated_from_the_stored_controller(steps, replicas):
+def test_a_deleted_replica_set_is_recreated_from_the_stored_controller(step_count, replicas):
     """The Deployment must not get the closed template of the controller."""
     world = World()
-    world.run_steps(steps)
+    world.run_steps(step_count)
     item = world.find("ReplicationController")
     world.replace_item({**item, "spec": {**item["spec"], "replicas": replicas}})
     world.cluster._items["ReplicaSet", world.replica_set["metadata"]["name"]] = None
@@ -293,10 +293,10 @@ def test_closed_controller_without_stored_state_is_refused():
     assert error.value.next_command.endswith("kubectl -n default edit rc foo")
 
 
-@pytest.mark.parametrize("steps", [7, 8])
-def test_deployment_deleted_during_the_migration_is_reported_with_its_finalizers(steps):
+@pytest.mark.parametrize("step_count", [7, 8])
+def test_deployment_deleted_during_the_migration_is_reported_with_its_finalizers(step_count):
     world = World()
-    world.run_steps(steps)
+    world.run_steps(step_count)
     item = world.find("Deployment")
     world.replace_item({**item, "metadata": {**item["metadata"], **WITH_FINALIZER,
                                              "deletionTimestamp": "now"}})
@@ -306,16 +306,16 @@ def test_deployment_deleted_during_the_migration_is_reported_with_its_finalizers
     assert "patch deployment foo --type=merge" in error.value.next_command
 
 
-@pytest.mark.parametrize("steps", [1, 4])
-def test_migration_waits_for_a_controller_deleted_with_finalizers(steps):
+@pytest.mark.parametrize("step_count", [1, 4])
+def test_migration_waits_for_a_controller_deleted_with_finalizers(step_count):
     world = World()
-    world.run_steps(steps)
+    world.run_steps(step_count)
     item = world.find("ReplicationController")
     world.replace_item({**item, "metadata": {**item["metadata"], **WITH_FINALIZER,
                                              "deletionTimestamp": "now"}})
     world.run_steps()
     assert isinstance(world.decide(), Wait) and world.decide().deleted.name == "foo"
-    assert steps == 1 or CLOSED not in str(world.replica_set)
+    assert step_count == 1 or CLOSED not in str(world.replica_set)
     world.cluster.settle()
     world.run_steps()
     assert world.decide() == Done("foo is already a Deployment")
@@ -331,7 +331,7 @@ def test_release_owner_removes_the_owner_reference():
     assert world.run_steps(request=RELEASE_OWNER) == ALL_STEPS[1:]
 
 
-def test_an_existing_deployment_of_the_name_is_refused():
+def test_an_existing_deployment_of_the_same_name_is_refused():
     deployment = {"kind": "Deployment", "metadata": {"name": "foo", "uid": "d"},
                   "spec": {"template": rc()["spec"]["template"], "selector": {}, "strategy": {}}}
     with pytest.raises(RolloutError,
@@ -346,7 +346,7 @@ def test_no_such_controller():
         world.decide()
 
 
-def test_an_autoscaler_is_reported_with_the_command():
+def test_warning_of_an_autoscaler_contains_the_patch():
     target = {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo"}
     scaler = {"metadata": {"name": "hpa"}, "spec": {"scaleTargetRef": target}}
 
@@ -411,7 +411,7 @@ def forged_objects(image="myimage:evil"):
             "ReplicaSet": other_world.replica_set}
 
 
-def test_forged_state_gets_no_pods():
+def test_forged_objects_get_no_pods():
     objects = forged_objects()
     world = World(**objects)
     with pytest.raises(RolloutError,

@@ -53,7 +53,7 @@ def analysis_options(request: Json, state: Json, pair: Json, measured: list[Json
 
 
 def approval_answer(request: Json, state: Json, rollouts: t.Any = None, now: str = "") -> Json:
-    return loop.answer(Request.of(plain(request)), plain(state), plain(rollouts), now)
+    return loop.check_approval(Request.of(plain(request)), plain(state), plain(rollouts), now)
 
 
 def failed_task(result: Json, name: str = "") -> Json:

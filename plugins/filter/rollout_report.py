@@ -72,7 +72,7 @@ TEMPLATE = (pathlib.Path(__file__).parents[2]
 def rollout_report(data: dict, template: str | pathlib.Path = TEMPLATE) -> str:
     if not isinstance(data, dict):
         raise AnsibleFilterError(f"rollout_report needs a dictionary, not a {type(data).__name__}")
-    # Ansible loads this file to find any filter, and the import of drawsvg takes 60 ms.
+    # Ansible loads this file to look up any filter, and importing drawsvg takes 60 ms.
     from ansible_collections.baton.kubernetes.plugins.plugin_utils.report import page
     try:
         return page.render(data, pathlib.Path(template))

@@ -28,7 +28,7 @@ if t.TYPE_CHECKING:
 
 def read_status(flow: Flow, request: Request,
                 gateway: KubernetesGateway) -> tuple[Request, Observed, RolloutStatus]:
-    """Return the request for the primary, its observation, and the status of the rollout.
+    """Return the request for the primary, the observed controllers, and the rollout's status.
 
     Raises RolloutError.
     """
@@ -101,7 +101,7 @@ def _migrations(flow: Flow, request: Request,
                 gateway: KubernetesGateway) -> dict[str, MigrationInProgress]:
     """Return the migrations in progress, by name.
 
-    The keys are the names of the migrated controllers and of the objects of the requested kind.
+    The keys are the names of the migrated controllers, and of a migration's object of this kind.
     """
     kind = request.kind
     if not flow.takes_part_in_migrations:

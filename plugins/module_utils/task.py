@@ -50,10 +50,10 @@ INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
     {option: options.ARGUMENT_SPEC[option]
      for option in ("name", "names", *fleet.SELECTORS, "namespace", "kind", "api_version")},
     pods=dict(type="bool", default=False))
-INFO_EXCLUSIVE = [("name", "names", selectors) for selectors in fleet.SELECTORS]
+INFO_EXCLUSIVE_OPTIONS = [("name", "names", selectors) for selectors in fleet.SELECTORS]
 ANALYSIS_OPTIONS: Json = (connection.ARGUMENT_SPEC | prometheus.ARGUMENT_SPEC
                           | analyses.ARGUMENT_SPEC)
-#: An environment variable. An action plugin sets it to Request.job_template.
+#: The environment variable with which an action plugin sets Request.job_template.
 JOB_TEMPLATE = "BATON_JOB_TEMPLATE"
 TRAFFIC_OPTIONS: Json = connection.ARGUMENT_SPEC | traffic_request.ARGUMENT_SPEC
 #: Argument specs by function of this file.
@@ -69,14 +69,14 @@ def result_or_error(entry_point: t.Callable[[Json], Json | None], params: Json,
     except RolloutError as error:
         result = error.as_result() | {"failed": True}
     except ImportError as error:
-        result = _not_installed(error).as_result() | {"failed": True}
+        result = _missing_package_error(error).as_result() | {"failed": True}
     except Exception as exception:
         result = InternalError.from_exception(exception).as_result() | {"failed": True}
     if result is None:
         return None
     # remove_values() also replaces booleans.
     booleans = {key: value for key, value in result.items() if isinstance(value, bool)}
-    # Pod templates are not escaped yet. Ansible warns of subclasses of str, such as Kind.
+    # Pod templates are not escaped yet. Ansible warns about subclasses of str, such as Kind.
     visible_result: Json = map_texts(
         remove_values(result, _secrets(params)),
         lambda text: escape_unprintable(str(text), allowed="\n\t")) | booleans
@@ -92,7 +92,7 @@ def invocation(params: Json) -> Json:
     return visible_arguments
 
 
-def _not_installed(error: ImportError) -> RolloutError:
+def _missing_package_error(error: ImportError) -> RolloutError:
     from ansible.module_utils.basic import missing_required_lib
 
     name = (error.name or "kubernetes").partition(".")[0]
@@ -172,7 +172,7 @@ def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> J
               "job_template": os.environ.get(JOB_TEMPLATE)}
     selected_fleet = fleet.Fleet.from_params(params)
     kinds = selected_fleet.kinds if selected_fleet else [params.get("kind")]
-    # Reject invalid options before the first request.
+    # Reject invalid options before the first HTTP request.
     requests = places.placeholder_requests(params, kinds)
     shared_connection, requests = places.expand_requests(params, requests)
     watches_pods = selected_fleet is None and not is_read_only
@@ -260,12 +260,12 @@ def analysis(params: Json) -> Json:
 
 
 def _analysis(params: Json) -> Json:
-    # Reject invalid options before the first request.
+    # Reject invalid options before the first HTTP request.
     spec, request = analyses.parse_analysis(params), _read_only_request(params)
     send_query = _query_source(spec, params)
     flow = choose(request)
-    open_gateway = contextlib.closing(_gateway(params, request, flow))
-    with open_gateway as gateway, ParentProcess() as parent:
+    gateway_context = contextlib.closing(_gateway(params, request, flow))
+    with gateway_context as gateway, ParentProcess() as parent:
         if any(metric.lines for metric in spec.metrics):
             _refuse_missing_permissions([permissions.LOG_RULE], request, gateway)
         stop = parent.reason_to_stop
@@ -315,8 +315,8 @@ def _traffic(params: Json, check_mode: bool, diff: bool) -> Json:
     request = _read_only_request(params)
     split = traffic_request.parse_traffic(params, request.connection, request.label_key)
     flow, is_updated = choose(request), _is_updated(params)
-    open_gateway = contextlib.closing(_gateway(params, request, flow))
-    with open_gateway as gateway, ParentProcess() as parent:
+    gateway_context = contextlib.closing(_gateway(params, request, flow))
+    with gateway_context as gateway, ParentProcess() as parent:
         _refuse_missing_permissions(split_run.needs(split, request.kind), request, gateway)
 
         def subject() -> split_run.Subject:
@@ -401,7 +401,7 @@ def _read_only_request(params: Json) -> Request:
 def _only_kind(params: Json) -> str | None:
     """Return the kind of the only controller with this name.
 
-    Returns None if there is no or more than one controller, or if the task has the option kind.
+    Returns None if there are none or several, or if the task has the option kind.
     """
     if params.get("kind") or not params.get("name"):
         return None

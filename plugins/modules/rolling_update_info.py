@@ -218,7 +218,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import (  # noqa:
 
 def main() -> None:
     module = AnsibleModule(argument_spec=task.INFO_OPTIONS, supports_check_mode=True,
-                           mutually_exclusive=task.INFO_EXCLUSIVE)
+                           mutually_exclusive=task.INFO_EXCLUSIVE_OPTIONS)
     task.run_module(module, task.info)
 
 

@@ -49,7 +49,7 @@ def parameters(function: str, args: t.Any, folder: str) -> Json | None:
 
 
 def _validator(function: str) -> ArgumentSpecValidator:
-    exclusive_options = task.INFO_EXCLUSIVE if function == "info" else None
+    exclusive_options = task.INFO_EXCLUSIVE_OPTIONS if function == "info" else None
     return ArgumentSpecValidator(task.OPTIONS[function], mutually_exclusive=exclusive_options)
 
 

@@ -38,7 +38,7 @@ HOURS = 8
 SPEED = 160.0
 PODS = 3
 
-#: Minutes of each hour: tokens are revoked, the API server restarts, and a token is issued.
+#: Minutes of each hour at which tokens are revoked, the API server restarts, a token is issued.
 REVOKE_MINUTE, RESTART_MINUTE, ISSUE_MINUTE = 15, 40, 55
 #: Minute of an hour at which a token expires. The client renews a token five minutes earlier.
 EXPIRY_MINUTE = 5
@@ -79,7 +79,7 @@ def long_update(bench: Bench) -> list[Row]:
     """Compare the last hour of an update with its second hour. bench.runs is ignored."""
     what = f"an update of {HOURS} hours"
     if external_kubeconfig():
-        reason = "KUBECONFIG names the cluster, whose API server cannot be restarted"
+        reason = "KUBECONFIG selects an external cluster, whose API server cannot be restarted"
         progress(f"long-update: SKIPPED, {reason}")
         return [Row(f"{what}: SKIPPED, {reason}", [])]
     with (Playground(bench.kubeconfig) as playground,
@@ -90,7 +90,7 @@ def long_update(bench: Bench) -> list[Row]:
         playground.wait_until_ready()
         playground.cordon_nodes(True)
         with _Update(bench.kubeconfig, playground, Path(folder)) as update:
-            hours = [update.pass_hour(number) for number in range(HOURS)]
+            hours = [update.run_hour(number) for number in range(HOURS)]
             seconds = update.complete()
             renewals, expired = update.renewals(), update.expired_watches()
 
@@ -103,7 +103,7 @@ def long_update(bench: Bench) -> list[Row]:
         last_hour("memory", lambda hour: hour.memory, "MiB"),
         last_hour("threads", lambda hour: hour.threads),
         last_hour("open file descriptors", lambda hour: hour.descriptors, ratio_goal=None),
-        # the number of idle connections varies
+        # no ratio: the number of idle connections varies
         Row(f"{what}: open file descriptors added since the second hour",
             [hours[-1].descriptors - hours[1].descriptors], unit="", max_value=2),
         last_hour("requests", lambda hour: hour.requests),
@@ -192,7 +192,7 @@ class _Update:
         self._process.wait()
         self._output.close()
 
-    def pass_hour(self, number: int) -> Hour:
+    def run_hour(self, number: int) -> Hour:
         """Revoke tokens and restart the API server during an hour. Return the hour's measurements.
 
         number: the index of the hour, from 0.
@@ -200,14 +200,14 @@ class _Update:
         first_sample, requests_before = self._sample(), self._total_requests()
         self._samples.clear()
         end = number + 1
-        self._pass_until(number, REVOKE_MINUTE)
-        self._issue(expiry_minute=end * 60 + EXPIRY_MINUTE)
+        self._sample_until(number, REVOKE_MINUTE)
+        self._issue(minutes_from_begin=end * 60 + EXPIRY_MINUTE)
         self._credential.revoke_all_but_last()
-        self._pass_until(number, RESTART_MINUTE)
+        self._sample_until(number, RESTART_MINUTE)
         self._restart()
-        self._pass_until(number, ISSUE_MINUTE)
-        self._issue(expiry_minute=(end + 1) * 60 + EXPIRY_MINUTE)
-        self._pass_until(end, 0)
+        self._sample_until(number, ISSUE_MINUTE)
+        self._issue(minutes_from_begin=(end + 1) * 60 + EXPIRY_MINUTE)
+        self._sample_until(end, 0)
         hour = Hour(median(sample.memory for sample in self._samples),
                     median(sample.threads for sample in self._samples),
                     median(sample.descriptors for sample in self._samples),
@@ -241,8 +241,8 @@ class _Update:
         statuses = json.loads((self._folder / "statistics").read_text("utf-8"))
         return statuses.get("410", 0)
 
-    def _issue(self, expiry_minute: int) -> None:
-        self._credential.issue(self._begin + 60 * expiry_minute)
+    def _issue(self, minutes_from_begin: int) -> None:
+        self._credential.issue(self._begin + 60 * minutes_from_begin)
 
     def _restart(self) -> None:
         self._clock.set_speed(1)
@@ -255,7 +255,7 @@ class _Update:
     def _total_requests(self) -> int:
         return self._earlier_requests + self._playground.requests()
 
-    def _pass_until(self, hour: int, minute: int) -> None:
+    def _sample_until(self, hour: int, minute: int) -> None:
         """Collect samples until this hour and minute of the update."""
         end = self._begin + hour * 3600 + minute * 60
         while self._clock.now() < end:

@@ -336,8 +336,8 @@ class Playground:
         if not rollout.closed_seconds:
             raise SystemExit("nothing was handed over")
         return HandoverTimes(rollout.closed_seconds, rollout.until_reparented,
-                             *self._time_bare_requests(pod_count), watch.without_controller,
-                             watch.created - pod_count)
+                             *self._time_bare_requests(pod_count), watch.orphan_count,
+                             watch.created_count - pod_count)
 
     def _time_bare_requests(self, pod_count: int) -> tuple[float, float]:
         """Send the requests of a handover without changing the owner of a pod.

@@ -19,7 +19,7 @@ import kubernetes
 METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 """The header Accept. {} is "List" in a request for a list, and "" for a watch."""
 
-QUIET = 1.0
+QUIET_SECONDS = 1.0
 """The observation is complete after this many seconds without an event."""
 
 
@@ -29,9 +29,9 @@ class Watch:
     def __init__(self, kubeconfig: str, namespace: str) -> None:
         self._command = [sys.executable, str(Path(__file__)), kubeconfig, namespace]
         #: Number of created pods. Both numbers are set at the end of the block.
-        self.created = 0
+        self.created_count = 0
         #: Number of pods that had no controller at some time.
-        self.without_controller = 0
+        self.orphan_count = 0
 
     def __enter__(self) -> Watch:
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE,
@@ -44,7 +44,7 @@ class Watch:
         output = self._process.communicate()[0]
         if self._process.returncode and exception[0] is None:
             raise SystemExit("the watch has lost events")
-        self.created, self.without_controller = json.loads(output or "[0, 0]")
+        self.created_count, self.orphan_count = json.loads(output or "[0, 0]")
 
 
 class _Observations:
@@ -53,8 +53,8 @@ class _Observations:
         listed = pool.request("GET", f"{url}?limit=1",
                               headers={**headers, "Accept": METADATA.format("List")}).json()
         self._version: str = listed["metadata"]["resourceVersion"]
-        self.created = 0
-        self.without_controller: set[str] = set()
+        self.created_count = 0
+        self.orphan_uids: set[str] = set()
         #: Monotonic time of the last event.
         self.last_event_at = time.monotonic()
 
@@ -66,26 +66,26 @@ class _Observations:
             answer = self._pool.request("GET", f"{self._url}?{query}", headers=headers,
                                         preload_content=False)
             for line in answer:
-                self._take(json.loads(line))
+                self._record_event(json.loads(line))
             answer.close()
 
-    def _take(self, event: Any) -> None:
+    def _record_event(self, event: Any) -> None:
         # an error response has no type
         if event.get("type") not in ("ADDED", "MODIFIED", "DELETED"):
             print(f"events of pods are lost: {event}", file=sys.stderr, flush=True)
             os._exit(1)
-        self.created += event["type"] == "ADDED"
+        self.created_count += event["type"] == "ADDED"
         metadata = event["object"]["metadata"]
         if not any(reference.get("controller")
                    for reference in metadata.get("ownerReferences", ())):
-            self.without_controller.add(metadata["uid"])
+            self.orphan_uids.add(metadata["uid"])
         self._version, self.last_event_at = metadata["resourceVersion"], time.monotonic()
 
 
 def main(kubeconfig: str, namespace: str) -> int:
     """Observe the pods until the end of stdin, and return the exit code.
 
-    Print a line at the start, and a JSON list with the values of Watch at the end.
+    Print a line at the start, and the JSON list [created_count, orphan_count] at the end.
     """
     client = kubernetes.config.new_client_from_config(kubeconfig)
     authorization = client.configuration.get_api_key_with_prefix(
@@ -97,10 +97,11 @@ def main(kubeconfig: str, namespace: str) -> int:
     watch_thread.start()
     print("open", flush=True)
     sys.stdin.read()
-    requested_at = time.monotonic()
-    while (wait := max(observations.last_event_at, requested_at) + QUIET - time.monotonic()) > 0:
+    end_requested_at = time.monotonic()
+    while (wait := max(observations.last_event_at, end_requested_at) + QUIET_SECONDS
+           - time.monotonic()) > 0:
         time.sleep(wait)
-    print(json.dumps([observations.created, len(observations.without_controller)]), flush=True)
+    print(json.dumps([observations.created_count, len(observations.orphan_uids)]), flush=True)
     return 0 if watch_thread.is_alive() else 1
 
 

@@ -59,26 +59,26 @@ class ExternalCluster:
         """Check that the API server answers, with any HTTP status. Raises ClusterError."""
         if with_real_node:
             raise ClusterError(
-                f"KUBECONFIG={self.kubeconfig} names the cluster: its nodes cannot be changed"
+                f"external cluster, KUBECONFIG={self.kubeconfig}: its nodes cannot be changed"
             )
         if kubernetes:
             raise ClusterError(
-                f"KUBECONFIG={self.kubeconfig} names the cluster: its version cannot be set to "
+                f"external cluster, KUBECONFIG={self.kubeconfig}: its version cannot be set to "
                 f"{kubernetes}"
             )
         if not self._answers():
             raise ClusterError(
-                f"KUBECONFIG={self.kubeconfig} names the cluster, "
+                f"external cluster, KUBECONFIG={self.kubeconfig}, "
                 f"but {self.server!r} does not answer"
             )
-        say(f"KUBECONFIG={self.kubeconfig} names the cluster, and it answers: {self.server}")
+        say(f"external cluster, KUBECONFIG={self.kubeconfig}, and it answers: {self.server}")
 
     def down(self) -> None:
-        say(f"KUBECONFIG={self.kubeconfig} names the cluster: nothing to bring down")
+        say(f"external cluster, KUBECONFIG={self.kubeconfig}: nothing to bring down")
 
     def stop(self, component: str, kill: bool = False) -> None:  # pylint: disable=unused-argument
         raise ClusterError(
-            f"KUBECONFIG={self.kubeconfig} names the cluster: "
+            f"external cluster, KUBECONFIG={self.kubeconfig}: "
             f"its {component} cannot be stopped or started"
         )
 

@@ -20,7 +20,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 PLUGINS = Path("/usr/lib/cni")
 """Debian's CNI plugins."""
 
-NEEDED = {
+NEEDED_PACKAGES = {
     "containerd": "containerd",
     "runc": "runc",
     f"{PLUGINS}/bridge": "containernetworking-plugins",
@@ -35,9 +35,9 @@ NEEDED = {
 def hindrance(what: str = "a real node", needed: Mapping[str, str] | None = None) -> str:
     """Return why a real node cannot run here, or "".
 
-    Missing Debian packages that can be installed are no reason.
+    Missing Debian packages that can be installed do not count.
 
-    what: the feature that needs the node. needed: packages by program, as in NEEDED.
+    what: the feature that needs the node. needed: packages by program, as in NEEDED_PACKAGES.
     """
     if os.geteuid() != 0:
         return f"{what} needs root"
@@ -46,7 +46,7 @@ def hindrance(what: str = "a real node", needed: Mapping[str, str] | None = None
             f"{what} needs writable control groups of version 1, "
             f"but {CGROUPS}/memory is missing or read-only"
         )
-    if reason := debian.hindrance(what, needed or NEEDED):
+    if reason := debian.hindrance(what, needed or NEEDED_PACKAGES):
         return reason
     try:
         subprocess.run(
@@ -64,14 +64,14 @@ def install(what: str = "a real node", needed: Mapping[str, str] | None = None) 
     """Install the missing Debian packages. Raises ClusterError."""
     if reason := hindrance(what, needed):
         raise ClusterError(reason)
-    debian.install(needed or NEEDED)
+    debian.install(needed or NEEDED_PACKAGES)
 
 
 def check(folder: Path) -> None:
     """Raise ClusterError if no node can run with files in the folder."""
     if reason := hindrance():
         raise ClusterError(reason)
-    if missing := debian.missing(NEEDED):
+    if missing := debian.missing(NEEDED_PACKAGES):
         raise ClusterError(
             f"a real node needs {', '.join(missing)}: `build --real-node` installs the packages"
         )

@@ -17,7 +17,7 @@ MAX_NETWORKS = 100
 
 @dataclass(frozen=True)
 class Network:
-    """The addresses of a cluster, which this machine can reach directly."""
+    """A network that connects this machine directly with a node and its pods."""
 
     number: int
 

@@ -71,7 +71,7 @@ def running(log: Path, command: t.Sequence[str], url: str, ready_status: int,
         print(log.read_text(errors="replace"))
 
 
-def prefix_with_templates(program: str) -> list[str]:
+def template_mount_prefix(program: str) -> list[str]:
     """Return a command prefix that mounts Alertmanager's templates from an unpacked package."""
     share = Path(program).parents[1] / "share"
     if share == Path("/usr/share"):
@@ -90,7 +90,7 @@ def alertmanager(program: str, folder: Path, receiver: str) -> t.Iterator[t.Call
     config = config.replace("http://127.0.0.1:5050/", receiver)
     (folder / "alertmanager.yml").write_text(
         config.replace("/etc/alertmanager/alert-token", str(folder / "token")))
-    command = [*prefix_with_templates(program), program, f"--config.file={folder}/alertmanager.yml",
+    command = [*template_mount_prefix(program), program, f"--config.file={folder}/alertmanager.yml",
                f"--storage.path={folder}/alertmanager", "--cluster.listen-address=",
                f"--web.listen-address=127.0.0.1:{port}"]
     url = f"http://127.0.0.1:{port}/api/v2/alerts"
@@ -160,7 +160,7 @@ class AutomationController(http.server.ThreadingHTTPServer):
 
 class _Api(http.server.BaseHTTPRequestHandler):
     server: AutomationController
-    TEMPLATE: t.ClassVar = {
+    JOB_TEMPLATE: t.ClassVar = {
         "id": 7, "type": "job_template", "name": "Rollback",
         "related": {"launch": f"{AutomationController.PATH}job_templates/7/launch/"},
         "summary_fields": {"organization": {"name": "Default"}},
@@ -171,12 +171,12 @@ class _Api(http.server.BaseHTTPRequestHandler):
         job = {"id": 11, "status": self.server.status() if self.server.jobs else "new",
                "created": "2026-01-01T00:00:00Z"}
         self._answer({"config/": {"version": "4.7"},
-                      "unified_job_templates/": {"results": [self.TEMPLATE]},
+                      "unified_job_templates/": {"results": [self.JOB_TEMPLATE]},
                       "jobs/11/": job})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.path == self.TEMPLATE["related"]["launch"]:
+        if self.path == self.JOB_TEMPLATE["related"]["launch"]:
             self.server.launch(body)
         self._answer({"job_templates/7/launch/": {"url": f"{AutomationController.PATH}jobs/11/"}})
 

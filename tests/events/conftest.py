@@ -39,5 +39,5 @@ def programs():
 
 @pytest.fixture(scope="session")
 def alertmanager_program():
-    return monitoring.program("prometheus-alertmanager") or cannot_run(
+    return monitoring.program_path("prometheus-alertmanager") or cannot_run(
         "prometheus-alertmanager is missing, and its Debian package cannot be downloaded")

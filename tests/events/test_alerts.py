@@ -89,17 +89,17 @@ def test_an_alert_launches_the_job_template(
         eventually(lambda: is_rolled_back(namespace, "foo"), "the rollback of foo", seconds=120)
 
     (launch,) = controller.launches
-    assert launch == {  # the template does not prompt for a limit, and ignores the limit
+    assert launch == {  # a job template that does not prompt for a limit ignores it
         "extra_vars": {"controller": "foo", "controller_namespace": namespace.name},
         "limit": "localhost"}
     assert set(launch["extra_vars"]) <= {question["variable"] for question in questions}
 
 
 def test_refused_alerts_change_nothing(namespace, programs, environment, tmp_path):
-    """Alerts are handled in order. Only the last one is accepted: its rollback ends the wait."""
+    """Alerts are handled in order, so the rollback of the last one shows that all are handled."""
     start_paused_updates(namespace, "foo", "last")
-    trace = tmp_path / "trace"
-    template = TEMPLATE_IN_A_LABEL % trace
+    file_of_template = tmp_path / "file_of_template"
+    template = TEMPLATE_IN_A_LABEL % file_of_template
     valid_labels = {"rollback": "controller", "controller": "foo", "namespace": namespace.name}
     last_message = copy.deepcopy(DOCUMENTED_ALERT)
     last_message["alerts"][0]["labels"] |= {"controller": "last", "namespace": namespace.name}
@@ -122,4 +122,4 @@ def test_refused_alerts_change_nothing(namespace, programs, environment, tmp_pat
     log = (tmp_path / "rulebook.log").read_text()
     assert log.count("PLAY [Roll back controllers") == 1
     assert images(namespace, "foo") == ["myimage:v1"] * 2 + ["myimage:v2"] * 2
-    assert not trace.exists()
+    assert not file_of_template.exists()

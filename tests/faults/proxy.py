@@ -98,7 +98,7 @@ class Exchange(BaseHTTPRequestHandler):
         if not self.close_connection:
             self.wfile.write(b"0\r\n\r\n")
 
-    # Wiring
+    # Connection
 
     def __init__(self, proxy: Proxy, connection: socket.socket, address: Any) -> None:
         self.proxy = proxy

@@ -22,7 +22,7 @@ from traffic import reasons
 KIND = dataclasses.replace(DEPLOYMENT, pods=5)
 #: Requests per second, on new and on persistent connections.
 RATES = {"new": 60, "persistent": 240}
-#: Images. The tag is the version in an answer.
+#: Images. Each answer contains the tag, as its version.
 GOOD, BAD = "localhost/web:good-1", "localhost/web:errors"
 #: Options of the analysis. The new version gets 3 requests/s, which is 60 samples in the window.
 #: Two errors fail the metric. Two or more errors in 60 samples have a probability of 80% for the
@@ -34,8 +34,8 @@ MAX_SHARE = 0.015
 
 
 @pytest.fixture(scope="session")
-def binary():
-    return monitoring.program() or cannot_run(
+def prometheus_binary():
+    return monitoring.program_path() or cannot_run(
         "prometheus is missing, and its Debian package cannot be installed")
 
 
@@ -47,44 +47,47 @@ def ready_time(shop):
     return calendar.timegm(time.strptime(condition["lastTransitionTime"], "%Y-%m-%dT%H:%M:%SZ"))
 
 
-def test_bad_version_answers_the_requested_share(gateway, cluster, namespace, binary, request,
-                                                 tmp_path):
+def test_bad_version_answers_at_most_the_requested_share(
+        gateway, cluster, namespace, prometheus_binary, request, tmp_path):
     with (RoutedShop(gateway, cluster, namespace, KIND, CONTAINER) as shop,
           scraped_pods(shop, tmp_path / "targets.json") as targets,
-          monitoring.running(binary, targets, INTERVAL) as prometheus):
+          monitoring.running(prometheus_binary, targets, INTERVAL) as prometheus):
         shop.open(GOOD)
         with shop.traffic(RATES) as traffic:
             time.sleep(2)
             shop.split(weight="0%")
             shop.pause(BAD)
             ready_at = ready_time(shop)
-            split_began = time.time()
+            share_requested_at = time.time()
             shop.split(weight="1%")
-            split_ended = time.time()
+            share_set_at = time.time()
             analysis_run = shop.run(module="rollout_analysis", prometheus_url=prometheus,
                                     **ANALYSIS)
             shop.split(weight="0%")
-            ended = time.time()
+            share_removed_at = time.time()
             shop.run_successfully(module="rolling_update", state="rolled_back")
             shop.split(state="restored")
             time.sleep(2)
-    answers = traffic.between(split_ended, ended)
+    answers = traffic.between(share_set_at, share_removed_at)
     bad_count = count_of("errors", answers)
-    answers_since_ready = traffic.between(ready_at, ended)
+    answers_since_ready = traffic.between(ready_at, share_removed_at)
     all_bad_count = count_of("errors", traffic.answers)
     for title, count, total, seconds in (
-            ("with 5% errors, from the split", bad_count, len(answers), ended - split_ended),
-            ("with 5% errors, from the first ready pod", all_bad_count, len(answers_since_ready),
-             ended - ready_at)):
+            ("with 5% errors, since the split", bad_count, len(answers),
+             share_removed_at - share_set_at),
+            ("with 5% errors, since the first ready pod", all_bad_count, len(answers_since_ready),
+             share_removed_at - ready_at)):
         request.config.stash[measured.ROWS].append(measured.Row("bad version", (
             title, "1%", total, count, 100 * count / total, float(seconds))))
-    lost = [answer for answer in traffic.failures if answer.version not in ("errors", "good-1")]
-    print(analysis_run.last_output, reasons(traffic.answers), *lost[:10],
+    other_failures = [answer for answer in traffic.failures
+                      if answer.version not in ("errors", "good-1")]
+    print(analysis_run.last_output, reasons(traffic.answers), *other_failures[:10],
           *gateway.error_entries()[-10:], sep="\n")
     assert not analysis_run.has_succeeded and "success_rate" in analysis_run.last_output
-    assert lost == []
-    assert split_began > ready_at and count_of("errors", traffic.between(0, split_began)) == 0
+    assert other_failures == []
+    assert (share_requested_at > ready_at
+            and count_of("errors", traffic.between(0, share_requested_at)) == 0)
     assert all_bad_count / len(answers_since_ready) <= MAX_SHARE
     standard_deviation = math.sqrt(0.01 * 0.99 / len(answers))
     assert bad_count / len(answers) <= min(MAX_SHARE, 0.01 + 4 * standard_deviation)
-    assert count_of("errors", traffic.since(ended)) == 0
+    assert count_of("errors", traffic.since(share_removed_at)) == 0

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Play histories on a real API server. A kill ends a task between two of its requests."""
+"""Run histories on a real API server. A killed task ends between two of its requests."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import clock
 
-#: Seconds without a change until the namespace is idle, and seconds of the longest wait.
+#: The namespace counts as idle after QUIET_SECONDS without a change. A wait lasts at most TIMEOUT.
 QUIET_SECONDS, TIMEOUT = 0.3, 30.0
 APPS = ("ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 #: URL paths. {} is the namespace.
 RESOURCES = {"ReplicationController": "/api/v1/namespaces/{}/replicationcontrollers",
              **{kind: f"/apis/apps/v1/namespaces/{{}}/{kind.lower()}s" for kind in APPS}}
-#: By the kind of the first controller (default: only this kind).
+#: The kinds in a history, by the kind of its first controller (default: only this kind).
 KINDS_IN_HISTORY = {"ReplicationController": ("ReplicationController", "ReplicaSet", "Deployment"),
                     "Deployment": ("Deployment", "ReplicaSet")}
 LIMITS: Json = {"progress_deadline": 60, "timeout": 180}
@@ -60,8 +60,8 @@ class RealWorld:
         self._nodes: list[str] = []
         #: (uid, resourceVersion) of each object.
         self._stored_versions: list[tuple[str, str]] = []
-        #: Time since which these are unchanged.
-        self._since = time.monotonic()
+        #: Monotonic time since which the objects are unchanged.
+        self._unchanged_since = time.monotonic()
         self._kinds: tuple[str, ...] = ()
         self._remover: FinalizerRemover | None = None
         #: Whether a task may replace foo with another controller.
@@ -147,8 +147,8 @@ class RealWorld:
             state = sorted((item["metadata"]["uid"], item["metadata"]["resourceVersion"])
                            for item in [*items, *pods])
             if state != self._stored_versions:
-                self._stored_versions, self._since = state, time.monotonic()
-            elif (time.monotonic() - self._since > QUIET_SECONDS
+                self._stored_versions, self._unchanged_since = state, time.monotonic()
+            elif (time.monotonic() - self._unchanged_since > QUIET_SECONDS
                   and not any("deletionTimestamp" in pod["metadata"] for pod in pods)):
                 broken_count = sum(pod["spec"]["containers"][0]["image"] == BROKEN for pod in pods)
                 if all(_is_settled(item, broken_count) for item in items):
@@ -194,7 +194,7 @@ class RealWorld:
         self._patch(kind, name, {"metadata": {"annotations": None}})
 
     def set_user_fields(self, kind: str, name: str, spec: Json) -> None:
-        """Replace the fields. A merge patch would retain the numbers of the previous strategy."""
+        """Replace the fields. A merge patch would retain maxSurge of the previous strategy."""
         fields = [{"op": "add", "path": f"/spec/{field}", "value": value}
                   for field, value in spec.items()]
         self.namespace.call("PATCH", self._path(kind, name), fields, "application/json-patch+json")
@@ -344,7 +344,7 @@ class RealWorld:
 class FinalizerRemover:
     def __init__(self, world: RealWorld) -> None:
         self._world, self._stop = world, threading.Event()
-        self._since: dict[str, float] = {}
+        self._deletion_seen_at: dict[str, float] = {}
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -367,11 +367,11 @@ class FinalizerRemover:
                        for kind in self._world._kinds for item in self._world._items(kind))
         for path, item in itertools.chain(pods, controllers):
             metadata = item["metadata"]
-            loses_finalizer = (FINALIZER in metadata.get("finalizers", ())
-                               and (at_once or "deletionTimestamp" in metadata))
-            since = (self._since.setdefault(metadata["uid"], time.monotonic()) if loses_finalizer
-                     else None)
-            if since is not None and (at_once or time.monotonic() - since > HOLD_SECONDS):
+            is_held = (FINALIZER in metadata.get("finalizers", ())
+                       and (at_once or "deletionTimestamp" in metadata))
+            seen_at = (self._deletion_seen_at.setdefault(metadata["uid"], time.monotonic())
+                       if is_held else None)
+            if seen_at is not None and (at_once or time.monotonic() - seen_at > HOLD_SECONDS):
                 finalizers = [finalizer for finalizer in metadata["finalizers"]
                               if finalizer != FINALIZER]
                 with contextlib.suppress(ApiException):

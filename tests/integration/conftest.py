@@ -106,7 +106,7 @@ def plain_environment(tmp_path):
 
 @pytest.fixture(scope="session")
 def ssh():
-    if reason := sshd.missing_programs():
+    if reason := sshd.missing_programs_message():
         cannot_run(reason)
     with (tempfile.TemporaryDirectory(prefix="baton-ssh-") as folder,
           sshd.up(Path(folder)) as variables):

@@ -48,7 +48,7 @@ VERSIONS = {
 }
 
 
-def program(name: str = "prometheus") -> str | None:
+def program_path(name: str = "prometheus") -> str | None:
     """Return the path of a program, or None.
 
     A missing program is unpacked from its Debian package. An installation would start its service.
@@ -95,7 +95,7 @@ class MetricsServer(http.server.ThreadingHTTPServer):
         versions = {(namespace,
                      pod["metadata"]["name"]): VERSIONS[pod["spec"]["containers"][0]["image"]]
                     for pod in pods}
-        other_namespaces = {
+        pods_of_other_namespaces = {
             key: value for key, value in self.exported_pods.items() if key[0] != namespace
         }
         now = time.monotonic()
@@ -103,7 +103,7 @@ class MetricsServer(http.server.ThreadingHTTPServer):
         unchanged_pods = {
             key: value for key, value in self.exported_pods.items() if value[0] == versions.get(key)
         }
-        self.exported_pods = other_namespaces | {
+        self.exported_pods = pods_of_other_namespaces | {
             key: unchanged_pods.get(key, (version, now)) for key, version in versions.items()
         }
 
@@ -178,28 +178,28 @@ def ask(url: str, query: str) -> list[dict[str, t.Any]]:
 
 
 @contextlib.contextmanager
-def up(binary: str, certificate: str = "", key: str = "", user: str = "",
-       password_hash: str = "") -> t.Iterator[Prometheus]:
-    """Run a Prometheus that scrapes a MetricsServer; with a certificate, use TLS and a password."""
-    web = {"tls_server_config": {"cert_file": certificate, "key_file": key},
-           "basic_auth_users": {user: password_hash}}
+def running_with_metrics(binary: str, certificate: str = "", key: str = "", user: str = "",
+                         password_hash: str = "") -> t.Iterator[Prometheus]:
+    """Run a Prometheus that scrapes a MetricsServer; a certificate enables TLS and a password."""
+    web_config = {"tls_server_config": {"cert_file": certificate, "key_file": key},
+                  "basic_auth_users": {user: password_hash}}
     with serving(MetricsServer()) as metrics_server:
         targets = {"static_configs": [
             {"targets": [f"127.0.0.1:{metrics_server.server_address[1]}"]}]}
-        with running(binary, targets, "100ms", web if certificate else {}) as url:
-            eventually(lambda: certificate or ask(url, "up == 1"), "a scrape", seconds=60)
+        with running(binary, targets, "100ms", web_config if certificate else {}) as url:
+            eventually(lambda: certificate or ask(url, "up == 1"), "the first scrape", seconds=60)
             yield Prometheus(url, metrics_server)
 
 
 @contextlib.contextmanager
 def running(binary: str, targets: dict[str, t.Any], interval: str,
-            web: dict[str, t.Any] | None = None) -> t.Iterator[str]:
+            web_config: dict[str, t.Any] | None = None) -> t.Iterator[str]:
     """Run a Prometheus, and yield its URL."""
     with tempfile.TemporaryDirectory(prefix="baton-prometheus-") as folder:
         job = {"job_name": "pods", **targets}
         config = {"global": {"scrape_interval": interval, "scrape_timeout": interval},
                   "scrape_configs": [job]}
-        for name, content in (("config.yml", config), ("web.yml", web or {})):
+        for name, content in (("config.yml", config), ("web.yml", web_config or {})):
             Path(folder, name).write_text(json.dumps(content), encoding="utf-8")  # JSON is YAML
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
@@ -216,7 +216,7 @@ def running(binary: str, targets: dict[str, t.Any], interval: str,
                 assert (process.poll() is None
                         and time.monotonic() < end), log.read_text(encoding="utf-8")
                 time.sleep(0.1)
-            yield f"http{'s' if web else ''}://127.0.0.1:{port}"
+            yield f"http{'s' if web_config else ''}://127.0.0.1:{port}"
         finally:
             process.kill()
             process.wait()

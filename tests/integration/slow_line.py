@@ -19,7 +19,7 @@ class Request(t.NamedTuple):
     method_and_path: str
     sent_at: float
     answered_at: float
-    #: Whether the next step waits for the answer. True in the main thread, and for patches of pods.
+    #: Whether the task's next step waits for the answer: in the main thread, and for single pods.
     is_awaited: bool
 
 
@@ -50,9 +50,9 @@ class SlowConnection:
 
     @property
     def sequential_requests(self) -> list[str]:
-        """Return the awaited requests, each sent after the answer to the previous one.
+        """Return a chain of awaited requests, each sent after the answer to the one before.
 
-        Of parallel requests, the one that is answered first counts.
+        Of parallel requests, only the one that is answered first is in the chain.
         """
         sequence: list[str] = []
         last_answered_at = 0.0

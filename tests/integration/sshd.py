@@ -35,8 +35,8 @@ def program() -> str | None:
                         path=os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/usr/local/sbin"]))
 
 
-def missing_programs() -> str:
-    """Return a message about missing programs, or "". In CI, first install their packages."""
+def missing_programs_message() -> str:
+    """Return a message about missing programs, or "". In CI, first try to install them."""
     if (os.environ.get("CI") == "true" and not program() and shutil.which("apt-get")
             and os.geteuid() == 0):
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -54,8 +54,8 @@ def up(folder: Path) -> t.Iterator[dict[str, t.Any]]:
     for key in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key],
                        check=True)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
     (folder / "config").write_text(CONFIG.format(port=port, folder=folder), encoding="utf-8")
     if os.geteuid() == 0:
         # Sshd requires this folder if it runs as root.
@@ -80,12 +80,12 @@ def up(folder: Path) -> t.Iterator[dict[str, t.Any]]:
 
 
 def _wait_for_answer(port: int, log: Path) -> None:
-    end = time.monotonic() + 60
+    deadline = time.monotonic() + 60
     while True:
         with (contextlib.suppress(OSError),
               socket.create_connection(("127.0.0.1", port), timeout=5) as connection):
             if connection.recv(4) == b"SSH-":
                 return
-        if time.monotonic() > end:
+        if time.monotonic() > deadline:
             raise AssertionError(f"sshd does not answer: {log.read_text(encoding='utf-8')}")
         time.sleep(0.1)

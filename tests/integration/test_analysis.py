@@ -31,13 +31,13 @@ PASSWORD_HASH = "$2b$05$abcdefghijklmnopqrstuuLK7U1u6pVRmL7L1BBM2aS35PSZnDXlK"
 
 @pytest.fixture(scope="session")
 def prometheus_binary():
-    return (monitoring.program()
+    return (monitoring.program_path()
             or cannot_run("prometheus is missing, and its Debian package cannot be downloaded"))
 
 
 @pytest.fixture(scope="session")
 def prometheus(prometheus_binary):
-    with monitoring.up(prometheus_binary) as server:
+    with monitoring.running_with_metrics(prometheus_binary) as server:
         yield server
 
 
@@ -247,8 +247,8 @@ def test_prometheus_is_queried_with_tls_and_a_password(
                     "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
                    check=True, capture_output=True)
     namespace.make_rc(1)
-    with monitoring.up(prometheus_binary, str(certificate), str(key), "me",
-                       PASSWORD_HASH) as server:
+    with monitoring.running_with_metrics(prometheus_binary, str(certificate), str(key), "me",
+                                         PASSWORD_HASH) as server:
         address = server.url.partition("://")[2]
         trusted_connection = {"prometheus_ca_cert": str(certificate), "prometheus_url": server.url}
         metric = query_metric('count(up{pod=~"$pods"}) or vector(1)')

@@ -65,13 +65,13 @@ def jobs(namespace, cluster, ansible_environment, tmp_path):
 
 
 class ContainerJob:
-    """A job as in a container of OpenShift.
+    """A job with the restrictions of an OpenShift container.
 
     The user id has no name, the home directory is read-only, and the group is root.
     """
 
-    #: Prefix that runs a command as the user, who may read all files (such as root's interpreter),
-    #: but may write only their own.
+    #: Prefix that runs a command as user 12345, who may read all files (such as an interpreter in
+    #: root's home), but may write only their own.
     USER_PREFIX = ("setpriv", "--reuid", "12345", "--regid", "0", "--clear-groups", "--inh-caps",
                    "+dac_read_search", "--ambient-caps", "+dac_read_search")
 
@@ -285,13 +285,13 @@ def test_failed_job_suggests_launching_jobs(namespace, jobs):
                  "other": "{{ other.failure.commands }}",
                  "rollback": "{{ info.rollouts[0].rollback_command }}"}}}]
     play = {"hosts": "localhost", "gather_facts": False, "tasks": tasks}
-    plain = artifacts(jobs.launch("plain.yml", files={"plain.yml": [play]}, **variables))
+    results = artifacts(jobs.launch("plain.yml", files={"plain.yml": [play]}, **variables))
 
     rollback = (f"launch a job that runs baton.kubernetes.rolling_update with name=foo "
                 f"namespace={namespace.name} state=rolled_back")
-    assert plain["commands"][-2:] == [relaunch, f"{rollback} failure_grace=1"]
-    assert plain["rollback"] == rollback and plain["other"] == [f"{rollback} failure_grace=1"]
-    assert "ansible localhost" not in plain["msg"]
+    assert results["commands"][-2:] == [relaunch, f"{rollback} failure_grace=1"]
+    assert results["rollback"] == rollback and results["other"] == [f"{rollback} failure_grace=1"]
+    assert "ansible localhost" not in results["msg"]
 
 
 def test_artifacts_do_not_contain_the_injected_token(namespace, jobs):
@@ -340,7 +340,7 @@ def uids_of_new_pods(namespace):
 
 
 def stable_generations(namespace):
-    """Return generations(), or None if it changes within 4 s (a slow pod becomes ready sooner)."""
+    """Return generations(), or None if it changes within 4 s (slow pods are ready sooner)."""
     before = generations(namespace)
     threading.Event().wait(4)
     return before if before == generations(namespace) else None

@@ -53,7 +53,7 @@ class Row:
     is_fatal: bool
     #: A pattern of the progress line.
     reported_pattern: str
-    #: Its last word determines the behavior of the pod (tests/cluster/README.md).
+    #: The part after "v2-" determines the behavior of the pod (tests/cluster/README.md).
     tag: str = "v2"
     container: Json = dataclasses.field(default_factory=dict)
     spec: Json = dataclasses.field(default_factory=dict)
@@ -64,7 +64,7 @@ class Row:
     objects: dict[str, Json] = dataclasses.field(default_factory=dict)
     options: Json = dataclasses.field(default_factory=dict)
     waits_for_refusal: bool = False
-    place: str = ""
+    place_end: str = ""
     deletes_new_pod: bool = False
     #: For a row whose objects change the scheduler's messages in other rows.
     runs_last: bool = False
@@ -91,11 +91,11 @@ class Row:
 
 WEB, SETUP = "container web", "init container setup"
 PROBE = {"httpGet": {"path": "/healthz", "port": 8080}}
-CORE = "/api/v1/namespaces/NAMESPACE"
+NAMESPACE_PATH = "/api/v1/namespaces/NAMESPACE"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-IN_NAMESPACE = {"matchLabels": {"kubernetes.io/metadata.name": "NAMESPACE"}}
-NEW_PODS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
-            "resources": ["pods"]}
+NAMESPACE_SELECTOR = {"matchLabels": {"kubernetes.io/metadata.name": "NAMESPACE"}}
+POD_CREATION_RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+                     "resources": ["pods"]}
 FINALIZERS = ["example.com/hold"]
 
 
@@ -117,7 +117,7 @@ ROWS = [
         True,
         "ErrImagePull|ImagePullBackOff",
         "v2-absent",
-        place=WEB,
+        place_end=WEB,
     ),
     Row(
         "image name invalid",
@@ -126,7 +126,7 @@ ROWS = [
         True,
         "InvalidImageName",
         "v2-badname",
-        place=WEB,
+        place_end=WEB,
     ),
     Row(
         "container crashes",
@@ -135,7 +135,7 @@ ROWS = [
         True,
         "exit code 3",
         "v2-crash",
-        place=WEB,
+        place_end=WEB,
     ),
     Row(
         "container out of memory",
@@ -145,7 +145,7 @@ ROWS = [
         "OOMKilled",
         "v2-oom",
         {"resources": {"limits": {"memory": "16Mi"}}},
-        place=WEB,
+        place_end=WEB,
     ),
     Row(
         "command not in the image",
@@ -154,7 +154,7 @@ ROWS = [
         True,
         "/nope",
         "v2-nocommand",
-        place=WEB,
+        place_end=WEB,
     ),
     Row(
         "init container crashes",
@@ -164,7 +164,7 @@ ROWS = [
         "exit code 1",
         "v2-badinit",
         spec={"initContainers": [{"name": "setup", "image": "setup:v1"}]},
-        place=SETUP,
+        place_end=SETUP,
     ),
     Row(
         "ConfigMap missing",
@@ -173,7 +173,7 @@ ROWS = [
         True,
         "configmap .nope. not found",
         "v2-noconfig",
-        place=WEB,
+        place_end=WEB,
     ),
     Row(
         "Secret of a volume missing",
@@ -191,7 +191,7 @@ ROWS = [
         "Readiness probe failed",
         "v2-readiness",
         {"readinessProbe": PROBE},
-        place=WEB,
+        place_end=WEB,
     ),
     Row(
         "liveness probe fails",
@@ -201,7 +201,7 @@ ROWS = [
         "Liveness probe failed",
         "v2-liveness",
         {"livenessProbe": PROBE},
-        place=WEB,
+        place_end=WEB,
     ),
     Row(
         "startup probe fails",
@@ -211,7 +211,7 @@ ROWS = [
         "Startup probe failed",
         "v2-startup",
         {"startupProbe": PROBE},
-        place=WEB,
+        place_end=WEB,
     ),
     Row(
         "no node with enough CPU",
@@ -302,7 +302,7 @@ ROWS = [
         "unbound immediate PersistentVolumeClaims",
         spec={"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
         objects={
-            f"{CORE}/persistentvolumeclaims/data": {
+            f"{NAMESPACE_PATH}/persistentvolumeclaims/data": {
                 "apiVersion": "v1",
                 "kind": "PersistentVolumeClaim",
                 "spec": {
@@ -329,7 +329,7 @@ ROWS = [
         "exceeded quota: small",
         waits_for_refusal=True,
         objects={
-            f"{CORE}/resourcequotas/small": {
+            f"{NAMESPACE_PATH}/resourcequotas/small": {
                 "apiVersion": "v1",
                 "kind": "ResourceQuota",
                 "spec": {"hard": {"pods": "2"}},
@@ -344,7 +344,7 @@ ROWS = [
         "must specify limits.memory",
         waits_for_refusal=True,
         objects={
-            f"{CORE}/resourcequotas/memory": {
+            f"{NAMESPACE_PATH}/resourcequotas/memory": {
                 "apiVersion": "v1",
                 "kind": "ResourceQuota",
                 "spec": {"hard": {"limits.memory": "4Gi"}},
@@ -360,7 +360,7 @@ ROWS = [
         waits_for_refusal=True,
         container={"resources": {"limits": {"cpu": "2"}}},
         objects={
-            f"{CORE}/limitranges/small": {
+            f"{NAMESPACE_PATH}/limitranges/small": {
                 "apiVersion": "v1",
                 "kind": "LimitRange",
                 "spec": {"limits": [{"type": "Container", "max": {"cpu": "1"}}]},
@@ -390,7 +390,7 @@ ROWS = [
                 "kind": "ValidatingAdmissionPolicy",
                 "spec": {
                     "failurePolicy": "Fail",
-                    "matchConstraints": {"resourceRules": [NEW_PODS]},
+                    "matchConstraints": {"resourceRules": [POD_CREATION_RULE]},
                     "validations": [
                         {
                             "expression": "'team' in object.metadata.labels",
@@ -405,7 +405,7 @@ ROWS = [
                 "spec": {
                     "policyName": "NAMESPACE",
                     "validationActions": ["Deny"],
-                    "matchResources": {"namespaceSelector": IN_NAMESPACE},
+                    "matchResources": {"namespaceSelector": NAMESPACE_SELECTOR},
                 },
             },
         },
@@ -425,8 +425,8 @@ ROWS = [
                     {
                         "name": "pods.example.com",
                         "clientConfig": {"url": "https://127.0.0.1:9/"},
-                        "rules": [NEW_PODS],
-                        "namespaceSelector": IN_NAMESPACE,
+                        "rules": [POD_CREATION_RULE],
+                        "namespaceSelector": NAMESPACE_SELECTOR,
                         "sideEffects": "None",
                         "admissionReviewVersions": ["v1"],
                         "timeoutSeconds": 1,
@@ -443,7 +443,7 @@ ROWS = [
         "violates PodSecurity",
         waits_for_refusal=True,
         objects={
-            CORE: {
+            NAMESPACE_PATH: {
                 "apiVersion": "v1",
                 "kind": "Namespace",
                 "metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
@@ -508,9 +508,9 @@ class Outcome:
     visible_at: float
     ended_at: float
     namespace: str
-    names: set[str]
-    #: Maximum latency after the cause became visible, in seconds.
-    lag: float
+    object_names: set[str]
+    #: Maximum latency of the API server after the cause became visible, in seconds.
+    max_latency: float
 
     @property
     def cause_kinds(self) -> list[str]:
@@ -531,7 +531,7 @@ class StatusRecorder:
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
         self._texts: list[tuple[float, str]] = []
-        self.names: set[str] = set()
+        self.object_names: set[str] = set()
         self._stopped = threading.Event()
 
     def __enter__(self) -> StatusRecorder:
@@ -573,7 +573,7 @@ class StatusRecorder:
             is_ours = item["reason"].startswith("RollingUpdate")
             return ("" if is_ours
                     else f"{item['reason']} x{item.get('count') or 1}: {item['message']}")
-        self.names.add(item["metadata"]["name"])
+        self.object_names.add(item["metadata"]["name"])
         grace = item["metadata"].get("deletionGracePeriodSeconds")
         return json.dumps({"status": item["status"],
                            "deletionGracePeriodSeconds": grace}).replace('\\"', "'")
@@ -596,7 +596,7 @@ class LatencyMeter:
         self._stopped.set()
         self._thread.join()
 
-    def lag(self, since: float) -> float:
+    def max_latency(self, since: float) -> float:
         return max((latency for at, latency in self._measurements if at >= since), default=0)
 
     def _measure(self) -> None:
@@ -624,7 +624,7 @@ def run_row(row: Row, kubeconfig: str, latency_meter: LatencyMeter) -> Outcome:
         if row.waits_for_refusal:
             eventually(lambda: refuses_new_pods(namespace, row),
                        f"the refusal of pods: {row.cause}")
-        return fail_rollout(row, namespace, latency_meter)
+        return run_failing_rollout(row, namespace, latency_meter)
     finally:
         for path in row.objects:
             if "/namespaces/" not in path:
@@ -655,7 +655,7 @@ def refuses_new_pods(namespace: Namespace, row: Row) -> bool:
     return False
 
 
-def fail_rollout(row: Row, namespace: Namespace, latency_meter: LatencyMeter) -> Outcome:
+def run_failing_rollout(row: Row, namespace: Namespace, latency_meter: LatencyMeter) -> Outcome:
     lines: list[tuple[float, str]] = []
 
     def on_line(line: str) -> None:
@@ -672,8 +672,8 @@ def fail_rollout(row: Row, namespace: Namespace, latency_meter: LatencyMeter) ->
                            progress_deadline=DEADLINE, **row.options)
         ended_at = time.monotonic()
         visible_at = recorder.recorded_at(row.visible_patterns)
-    return Outcome(raised.value, lines, visible_at, ended_at, namespace.name, recorder.names,
-                   latency_meter.lag(visible_at))
+    return Outcome(raised.value, lines, visible_at, ended_at, namespace.name, recorder.object_names,
+                   latency_meter.max_latency(visible_at))
 
 
 @pytest.fixture(scope="module")
@@ -758,21 +758,22 @@ def marks_of(row: Row) -> list[pytest.MarkDecorator]:
 def test_failed_rollout_reports_its_cause(row, outcomes):
     outcome = outcomes[row].result()
 
-    print(*(line for _at, line in outcome.lines), outcome.error.message, f"lag {outcome.lag:.2f} s",
-          sep="\n")
+    print(*(line for _at, line in outcome.lines), outcome.error.message,
+          f"maximum latency {outcome.max_latency:.2f} s", sep="\n")
     assert outcome.cause_kinds == sorted((row.cause_kind, *row.other_cause_kinds))
     cause = outcome.cause(row.cause_kind)
     assert cause["is_fatal"] == row.is_fatal
-    assert (any(name in cause["place"] for name in outcome.names - {"foo"})
-            and cause["place"].endswith(row.place))
+    assert (any(name in cause["place"] for name in outcome.object_names - {"foo"})
+            and cause["place"].endswith(row.place_end))
     lines = [line.strip() for line in outcome.error.message.splitlines()]
     assert (cause["suggestion"] and set(cause["suggestion"].splitlines()) <= set(lines)
             and cause["message"] in outcome.error.message)
-    assert outcome.shown_at(row.reported_pattern) - outcome.visible_at < SHOW_LIMIT + outcome.lag
+    assert (outcome.shown_at(row.reported_pattern) - outcome.visible_at
+            < SHOW_LIMIT + outcome.max_latency)
     assert (("cannot become available" if row.is_fatal else f"no progress for {DEADLINE:g} s")
             in outcome.error.what)
     assert (outcome.ended_at - outcome.visible_at
-            < (GRACE if row.is_fatal else DEADLINE) + FAIL_LIMIT + outcome.lag)
+            < (GRACE if row.is_fatal else DEADLINE) + FAIL_LIMIT + outcome.max_latency)
 
 
 class RejectingKubelet(threading.Thread):

@@ -30,9 +30,9 @@ def grant_role(namespace, account_namespace):
     namespace.call("POST", f"{RBAC}/namespaces/{namespace.name}/rolebindings", {
         "metadata": {"name": "first-namespace"}, "subjects": [subject],
         "roleRef": {"kind": "Role", "name": "baton", "apiGroup": "rbac.authorization.k8s.io"}})
-    rule = {"namespace": namespace.name, "resource": "leases", "verb": "delete",
-            "group": "coordination.k8s.io"}
-    eventually(lambda: is_allowed(account_namespace, rule), "the Role of the second namespace")
+    attributes = {"namespace": namespace.name, "resource": "leases", "verb": "delete",
+                  "group": "coordination.k8s.io"}
+    eventually(lambda: is_allowed(account_namespace, attributes), "the Role of the namespace")
 
 
 def is_allowed(account_namespace, attributes):
@@ -49,12 +49,12 @@ def namespace_selector(namespace, second_namespace):
         target.call("PATCH", f"/api/v1/namespaces/{target.name}",
                     {"metadata": {"labels": {LABEL: namespace.name}}},
                     "application/merge-patch+json")
-    revoke = allow_listing(namespace)
+    revoke = allow_listing_namespaces(namespace)
     yield f"{LABEL}={namespace.name}"
     revoke()
 
 
-def allow_listing(namespace):
+def allow_listing_namespaces(namespace):
     blocks = re.findall(r"```yaml\n(.*?)```", PERMISSIONS.read_text(encoding="utf-8"), re.DOTALL)
     (cluster_role,) = (document for block in blocks for document in yaml.safe_load_all(block)
                        if document["metadata"]["name"] == "baton-namespaces")
@@ -168,7 +168,7 @@ def test_each_namespace_has_a_separate_lease(namespace, second_namespace, ansibl
     assert images(namespace, second_namespace) == {"myimage:v2"}
 
 
-def test_next_namespace_is_not_started_after_a_failure(
+def test_failure_in_a_namespace_skips_the_next_namespace(
         namespace, second_namespace, ansible_environment):
     for target in (namespace, second_namespace):
         target.make_rc(1)
@@ -184,7 +184,7 @@ def test_next_namespace_is_not_started_after_a_failure(
 
 
 @pytest.mark.full
-def test_namespace_without_permission_is_named_before_the_first_write(
+def test_error_before_the_first_write_names_the_forbidden_namespace(
         cluster, namespace, ansible_environment):
     forbidden = Namespace(cluster.kubeconfig, "not-allowed")
     try:
@@ -220,7 +220,7 @@ def test_selector_that_matches_no_namespace_is_an_error(
 
 def test_watches_of_many_namespaces_leave_connections_for_requests(
         cluster, namespace, ansible_environment):
-    """Each watch occupies a connection. The kubernetes package has five connections per CPU."""
+    """Each watch occupies a connection of the pool."""
     more_namespaces = [Namespace(cluster.kubeconfig, f"many-{number}") for number in range(11)]
     try:
         for target in more_namespaces:

@@ -77,7 +77,7 @@ class Outage:
             self.cluster.start(self.component)
 
     def end(self):
-        assert self.thread, f"no progress line: {self.moment}"
+        assert self.thread, f"the outage did not begin at: {self.moment}"
         self.thread.join(60)
         self.cluster.start(self.component)
 
@@ -147,7 +147,7 @@ def test_long_outage_is_reported_in_the_error_and_a_rerun_completes(
 @pytest.mark.fake_nodes("nodes that the test creates")
 def test_surge_of_a_daemon_set_continues_after_a_restart_of_the_controller_manager(
         cluster, namespace):
-    """The restarted controller manager does not sync when the new pods become available."""
+    """The restarted controller manager does not sync the DaemonSet when pods become available."""
     namespace.add_nodes(2)
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}}
     namespace.make_daemon_set(2, updateStrategy=strategy, minReadySeconds=20)

@@ -31,9 +31,9 @@ def test_update_completes_after_a_killed_update_and_a_killed_rollback(namespace)
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
 
 
-def confirm_size(namespace, size, **params):
+def confirm_size_after_refusal(namespace, size, **params):
     """Assert that the task is refused, because the size is only in an annotation, which may be
-    forged. Confirm the size by the command of the error.
+    forged. Then scale, as the command in the error does.
     """
     (name,) = namespace.rc_names()
     before = namespace.rc(name)["metadata"]["generation"]
@@ -52,7 +52,7 @@ def test_foo_is_created_again_after_its_deletion_during_the_update(namespace):
         namespace.roll(fault=kill_at_write(6, after=True), image="myimage:v2")
     namespace.remove("foo")
     namespace.wait_for_deletion("foo")
-    confirm_size(namespace, 4, image="myimage:v2")
+    confirm_size_after_refusal(namespace, 4, image="myimage:v2")
 
     namespace.roll(image="myimage:v2")
 
@@ -69,7 +69,7 @@ def test_size_is_restored_after_the_deletion_of_the_successor(namespace):
         namespace.remove(successor)
         namespace.wait_for_deletion(successor)
         assert namespace.rc()["spec"]["replicas"] < 3
-        confirm_size(namespace, 4, **params)
+        confirm_size_after_refusal(namespace, 4, **params)
 
         namespace.roll(**params)
 

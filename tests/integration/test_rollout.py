@@ -20,27 +20,27 @@ MANY_PODS = pytest.mark.fake_nodes("100 pods or more")
     (1, "1"), (4, "1"), pytest.param(100, "25%", marks=MANY_PODS),
     pytest.param(500, "25%", marks=[MANY_PODS, pytest.mark.long])])
 def test_update_creates_each_pod_once_and_the_rerun_writes_nothing(namespace, replicas, surge):
-    before = namespace.make_rc(replicas)
+    rc_before = namespace.make_rc(replicas)
 
     with namespace.observer() as observer:
         result = namespace.roll(image="myimage:v2", max_surge=surge)
 
     assert result["changed"] and result["rollout"]["phase"] == "complete"
-    after = namespace.rc()
-    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    rc_after = namespace.rc()
+    assert rc_after["metadata"]["uid"] == rc_before["metadata"]["uid"]
     assert "foo" not in observer.controllers_deleted and namespace.rc_names() == ["foo"]
     assert len(observer.new_pods) == replicas
     assert observer.new_pods == uids(namespace.pods())
     assert observer.restarts == 0
     surge_pods = replicas // 4 if surge == "25%" else 1
     assert observer.min_ready >= replicas and observer.max_pods <= replicas + surge_pods
-    assert not set(object_meta.UPDATE_ANNOTATIONS) & set(after["metadata"]["annotations"])
+    assert not set(object_meta.UPDATE_ANNOTATIONS) & set(rc_after["metadata"]["annotations"])
 
     rerun = namespace.roll(image="myimage:v2")
 
     assert not rerun["changed"] and rerun["steps"] == []
     assert set(rerun["requests"]) == {"GET"}
-    assert namespace.rc()["metadata"]["generation"] == after["metadata"]["generation"]
+    assert namespace.rc()["metadata"]["generation"] == rc_after["metadata"]["generation"]
 
 
 @pytest.mark.full
@@ -81,7 +81,7 @@ def test_custom_deployment_label_key_is_used(namespace):
 
 
 @pytest.mark.full
-def test_update_succeeds_if_the_hash_of_the_template_is_the_label_of_foo(namespace):
+def test_update_succeeds_if_foo_already_has_the_label_of_the_new_template(namespace):
     """If the successor had the label of foo, foo would adopt its pods and delete them."""
     namespace.make_rc(3)
     namespace.roll(image="myimage:v2")
@@ -153,15 +153,15 @@ def test_partial_template_is_merged_by_the_server(namespace):
 
 
 @pytest.mark.full
-def test_restart_replaces_all_pods_once(namespace):
+def test_each_restart_replaces_all_pods(namespace):
     namespace.make_rc(3)
-    before = uids(namespace.pods())
+    old_uids = uids(namespace.pods())
 
     assert namespace.roll(state="restarted")["changed"]
 
-    after = uids(namespace.pods())
-    assert len(after) == 3 and not before & after and namespace.rc_names() == ["foo"]
-    assert namespace.roll(state="restarted")["changed"] and not after & uids(namespace.pods())
+    new_uids = uids(namespace.pods())
+    assert len(new_uids) == 3 and not old_uids & new_uids and namespace.rc_names() == ["foo"]
+    assert namespace.roll(state="restarted")["changed"] and not new_uids & uids(namespace.pods())
 
 
 @pytest.mark.full

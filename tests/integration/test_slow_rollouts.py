@@ -24,7 +24,7 @@ def slow_template(seconds):
             "spec": {"containers": [{"name": "web", "image": "myimage:v2-slow"}]}}
 
 
-def warn_once(namespace, pod):
+def create_warning_event(namespace, pod):
     """Create a Warning Event, like a kubelet that probes a container before its server listens."""
     pod_reference = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace.name,
                      "name": pod["metadata"]["name"],
@@ -49,7 +49,7 @@ def update_to_slow_pods(namespace, seconds, **params):
         lines.append(line)
         if line.startswith("scale foo-") and " 0 -> " in line:
             for pod in eventually(lambda: new_pods(namespace), "a new pod"):
-                warn_once(namespace, pod)
+                create_warning_event(namespace, pod)
 
     result = namespace.roll(on_line=on_line, template=slow_template(seconds), failure_grace=1,
                             **params)
@@ -80,7 +80,7 @@ def test_pods_that_are_ready_after_ten_seconds_are_not_reported(namespace):
 @pytest.mark.parametrize("kind",
                          ["ReplicationController", "Deployment", "StatefulSet", "DaemonSet"])
 def test_progress_deadline_counts_from_the_last_ready_pod(namespace, kind):
-    """Until the controller manager observes the update, the status shows the previous rollout."""
+    """The update takes longer than progress_deadline, but no pod does."""
     if kind == "DaemonSet":
         namespace.add_nodes(4)
         namespace.make_daemon_set(4)
@@ -118,7 +118,7 @@ def test_slow_update_completes_after_scaling_down(namespace, kind):
 
 @pytest.mark.long
 def test_pods_that_are_ready_after_ninety_seconds_are_not_reported(namespace):
-    """The pods become ready one after another, in total later than progress_deadline."""
+    """The pods become ready one by one, so the update takes longer than progress_deadline."""
     namespace.make_rc(2)
 
     with namespace.observer() as observer:

@@ -28,7 +28,7 @@ NAME = embedded.checkout_cluster_name("baton-kind")
 FEATURE = "a private Docker engine"
 
 PACKAGES = {
-    **machine.NEEDED,
+    **machine.NEEDED_PACKAGES,
     "dockerd": "docker.io",
     "docker": "docker.io",
     "debootstrap": "debootstrap",

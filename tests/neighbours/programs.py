@@ -31,25 +31,26 @@ def version(program: str) -> str:
     folder, package = binaries.PACKAGES[program]
     modules = re.findall(r"^\s*(\S+) (v\S+)", (HERE / folder / "go.mod").read_text("utf-8"),
                          re.MULTILINE)
-    (required,) = (module_version for module, module_version in modules
-                   if package == module or package.startswith(f"{module}/"))
-    return required
+    (required_version,) = (module_version for module, module_version in modules
+                           if package == module or package.startswith(f"{module}/"))
+    return required_version
 
 
 def module_folder(module: str) -> Path:
     """Download a module (MODULE@VERSION), and return its folder, or skip the test."""
     command = [str(go_toolchain.find_go()), "mod", "download", "-json", module]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600,
-                          env=binaries.environment())
-    if done.returncode:
-        cannot_run(f"NEEDS {module}: {json.loads(done.stdout or '{}').get('Error', done.stderr)}")
-    return Path(json.loads(done.stdout)["Dir"])
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600,
+                            env=binaries.environment())
+    if result.returncode:
+        error = json.loads(result.stdout or "{}").get("Error", result.stderr)
+        cannot_run(f"NEEDS {module}: {error}")
+    return Path(json.loads(result.stdout)["Dir"])
 
 
 @contextlib.contextmanager
 def running(command: t.Sequence[str], log: Path, environment: t.Mapping[str, str],
             is_ready: t.Callable[[], bool]) -> t.Iterator[subprocess.Popen[bytes]]:
-    """Run a program during the block, and print its log. The block begins when it is ready."""
+    """Run a program during the block, which begins when the program is ready. Print its log."""
     with log.open("ab") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=dict(environment))
 
@@ -58,7 +59,7 @@ def running(command: t.Sequence[str], log: Path, environment: t.Mapping[str, str
         return is_ready()
 
     try:
-        eventually(is_up, Path(command[0]).name, seconds=120)
+        eventually(is_up, f"{Path(command[0]).name} is ready", seconds=120)
         yield process
     finally:
         process.terminate()

@@ -25,7 +25,7 @@ def plugin():
 
 @pytest.fixture
 def rollout(namespace, tmp_path):
-    """Run Argo Rollouts' controller, and provide the Rollout web, which the test has to create."""
+    """Run Argo Rollouts' controller, and yield a helper that creates the Rollout web."""
     argo.install_definitions(namespace)
     namespace.allow(role_rules("baton-argo-rollouts"), "baton-argo-rollouts")
     program = programs.provide("rollouts-controller")
@@ -59,8 +59,8 @@ def make_deployment_used_by_rollout(namespace, rollout, scale_down, replicas=3):
 
 @pytest.mark.parametrize("scale_down, pods_of_deployment", [
     ("never", 3), ("onsuccess", 0), ("progressively", 0)])
-def test_deployment_whose_template_a_rollout_uses_is_refused(namespace, rollout, scale_down,
-                                                             pods_of_deployment):
+def test_deployment_used_by_a_rollout_is_refused(namespace, rollout, scale_down,
+                                                 pods_of_deployment):
     make_deployment_used_by_rollout(namespace, rollout, scale_down)
     eventually(lambda: namespace.deployment()["spec"]["replicas"] == pods_of_deployment,
                "the size of the Deployment")
@@ -73,7 +73,7 @@ def test_deployment_whose_template_a_rollout_uses_is_refused(namespace, rollout,
                                   "web=myimage:v2")
 
 
-def test_deployment_is_not_refused_without_permission_to_list_rollouts(namespace, rollout):
+def test_rollout_is_not_detected_without_permission_to_list_rollouts(namespace, rollout):
     """Negative control: the task reports a complete update, although the Deployment has no pods."""
     make_deployment_used_by_rollout(namespace, rollout, "onsuccess")
     eventually(lambda: namespace.deployment()["spec"]["replicas"] == 0, "an empty Deployment")
@@ -93,8 +93,8 @@ def test_deployment_is_not_refused_without_permission_to_list_rollouts(namespace
     ({"image": None, "state": "rolled_back", "to_revision": 1}, "myimage:v2", "myimage:v1"),
     ({"image": None, "state": "restarted"}, "myimage:v1", "myimage:v1")])
 @pytest.mark.parametrize("has_workload_ref", [True, False], ids=["workloadRef", "owner"])
-def test_command_of_the_error_updates_the_pods(namespace, rollout, plugin, has_workload_ref,
-                                               options, old_image, new_image):
+def test_suggested_command_updates_the_pods(namespace, rollout, plugin, has_workload_ref,
+                                            options, old_image, new_image):
     if has_workload_ref:
         make_deployment_used_by_rollout(namespace, rollout, "onsuccess")
         eventually(lambda: {pod["metadata"]["name"].partition("-")[0]

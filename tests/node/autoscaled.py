@@ -37,7 +37,7 @@ CPU_REQUEST, UTILIZATION = 40, 50
 RATE, CPU_MILLISECONDS = 65, 2
 """Requests per second, and milliseconds of processor time of each answer."""
 
-NEEDED = 6
+PODS_UNDER_LOAD = 6
 """The load needs RATE * CPU_MILLISECONDS / (CPU_REQUEST * UTILIZATION / 100) = 6.5 pods. The
 autoscaler may stop at 6, within its tolerance of 10%.
 """
@@ -88,7 +88,8 @@ class AutoscaledShop(Shop):
         self._autoscalers = (
             f"/apis/autoscaling/v2/namespaces/{namespace.name}/horizontalpodautoscalers")
 
-    def open_autoscaled(self) -> str:
+    def open_with_autoscaler(self) -> str:
+        """Open the shop, create its autoscaler, and return the URL of the load."""
         url = self.open()
         version = self.manifest("")["apiVersion"]
         self.namespace.call("POST", self._autoscalers, {
@@ -120,7 +121,7 @@ class AutoscaledShop(Shop):
 
     def wait_for_scale_out(self) -> int:
         """Wait until the size is sufficient for the load, and return the number of pods."""
-        eventually(lambda: self.size() >= NEEDED, "a scale-out")
+        eventually(lambda: self.size() >= PODS_UNDER_LOAD, "a scale-out")
         eventually(lambda: sum(self.ready_pods_by_image().values()) == self.size(),
                    "as many ready pods as replicas")
         return self.size()

@@ -39,7 +39,7 @@ LEAD_SECONDS = 1.0
 
 @pytest.fixture(scope="session")
 def prometheus_program():
-    return monitoring.program() or cannot_run(
+    return monitoring.program_path() or cannot_run(
         "prometheus is missing, and its Debian package cannot be installed"
     )
 

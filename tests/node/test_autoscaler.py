@@ -17,7 +17,7 @@ import pytest
 import record
 from autoscaled import (
     MINIMUM,
-    NEEDED,
+    PODS_UNDER_LOAD,
     AutoscaledShop,
     AutoscalerLog,
     load,
@@ -52,7 +52,7 @@ def measure(request, shop):
     """Provide a function that waits for a scale-out, and records its duration from `begin` on."""
     def measure(title, log, begin, freeze_seconds=0.0):
         first_scaled_at = log.first_scaling(begin)
-        eventually(lambda: shop.size() >= NEEDED, f"a scale-out to {NEEDED} pods")
+        eventually(lambda: shop.size() >= PODS_UNDER_LOAD, f"a scale-out to {PODS_UNDER_LOAD} pods")
         completed_at = time.time()
         request.config.stash[record.SCALE_OUTS].append(record.ScaleOut(
             title, shop.kind.name, freeze_seconds, first_scaled_at - begin, completed_at - begin))
@@ -69,7 +69,7 @@ def end_and_duration_of_freeze(log):
 
 
 def test_scale_out_waits_for_the_end_of_an_update_and_not_longer(shop, measure):
-    url = shop.open_autoscaled()
+    url = shop.open_with_autoscaler()
     with AutoscalerLog(shop) as log:
         with load(url):
             measure("no update", log, time.time())
@@ -82,7 +82,7 @@ def test_scale_out_waits_for_the_end_of_an_update_and_not_longer(shop, measure):
 
 
 def test_scale_out_waits_for_the_end_of_a_paused_canary(shop, measure):
-    url = shop.open_autoscaled()
+    url = shop.open_with_autoscaler()
     with AutoscalerLog(shop) as log:
         shop.roll(image=V2, pause_at=1)
         shop.wait_for_canary()
@@ -95,7 +95,7 @@ def test_scale_out_waits_for_the_end_of_a_paused_canary(shop, measure):
 
 @pytest.mark.parametrize("shop", [DEPLOYMENT], indirect=True, ids=NAME)
 def test_active_autoscaler_scales_both_versions_of_a_paused_deployment(shop):
-    url = shop.open_autoscaled()
+    url = shop.open_with_autoscaler()
     shop.roll(image=V2, pause_at="25%", autoscaler="ignore")
     shop.wait_for_canary()
 
@@ -111,26 +111,26 @@ def test_active_autoscaler_scales_both_versions_of_a_paused_deployment(shop):
     with load(url):
         shop.wait_for_scale_out()
         shop.roll(image=V2, autoscaler="ignore")
-        assert shop.ready_pods_by_image() == {V2: shop.size()} and shop.size() >= NEEDED
+        assert shop.ready_pods_by_image() == {V2: shop.size()} and shop.size() >= PODS_UNDER_LOAD
 
 
 @pytest.mark.parametrize("shop", [STATEFUL_SET], indirect=True, ids=NAME)
 def test_active_autoscaler_adds_new_pods_to_the_canary_of_a_stateful_set(shop):
-    url = shop.open_autoscaled()
+    url = shop.open_with_autoscaler()
     shop.roll(image=V2, pause_at=1, autoscaler="ignore")
     shop.wait_for_canary()
 
     with load(url):
         shop.wait_for_scale_out()
         pods = shop.ready_pods_by_image()
-        assert pods[V1] == MINIMUM - 1 and pods[V2] > NEEDED - MINIMUM
+        assert pods[V1] == MINIMUM - 1 and pods[V2] > PODS_UNDER_LOAD - MINIMUM
     shop.wait_for_canary()
 
 
 @pytest.mark.parametrize("shop", [RC], indirect=True, ids=NAME)
 def test_active_autoscaler_adds_old_pods_during_the_canary_of_a_replication_controller(shop):
     """The autoscaler undoes each step of the update, since it does not count the new pods."""
-    shop.open_autoscaled()
+    shop.open_with_autoscaler()
     shop.roll(image=V2, pause_at=1, autoscaler="ignore")
 
     eventually(lambda: shop.ready_pods_by_image() == {V1: MINIMUM, V2: 1}, "an additional old pod")

@@ -83,7 +83,7 @@ def key_faults(item: dict[str, Any], tasks: str, *, is_node: bool) -> Iterator[s
 
 
 def dispatcher_entries(roles: Path) -> Iterator[dict[str, str]]:
-    """Yield the entries of the role `dispatch`, with the keys `role` and `var` (its variable)."""
+    """Yield the entries of the role `dispatch`: `role`, and `var`, the variable that it reads."""
     defaults = yaml.safe_load((roles / "dispatch/defaults/main.yml").read_text("utf-8"))
     for name, entries in defaults.items():
         if name.endswith("_dispatcher_roles") and isinstance(entries, list):

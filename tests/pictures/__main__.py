@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run `make pictures`: record updates on the embedded cluster, and draw the pictures of README.
+"""Implement `make pictures`: record updates on the embedded cluster, and draw README's pictures.
 
 With --draw, draw the pictures from the recorded files.
 """

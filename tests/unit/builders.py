@@ -106,7 +106,7 @@ NOW = "2026-11-21T10:00:00Z"
 
 def old(replicas: int = 3, goal: int = 0, original: int = 3,
         annotate: t.Mapping[str, str | None] | None = None, **changes: t.Any) -> Json:
-    """Return foo during an update of three pods.
+    """Return the old controller, foo, during an update of three pods.
 
     replicas: the size now. goal: the size at the end (0, or 3 for a rollback). original: the size
     before. annotate: annotations to change (None: remove).
@@ -162,7 +162,7 @@ def summary(decision: Decision) -> tuple:
 
 
 def apply(decision: Decision, *items: Json) -> dict[str, Json]:
-    """Write a step to a model. Return the resulting controllers by name."""
+    """Apply a step to simulated controllers. Return the resulting ones by name."""
     assert isinstance(decision, Step), decision
     cluster = ClusterModel(items)
     assert cluster.write(decision.write), f"refused: {decision}"
@@ -187,7 +187,7 @@ def run_to_end(decide: t.Callable[..., Decision], request: Request, cluster: t.A
                until: str = "end", **facts: t.Any) -> list[str]:
     """Run a task on a simulated cluster, and return its actions.
 
-    The task ends, or is killed after the action `until`.
+    until: the action after which the task is killed, or "end".
     """
     actions: list[str] = []
     while not isinstance(decision := decide(request, cluster, **facts), Done):
@@ -215,7 +215,7 @@ def make_status_stale(items: dict[t.Any, Json | None]) -> None:
 
 
 def run_past_waits(world: t.Any, max_steps: int, **request: Request) -> list[str]:
-    """Run at most max_steps steps of a migration, past its waits. Return the steps."""
+    """Run at most max_steps steps of a migration. Settle the cluster at waits. Return the steps."""
     steps: list[str] = world.run_steps(max_steps, **request)
     while len(steps) < max_steps and isinstance(world.decide(**request), Wait):
         world.cluster.settle()

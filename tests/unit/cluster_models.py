@@ -311,9 +311,9 @@ class RevisionMoves:
         else:
             self._set_ready(move.name)
 
-    def _make_pod_ready(self, never_ready: t.Container[str]) -> bool:
+    def _make_pod_ready(self, kept_unready: t.Container[str]) -> bool:
         names = [move.name for move in self.moves() if move.verb == "ready"]
-        if name := next((name for name in names if name not in never_ready), ""):
+        if name := next((name for name in names if name not in kept_unready), ""):
             self._set_ready(name)
         return bool(name)
 

@@ -11,7 +11,7 @@ To record the updates of a version, run this file with the code of that version:
         .venv/bin/python -P THIS_TREE/tests/unit/recorded_updates.py \
         THIS_TREE/tests/unit/recorded/COMMIT
 
-The recorder needs only every_kind, migrations and writes of the recorded tree.
+Of the recorded version's tests, the recorder imports only every_kind, migrations and writes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from writes import Killed
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
 
-RECORDED = Path(__file__).parent / "recorded"
-CLIENT_DRIVEN = ("ReplicationController", "ReplicaSet")
-WITH_REVISIONS = ("StatefulSet", "DaemonSet")
+RECORDINGS = Path(__file__).parent / "recorded"
+CLIENT_DRIVEN_KINDS = ("ReplicationController", "ReplicaSet")
+KINDS_WITH_REVISIONS = ("StatefulSet", "DaemonSet")
 HASH_LABEL, GENERATION_LABEL = "controller-revision-hash", "pod-template-generation"
 
 
 class InterruptedCluster(Cluster):
-    """Cluster that kills the client once `is_reached` is true."""
+    """Cluster that kills the client once is_reached() is true."""
 
     def __init__(self, kind):
         super().__init__(kind)
@@ -82,7 +82,7 @@ def record(kind):
     back.run_until(lambda: back.new_pod_count in (1, 2) and len(back.pods) >= SIZE,
                    image=None, state="rolled_back")
     moments = {"forward": forward, "paused": paused, "back": back}
-    if kind in CLIENT_DRIVEN:
+    if kind in CLIENT_DRIVEN_KINDS:
         handover = moments["handover"] = InterruptedCluster(kind)
         handover.run_until(lambda: handover.hand_over_count)
     return {moment: [*objects_of(cluster), *pods_of(cluster)]
@@ -117,7 +117,7 @@ def objects_of(cluster):
 
 def pods_of(cluster):
     """Return the pods of foo and its successor as the API server does."""
-    if str(cluster.kind) in WITH_REVISIONS:
+    if str(cluster.kind) in KINDS_WITH_REVISIONS:
         uid = cluster.cluster.items["foo"]["metadata"]["uid"]
         return [_pod(getattr(pod, "name", f"foo-{number}"), getattr(pod, "uid", f"uid {number}"),
                      {HASH_LABEL: pod.revision, GENERATION_LABEL: getattr(pod, "generation", "")},
@@ -156,7 +156,7 @@ def load(kind, objects):
     model.items = {item["metadata"]["name"]: item for item in of_kind(kind)}
     cluster.scaler = of_kind("HorizontalPodAutoscaler")[0]
     pods, revisions = of_kind("Pod"), of_kind("ControllerRevision")
-    if kind in WITH_REVISIONS:
+    if kind in KINDS_WITH_REVISIONS:
         example = cluster.pods[0]
         model._pods["foo"] = tuple(
             example._replace(name=pod["metadata"]["name"], uid=pod["metadata"]["uid"],
@@ -167,13 +167,13 @@ def load(kind, objects):
         model.stored_revisions = {model.items["foo"]["metadata"]["uid"]: tuple(revisions)}
         return cluster
     if kind == "Deployment":
-        sets = type(model.sets)(of_kind("ReplicaSet"), model.sets.kind)
-        model.sets = sets
+        pod_owners = type(model.sets)(of_kind("ReplicaSet"), model.sets.kind)
+        model.sets = pod_owners
     else:
-        cluster.cluster = sets = type(model)(model.items.values(), model.kind)
-        sets.stored_revisions = {item["metadata"]["name"]: item for item in revisions}
-    example = sets.pods[0]
-    sets.pods = sorted(
+        cluster.cluster = pod_owners = type(model)(model.items.values(), model.kind)
+        pod_owners.stored_revisions = {item["metadata"]["name"]: item for item in revisions}
+    example = pod_owners.pods[0]
+    pod_owners.pods = sorted(
         example._replace(owner_uid=owner, cached_owner_uid=owner, ready=_is_ready(pod),
                          labels=tuple(sorted(pod["metadata"]["labels"].items())))
         for pod in pods for owner in [pod["metadata"]["ownerReferences"][0]["uid"]])

@@ -90,7 +90,7 @@ def at(second: int) -> str:
 def analysis(name: str = "shop", begin: int = 0, outcome: str = "passed") -> Json:
     """Return an analysis that measures each of two metrics twice.
 
-    outcome: of the analysis and of its last measurement.
+    outcome: that of the analysis and of its last measurement.
     """
     def measurement(metric: str, number: int, **fields: t.Any) -> Json:
         return {"metric": metric, "number": number, "at": f"2026-11-21T10:00:{begin + number:02}Z",

@@ -180,14 +180,14 @@ def test_rows_of_a_split_that_follows_an_update_are_documented():
     assert documented == row.findall(decisions) and len(documented) > 10
 
 
-@pytest.mark.parametrize("decision, page", [
+@pytest.mark.parametrize("source, page", [
     ("plugins/module_utils/release/batches.py", "docs/how-to/many-clusters.md"),
     ("plugins/module_utils/release/rollback_scope.py", "roles/image_bump/README.md"),
 ])
-def test_decision_tables_of_the_roles_are_documented(decision, page):
+def test_decision_tables_of_the_roles_are_documented(source, page):
     rows, documented = (re.findall(r"^ *(\|.*\|)$", (ROOT / path).read_text(encoding="utf-8"),
                                    re.MULTILINE)
-                        for path in (decision, page))
+                        for path in (source, page))
 
     assert len(rows) >= 5 and "\n".join(rows) in "\n".join(documented)
 
@@ -221,23 +221,26 @@ def test_error_messages_are_collected():
 def test_documented_error_probabilities_of_samples_are_exact():
     """The number of failed samples has a binomial distribution."""
     page = (ROOT / "docs" / "how-to" / "analysis.md").read_text(encoding="utf-8")
-    slow_passes, typical_fails = (
+    slow_pass_probability, typical_fail_probability = (
         sum(math.comb(600, misses) * share**misses * (1 - share)**(600 - misses)
             for misses in counts)
         for share, counts in ((0.2, range(61)), (0.045, range(61, 601))))
-    assert (f"passes with a probability of {slow_passes:.0e}, "
-            f"one in which 4.5% are fails with {typical_fails:.0e}") in page.replace("\n", " ")
+    assert (f"passes with a probability of {slow_pass_probability:.0e}, "
+            f"one in which 4.5% are fails with {typical_fail_probability:.0e}"
+            ) in page.replace("\n", " ")
     rows = re.findall(r"^ +\| ([\d,]+) \| \d+ ± [\d.]+ \| (\d+) \| (\S+) \| (\S+) \| (\S+) \|$",
                       page, re.MULTILINE)
     assert len(rows) == 5
     for samples, max_failures, *documented in rows:
         count, limit = int(samples.replace(",", "")), int(max_failures)
         assert limit == count // 100
-        chances = [[math.comb(count, failures) * share**failures * (1 - share)**(count - failures)
-                    for failures in range(count + 1)]
-                   for share in (0.05, 0.0003, 0.001)]
-        errors = [sum(chances[0][:limit + 1]), *(sum(terms[limit + 1:]) for terms in chances[1:])]
-        assert documented == [f"{chance:.0e}" for chance in errors], samples
+        binomial_terms = [
+            [math.comb(count, failures) * share**failures * (1 - share)**(count - failures)
+             for failures in range(count + 1)]
+            for share in (0.05, 0.0003, 0.001)]
+        error_probabilities = [sum(binomial_terms[0][:limit + 1]),
+                               *(sum(terms[limit + 1:]) for terms in binomial_terms[1:])]
+        assert documented == [f"{chance:.0e}" for chance in error_probabilities], samples
 
 
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "roles").glob("*/README.md")),
@@ -275,9 +278,9 @@ def module_examples():
 
 @pytest.mark.parametrize("module, arguments", list(module_examples()))
 def test_an_example_of_a_module_is_a_valid_request(module, arguments):
-    valid = ArgumentSpecValidator(OPTIONS[module]).validate(arguments)
-    assert not valid.error_messages
-    params = valid.validated_parameters
+    validation = ArgumentSpecValidator(OPTIONS[module]).validate(arguments)
+    assert not validation.error_messages
+    params = validation.validated_parameters
     if module in ("rolling_update", "migrate_to_deployment") and not params.get("src"):
         params = with_kinds({**params, "module": module}, Module(module))
         fleet = Fleet.from_params(params)
@@ -336,7 +339,7 @@ def test_links_of_a_page_resolve(page):
         assert not anchor or anchor in anchors_of(target), link
 
 
-def test_examples_of_the_site_equal_the_examples_of_readme():
+def test_examples_of_the_canary_guide_are_in_the_readme():
     guide = (ROOT / "docs/docsite/rst/guide_canary.rst").read_text("utf-8")
     blocks = re.findall(r"\.\. code-block:: \w+\n\n((?:(?:  .*)?\n)+)", guide)
     readme = [line.strip() for line in (ROOT / "README.md").read_text("utf-8").splitlines()]
@@ -352,7 +355,7 @@ def test_readme_has_at_most_120_lines():
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs/how-to").glob("*.md")),
                          ids=lambda page: page.stem)
-def test_how_to_page_begins_with_what_to_type(page):
+def test_how_to_page_begins_with_code_or_a_command(page):
     lines = page.read_text("utf-8").splitlines()[:9]
 
     assert any(re.match(r"```|    \w|\|.*`ansible ", line) for line in lines)

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check that README's pictures match the recording and the messages (`make pictures`)."""
+"""Check that README's pictures match the recording, and the recording the current messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HASH = re.compile(r"foo-[0-9a-f]{8,10}")
 NAMES = ["rollout.svg", "report.svg"]
 
 
-#: A step of the recording only: the simulated cluster has no history.
+#: A step that only the recording has: the simulated cluster has no history.
 HISTORY_STEP = "keep foo-HASH: myimage:v1 as revision 1"
 
 

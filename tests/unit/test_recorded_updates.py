@@ -11,13 +11,13 @@ import json
 import pytest
 import recorded_updates
 from every_kind import KINDS, SIZE, Cluster, update_request
-from recorded_updates import MIGRATIONS, RECORDED, images, load, load_migration
+from recorded_updates import MIGRATIONS, RECORDINGS, images, load, load_migration
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import object_meta
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
 
-VERSIONS = sorted(path.name for path in RECORDED.iterdir())
+VERSIONS = sorted(path.name for path in RECORDINGS.iterdir())
 
 
 def moments(names):
@@ -27,7 +27,8 @@ def moments(names):
 
 
 def _read(version, name):
-    return json.loads(recorded_updates.recording_path(RECORDED / version, name).read_text("utf-8"))
+    path = recorded_updates.recording_path(RECORDINGS / version, name)
+    return json.loads(path.read_text("utf-8"))
 
 
 def settings(cluster):

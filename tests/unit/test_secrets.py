@@ -32,7 +32,8 @@ pytestmark = pytest.mark.usefixtures("handlers")
 
 TOKEN = "s3cret-t0ken-of-the-tests"
 PASSWORD = "Prometheus-s0wn"
-NAMES = list(credential_cases("http://x", None, TOKEN, lambda name, content: name, proxy="proxy"))
+CASE_NAMES = list(
+    credential_cases("http://x", None, TOKEN, lambda name, content: name, proxy="proxy"))
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +67,8 @@ def log_messages(monkeypatch):
 @pytest.mark.parametrize("failure",
                          ["server unreachable", "server rejects all credentials", "unknown option",
                           "unknown context"])
-@pytest.mark.parametrize("name", NAMES)
-def test_no_failure_reveals_a_secret(name, failure, refusing_server, log_messages, monkeypatch,
+@pytest.mark.parametrize("case_name", CASE_NAMES)
+def test_no_failure_reveals_a_secret(case_name, failure, refusing_server, log_messages, monkeypatch,
                                      capsys,
                                      tmp_path):
     def write(title, content):
@@ -75,7 +76,7 @@ def test_no_failure_reveals_a_secret(name, failure, refusing_server, log_message
         return str(tmp_path / title)
 
     url = refusing_server if failure == "server rejects all credentials" else "http://127.0.0.1:1"
-    case = credential_cases(url, None, TOKEN, write, proxy=url.partition("://")[2])[name]
+    case = credential_cases(url, None, TOKEN, write, proxy=url.partition("://")[2])[case_name]
     monkeypatch.setattr(http.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION",
                         case.environment.get("KUBECONFIG", "/not/there"))
@@ -95,7 +96,7 @@ def test_no_failure_reveals_a_secret(name, failure, refusing_server, log_message
     outputs.append(runner.run_in_process(name="foo", image="x:1", **options))
 
     if failure == "unknown context":
-        is_kubeconfig = name == "kubeconfig" or name.startswith("kubeconfig-as-")
+        is_kubeconfig = case_name == "kubeconfig" or case_name.startswith("kubeconfig-as-")
         assert (not is_kubeconfig
                 or outputs[0]["msg"].startswith(
                     "the kubeconfig has no context missing.\nReason: available contexts: prod\n"))

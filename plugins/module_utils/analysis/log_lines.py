@@ -21,9 +21,9 @@ from .spec import ErrorLines, Per
 #: Characters.
 MAX_LINE_LENGTH = 4096
 #: Minimum divisor of a rate. A truncated log may contain only a short burst of lines.
-MIN_SECONDS = 1.0
+MIN_COVERED_SECONDS = 1.0
 _TIMESTAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6})\d*)?(Z|[+-]\d\d:\d\d) ")
-#: ANSI escape sequences. Removed, since \b in a pattern would not match after their last letter.
+#: ANSI escape sequences, to remove: \b does not match between their last letter and a word.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
@@ -35,7 +35,7 @@ class Log(t.NamedTuple):
     #: Whether this is the log before the last restart of the container.
     is_previous: bool
     #: Seconds of the window that the log covers.
-    seconds: float
+    covered_seconds: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,13 +45,13 @@ class LogLines:
     log: Log
     #: Without timestamps.
     texts: tuple[str, ...]
-    #: Seconds that the lines cover. Less than log.seconds for a truncated log.
-    seconds: float
+    #: Seconds that the lines cover. Less than log.covered_seconds for a truncated log.
+    covered_seconds: float
     is_truncated: bool
 
 
 def readable_logs(pod: Json, containers: t.Sequence[str], window: float, now: float) -> list[Log]:
-    """Return the logs of a pod in the window.
+    """Return the logs of a pod that may have lines from the window.
 
     containers: names of containers, or [] for all except init containers.
     window: seconds. now: the end of the window, in seconds since 1970.
@@ -98,18 +98,19 @@ def parse_lines(log: Log, data: bytes, limit: int) -> LogLines:
     >>> log = Log("foo", "web", False, 60)
     >>> data = (b"2026-11-23T08:00:00.000000000Z one\\n"
     ...         b"2026-11-23T08:00:20.000000000Z two\\n2026-11-2")
-    >>> parse_lines(log, data, 80).seconds
+    >>> parse_lines(log, data, 80).covered_seconds
     20.0
     """
     is_truncated = len(data) >= limit
     lines = [line for line in data.split(b"\n") if line]
     lines = lines[:-1] if is_truncated and len(lines) > 1 else lines
     first_and_last = (lines[0], lines[-1]) if is_truncated and lines else ()
-    timestamps = [match for match in map(_TIMESTAMP.match, first_and_last) if match]
-    covered_seconds = (_timestamp(timestamps[-1]) - _timestamp(timestamps[0])
-                       if timestamps else log.seconds)
+    timestamp_matches = [match for match in map(_TIMESTAMP.match, first_and_last) if match]
+    covered_seconds = (_unix_time(timestamp_matches[-1]) - _unix_time(timestamp_matches[0])
+                       if timestamp_matches else log.covered_seconds)
     return LogLines(log, tuple(filter(str.strip, map(_line_text, lines))),
-                    max(MIN_SECONDS, covered_seconds) if is_truncated else log.seconds,
+                    (max(MIN_COVERED_SECONDS, covered_seconds) if is_truncated
+                     else log.covered_seconds),
                     is_truncated)
 
 
@@ -121,14 +122,14 @@ def _line_text(line: bytes) -> str:
     return _ESCAPES.sub("", content)[:MAX_LINE_LENGTH]
 
 
-def _timestamp(timestamp: re.Match[bytes]) -> float:
-    whole, fraction, zone = (group.decode() for group in timestamp.groups(b""))
+def _unix_time(timestamp_match: re.Match[bytes]) -> float:
+    whole, fraction, zone = (group.decode() for group in timestamp_match.groups(b""))
     return seconds(f"{whole}.{fraction:0<6}{zone}") or 0.0
 
 
 def log_readings(error_lines: ErrorLines,
                  counts: t.Sequence[tuple[LogLines, int]]) -> tuple[Reading, Reading]:
-    """Return the value of a metric for some logs, and the number of all lines.
+    """Return the value of a metric, and the number of lines in the logs.
 
     counts: pairs of a log and the number of its matching lines.
     """
@@ -144,7 +145,7 @@ def log_readings(error_lines: ErrorLines,
         errors_by_pod[log_lines.log.pod] += count
         sums = sums_by_container.setdefault(log_lines.log.container, [0.0, 0.0])
         sums[0] += count
-        sums[1] += log_lines.seconds
+        sums[1] += log_lines.covered_seconds
     worst_pod, errors_of_pod = errors_by_pod.most_common(1)[0]
     note = (f"{error_count} of {line_count} lines, {errors_of_pod} of them in pod {worst_pod}"
             if error_count else "")
@@ -154,7 +155,7 @@ def log_readings(error_lines: ErrorLines,
                 "first part is counted; use a shorter window",
                 ) if truncated_log else ()
     # The rate of a pod is the sum of the rates of its containers.
-    per_minute = sum(60 * count / max(MIN_SECONDS, covered_seconds)
-                     for count, covered_seconds in sums_by_container.values())
-    return Reading(error_count / line_count if error_lines.per is Per.LINE else per_minute,
+    errors_per_minute = sum(60 * count / max(MIN_COVERED_SECONDS, covered_seconds)
+                            for count, covered_seconds in sums_by_container.values())
+    return Reading(error_count / line_count if error_lines.per is Per.LINE else errors_per_minute,
                    warnings=warnings, note=note), samples

@@ -20,21 +20,21 @@ from ..model.fields import Json
 class Certificates(t.NamedTuple):
     """The inline certificates and the inline key of a kubeconfig, in PEM, or b""."""
 
-    authority: bytes = b""
+    ca_certificates: bytes = b""
     certificate: bytes = b""
     key: bytes = b""
 
 
-def use(certificates: Certificates, options: Json) -> None:
-    """Replace the certificate files in the options of a connection pool by an SSL context."""
+def set_ssl_context(certificates: Certificates, options: Json) -> None:
+    """Set the SSL context of a connection pool. Inline certificates override those in files."""
     from urllib3.util import ssl_
 
     context = ssl_.create_urllib3_context(cert_reqs=options["cert_reqs"])
     authority_file, certificate_file, key_file = (
         options.pop(option, None) for option in ("ca_certs", "cert_file", "key_file"))
-    if certificates.authority:
+    if certificates.ca_certificates:
         # cadata must be ASCII, but a comment in PEM may have other characters.
-        data = certificates.authority.decode("ascii", errors="ignore")
+        data = certificates.ca_certificates.decode("ascii", errors="ignore")
         context.load_verify_locations(cadata=data)
     elif authority_file:
         context.load_verify_locations(authority_file)

@@ -109,7 +109,7 @@ class Connection:
             self._set_pool_size()
             inline = _inline_certificates(self._options, self._kubeconfig)
             if any(inline):
-                certificates.use(inline, self.pool.connection_pool_kw)
+                certificates.set_ssl_context(inline, self.pool.connection_pool_kw)
 
     @contextlib.contextmanager
     def _translate_errors(self, what: str, next_command: str = "") -> t.Iterator[None]:
@@ -338,7 +338,7 @@ def _inline_certificates(options: Json, kubeconfig: Kubeconfig | None) -> Certif
     if kubeconfig is None:
         return Certificates()
     inline = kubeconfig.certificates()
-    return Certificates(b"" if "ca_cert" in options else inline.authority,
+    return Certificates(b"" if "ca_cert" in options else inline.ca_certificates,
                         b"" if "client_cert" in options else inline.certificate,
                         b"" if "client_key" in options else inline.key)
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Keep the controllers of one kind in a namespace in memory."""
+"""Cache the controllers of one kind in one namespace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .refused import Refused
 
 
 class _StoredController(t.NamedTuple):
-    """A controller in the form of the API, and in parsed form."""
+    """A controller as the API returns it, and parsed."""
 
     item: Json
     controller: Controller
@@ -57,7 +57,7 @@ class Controllers:
                                   index_value_of=lambda stored: stored.controller.partner)
 
     def fill(self) -> None:
-        """List the controllers at the first call. Raises RolloutError."""
+        """List the controllers on the first call; do nothing later. Raises RolloutError."""
         with self._errors():
             self._informer.fill()
 
@@ -70,7 +70,7 @@ class Controllers:
         return _ControllersByName(store.objects(), store.by_index)
 
     def items(self) -> dict[str, Json]:
-        """Return the controllers in the form of the API, by name."""
+        """Return the controllers as the API returns them, by name."""
         return {name: stored.item for name, stored in self._informer.store.objects().items()}
 
     def where(self, name: str = "") -> str:
@@ -102,7 +102,7 @@ class Controllers:
     def update(self, seconds: float) -> list[Json] | None:
         """Wait up to `seconds` for a change, and return the changed controllers.
 
-        Returns None if a new list leaves unknown which controllers changed. Raises RolloutError.
+        Returns None after a new list, if the changes are not known. Raises RolloutError.
         """
         with self._errors():
             return self._informer.update(seconds)

@@ -43,14 +43,14 @@ class Gateway(RealCluster, t.Protocol):
         """
 
     def watched_pods(self, controller: Controller) -> list[Json] | None:
-        """Return the states of the pods of a controller since the previous call.
+        """Return the states that the controller's pods have had since the previous call.
 
         Includes the current states, and the last states of recently deleted pods. Returns None
         without the permission to list pods.
         """
 
     def relist_pods(self) -> None:
-        """List the objects of watched_pods() and warnings() again."""
+        """Replace the cached pods and Events by new lists."""
 
     def rules(self) -> list[Json] | None:
         """Return the RBAC rules of the user in the namespace, or None if the list is incomplete."""
@@ -70,7 +70,7 @@ class Gateway(RealCluster, t.Protocol):
     def record(self, event: Json) -> bool:
         """Create an Event. Returns False if the request failed.
 
-        On a slow network, the return value is the result of the previous call.
+        On a slow network, it does so in the background, and returns the previous call's result.
         """
 
     def lease(self, name: str) -> Json | None:
@@ -90,6 +90,9 @@ class Gateway(RealCluster, t.Protocol):
 
 
 def prefetch(gateway: Gateway, read: t.Callable[[], Anything]) -> t.Callable[[], Anything]:
-    """Call `read` in the background if the network is slow. Returns a function for the result."""
+    """Return a function that returns the result of `read`.
+
+    On a slow network, `read` is called at once, in the background.
+    """
     future = gateway.start_in_background(read)
     return future.result if future else read

@@ -97,11 +97,11 @@ class Kubeconfig:
         """Return the inline certificates. Raises ValueError for invalid base64."""
         if not text(self._cluster, "server").startswith("https"):
             return Certificates()
-        authority = _decode(self._cluster, "certificate-authority-data")
+        ca_certificates = _decode(self._cluster, "certificate-authority-data")
         if self._credential and self._credential.certificate:
-            return Certificates(authority, self._credential.certificate.encode(),
+            return Certificates(ca_certificates, self._credential.certificate.encode(),
                                 self._credential.key.encode())
-        return Certificates(authority, _decode(self._user, "client-certificate-data"),
+        return Certificates(ca_certificates, _decode(self._user, "client-certificate-data"),
                             _decode(self._user, "client-key-data"))
 
     def _run_plugin(self, configuration: t.Any) -> None:

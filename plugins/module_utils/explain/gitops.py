@@ -41,7 +41,7 @@ _SUSPEND_PATCH = """--type=merge -p '{"spec": {"suspend": true}}'"""
 Connection: t.TypeAlias = "t.Mapping[str, str | None]"
 
 
-class Managed(t.NamedTuple):
+class ManagedObject(t.NamedTuple):
     """The metadata of an object."""
 
     name: str
@@ -57,14 +57,14 @@ class Manager(t.NamedTuple):
     """A tool that applies a manifest of the object."""
 
     name: str
-    #: Such as "at its next sync".
+    #: When it applies the manifest, such as "at its next sync".
     when: str
-    #: Such as "stop automatic syncs".
+    #: How to suspend the tool, such as "stop automatic syncs".
     suspend: str = ""
     command: str = ""
     #: Replaces the advice to suspend the tool.
     advice: str = ""
-    #: None for other tools than Flux.
+    #: None unless the tool is Flux.
     flux_tool: suspension.Tool | None = None
 
 
@@ -74,23 +74,23 @@ def warnings(flow: Flow, request: Request, primary: Controller) -> list[str]:
     if not effect:
         return []
     is_deleted = request.state.migrates or request.next_name
-    managed = Managed(primary.name, primary.labels, primary.annotations, primary.managers,
-                      request.namespace, "" if is_deleted else request.kind.lower())
+    managed = ManagedObject(primary.name, primary.labels, primary.annotations, primary.managers,
+                            request.namespace, "" if is_deleted else request.kind.lower())
     managers = [_argo(managed), *(find(request.connection, managed)
                                   for find in (_flux_kustomization, _flux_release, _helm))]
     if not is_deleted:
-        managers = [manager and _with_suspend_gitops(request, primary, manager)
+        managers = [manager and _adapt_to_suspend_gitops(request, primary, manager)
                     for manager in managers]
-    # The successor inherits the label, so Argo CD takes it for an object removed from git.
-    is_pruned = flow.creates_successor and not _is_tracked(managed)
-    pruning = ("With automatic pruning, Argo CD deletes the successor during the update. "
-               if is_pruned else "")
+    # The successor inherits Argo CD's label, so it looks like an object removed from git.
+    is_successor_pruned = flow.creates_successor and not _is_tracked(managed)
+    pruning_warning = ("With automatic pruning, Argo CD deletes the successor during the update. "
+                       if is_successor_pruned else "")
     return [f"{manager.name} manages {primary.name}: {manager.when} it {effect}. "
-            f"{pruning if manager is managers[0] else ''}"
+            f"{pruning_warning if manager is managers[0] else ''}"
             f"{manager.advice or _default_advice(manager)}" for manager in managers if manager]
 
 
-def _with_suspend_gitops(request: Request, primary: Controller, manager: Manager) -> Manager:
+def _adapt_to_suspend_gitops(request: Request, primary: Controller, manager: Manager) -> Manager:
     tool = manager.flux_tool
     if tool is None:
         return manager._replace(suspend=f"{manager.suspend} (suspend_gitops suspends only Flux)"
@@ -108,9 +108,9 @@ def _with_suspend_gitops(request: Request, primary: Controller, manager: Manager
     return manager._replace(suspend=f"set suspend_gitops=true, or {manager.suspend}")
 
 
-def continuous_managers(connection: Connection, managed: Managed) -> list[Manager]:
+def reconciling_managers(connection: Connection, managed: ManagedObject) -> list[Manager]:
     """Return the tools that undo a change at their next reconciliation."""
-    # Without Helm: it applies only the differences between two versions of a chart.
+    # Helm is left out: it applies only the differences between two versions of a chart.
     managers = [_argo(managed), *(find(connection, managed)
                                   for find in (_flux_kustomization, _flux_release))]
     return [manager for manager in managers if manager]
@@ -122,7 +122,7 @@ def _default_advice(manager: Manager) -> str:
 
 
 def _effect(flow: Flow, request: Request) -> str:
-    """Describe the effect of the manifest ("resets foo to ..."), or return ""."""
+    """Describe what applying the manifest does ("resets foo to ..."), or return ""."""
     if request.state.migrates:
         return (f"creates the {request.kind} {request.name} again, in addition to the Deployment, "
                 "with as many pods")
@@ -137,19 +137,19 @@ def _effect(flow: Flow, request: Request) -> str:
             "have the template of the manifest, and existing pods stay")
 
 
-def _is_tracked(managed: Managed) -> bool:
+def _is_tracked(managed: ManagedObject) -> bool:
     """Return whether the tracking annotation of Argo CD is for this object."""
     target = text(managed.annotations, ARGO_TRACKING).partition(":")[2]
     return target.rpartition("/")[2] == managed.name
 
 
-def _argo(managed: Managed) -> Manager | None:
+def _argo(managed: ManagedObject) -> Manager | None:
     is_tracked, is_managed = _is_tracked(managed), bool(ARGO_MANAGERS & managed.field_managers)
     if not (is_tracked or is_managed or ARGO_LABEL in managed.labels):
         return None
-    tracked_by = text(managed.annotations, ARGO_TRACKING).partition(":")[0]
+    application_id = text(managed.annotations, ARGO_TRACKING).partition(":")[0]
     # The id of an application outside of Argo CD's namespace is "NAMESPACE_NAME".
-    names = (tracked_by.split("_") if is_tracked
+    names = (application_id.split("_") if is_tracked
              else [text(managed.labels, ARGO_LABEL) or text(managed.labels, INSTANCE)])
     application = "/".join(names) if len(names) <= 2 and all(map(is_name, names)) else ""
     return Manager(f"Argo CD{_in_parentheses('application', application)}",
@@ -157,7 +157,7 @@ def _argo(managed: Managed) -> Manager | None:
                    f"argocd app set {application or 'APPLICATION'} --sync-policy none")
 
 
-def _flux_kustomization(connection: Connection, managed: Managed) -> Manager | None:
+def _flux_kustomization(connection: Connection, managed: ManagedObject) -> Manager | None:
     # suspend_gitops excludes the object only until the update ends.
     is_excluded = (text(managed.annotations, FLUX_RECONCILE).lower() == suspension.DISABLED
                    and FLUX_RECONCILE not in suspended_gitops(managed.annotations))
@@ -175,14 +175,14 @@ def _flux_kustomization(connection: Connection, managed: Managed) -> Manager | N
         command=f"{kubectl} annotate {managed.resource} {managed.name} {FLUX_RECONCILE}=disabled")
 
 
-def _flux_release(connection: Connection, managed: Managed) -> Manager | None:
+def _flux_release(connection: Connection, managed: ManagedObject) -> Manager | None:
     return _flux(connection, managed, "HelmRelease", "helmreleases.helm.toolkit.fluxcd.io",
                  FLUX_RELEASE,
                  suspension.HELM_CONTROLLER,
                  "at the release's next upgrade (with drift detection, within minutes)")
 
 
-def _flux(connection: Connection, managed: Managed, kind: str, resource: str,
+def _flux(connection: Connection, managed: ManagedObject, kind: str, resource: str,
           keys: tuple[str, str], tool: suspension.Tool, when: str) -> Manager | None:
     if not suspension.applies(tool, managed.labels, managed.field_managers):
         return None
@@ -193,7 +193,7 @@ def _flux(connection: Connection, managed: Managed, kind: str, resource: str,
                    "suspend it", command, flux_tool=tool)
 
 
-def _helm(connection: Connection, managed: Managed) -> Manager | None:
+def _helm(connection: Connection, managed: ManagedObject) -> Manager | None:
     has_release = (managed.labels.get(MANAGED_BY) == "Helm"
                    and HELM_RELEASE[0] in managed.annotations)
     if not has_release or FLUX_RELEASE[0] in managed.labels:  # then _flux_release() warns

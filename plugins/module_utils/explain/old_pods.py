@@ -27,8 +27,8 @@ from .diagnosis import Cause
 #: previous template, too. STUCK: the pod has neither the previous nor the new template.
 OLD, HELD, STUCK = "old-pod", "held-pod", "stuck-pod"
 KINDS = (OLD, STUCK, HELD)
-#: Pods with the template that a rollback restores: they would block it, too.
-BLOCK_ROLLBACK = (OLD, HELD)
+#: Kinds of pods that would block a rollback, too: it restores their template.
+ROLLBACK_BLOCKING_KINDS = (OLD, HELD)
 
 _DELETE_ADVICE = (
     "delete {pods}: the cluster replaces an old pod only once it is ready "
@@ -43,22 +43,22 @@ _SUGGESTIONS = {OLD: _DELETE_ADVICE, STUCK: _DELETE_ADVICE, HELD: _HELD_ADVICE}
 
 def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
            events: t.Sequence[Json]) -> list[Cause]:
-    """Return the causes for unready old pods, and for all other pods."""
+    """Return one cause for each kind of unready old pods, and the causes for the other pods."""
     # In a rollback, the task itself deletes unready pods of another template.
-    old_pods = {} if request.state.undoes else _unready_old_pods(controller, pods)
-    old_pod_causes = [cause for pod in pods if _name(pod) in old_pods
-                      for cause in _old_pod_causes(request, pod, events, old_pods)]
-    other_pods = [pod for pod in pods if _name(pod) not in old_pods]
-    kinds = [old_pod.kind for old_pod in old_pods.values()]
+    unready_old_pods = {} if request.state.undoes else _unready_old_pods(controller, pods)
+    old_pod_causes = [cause for pod in pods if _name(pod) in unready_old_pods
+                      for cause in _old_pod_causes(request, pod, events, unready_old_pods)]
+    other_pods = [pod for pod in pods if _name(pod) not in unready_old_pods]
+    kinds = [old_pod.kind for old_pod in unready_old_pods.values()]
     examples = [min((cause for cause in old_pod_causes if cause.kind == kind),
                     key=lambda cause: not cause.is_fatal)
                 for kind in KINDS if kind in kinds]
-    counted_examples = [dataclasses.replace(cause, pods=kinds.count(cause.kind))
-                        for cause in examples]
-    return [*counted_examples, *diagnosis.causes(request, controller, other_pods, events)]
+    examples_with_pod_counts = [dataclasses.replace(cause, pods=kinds.count(cause.kind))
+                                for cause in examples]
+    return [*examples_with_pod_counts, *diagnosis.causes(request, controller, other_pods, events)]
 
 
-class _OldPod(t.NamedTuple):
+class _UnreadyOldPod(t.NamedTuple):
     """An old pod that is not ready."""
 
     #: OLD, HELD or STUCK.
@@ -67,14 +67,14 @@ class _OldPod(t.NamedTuple):
 
 
 @functools.singledispatch
-def _unready_old_pods(controller: Controller, pods: t.Iterable[Json]) -> dict[str, _OldPod]:
-    """Return the unready old pods by name; {} if the controller replaces unready pods."""
+def _unready_old_pods(controller: Controller, pods: t.Iterable[Json]) -> dict[str, _UnreadyOldPod]:
+    """Return the unready old pods by name; {} for other kinds than StatefulSet."""
     return {}
 
 
 @_unready_old_pods.register(StatefulSet)
 def _unready_old_pods_of_stateful_set(controller: StatefulSet,
-                                      pods: t.Iterable[Json]) -> dict[str, _OldPod]:
+                                      pods: t.Iterable[Json]) -> dict[str, _UnreadyOldPod]:
     old_pods = {}
     for pod in sorted(pods, key=lambda pod: pod_ordinal(_name(pod))):
         revision, name = object_meta.pod_revision(labels_of(pod)), _name(pod)
@@ -87,12 +87,12 @@ def _unready_old_pods_of_stateful_set(controller: StatefulSet,
         kind = (STUCK if not has_previous_template
                 else HELD if controller.uses_previous_template(name) else OLD)
         # With podManagementPolicy Parallel, the controller replaces unready pods.
-        old_pods[name] = _OldPod(kind, controller.is_ordered or kind == HELD)
+        old_pods[name] = _UnreadyOldPod(kind, controller.is_ordered or kind == HELD)
     return old_pods
 
 
 def _old_pod_causes(request: Request, pod: Json, events: t.Iterable[Json],
-                    old_pods: t.Mapping[str, _OldPod]) -> list[Cause]:
+                    old_pods: t.Mapping[str, _UnreadyOldPod]) -> list[Cause]:
     name, uid = _name(pod), text(pod["metadata"], "uid")
     kind, blocks_update = old_pods[name]
     pod_events = [event for event in events

@@ -29,7 +29,7 @@ PRE_STOP = "lifecycle: {preStop: {sleep: {seconds: 3}}}"
 PRE_STOP_BEFORE_1_30 = 'lifecycle: {preStop: {exec: {command: [sleep, "3"]}}}'
 #: Default of terminationGracePeriodSeconds (pkg/apis/core/v1/defaults.go).
 GRACE_PERIOD = 30
-#: Stands for the unknown deployment label of new pods. No selector matches it.
+#: Stands for the unknown value of the new pods' deployment label. No selector matches it.
 _UNKNOWN_VALUE = "?"
 
 
@@ -46,7 +46,7 @@ class RelatedObjects:
 
 def warnings(flow: Flow, request: Request, primary: Controller, template: Json,
              related: RelatedObjects) -> list[str]:
-    """Return the warnings of an update to the template. Raises RolloutError."""
+    """Return the warnings about an update. Raises RolloutError if keep_old exceeds a quota."""
     update = _Update(flow, request, primary, template, related)
     if request.keeps_old and not request.undoes:
         for name, _quota, shortage in _shortages(update):
@@ -55,7 +55,8 @@ def warnings(flow: Flow, request: Request, primary: Controller, template: Json,
     return [sentence for check in checks for sentence in check(update)]
 
 
-def usage_of(flow: Flow, request: Request, primary: Controller, template: Json) -> quotas.Amounts:
+def added_usage(flow: Flow, request: Request, primary: Controller,
+                template: Json) -> quotas.Amounts:
     """Return the amounts that an update adds to the usage of a quota."""
     update = _Update(flow, request, primary, template, RelatedObjects())
     return _needed_amounts(update, update.surge)
@@ -72,12 +73,12 @@ class _Update(t.NamedTuple):
 
     @property
     def desired(self) -> int:
-        """The size of the primary before an update in progress."""
+        """The size of the primary, without the effect of an update in progress."""
         return max(self.primary.replicas, self.primary.original or 0)
 
     @property
     def surge(self) -> int:
-        """The number of new pods before the first deletion."""
+        """The number of new pods created before the first old pod is deleted."""
         surge, _unavailable = resolve_fenceposts(
             self.request.max_surge, self.request.max_unavailable, self.desired)
         return max_grown_size(desired=self.desired, surge=surge, shrinking_pods=self.desired)
@@ -130,7 +131,7 @@ def _template(update: _Update) -> t.Iterator[str]:
         and not _map(server.container, "startupProbe")]
     if servers_without_probe and not _list(spec, "readinessGates"):
         port = f"port: {servers_without_probe[0].port}"
-        yield (f"No readinessProbe on {_containers(servers_without_probe)}: Service "
+        yield (f"No readinessProbe on {_list_containers(servers_without_probe)}: Service "
                f"{servers_without_probe[0].service} sends requests to a new pod before it listens "
                "(when measured, 18 of 5,744 requests were lost). "
                f"Add to the container: readinessProbe: {{tcpSocket: {{{port}}}, periodSeconds: 1}}"
@@ -138,8 +139,8 @@ def _template(update: _Update) -> t.Iterator[str]:
 
     servers_without_hook = [server for server in servers if not _has_pre_stop(server.container)]
     if servers_without_hook:
-        yield (f"No preStop pause on {_containers(servers_without_hook)}: unless the server keeps "
-               "running for 3 s after SIGTERM, it is gone before Service "
+        yield (f"No preStop pause on {_list_containers(servers_without_hook)}: unless the server "
+               "keeps running for 3 s after SIGTERM, it is gone before Service "
                f"{servers_without_hook[0].service} stops sending it requests (when measured, 120 "
                "of 6,884 were lost). Add to the container: "
                f"{PRE_STOP}, or before Kubernetes 1.30 {PRE_STOP_BEFORE_1_30}; a running pod keeps "
@@ -150,9 +151,9 @@ def _template(update: _Update) -> t.Iterator[str]:
     # After a preStop hook, the kubelet leaves at least 2 s (minimumGracePeriodInSeconds).
     if slowest and (sleep := _pre_stop_sleep(slowest.container)) >= max(grace_period, 1):
         yield (f"terminationGracePeriodSeconds is {grace_period}, and the preStop of "
-               f"{_containers([slowest])} alone takes {sleep} s: that leaves 2 s to finish the "
-               f"requests of Service {slowest.service} that are in progress. Set in the spec of "
-               f"the template: terminationGracePeriodSeconds: {sleep + GRACE_PERIOD}")
+               f"{_list_containers([slowest])} alone takes {sleep} s: that leaves 2 s to finish "
+               f"the requests of Service {slowest.service} that are in progress. Set in the spec "
+               f"of the template: terminationGracePeriodSeconds: {sleep + GRACE_PERIOD}")
 
 
 def _quotas(update: _Update) -> t.Iterator[str]:
@@ -217,12 +218,12 @@ def _eligible_nodes(update: _Update) -> set[str]:
 
 
 def _with_tolerations(update: _Update) -> Json:
-    """Add the tolerations of the DaemonSet controller (pkg/controller/daemon/util)."""
+    """Return the template with the tolerations that the DaemonSet controller adds."""
     if not update.flow.has_pod_per_node:
         return update.template
     spec = _map(update.template, "spec")
     added_tolerations = [{"key": f"node.kubernetes.io/{taint}", "operator": "Exists"}
-                         for taint in _DAEMON_TOLERATIONS]
+                         for taint in _TOLERATED_TAINTS]
     return {**update.template,
             "spec": {**spec, "tolerations": [*_list(spec, "tolerations"), *added_tolerations]}}
 
@@ -372,8 +373,8 @@ def _missing_resources(node: Json, template: Json) -> str:
                      if amount > allocatable[resource])
 
 
-_DAEMON_TOLERATIONS = ("not-ready", "unreachable", "disk-pressure", "memory-pressure",
-                       "pid-pressure", "unschedulable")
+_TOLERATED_TAINTS = ("not-ready", "unreachable", "disk-pressure", "memory-pressure",
+                     "pid-pressure", "unschedulable")
 #: In the order of the checks. The advice is for the node that passes the most of them.
 _OBSTACLES = (
     _Obstacle("not ready", "See why: {kubectl} get nodes", _unreadiness),
@@ -396,7 +397,7 @@ def _join(names: t.Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
-def _containers(servers: t.Sequence[_Server]) -> str:
+def _list_containers(servers: t.Sequence[_Server]) -> str:
     names = [_text(server.container, "name") for server in servers]
     return f"container{'s' * (len(names) > 1)} {_join(names)}"
 

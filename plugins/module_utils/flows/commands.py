@@ -34,14 +34,14 @@ def resume_and_rollback(request: Request, *, is_paused: bool,
     return rollback if is_rolling_back else advise_rerun(is_paused), rollback
 
 
-def finish(request: Request, record: Rollout, has_task_template: bool,
+def finish(request: Request, record: Rollout, is_template_of_task: bool,
            images: t.Mapping[str, str]) -> list[str]:
     """Return the advice or the command to finish a server-driven update; [] during a rollback.
 
-    has_task_template: whether the task has set the current template. images: by container.
+    is_template_of_task: whether the task has set the current template. images: by container.
     """
     if record.is_rolling_back:
         return []
-    if has_task_template:
+    if is_template_of_task:
         return [advise_rerun(record.paused is not None)]
     return [request.command(State.UPDATED, images=images)]

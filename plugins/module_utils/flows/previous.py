@@ -16,7 +16,7 @@ a rollback to `previous`.
 | no | rolled back, and the template is unchanged since | done, unchanged |
 | no | any other, or by the same request and rolled back | roll back to the newest other template |
 
-If the revision number has changed since, the record no longer counts.
+If the revision number has changed since the last update, the record is ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from . import provenance, refusals
 
 def requested_revision(request: Request, controller: Controller,
                        history: t.Sequence[Revision]) -> Revision | None:
-    """Return the revision to roll back to if no update is in progress.
+    """Return the revision to roll back to. No update may be in progress.
 
     Returns the current revision if this request has led to it already, and None if the last update
     has been rolled back already. Raises RolloutError. history: newest first.
@@ -45,7 +45,7 @@ def requested_revision(request: Request, controller: Controller,
         return newest_other(request, controller, history)
     if provenance.records_result(request, controller):
         return (current
-                or Revision(_recorded_to_revision(controller),
+                or Revision(_recorded_target_number(controller),
                             without_label(controller.template, request.label_key)))
     return (None if _is_last_update_undone(controller)
             else newest_other(request, controller, history))
@@ -80,7 +80,7 @@ def requested_number(request: Request, controller: Controller, history: t.Sequen
 
 def newest_other(request: Request, controller: Controller,
                  history: t.Sequence[Revision]) -> Revision:
-    """Return the newest revision with another template. Raises RolloutError if none exists."""
+    """Return the newest revision with another than the current template, or raise RolloutError."""
     for revision in history:
         if not same_template(revision.template, controller.template, request.label_key):
             return revision
@@ -104,7 +104,7 @@ def _is_last_update_undone(controller: Controller) -> bool:
             and record.get("template", template_hash) == template_hash)
 
 
-def _recorded_to_revision(controller: Controller) -> int:
+def _recorded_target_number(controller: Controller) -> int:
     """Return the to_revision of the last update; 0 if unknown."""
     number = controller.last_rollout.get("to_revision")
     return number if isinstance(number, int) else 0

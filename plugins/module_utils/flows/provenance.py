@@ -5,8 +5,8 @@
 """Decide whether a pod template is the result of a request.
 
 Admission may change the desired template, for instance the registry of an image. A rerun recognizes
-the stored template by the annotation last-rollout. Any user with annotate permission can write this
-annotation, so is_confirmed() checks it by a dry run.
+the stored template by the annotation last-rollout. Any user who may annotate the controller can
+write this annotation, so is_confirmed() checks it by a dry run.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ def has_begun(request: Request, controller: Controller) -> bool:
 
 
 def has_ended(request: Request, controller: Controller) -> bool:
-    """Return whether the record says that the requested update ended with the present template."""
+    """Return whether the record says that the requested update ended with the current template."""
     is_update = request.state is State.UPDATED or request.revision is not None
     return (is_update and controller.last_rollout.get("outcome") == "updated"
             and records_result(request, controller))
 
 
 def records_result(request: Request, controller: Controller) -> bool:
-    """Return whether the record has the request and the present template."""
+    """Return whether the record names the request and the current template."""
     entry = record_entry(request.fingerprint, controller, request.label_key)
     return controller.last_rollout.get("request") == entry
 
@@ -97,31 +97,31 @@ def without_priority(template: Json) -> Json:
     return {**template, "spec": spec}
 
 
-def is_confirmed(request: Request, base: Controller, desired: Json, cluster: Cluster,
-                 memory: Memory, *trials: t.Callable[[Json], Patch | Create]) -> bool:
-    """Return whether a dry run turns the desired template into the present template.
+def is_confirmed(request: Request, controller: Controller, desired: Json, cluster: Cluster,
+                 memory: Memory, *write_builders: t.Callable[[Json], Patch | Create]) -> bool:
+    """Return whether a dry run turns the desired template into the current template.
 
-    Raises RolloutError. trials: functions that return a write with a given template.
+    Raises RolloutError. write_builders: functions that return a write with a given template.
     """
-    key = base.uid + identity.digest([base.template, desired])
+    key = controller.uid + identity.digest([controller.template, desired])
     if memory.confirmed is None or memory.confirmed[0] != key:
-        is_result = any(_leads_to(request, base.template, desired, cluster, trial)
-                        for trial in trials)
+        is_result = any(_is_admitted(request, controller.template, desired, cluster, build_write)
+                        for build_write in write_builders)
         memory.confirmed = (key, is_result)
     return memory.confirmed[1]
 
 
-def _leads_to(request: Request, present: Json, desired: Json, cluster: Cluster,
-              trial: t.Callable[[Json], Patch | Create]) -> bool:
-    """Return whether admission turns the desired template into the present template.
+def _is_admitted(request: Request, current: Json, desired: Json, cluster: Cluster,
+                 build_write: t.Callable[[Json], Patch | Create]) -> bool:
+    """Return whether admission turns the desired template into the current template.
 
-    Fields that admission changes at every write, for example a timestamp, are ignored.
+    Ignores fields that admission changes on every write, such as a timestamp.
     """
 
     def differences_when_stored(template: Json) -> set[tuple[t.Any, ...]]:
-        stored = cluster.dry_run(trial(template))["spec"]["template"]
-        return differences(without_label(present, request.label_key),
+        stored = cluster.dry_run(build_write(template))["spec"]["template"]
+        return differences(without_label(current, request.label_key),
                            without_label(stored, request.label_key))
 
     desired_differences = differences_when_stored(desired)
-    return not desired_differences or desired_differences <= differences_when_stored(present)
+    return not desired_differences or desired_differences <= differences_when_stored(current)

@@ -44,8 +44,8 @@ def decide(flow: Flow, request: Request, observed: Observed,
            plan: t.Callable[[], Decision]) -> Decision:
     """Return the planned decision, or a WatchPods if a soak comes first.
 
-    The step of a pause also writes the annotation of the soak. The step that ends the update
-    removes it.
+    The step that pauses the update also writes the annotation of the soak. The step that completes
+    the update removes it.
     """
     decision, primary = plan(), observed.primary
     if primary is None:
@@ -54,7 +54,7 @@ def decide(flow: Flow, request: Request, observed: Observed,
         is_paused = isinstance(decision, Done)
         if observed.passed_soak is None:
             return WatchPods(is_paused)
-        # If the update is paused already, no step is planned.
+        # If the update is paused already, no planned step can write the annotation.
         if is_paused and primary.annotations.get(object_meta.SOAK) != observed.passed_soak:
             step = annotate_soak(primary, observed.passed_soak, "its new pods were watched")
             return dataclasses.replace(step, ends_task=True)

@@ -23,7 +23,7 @@ LAST_FILES = {"succeed": "succeed.yml", "fail": "fail.yml"}
 #: In seconds.
 APPROVAL_POLL_INTERVAL = 5
 #: The outcome is known in turns with these purposes.
-FINAL_PURPOSES = ("after", "failure", "report", "warning", "artifacts", "end")
+PURPOSES_WITH_OUTCOME = ("after", "failure", "report", "warning", "artifacts", "end")
 
 
 def decide(request: Request, state: Json, registered_result: Json, failure: Json, now: str,
@@ -38,19 +38,19 @@ def decide(request: Request, state: Json, registered_result: Json, failure: Json
     if state:
         event = _event(request, history, Turn(**mapping(state, "turn")), text(state, "at"), now,
                        registered_result, failure)
-        history = History([*history.events, *_split_look(event, request)])
+        history = History([*history.events, *_split_off_look(event, request)])
     release = Release(request, history, now)
     turn = next_turn(release)
-    began = text(state, "began") or now
-    new_state = {"turn": dataclasses.asdict(turn), "at": now, "began": began,
+    release_began = text(state, "began") or now
+    new_state = {"turn": dataclasses.asdict(turn), "at": now, "began": release_began,
                  "events": history.as_text(),
                  "file": LAST_FILES.get(turn.do, "turn.yml"),
                  "message": release.ending.error or release.ending.message}
-    return {"state": new_state, "facts": _facts(release, turn, began, caller)}
+    return {"state": new_state, "facts": _facts(release, turn, release_began, caller)}
 
 
-def answer(request: Request, state: Json, rollouts: list[Json] | None, now: str) -> Json:
-    """Return {"is_answered": ..., "looks": the number of checks until the deadline}.
+def check_approval(request: Request, state: Json, rollouts: list[Json] | None, now: str) -> Json:
+    """Return {"is_answered": whether the wait is over, "looks": the number of its checks}.
 
     rollouts: the current rollouts, or None if unknown.
     """
@@ -58,7 +58,7 @@ def answer(request: Request, state: Json, rollouts: list[Json] | None, now: str)
     deadline = Turn(**mapping(state, "turn")).deadline
     now_seconds = seconds(now) or 0.0
     approval = Approval(history.result, request.name, rollouts, deadline, now_seconds)
-    # Five more, so that the deadline ends the wait, and not the number of checks.
+    # Add five, so that the deadline ends the wait, and not the number of checks.
     check_count = math.ceil(max(0.0, deadline - now_seconds) / APPROVAL_POLL_INTERVAL) + 5
     return {"is_answered": approval.outcome != "waiting", "looks": check_count}
 
@@ -80,15 +80,14 @@ def _event(request: Request, history: History, turn: Turn, began: str, now: str,
         if turn.purpose == "approval" and not failure:
             failure = _approval_failure(request, approval.outcome, deadline)
         elif turn.purpose == "look":
-            failure = {}  # the run already reports the failure of its rollback
+            failure = {}  # the failed rollback is already reported
     elif turn.do == "look":
         result = {"rollouts": objects(registered_result, "rollouts")}
     return Event(turn, began, now, result, failure)
 
 
-def _split_look(event: Event, request: Request) -> list[Event]:
-    """Return the event. If the task of a paused update has also listed the pods, return two events.
-    """
+def _split_off_look(event: Event, request: Request) -> list[Event]:
+    """Return the event, or two if the task of a paused update has also listed the pods."""
     if event.turn.do != "update" or "rollouts" not in event.result:
         return [event]
     result = {key: value for key, value in event.result.items() if key != "rollouts"}
@@ -113,7 +112,7 @@ def _facts(release: Release, turn: Turn, began: str, caller: Json) -> Json:
     request, history = release.request, release.history
     last_event = history.last("update", "rollback", "approval")
     summary = Summary.of(last_event.result if last_event else {})
-    has_outcome, ending = turn.purpose in FINAL_PURPOSES, release.ending
+    has_outcome, ending = turn.purpose in PURPOSES_WITH_OUTCOME, release.ending
     look_events = [event for event in history.events_at_stage if event.turn.do == "look"]
     rollouts = objects(look_events[-1].result, "rollouts") if look_events else []
     pods = [pod for rollout in rollouts if text(rollout, "name") in summary.rollouts

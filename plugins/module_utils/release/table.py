@@ -116,7 +116,7 @@ def _roll_back(release: Release, names: t.Sequence[str]) -> Turn:
                 names=list(names), options={"state": "rolled_back", **options})
 
 
-def _plan(release: Release) -> Turn:
+def _show_stages(release: Release) -> Turn:
     request = release.request
     check_names = [*(["analyses"] if request.analyses else []),
                    *(file.typed for file in request.verify)]
@@ -134,13 +134,14 @@ def _plan(release: Release) -> Turn:
 
 def _lines_of_stage(request: Request, previous_stage: Stage | None, stage: Stage,
                     check_names: list[str]) -> list[str]:
-    is_restored = previous_stage and previous_stage.traffic and not stage.traffic
-    is_held = stage.traffic and not (previous_stage and previous_stage.traffic)
+    restores_route = previous_stage and previous_stage.traffic and not stage.traffic
+    holds_requests = stage.traffic and not (previous_stage and previous_stage.traffic)
     share_actions = ([f"send {stage.traffic} of the requests to the new pods"] if stage.traffic
                      else [])
     next_actions = ", ".join([*share_actions, *check_names])
-    return [*([f"Restore the route of {request.title}"] if is_restored else []),
-            *([f"{HOLD} {request.title} before the update to {stage.pods}"] if is_held else []),
+    return [*([f"Restore the route of {request.title}"] if restores_route else []),
+            *([f"{HOLD} {request.title} before the update to {stage.pods}"]
+              if holds_requests else []),
             f"Update {request.title} to {stage.pods}"
             + (f", then {next_actions}" if next_actions else "")]
 
@@ -166,7 +167,7 @@ class Row(t.NamedTuple):
     #: The condition in words.
     case: str
     #: The next turn in words.
-    follows: str
+    action: str
     holds: t.Callable[[Release], t.Any]
     turn: t.Callable[[Release], Turn]
 
@@ -227,7 +228,8 @@ IMAGE_BUMP = [
         lambda release: _look("look", "Check whether another client has resumed the update",
                               release, names=release.names_unless_single(
                                   release.ending.rollback_scope.names_to_roll_back))),
-    Row("an update or split has failed, no update is in progress, and the requests may be held",
+    Row("an update or split has failed, no update is in progress, and the requests may still be "
+        "held",
         "restore the route",
         lambda release: release.split.needs_restoration_after_failure, _undo_hold),
     *FAILED,
@@ -235,7 +237,7 @@ IMAGE_BUMP = [
         Row("check mode, and the stages are not shown",
             "show the stages: check mode creates no pods to check",
             lambda release: release.request.check_mode and release.request.stages != [COMPLETE]
-            and not release.history.with_purpose("plan"), _plan),
+            and not release.history.with_purpose("plan"), _show_stages),
         Row("the before hook has more files", "run the next file",
             lambda release: release.next_before_file,
             lambda release: _run("before", release.next_before_file, release)),

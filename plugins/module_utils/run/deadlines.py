@@ -226,7 +226,7 @@ def failure(request: Request, gateway: Gateway, what: str, progress: str,
         error.keeps_replacing_pods = error.keeps_replacing_pods or (
             cause.is_rejection and cause.is_fatal)
     error.why = as_lines(reasons)
-    is_rollback_blocked = bool(causes) and all(cause.kind in old_pods.BLOCK_ROLLBACK
+    is_rollback_blocked = bool(causes) and all(cause.kind in old_pods.ROLLBACK_BLOCKING_KINDS
                                                for cause in causes)
     error.prevents_rollback = is_rollback_blocked or not can_roll_back
     if any(cause.kind == old_pods.HELD for cause in causes):

@@ -60,7 +60,7 @@ def run(
 ) -> Json:
     """Update the controller to the requested state, and return the task's result.
 
-    Raises RolloutError with the steps so far. stop: returns a reason, or "".
+    Raises RolloutError with the steps so far. stop: returns a reason to stop, or "".
     """
     runner = _Run(flow, request, gateway, clock, print_line, stop, intervals, splits)
     # Tests simulate a kill by a BaseException: do not call end() then, since it sends requests.
@@ -106,11 +106,11 @@ def look(flow: Flow, request: Request, gateway: Gateway, clock: Clock,
 
 def needed_quota(flow: Flow, request: Request, gateway: Gateway, clock: Clock) -> Amounts:
     """Return the resources that an update with keep_old adds before it removes an old pod."""
-    state = _State(flow, request, gateway, clock, lambda line: None, lambda: "", DEFAULT_INTERVALS)
+    state = _Task(flow, request, gateway, clock, lambda line: None, lambda: "", DEFAULT_INTERVALS)
     return preflight.needed_quota(flow, state.request, state.observe())
 
 
-class _State:
+class _Task:
     def __init__(self, flow: Flow, request: Request, gateway: Gateway, clock: Clock,
                  print_line: t.Callable[[str], None], stop: t.Callable[[], str],
                  intervals: Intervals, splits: Splits = NO_SPLITS) -> None:
@@ -189,7 +189,7 @@ class _State:
         return error
 
 
-class _Run(_State):
+class _Run(_Task):
     #: Whether the task waits for pods although no update is in progress.
     is_idle = False
 
@@ -216,7 +216,7 @@ class _Run(_State):
     def loop(self, is_read_only: bool = False) -> Json | None:
         """Repeat turns. A read-only loop returns None unless the first decision is Done."""
         try:
-            preflight.read_frozen_autoscaler(self.request, self.gateway, self.memory)
+            preflight.read_autoscalers_before_rollback(self.request, self.gateway, self.memory)
             while True:
                 observed = self.observe()
                 if reason := self.stop():
@@ -250,15 +250,15 @@ class _Run(_State):
         except RolloutError:
             if self.memory.has_begun or not observed.in_progress:
                 raise
-            # The error may be wrong while another task works on the update. None: acquire the Lease
-            # first.
+            # The error may be wrong while another task works on the update: return None, so that
+            # the caller acquires the Lease first.
             if is_read_only and not self.leases.is_held_by_other_task():
                 raise
             return None
 
     def take_turn(self, observed: Observed, decision: Decision | None,
                   split_turn: Turn | None) -> Json | None:
-        """Return the result after the last step. split_turn: None unless a route has to change."""
+        """Take a turn; return the result after the last. split_turn: None if no route changes."""
         was_idle, self.is_idle = self.is_idle, (
             isinstance(decision, Wait) and decision.is_idle and split_turn is None)
         if was_idle and not (self.is_idle or self.memory.has_begun):
@@ -280,16 +280,17 @@ class _Run(_State):
         responses = preflight.check_permissions(
             self.flow, self.request, self.gateway, self.memory, observed)
         if turn := self.split_turn_of(observed, None):
-            self.splits.refuse_missing_permissions(turn)
+            self.splits.check_permissions(turn)
         self.soaking.begin(self.request, self.status(observed))
         if self.request.lock:
             self.leases.acquire()
-            responses |= preflight.request_related(self.flow, self.request, self.gateway, observed)
+            responses |= preflight.request_related_objects(
+                self.flow, self.request, self.gateway, observed)
             _read_controllers(self.flow, self.request, self.gateway, observed)
             # The previous holder of the Lease may have changed any object.
             self.request, self.first_observed = self.request.unresolved(), None
             self.memory.revisions = None
-        for warning in preflight.store_related(
+        for warning in preflight.store_related_objects(
                 self.flow, self.request, self.gateway, self.memory, observed, responses):
             self.recorder.print_line(f"warning: {warning}")
         self.memory.has_begun = True
@@ -300,7 +301,7 @@ class _Run(_State):
             self.recorder.record_pending_events()
 
     def apply(self, observed: Observed, step: Step) -> bool:
-        """Return False if the step has to be planned again. Raises RolloutError."""
+        """Apply a step, or return False if it has to be planned again. Raises RolloutError."""
         self.attempts.refuse_repetition(self.request, step)
         self.leases.renew()
         try:
@@ -379,7 +380,7 @@ def _soaking(request: Request, gateway: Gateway, clock: Clock, print_line: t.Cal
              warnings: list[str]) -> Soaking | _NoSoak:
     if not soak.is_requested(request):
         return _NoSoak()
-    # This import takes long: it includes the tables of all failure reasons.
+    # This import is slow: it loads the tables of all failure reasons.
     from .soaking import Soaking
 
     return Soaking(gateway, clock, print_line, warnings)

@@ -17,16 +17,16 @@ import signal
 import threading
 import time
 
-#: Maximum seconds between keep-alives. (Standard output does not show a network partition.)
+#: Maximum seconds between keep-alives. (A network partition does not close standard output.)
 KEEPALIVE_TIMEOUT = 60.0
-#: Seconds after which a file without any keep-alive has no reader.
+#: Seconds after which a file without any keep-alive is assumed to have no reader.
 FIRST_KEEPALIVE_TIMEOUT = 5.0
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class ParentProcess:
-    """The connection to Ansible: a context manager, safe for threads."""
+    """The connection to Ansible: a thread-safe context manager."""
 
     def __enter__(self) -> ParentProcess:
         self._signal = ""
@@ -62,7 +62,7 @@ class ParentProcess:
 
 
 class _ProgressFile:
-    """The file of progress lines. It ends with its base name, as an end mark.
+    """The file of progress lines. Its base name, as the last line, marks the end.
 
     The reader changes the mtime of the file as a keep-alive.
     """
@@ -101,7 +101,7 @@ class _ProgressFile:
     def seconds_since_keepalive(self) -> float:
         """Return the seconds since the last keep-alive, or 0 without one.
 
-        The reader may lack the permission to touch the file.
+        A reader without permission to touch the file sends no keep-alives.
         """
         now = time.monotonic()
         with self._lock:
@@ -113,7 +113,7 @@ class _ProgressFile:
             return 0 if self._keepalive_time is None else now - self._keepalive_time
 
     def close(self, is_reader_alive: bool) -> None:
-        """Write the last line; or delete the file if it has no reader or no line."""
+        """Write the end mark, or delete the file if it has no reader or no lines."""
         had_no_reader = (self._keepalive_time is None
                          and time.monotonic() - self._start > FIRST_KEEPALIVE_TIMEOUT)
         if is_reader_alive and not had_no_reader and not self._is_empty:

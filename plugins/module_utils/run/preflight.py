@@ -26,8 +26,8 @@ RESOURCES = {"services": "services", "budgets": "poddisruptionbudgets",
              "nodes": "nodes"}
 #: The resource of Argo Rollouts, and its key in Responses.
 ROLLOUTS = "rollouts"
-#: Read after the Lease is acquired, since its previous holder may have written them.
-REQUIRED_BY_STEPS = ("budgets", "autoscalers")
+#: Fields to read after the Lease is acquired: its previous holder may have changed the objects.
+FIELDS_READ_UNDER_LEASE = ("budgets", "autoscalers")
 #: Functions that wait for a response, by field of RelatedObjects or by another key.
 Responses: t.TypeAlias = "dict[str, t.Callable[[], t.Any]]"
 
@@ -41,13 +41,13 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
     from ..explain import permissions
 
     responses: Responses = {}
-    if _creates_pods(flow, observed):
+    if _begins_update_with_new_pods(flow, observed):
         responses = _send_requests(gateway, "services", "quotas", "nodes")
     if source := flow.handover_source(request, observed):
         responses["refusal"] = prefetch(
             gateway, functools.partial(gateway.refuse_hand_over, source))
     rules = gateway.rules()
-    if _may_find_rollouts(request, observed, rules):
+    if _should_read_rollouts(request, observed, rules):
         responses[ROLLOUTS] = prefetch(gateway, functools.partial(gateway.objects, ROLLOUTS))
     if rules is None:
         return responses
@@ -63,26 +63,27 @@ def check_permissions(flow: Flow, request: Request, gateway: Gateway, memory: Me
     return responses
 
 
-def _may_find_rollouts(request: Request, observed: Observed,
-                       rules: t.Sequence[Json] | None) -> bool:
+def _should_read_rollouts(request: Request, observed: Observed,
+                          rules: t.Sequence[Json] | None) -> bool:
     from ..explain import permissions
 
     return (argo_rollouts.may_be_referenced(request) and not observed.in_progress
             and not (rules is not None and permissions.missing(rules, [argo_rollouts.LIST_RULE])))
 
 
-def request_related(
+def request_related_objects(
         flow: Flow, request: Request, gateway: Gateway, observed: Observed) -> Responses:
-    """Request the objects for the planner, which are valid only while the Lease is held."""
-    responses = _send_requests(gateway, *REQUIRED_BY_STEPS)
-    if flow.optional_permissions(request) and _creates_pods(flow, observed) and observed.primary:
+    """Request the objects for the planner that are valid only while the Lease is held."""
+    responses = _send_requests(gateway, *FIELDS_READ_UNDER_LEASE)
+    if (flow.optional_permissions(request) and _begins_update_with_new_pods(flow, observed)
+            and observed.primary):
         pending_revisions = gateway.start_in_background(
             functools.partial(gateway.revisions, [observed.primary.uid]))
         responses |= {"revisions": pending_revisions.result} if pending_revisions else {}
     return responses
 
 
-def _creates_pods(flow: Flow, observed: Observed) -> bool:
+def _begins_update_with_new_pods(flow: Flow, observed: Observed) -> bool:
     return bool(flow.makes_pods and observed.primary and not observed.in_progress)
 
 
@@ -91,15 +92,15 @@ def _send_requests(gateway: Gateway, *fields: str) -> Responses:
             for field in fields}
 
 
-def read_frozen_autoscaler(request: Request, gateway: Gateway, memory: Memory) -> None:
+def read_autoscalers_before_rollback(request: Request, gateway: Gateway, memory: Memory) -> None:
     """Read the autoscaler before a rollback: a killed task may have left it frozen."""
     if request.state.undoes and not memory.has_begun:
         read_autoscalers(gateway, memory)
 
 
-def store_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory,
-                  observed: Observed, responses: Responses) -> list[str]:
-    """Store the related objects and the preflight warnings in memory.
+def store_related_objects(flow: Flow, request: Request, gateway: Gateway, memory: Memory,
+                          observed: Observed, responses: Responses) -> list[str]:
+    """Store the related objects and the preflight warnings in `memory`.
 
     Returns the warnings to print. Raises RolloutError if pods cannot be reparented.
     """
@@ -107,7 +108,7 @@ def store_related(flow: Flow, request: Request, gateway: Gateway, memory: Memory
     from ..explain.preflight_warnings import RelatedObjects, warnings
 
     if "budgets" not in responses:
-        responses = {**_send_requests(gateway, *REQUIRED_BY_STEPS), **responses}
+        responses = {**_send_requests(gateway, *FIELDS_READ_UNDER_LEASE), **responses}
     values: dict[str, list[Json] | None] = {
         field: response() for field, response in responses.items()}
     memory.budgets, memory.autoscalers = values["budgets"], values["autoscalers"]
@@ -132,15 +133,15 @@ def needed_quota(flow: Flow, request: Request, observed: Observed) -> Amounts:
 
     Empty for an update in progress: the usage already includes some of its new pods.
     """
-    from ..explain.preflight_warnings import usage_of
+    from ..explain.preflight_warnings import added_usage
     from ..explain.quotas import Amounts
 
-    if not (_creates_pods(flow, observed) and observed.primary):
+    if not (_begins_update_with_new_pods(flow, observed) and observed.primary):
         return Amounts()
     template = observed.desired or observed.primary.template
-    return usage_of(flow, request, observed.primary, template)
+    return added_usage(flow, request, observed.primary, template)
 
 
 def read_autoscalers(gateway: Gateway, memory: Memory) -> None:
-    """Store the HorizontalPodAutoscalers in memory; None if the task may not list them."""
+    """Store the HorizontalPodAutoscalers in `memory`; None if the task may not list them."""
     memory.autoscalers = gateway.objects(RESOURCES["autoscalers"])

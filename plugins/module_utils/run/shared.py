@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The connection that the drivers of a fleet share: one watch, and a cache for equal requests."""
+"""The connection that the drivers of a fleet share: one watch, and a cache of the responses."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class SharedCluster:
         self._gateways = {name: SharedGateway(self) for name in names}
         self._lock = threading.Lock()
         self._objects: dict[str, list[Json] | None] = {}
-        #: Empty before the request, then its result as the only element (None: incomplete).
+        #: The response as the only element (None: incomplete); empty before the request.
         self._rules: list[list[Json] | None] = []
         self._revisions: list[Json] | None = None
-        #: Controllers that have read the cached revisions.
+        #: The uids of the controllers whose drivers have read the cached revisions.
         self._reader_uids: set[str] = set()
 
     def gateway_for(self, name: str) -> SharedGateway:
@@ -99,7 +99,7 @@ class SharedGateway:
     def __init__(self, cluster: SharedCluster) -> None:
         self._cluster, self._gateway = cluster, cluster.gateway
         #: As (key, response). The key contains the uid, the digest of the template and the write.
-        self._dry_run: tuple[tuple[str, str] | None, Json] | None = None
+        self._cached_dry_run: tuple[tuple[str, str] | None, Json] | None = None
         #: Ends wait() of the driver.
         self.woken = threading.Event()
 
@@ -118,9 +118,9 @@ class SharedGateway:
         """Return the response of a dry run, cached until the write or the template changes."""
         controller = self._gateway.controllers().get(write.name)
         key = (controller.uid + digest(controller.template), repr(write)) if controller else None
-        if key is None or self._dry_run is None or self._dry_run[0] != key:
-            self._dry_run = key, self._gateway.dry_run(write)
-        return self._dry_run[1]
+        if key is None or self._cached_dry_run is None or self._cached_dry_run[0] != key:
+            self._cached_dry_run = key, self._gateway.dry_run(write)
+        return self._cached_dry_run[1]
 
     def wait(self, seconds: float) -> None:
         self.woken.wait(max(seconds, MIN_WAIT))

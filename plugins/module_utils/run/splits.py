@@ -75,7 +75,7 @@ class Tools(t.NamedTuple):
 class Splits(t.Protocol):
     """The traffic splits of a controller. traffic/follower.py implements the protocol."""
 
-    def refuse_missing_permissions(self, turn: Turn) -> None:
+    def check_permissions(self, turn: Turn) -> None:
         """Raise RolloutError if the task lacks a permission to change a route."""
 
     def is_due(self, turn: Turn) -> bool:
@@ -91,7 +91,7 @@ class Splits(t.Protocol):
 class NoSplits:
     """The splits of a controller without traffic splits."""
 
-    def refuse_missing_permissions(self, turn: Turn) -> None:
+    def check_permissions(self, turn: Turn) -> None:
         return
 
     def is_due(self, turn: Turn) -> bool:

@@ -43,11 +43,11 @@ class Follower:
         """Initialize the splits. is_real: False in check mode."""
         self._flow, self._real, self._is_real = flow, real, is_real
         self._simulated_objects: dict[RouteName, SimulatedObjects] = {}
-        #: Reached or failed goals, each with the value of the annotation.
+        #: Reached or failed goals, each with the value of TRAFFIC_ROUTES at the time.
         self._finished_goals: set[tuple[Goal, str]] = set()
         self._follow_count = 0
 
-    def refuse_missing_permissions(self, turn: Turn) -> None:
+    def check_permissions(self, turn: Turn) -> None:
         routes = parse_routes(turn.primary.annotations)
         is_needed = self._goal(turn) is not Goal.ANY or turn.request.rolls_back_on_failure
         granted_rules = self._real.rules() if routes and is_needed and self._is_real else None
@@ -107,7 +107,7 @@ class Follower:
             # The user may lack permission to read the route.
             with contextlib.suppress(RolloutError):
                 versions = self._versions(turn) if route.kind == SERVICE else None
-                objects = self._objects(turn, route, self._real, versions).read()
+                objects = self._cluster(turn, route, self._real, versions).read()
                 observed = objects._replace(controller=turn.primary).observed(is_drained=True)
                 share = _share(_split_request(turn.request, route), observed)
                 if share:
@@ -119,16 +119,16 @@ class Follower:
 
     def _run(self, goal: Goal, route: RouteName, turn: Turn, tools: Tools) -> None:
         """Change a route until it reaches the goal. Raises RolloutError."""
-        request, is_by_selector = _split_request(turn.request, route), route.kind == SERVICE
-        needs_versions = goal is Goal.OLD_ONLY or is_by_selector
+        request, changes_selector = _split_request(turn.request, route), route.kind == SERVICE
+        needs_versions = goal is Goal.OLD_ONLY or changes_selector
         versions = self._versions(turn) if needs_versions else None
         run = split_run.SplitRun(
             request,
-            self._objects(turn, route, tools.gateway, versions), tools.clock,
+            self._cluster(turn, route, tools.gateway, versions), tools.clock,
             tools.recorder.print_line, tools.reason_to_stop_after_renewal,
             ClusterReader(self._real, turn.request.namespace) if self._is_real else NoReader(),
             tools.recorder.steps,
-            decide=(functools.partial(switch.follow, goal, request) if is_by_selector
+            decide=(functools.partial(switch.follow, goal, request) if changes_selector
                     else functools.partial(plan, goal, turn.primary.name)))
         tools.recorder.print_line(run.run()["msg"])
 
@@ -140,21 +140,21 @@ class Follower:
         except RolloutError:
             return None
 
-    def _objects(self, turn: Turn, route: RouteName, gateway: Gateway,
+    def _cluster(self, turn: Turn, route: RouteName, gateway: Gateway,
                  versions: Versions | None) -> split_run.Cluster:
         def subject() -> split_run.Subject:
             gateway.look_up(turn.primary.name)
             return split_run.Subject(gateway.controllers().get(turn.primary.name), versions)
 
-        real_objects = _RealObjects(_split_request(turn.request, route), self._real, subject)
+        real_objects = _RealCluster(_split_request(turn.request, route), self._real, subject)
         if self._is_real:
             return real_objects
         if route not in self._simulated_objects:
             self._simulated_objects[route] = SimulatedObjects(real_objects.read())
-        return _SimulatedObjects(self._simulated_objects[route], gateway, subject)
+        return _SimulatedCluster(self._simulated_objects[route], gateway, subject)
 
 
-class _RealObjects(split_run.RealObjects):
+class _RealCluster(split_run.RealObjects):
     """The objects of a split in a cluster, with an empty route in place of a deleted one."""
 
     def absent_route(self) -> Json:
@@ -163,7 +163,7 @@ class _RealObjects(split_run.RealObjects):
                 "metadata": {"name": request.route, "namespace": request.namespace}}
 
 
-class _SimulatedObjects(t.NamedTuple):
+class _SimulatedCluster(t.NamedTuple):
     """The objects of a split in check mode."""
 
     objects: SimulatedObjects
@@ -191,7 +191,7 @@ def _permissions(route: RouteName) -> tuple[Rule, ...]:
 
 def _share(request: TrafficRequest, observed: Observed) -> str:
     """Return the share of the requests that go to the new pods, such as "1%", or "" if unknown."""
-    if request.is_by_selector:
+    if request.changes_selector:
         is_own_split = switch.selects_controller_pods(request, observed)
         return switch.share_of(request, observed) if is_own_split else ""
     return share_of(observed) if selects_controller_pods(observed) else ""

@@ -21,7 +21,7 @@ from .rules import Share
 
 #: The default, in seconds.
 TIMEOUT = 60
-#: The share of the new pods if the option `weight` is missing.
+#: The new pods' share of the requests if the option `weight` is missing.
 NO_REQUESTS = Share(0, 100)
 SPLIT, RESTORED = "split", "restored"
 _CONDITION_OPTIONS: Json = dict(
@@ -52,7 +52,7 @@ _PERCENTAGE = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))? ?%?")
 
 @dataclasses.dataclass(frozen=True)
 class TrafficRequest:
-    """The request of a task: a controller, a route, and the share of the new pods."""
+    """The request of a task: a controller, a route, and the new pods' share of the requests."""
 
     #: The name of the controller.
     name: str
@@ -60,7 +60,7 @@ class TrafficRequest:
     #: The name of the route or, without a route, of the Service.
     route: str
     route_kind: str = ROUTE_KINDS[0]
-    #: The original Service. With "", the route must name exactly one Service of the pods.
+    #: The original Service. If "", the route must name exactly one Service of these pods.
     service: str = ""
     #: Whether the task has state=restored.
     restores: bool = False
@@ -75,7 +75,7 @@ class TrafficRequest:
     is_before_update: bool = False
     #: In seconds, for each wait.
     timeout: float = TIMEOUT
-    #: The options of suggested commands. None stands for a value that no command can contain.
+    #: The options of suggested commands. A value that no command can contain is None.
     options: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     #: For kubectl.
     connection: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
@@ -86,8 +86,8 @@ class TrafficRequest:
         return not (self.restores or self.share.new or self.match or self.mirror)
 
     @property
-    def is_by_selector(self) -> bool:
-        """Whether the task changes a selector in place of a route."""
+    def changes_selector(self) -> bool:
+        """Whether the task changes the selector of a Service instead of a route."""
         return self.route_kind == SERVICE
 
     @property
@@ -116,8 +116,8 @@ def parse_traffic(params: Json, connection: t.Mapping[str, str | None],
     share = NO_REQUESTS if restores or weight in (None, "") else parse_share(weight)
     route, service = params.get("route"), params.get("service") or ""
     if not route:
-        _refuse_without_route(service, share,
-                              has_match_or_mirror=not restores and bool(match or mirror))
+        _check_request_without_route(service, share,
+                                     has_match_or_mirror=not restores and bool(match or mirror))
     return TrafficRequest(
         params["name"], params["namespace"], route or service,
         params["route_kind"] if route else SERVICE, service, restores, share, label_key,
@@ -126,7 +126,7 @@ def parse_traffic(params: Json, connection: t.Mapping[str, str | None],
         {**connection, **command_options(params)}, connection)
 
 
-def _refuse_without_route(service: str, share: Share, *, has_match_or_mirror: bool) -> None:
+def _check_request_without_route(service: str, share: Share, *, has_match_or_mirror: bool) -> None:
     """Raise RolloutError if the request needs a route, or names no Service."""
     if not service:
         raise RolloutError("give route, or service for blue/green without a route")

@@ -84,19 +84,19 @@ class RealObjects:
         route = self._gateway.find(self.request.route_kind, self.request.route)
         if route is None:
             route = self.absent_route()
-        is_by_selector = self.request.is_by_selector
-        services = (route,) if is_by_selector else self._items("services")
+        changes_selector = self.request.changes_selector
+        services = (route,) if changes_selector else self._items("services")
         slices = self._items("endpointslices", f"{SERVICE_NAME}={self.request.route}"
-                             if is_by_selector else SERVICE_NAME)
+                             if changes_selector else SERVICE_NAME)
         subject = self._subject()
         return Objects(route, services, slices, subject.versions, self._can_store_mirror(route),
                        subject.controller, subject.is_updating, subject.is_updated,
-                       self._pods_of(route) if is_by_selector else ())
+                       self._pods_of(route) if changes_selector else ())
 
     def absent_route(self) -> Json:
         """Raise RolloutError. A subclass may return an object in place of the route."""
         request = self.request
-        if request.is_by_selector:
+        if request.changes_selector:
             raise RolloutError("there is no such Service",
                                where=f"Service {request.namespace}/{request.route}",
                                next_command=f"{request.kubectl} get services -o wide")
@@ -234,7 +234,7 @@ class SplitRun:
             raise
 
     def _plan(self, observed: Observed) -> Decision:
-        return (switch.plan if self.request.is_by_selector else plan)(self.request, observed)
+        return (switch.plan if self.request.changes_selector else plan)(self.request, observed)
 
     def _apply(self, observed: Observed, step: Step) -> None:
         route, self._wait = observed.route, None
@@ -278,7 +278,7 @@ class SplitRun:
         """Print the warnings of warnings.py before the first step. Raises RolloutError."""
         from .warnings import added_services, refuse_missing_policies
 
-        if self.request.is_by_selector:
+        if self.request.changes_selector:
             self._warn(observed, Related(), is_beginning=(
                 TRAFFIC_SELECTOR not in observed.route.annotations))
             return
@@ -333,8 +333,8 @@ class SplitRun:
     def _result(self, observed: Observed, done: Done) -> Json:
         route, request = observed.route, self.request
         has_no_weight = request.restores or is_skipped(request, observed)
-        causes = self._causes(observed) if self.steps and not request.is_by_selector else []
-        name_and_kind = (None, None) if request.is_by_selector else (route.name, route.kind)
+        causes = self._causes(observed) if self.steps and not request.changes_selector else []
+        name_and_kind = (None, None) if request.changes_selector else (route.name, route.kind)
         return {"changed": bool(self.steps), "steps": self.steps, "msg": done.message,
                 "namespace": route.namespace, **dict(zip(("route", "route_kind"), name_and_kind)),
                 "services": (switch.split_services(request, observed)
@@ -348,7 +348,7 @@ class SplitRun:
 def needs(request: TrafficRequest, kind: Kind) -> tuple[Rule, ...]:
     """Return the permissions that the task needs."""
     controller_rule: Rule = (kind.group, kind.resource, ("get", "list", "patch"))
-    if request.is_by_selector:
+    if request.changes_selector:
         return (controller_rule, _SERVICE_WITH_SELECTOR, _ENDPOINTS,
                 ("", "pods", ("list",)) if request.restores else _PODS)
     route_rule: Rule = (GATEWAY_API, f"{request.route_kind.lower()}s", ("get", "patch"))

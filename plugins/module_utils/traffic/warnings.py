@@ -166,10 +166,10 @@ def _annotations(split: Split) -> Values:
 
 def _managers(split: Split) -> Values:
     route = split.route
-    managed = gitops.Managed(route.name, route.labels, route.annotations, route.managers,
-                             split.request.namespace, route.kind.lower())
+    managed = gitops.ManagedObject(route.name, route.labels, route.annotations, route.managers,
+                                   split.request.namespace, route.kind.lower())
     return [manager._asdict()
-            for manager in gitops.continuous_managers(split.request.connection, managed)]
+            for manager in gitops.reconciling_managers(split.request.connection, managed)]
 
 
 ROUTE_ROWS = (

@@ -31,7 +31,7 @@ from .sizes_chart import round_step
 #: Margins in pixels, and the approximate number of ticks on the axis of values.
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 24, 40
 TICKS = 6
-#: Curves on a page, and measurements in the table of a curve.
+#: Maximum number of curves on a page, and of measurements in the table of a curve.
 MAX_CURVES, MAX_POINTS = 20, 500
 
 
@@ -55,11 +55,11 @@ class Curve:
     controller: str
     metric: str
     #: One for each analysis. No line connects two analyses.
-    runs: list[list[Point]]
+    lines: list[list[Point]]
 
     @property
     def points(self) -> list[Point]:
-        return [point for run in self.runs for point in run]
+        return [point for line in self.lines for point in line]
 
     @property
     def failures(self) -> int:
@@ -83,26 +83,26 @@ class Curve:
 def curves_of_stages(stages: t.Sequence[Json]) -> list[Curve]:
     """Return the curves of all analyses, in order of their start.
 
-    If there are more than MAX_CURVES, curves with failed measurements come first.
+    Returns at most MAX_CURVES curves. If there are more, those with failures come first.
     """
-    runs_by_metric: dict[tuple[str, str, str], list[list[Point]]] = {}
+    lines_by_metric: dict[tuple[str, str, str], list[list[Point]]] = {}
     analyses = [mapping(check, "measured") for stage in stages
                 for check in objects(stage, "checks")]
     kinds = {text(analysis, "kind") for analysis in analyses} - {""}
     for analysis in analyses:
         thresholds = {text(metric, "name"): mapping(metric, "thresholds")
                       for metric in objects(analysis, "metrics")}
-        runs: dict[str, list[Point]] = {}
+        lines: dict[str, list[Point]] = {}
         for measurement in objects(analysis, "measurements"):
             if at := parse_time(measurement.get("at")):
                 metric_name = text(measurement, "metric")
-                runs.setdefault(metric_name, []).append(
+                lines.setdefault(metric_name, []).append(
                     _point(measurement, at, thresholds.get(metric_name, {})))
-        for metric, points in runs.items():
+        for metric, points in lines.items():
             key = text(analysis, "kind"), text(analysis, "name"), metric
-            runs_by_metric.setdefault(key, []).append(sorted(points, key=lambda point: point.at))
-    curves = [Curve(f"{kind} {name}".strip() if len(kinds) > 1 else name, metric, runs)
-              for (kind, name, metric), runs in runs_by_metric.items()]
+            lines_by_metric.setdefault(key, []).append(sorted(points, key=lambda point: point.at))
+    curves = [Curve(f"{kind} {name}".strip() if len(kinds) > 1 else name, metric, lines)
+              for (kind, name, metric), lines in lines_by_metric.items()]
     return (sorted(curves, key=lambda curve: not curve.failures)[:MAX_CURVES]
             if len(curves) > MAX_CURVES else curves)
 
@@ -181,25 +181,25 @@ def draw(curve: Curve, width: int, height: int, name: str) -> str:
     for at, anchor in anchors.items():
         picture.append(drawsvg.Text(f"{at:%H:%M:%S}", None, x(at), bottom + 18, class_="number",
                                     text_anchor=anchor))
-    for kind, value_of in _LINES.items():
-        for run in curve.runs:
-            coordinates = [(x(point.at), y(value)) for point in run
+    for css_class, value_of in _LINES.items():
+        for line in curve.lines:
+            coordinates = [(x(point.at), y(value)) for point in line
                            if (value := value_of(point)) is not None]
-            if len(coordinates) == 1 and kind in ("lower-bound", "upper-bound"):
+            if len(coordinates) == 1 and css_class in ("lower-bound", "upper-bound"):
                 (x_only, y_only), = coordinates
                 coordinates = [(x_only - 8, y_only), (x_only + 8, y_only)]
             if len(coordinates) > 1:
-                picture.append(_line(coordinates, f"line-{kind}"))
+                picture.append(_line(coordinates, f"line-{css_class}"))
     for point in points:
-        for kind, value, size in (("dot-old", point.old, 2.5), ("dot-new", point.new, 3.5)):
+        for css_class, value, size in (("dot-old", point.old, 2.5), ("dot-new", point.new, 3.5)):
             if value is not None:
-                has_failed = kind == "dot-new" and point.outcome == "failed"
+                has_failed = css_class == "dot-new" and point.outcome == "failed"
                 picture.append(drawsvg.Circle(x(point.at), y(value), 5 if has_failed else size,
-                                              class_="dot-bad" if has_failed else kind))
+                                              class_="dot-bad" if has_failed else css_class))
     return picture.as_svg(header="")
 
 
-def format_number(value: float | None) -> str:
+def format_cell(value: float | None) -> str:
     """Format a number for a table."""
     return "–" if value is None else format_value(value)
 
@@ -218,4 +218,4 @@ def _ticks(values: t.Sequence[float]) -> list[float]:
         low, high = low - margin, high + margin
     step = round_step((high - low) / (TICKS - 1))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [float(f"{count * step:.12g}") for count in range(first, max(last, first + 1) + 1)]
+    return [float(f"{multiple * step:.12g}") for multiple in range(first, max(last, first + 1) + 1)]

@@ -43,7 +43,7 @@ def _environment(folder: pathlib.Path) -> jinja2.Environment:
                                      lstrip_blocks=True, undefined=jinja2.StrictUndefined,
                                      finalize=_escape_unprintable)
     environment.filters |= {"date_time": format_date_time, "time": format_time,
-                            "elapsed": format_elapsed, "number": curves.format_number,
+                            "elapsed": format_elapsed, "number": curves.format_cell,
                             "split": overview.split}
     return environment
 

@@ -235,17 +235,17 @@ def test_external_cluster_is_only_checked(cluster: Cluster, tmp_path: Path) -> N
     code, _out, err = run_tool("up", KUBECONFIG=str(external_kubeconfig))
     assert (code, err) == (
         0,
-        f"KUBECONFIG={external_kubeconfig} names the cluster, and it answers: {cluster.server}\n",
+        f"external cluster, KUBECONFIG={external_kubeconfig}, and it answers: {cluster.server}\n",
     )
     code, _out, err = run_tool("down", KUBECONFIG=str(external_kubeconfig))
     assert (code, err) == (
         0,
-        f"KUBECONFIG={external_kubeconfig} names the cluster: nothing to bring down\n",
+        f"external cluster, KUBECONFIG={external_kubeconfig}: nothing to bring down\n",
     )
     code, _out, err = run_tool("up", "--kubernetes", "1.24", KUBECONFIG=str(external_kubeconfig))
     assert (code, err) == (
         1,
-        f"error: KUBECONFIG={external_kubeconfig} names the cluster: "
+        f"error: external cluster, KUBECONFIG={external_kubeconfig}: "
         "its version cannot be set to 1.24\n",
     )
     assert run_tool("status", "--name", NAME)[0] == 0
@@ -257,7 +257,7 @@ def test_external_cluster_is_only_checked(cluster: Cluster, tmp_path: Path) -> N
     code, _out, err = run_tool("up", KUBECONFIG=str(external_kubeconfig))
     assert (code, err) == (
         1,
-        f"error: KUBECONFIG={external_kubeconfig} names the cluster, "
+        f"error: external cluster, KUBECONFIG={external_kubeconfig}, "
         "but 'https://127.0.0.1:1' does not answer\n",
     )
 

@@ -77,7 +77,7 @@ LOGS = {
 
 @pytest.mark.parametrize("item, expected", LOGS.values(), ids=LOGS)
 def test_logs_of_a_pod(item, expected):
-    assert [(log.container, log.is_previous, log.seconds)
+    assert [(log.container, log.is_previous, log.covered_seconds)
             for log in readable_logs(item, (), 60, NOW)] == expected
 
 
@@ -107,7 +107,7 @@ def test_escapes_are_removed_and_long_lines_cut():
 
     assert (lines.texts[0] == "ERROR no\ufffd table"
             and lines.texts[1:] == ("x" * log_lines.MAX_LINE_LENGTH, "no time"))
-    assert lines.seconds == 60 and not lines.is_truncated
+    assert lines.covered_seconds == 60 and not lines.is_truncated
 
 
 @pytest.mark.parametrize("data, texts, seconds_", [
@@ -119,14 +119,14 @@ def test_escapes_are_removed_and_long_lines_cut():
 def test_truncated_log_covers_the_seconds_between_its_timestamps(data, texts, seconds_):
     lines = parse_lines(LOG, data, len(data))
 
-    assert (lines.texts, lines.seconds, lines.is_truncated) == (texts, seconds_, True)
+    assert (lines.texts, lines.covered_seconds, lines.is_truncated) == (texts, seconds_, True)
 
 
 def test_timestamps_of_all_precisions():
     for first, last in (("08:00:00Z", "08:00:20Z"), ("08:00:00.5Z", "08:00:20.500Z"),
                         ("08:00:00.123456789Z", "10:00:20.123456+02:00")):
         data = f"2026-11-23T{first} one\n2026-11-23T{last} two\n2026".encode()
-        assert parse_lines(LOG, data, len(data)).seconds == 20
+        assert parse_lines(LOG, data, len(data)).covered_seconds == 20
 
 
 def counted_log(errors, total=100, pod_="a", container="web", seconds_=60.0, is_truncated=False):

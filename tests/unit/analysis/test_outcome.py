@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evaluate measurements and metrics."""
+"""Test the outcomes of measurements, metrics and analyses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.analysis.spec imp
 
 PASSED, FAILED, INCONCLUSIVE = Outcome.PASSED, Outcome.FAILED, Outcome.INCONCLUSIVE
 EMPTY, DOWN = Reading(None, "no data"), Reading(None, "it cannot be reached", is_answer=False)
-INFINITE = math.inf
+INFINITY = math.inf
 
 
 def metric(on_empty="inconclusive", min_samples=0, **thresholds):
@@ -48,8 +48,8 @@ def reading(value):
     ({"min": 1}, 1, PASSED, ""), ({"min": 1}, 0.999, FAILED, "0.999 is less than 1 (min)"),
     ({"min": 1, "max": 2}, 3, FAILED, "3 is more than 2 (max)"),
     ({"min": 1, "max": 2}, 1.5, PASSED, ""),
-    ({"max": 1}, INFINITE, FAILED, "+Inf is more than 1 (max)"),
-    ({"min": 1}, -INFINITE, FAILED, "-Inf is less than 1 (min)"),
+    ({"max": 1}, INFINITY, FAILED, "+Inf is more than 1 (max)"),
+    ({"min": 1}, -INFINITY, FAILED, "-Inf is less than 1 (min)"),
     ({"max": 1}, EMPTY, INCONCLUSIVE, "no data for the new pods"),
     ({"max": 1}, DOWN, INCONCLUSIVE, "it cannot be reached"),
     ({"max": 1}, None, INCONCLUSIVE, "there are no old pods to compare with"),
@@ -70,8 +70,8 @@ def test_absolute_thresholds(thresholds, new, outcome, reason):
     ("max_increase", 0.5, -1, -1.5, PASSED, ""),
     ("max_decrease", 0.5, 0.5, 1, PASSED, ""),
     ("max_decrease", 0.5, 0.4, 1, FAILED, "0.4 is less than 0.5 (max_decrease 0.5, old 1)"),
-    ("max_increase", 0.5, INFINITE, 1, FAILED, "+Inf is more than 1.5 (max_increase 0.5, old 1)"),
-    ("max_increase", 0.5, 1, INFINITE, INCONCLUSIVE,
+    ("max_increase", 0.5, INFINITY, 1, FAILED, "+Inf is more than 1.5 (max_increase 0.5, old 1)"),
+    ("max_increase", 0.5, 1, INFINITY, INCONCLUSIVE,
      "the old pods have +Inf, which is not comparable"),
     ("max_ratio_to_old", 0.5, 1, -1, INCONCLUSIVE,
      "the old pods have -1, which is not comparable"),
@@ -96,7 +96,7 @@ def test_absolute_thresholds_apply_without_old_pods(passes_without_old_pods, out
 
 
 def test_violated_absolute_threshold_fails_for_any_value_of_the_old_pods():
-    for old in (None, EMPTY, DOWN, Reading(INFINITE), Reading(0)):
+    for old in (None, EMPTY, DOWN, Reading(INFINITY), Reading(0)):
         assert evaluate(metric(max=1, max_increase=5), Readings(Reading(2), old), True)[0] is FAILED
 
 
@@ -127,7 +127,7 @@ def test_too_few_samples_are_inconclusive(new, old, reason):
                     False) == (INCONCLUSIVE if reason else PASSED, reason)
 
 
-def test_too_few_samples_of_failing_pods_are_inconclusive():
+def test_too_few_samples_are_inconclusive_despite_a_violated_threshold():
     assert evaluate(metric(min_samples=10, min=1), Readings(Reading(0), None, Reading(9)),
                     False)[0] is INCONCLUSIVE
 
@@ -159,7 +159,7 @@ def test_limits_of_a_metric(letters, limits, outcome):
     assert metric_outcome(outcomes, analysis(**limits)) is outcome
 
 
-def test_decided_outcome_is_final():
+def test_early_end_does_not_change_whether_a_metric_passes():
     for failure_limit, inconclusive_limit, passes_inconclusive in itertools.product(
             (0, 1), (0, 1), (True, False)):
         spec = analysis(count=4, failure_limit=failure_limit,
@@ -185,7 +185,7 @@ def test_worst_metric_decides():
 
 def test_measurement_as_json():
     measurement = Measurement("m", 1, "now", FAILED, "r",
-                              Readings(Reading(INFINITE), EMPTY, Reading(5.0)))
+                              Readings(Reading(INFINITY), EMPTY, Reading(5.0)))
 
     assert json.loads(json.dumps(measurement.as_json(), allow_nan=False)) == {
         "metric": "m", "number": 1, "at": "now", "outcome": "failed", "reason": "r", "new": "+Inf",

@@ -70,7 +70,7 @@ def warnings_of(request: Request = REQUEST, labels: Json | None = None,
      "Flux (HelmRelease prod/web)",
      f"kubectl -n prod patch helmreleases.helm.toolkit.fluxcd.io web {SUSPEND}"),
     (HELM_LABEL, HELM_ANNOTATIONS, ("helm",), "Helm (release web)", "helm -n shop get values web"),
-], ids=["tracking annotation", "tracking annotation of a team", "Argo CD's label",
+], ids=["tracking annotation", "tracking annotation with a namespace", "Argo CD's label",
         "instance label, managed by Argo CD", "managed by Argo CD", "Kustomization",
         "managed by Flux", "HelmRelease", "Helm"])
 def test_warning_names_the_tool_and_the_command_to_suspend_it(
@@ -130,16 +130,16 @@ def test_no_warning_about_a_controller_that_is_excluded_from_flux(value, is_warn
                             {gitops.FLUX_RECONCILE: value})) == is_warned
 
 
-SUSPENDING = dataclasses.replace(REQUEST, suspends_gitops=True)
+SUSPENDING_REQUEST = dataclasses.replace(REQUEST, suspends_gitops=True)
 
 
 @pytest.mark.parametrize("request_, labels, annotations, is_suspended", [
     (REQUEST, KUSTOMIZATION_LABELS, {}, False),
-    (SUSPENDING, KUSTOMIZATION_LABELS, {}, True),
-    (SUSPENDING, KUSTOMIZATION_LABELS, {gitops.FLUX_RECONCILE: "enabled"}, False),
+    (SUSPENDING_REQUEST, KUSTOMIZATION_LABELS, {}, True),
+    (SUSPENDING_REQUEST, KUSTOMIZATION_LABELS, {gitops.FLUX_RECONCILE: "enabled"}, False),
     (REQUEST, KUSTOMIZATION_LABELS, {gitops.FLUX_RECONCILE: "disabled",
                                      SUSPENDED_GITOPS: gitops.FLUX_RECONCILE}, True),
-], ids=["no option", "option", "annotation of the user", "suspended by an earlier task"])
+], ids=["no option", "option", "annotation set by the user", "suspended by an earlier task"])
 def test_warning_says_that_the_manifest_must_change_before_a_suspension_ends(
         request_, labels, annotations, is_suspended):
     (warning,) = warnings_of(request_, labels, annotations)
@@ -153,7 +153,7 @@ def test_warning_says_that_the_manifest_must_change_before_a_suspension_ends(
 
 def test_option_suspends_only_the_drift_detection_of_a_helm_release():
     (without_option,), (with_option,) = (warnings_of(request, HELM_RELEASE_LABELS)
-                                         for request in (REQUEST, SUSPENDING))
+                                         for request in (REQUEST, SUSPENDING_REQUEST))
 
     assert "(with drift detection, within minutes)" in without_option
     assert "at the release's next upgrade, or by drift detection after the update," in with_option
@@ -161,7 +161,7 @@ def test_option_suspends_only_the_drift_detection_of_a_helm_release():
 
 
 def test_option_does_not_suspend_argo_cd():
-    (warning,) = warnings_of(SUSPENDING, annotations=ARGO_ANNOTATION)
+    (warning,) = warnings_of(SUSPENDING_REQUEST, annotations=ARGO_ANNOTATION)
 
     assert ("stop automatic syncs (suspend_gitops suspends only Flux) before the update: "
             "argocd app set web" in warning)

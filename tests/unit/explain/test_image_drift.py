@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Compare the versions of images in the statuses of pods."""
+"""Check the comparison of image versions in the statuses of pods."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain.image_dri
 A, B, C = (f"sha256:{letter * 64}" for letter in "abc")
 
 
-def pod(name, *ids, image="shop:v2", is_init=False, containers=("web",)):
-    """Return a pod with these imageIDs. The statuses have the reverse order."""
+def pod(name, *image_ids, image="shop:v2", is_init=False, containers=("web",)):
+    """Return a pod with these imageIDs. The statuses are in reverse order."""
     spec_field, status_field = ("initContainers", "initContainerStatuses") if is_init else (
         "containers", "containerStatuses")
     return {"metadata": {"name": name},
             "spec": {spec_field: [{"name": container, "image": image} for container in containers]},
             "status": {status_field: [
                 {"name": container, "imageID": image_id}
-                for container, image_id in reversed(list(zip(containers, ids, strict=False)))]}}
+                for container, image_id in reversed(
+                    list(zip(containers, image_ids, strict=False)))]}}
 
 
 def sentences(*pods):

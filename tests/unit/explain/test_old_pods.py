@@ -9,7 +9,7 @@ import pytest
 from builders import rc
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.old_pods import (
-    BLOCK_ROLLBACK,
+    ROLLBACK_BLOCKING_KINDS,
     causes,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
@@ -50,8 +50,8 @@ def diagnose(*pods, policy="OrderedReady", partition=0, state="updated"):
 def test_causes_of_old_and_new_pods(revision, partition, kind, blocks_rollback, policy):
     (cause,) = diagnose(pod(revision), partition=partition, policy=policy)
 
-    assert (cause.kind, cause.kind in BLOCK_ROLLBACK, cause.pod) == (kind, blocks_rollback,
-                                                                     "foo-0")
+    assert (cause.kind, cause.kind in ROLLBACK_BLOCKING_KINDS, cause.pod) == (kind, blocks_rollback,
+                                                                              "foo-0")
     assert cause.sentence.startswith("pod foo-0, " if kind == "image"
                                      else "old pod foo-0, container web: ErrImagePull")
     assert ("kubectl -n shop delete pod foo-0" in cause.suggestion) is (

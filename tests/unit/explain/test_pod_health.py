@@ -51,10 +51,11 @@ def vitals(*pods: Json) -> dict[str, pod_health.Vitals]:
     return {uid: pod_health.Vitals.from_api(pod_) for uid, pod_ in by_uid(*pods).items()}
 
 
-def causes_of(before: Json, now: Json | None, allowed_deletions: int = 0) -> list[tuple[str, str]]:
+def causes_of(before: Json, current: Json | None,
+              allowed_deletions: int = 0) -> list[tuple[str, str]]:
     return [(cause.kind, cause.sentence)
-            for cause in pod_health.causes(REQUEST, vitals(before), by_uid(now) if now else {},
-                                           allowed_deletions)]
+            for cause in pod_health.causes(REQUEST, vitals(before),
+                                           by_uid(current) if current else {}, allowed_deletions)]
 
 
 OOM_KILLED = {"exitCode": 137, "reason": "OOMKilled"}
@@ -63,7 +64,7 @@ DISRUPTION = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionB
               "message": "Eviction API: evicting"}
 SIDECAR = {"name": "proxy", "restartCount": 0, "state": {"running": {}}}
 
-#: (pod now (None: deleted), kind of the cause, sentence).
+#: (current pod, or None if deleted; kind of the cause; sentence).
 FAILURES: dict[str, tuple[Json | None, str, str]] = {
     "out of memory": (
         pod(restarts=1, last=OOM_KILLED), "memory",
@@ -106,15 +107,15 @@ FAILURES: dict[str, tuple[Json | None, str, str]] = {
 FAILURES["node lost"][0]["status"]["containerStatuses"][0]["ready"] = True
 
 
-@pytest.mark.parametrize("now, kind, sentence", FAILURES.values(), ids=FAILURES)
-def test_cause_and_sentence_of_each_failure(now, kind, sentence):
-    assert causes_of(pod(init=[SIDECAR]), now) == [(kind, sentence)]
+@pytest.mark.parametrize("current, kind, sentence", FAILURES.values(), ids=FAILURES)
+def test_cause_and_sentence_of_each_failure(current, kind, sentence):
+    assert causes_of(pod(init=[SIDECAR]), current) == [(kind, sentence)]
 
 
-@pytest.mark.parametrize("now", [pod(), pod(restarts=3)],
+@pytest.mark.parametrize("current", [pod(), pod(restarts=3)],
                          ids=["never restarted", "restarted before the soak"])
-def test_unchanged_pod_has_no_cause(now):
-    assert causes_of(now, copy.deepcopy(now)) == []
+def test_unchanged_pod_has_no_cause(current):
+    assert causes_of(current, copy.deepcopy(current)) == []
 
 
 def test_starting_pod_has_no_cause():
@@ -134,9 +135,9 @@ def test_scale_down_is_not_reported_as_a_failure():
 
 
 def test_each_cause_is_fatal_and_has_a_suggestion():
-    causes = [cause for now, _kind, _sentence in FAILURES.values()
+    causes = [cause for current, _kind, _sentence in FAILURES.values()
               for cause in pod_health.causes(REQUEST, vitals(pod(init=[SIDECAR])),
-                                             by_uid(now) if now else {})]
+                                             by_uid(current) if current else {})]
 
     assert len(causes) == len(FAILURES)
     assert all(cause.is_fatal and cause.suggestion for cause in causes)
@@ -178,7 +179,7 @@ def test_warnings_about_new_pods_are_compared_with_old_pods(
     assert bool(pod_health.excess_warnings(REQUEST, NEW, OLD, events, before)) is is_excess
 
 
-def test_warnings_from_before_the_update_are_ignored():
+def test_reasons_of_warnings_before_the_update_are_ignored():
     events = [warning("new-1", 5), warning("new-1", 1, "b", reason="BackOff")]
     all_events = [*events, warning("old-1", 1, "c", reason="")]
     uids = by_uid(pod("new-1"), pod("old-1"))
@@ -192,10 +193,10 @@ def test_warnings_from_before_the_update_are_ignored():
 
 
 def test_only_changed_and_missing_pods_are_checked():
-    now = by_uid(pod("foo-1", restarts=1), pod("foo-2", restarts=1))
+    current_pods = by_uid(pod("foo-1", restarts=1), pod("foo-2", restarts=1))
     first_vitals = vitals(pod("foo-1"), pod("foo-2"), pod("foo-3"))
 
-    causes = pod_health.causes(REQUEST, first_vitals, now, uids_to_check={"uid of foo-2"})
+    causes = pod_health.causes(REQUEST, first_vitals, current_pods, uids_to_check={"uid of foo-2"})
     assert [(cause.kind, cause.pod) for cause in causes] == [("crash", "foo-2"), ("gone", "foo-3")]
 
 
@@ -269,8 +270,9 @@ def paths_in(value: t.Any, *path: t.Any) -> t.Iterator[tuple]:
 
 @given(st.data())
 def test_malformed_objects_never_raise(data):
-    now = data.draw(st.sampled_from([now for now, _kind, _sentence in FAILURES.values() if now]))
-    objects: list[Json] = [copy.deepcopy(now), warning("foo-1", 2, lastTimestamp=LATER)]
+    current = data.draw(st.sampled_from([current for current, _kind, _sentence in FAILURES.values()
+                                         if current]))
+    objects: list[Json] = [copy.deepcopy(current), warning("foo-1", 2, lastTimestamp=LATER)]
     for _round in range(data.draw(st.integers(1, 4))):
         *path, last_key = data.draw(st.sampled_from([path for path in paths_in(objects)
                                                      if len(path) > 1 and path[-1] != "uid"]))
@@ -278,13 +280,13 @@ def test_malformed_objects_never_raise(data):
         for key in path:
             parent = parent[key]
         parent[last_key] = data.draw(ANY_VALUE)
-    changed_pod, event = objects
+    malformed_pod, event = objects
 
-    causes = pod_health.causes(REQUEST, vitals(pod()), {"uid of foo-1": changed_pod})
-    causes += pod_health.excess_warnings(REQUEST, {"uid of foo-1": changed_pod}, {}, [event], {})
+    causes = pod_health.causes(REQUEST, vitals(pod()), {"uid of foo-1": malformed_pod})
+    causes += pod_health.excess_warnings(REQUEST, {"uid of foo-1": malformed_pod}, {}, [event], {})
 
     assert all(isinstance(cause.sentence, str) for cause in causes)
-    assert (isinstance(pod_health.healthy_since(changed_pod), (float, type(None)))
+    assert (isinstance(pod_health.healthy_since(malformed_pod), (float, type(None)))
             and pod_health.last_warning_time([event], ["uid of foo-1"]) >= 0)
 
 
@@ -294,5 +296,5 @@ def test_malformed_objects_never_raise(data):
     ({"count": -5}, 1), ({"count": 10**9}, pod_health.MAX_EVENT_COUNT),
     ({"count": pod_health.MAX_EVENT_COUNT - 1}, pod_health.MAX_EVENT_COUNT - 1)])
 def test_event_counts(event, expected):
-    """Both Event APIs are read. A forged count is clamped."""
+    """Read the counts of both Event APIs, and clamp forged ones."""
     assert pod_health.event_counts([{"metadata": {"uid": "e"}, **event}]) == {"e": expected}

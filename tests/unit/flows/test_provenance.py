@@ -69,7 +69,8 @@ def test_match_ignores_the_deployment_label():
     (UPDATE, record("updating", request=UPDATE.fingerprint), "mirror/myimage:v2", False),
     (UPDATE, "", "mirror/myimage:v2", False),
 ], ids=["same template", "edited template", "rollback", "restart", "in progress", "no record"])
-def test_record_shows_whether_the_update_has_ended(request_, record_text, image, expected):
+def test_has_ended_requires_a_record_of_this_update_and_template(
+        request_, record_text, image, expected):
     annotations = {LAST_ROLLOUT: record_text} if record_text else {}
 
     assert provenance.has_ended(request_, controller(image, annotations=annotations)) is expected
@@ -80,14 +81,14 @@ def test_record_shows_whether_the_update_has_ended(request_, record_text, image,
     (record("updating", request="another"), False),
     (final_record(UPDATE), False),
 ])
-def test_update_in_progress_matches_the_request(record_text, expected):
+def test_record_shows_whether_the_request_began_the_update(record_text, expected):
     annotations = {LAST_ROLLOUT: record_text}
 
     assert provenance.has_begun(UPDATE, controller(annotations=annotations)) is expected
 
 
 def test_record_entry_ignores_the_priority_class():
-    """A handover changes the priority class to close the template."""
+    """A handover sets a missing priority class, so that no pods are created from the template."""
     closed_item = rc()
     closed_item["spec"]["template"]["spec"]["priorityClassName"] = "x"
 

@@ -27,7 +27,7 @@ def stub_of_task(work):
 
     options = {"name": {"required": True}, "size": {"type": "int"}, "other": {}}
     return types.SimpleNamespace(OPTIONS={"info": options},
-                                 INFO_EXCLUSIVE=[("size", "other")], update=work,
+                                 INFO_EXCLUSIVE_OPTIONS=[("size", "other")], update=work,
                                  result_or_error=result_or_error,
                                  invocation=lambda params: {"module_args": sorted(params)})
 

@@ -42,8 +42,8 @@ def test_stages_with_checks():
                                          before=["b.yml"], after=["e.yml"], report="r.html",
                                          has_artifacts=True)
 
-    at_stage = ["Analyze the pods of a", "List the pods of a", "Run smoke.yml"]
-    assert turns == ["Run b.yml", "Update a to 10%", *at_stage, "Update a to 100%", *at_stage,
+    stage_turns = ["Analyze the pods of a", "List the pods of a", "Run smoke.yml"]
+    assert turns == ["Run b.yml", "Update a to 10%", *stage_turns, "Update a to 100%", *stage_turns,
                      "Update a", "Run e.yml",
                      "Write the report", "Pass the outcome to the workflow"]
     assert run.ending.outcome == "updated" and cluster.controllers["a"].image == "myimage:v2"
@@ -53,10 +53,11 @@ def test_stages_with_checks():
         (stage, "passed", ["rollout_analysis", "smoke.yml"]) for stage in ("10%", "100%")]
 
 
-@pytest.mark.parametrize("changes, look_count", [
+@pytest.mark.parametrize("changes, info_call_count", [
     ({}, 0), ({"analyses": [{"count": 1}]}, 2), ({"stages": ["10%/1%", "100%"]}, 1)],
     ids=["the update lists the pods", "analyses take minutes", "the share is set in between"])
-def test_pods_are_listed_by_the_update_unless_another_turn_precedes_the_checks(changes, look_count):
+def test_pods_are_listed_by_the_update_unless_another_turn_precedes_the_checks(
+        changes, info_call_count):
     class CountingCluster(Cluster):
         count = 0
 
@@ -78,7 +79,7 @@ def test_pods_are_listed_by_the_update_unless_another_turn_precedes_the_checks(c
     run.run()
 
     assert pods == [[{"name": "a-x", "is_new": True}]] * 2
-    assert run.turn_titles.count("List the pods of a") == 2 and cluster.count == look_count
+    assert run.turn_titles.count("List the pods of a") == 2 and cluster.count == info_call_count
     assert not any("rollouts" in event.result for event in run.history.updates)
 
 
@@ -96,13 +97,13 @@ def test_pods_that_the_update_has_not_listed_are_listed_before_the_check():
     run.files = {"smoke.yml": lambda _cluster: pods.append(run.facts["pods"])}
     run.run()
 
-    at_stage = ["List the pods of a", "Run smoke.yml"]
-    assert run.turn_titles == ["Update a to 10%", *at_stage, "Update a to 100%", *at_stage,
-                               "Update a"]
+    stage_turns = ["List the pods of a", "Run smoke.yml"]
+    assert run.turn_titles == ["Update a to 10%", *stage_turns, "Update a to 100%", *stage_turns,
+                         "Update a"]
     assert pods == [[{"name": "a-x", "is_new": True}]] * 2
 
 
-def test_one_task_without_checks_and_stages():
+def test_release_without_checks_or_stages_is_one_task():
     turns, run, _cluster = run_image_bump()
 
     assert (turns == ["Update a"]
@@ -143,9 +144,10 @@ def test_rollback_omits_soak_nodes_and_timeout():
                   options=limits), cluster,
         {"smoke.yml": fail}).run()
 
-    forward, back = calls
-    assert limits.items() <= forward.items() and not limits.keys() & back.keys()
-    assert (back["state"], back["max_failures"], back["names"]) == (
+    update_options, rollback_options = calls
+    assert limits.items() <= update_options.items() and not limits.keys() & rollback_options.keys()
+    assert (rollback_options["state"], rollback_options["max_failures"],
+            rollback_options["names"]) == (
         "rolled_back", "100%", ["a", "b"])
 
 
@@ -160,8 +162,9 @@ def test_failure_hook_stops_at_the_first_failure():
 def test_failed_report_does_not_change_the_outcome():
     cluster = Cluster(a=Controller())
     run = Run(variables(report="r.html"), cluster)
-    act = run._run_action
-    run._run_action = lambda turn: ({}, "no such folder") if turn.do == "report" else act(turn)
+    original_run_action = run._run_action
+    run._run_action = lambda turn: (({}, "no such folder") if turn.do == "report"
+                                    else original_run_action(turn))
     run.run()
 
     assert (run.turn_titles[-2:] == ["Write the report", "Warn about the missing report"]
@@ -179,7 +182,7 @@ def test_report_is_not_overwritten_without_a_change(has_page, is_changed, is_wri
 
 
 def set_fields(cluster, **fields):
-    """Change the controller a, as another client."""
+    """Change the controller a as another client would."""
     for name, value in fields.items():
         setattr(cluster.controllers["a"], name, value)
 
@@ -203,16 +206,16 @@ def test_approval(answer, on_failure, outcome):
 
 def test_update_resumed_at_the_deadline():
     """The rollback is rejected, because another client holds the Lease."""
-    class LateCluster(Cluster):
+    class ResumedCluster(Cluster):
         def update(self, options):
             result = super().update(options)
             if options.get("state") == "rolled_back":
                 set_fields(self, is_locked=False, image="myimage:v2", new_image="")
             return result
 
-    cluster = LateCluster(a=Controller())
+    cluster = ResumedCluster(a=Controller())
     run = Run(variables(stages=["10%"], approve_within="0s"), cluster,
-              answer=lambda controllers: set_fields(controllers, is_locked=True)).run()
+              answer=lambda cluster_: set_fields(cluster_, is_locked=True)).run()
 
     assert (run.turn_titles[-2:]
             == ["Roll back a", "Check whether another client has resumed the update"]
@@ -233,7 +236,7 @@ def test_check_mode_shows_the_stages_and_plans_the_update():
 
 
 TRAFFIC = {"route": "edge", "route_kind": "HTTPRoute"}
-HOLD = "Hold the requests for a before the update to 10%"
+HOLD_BEFORE_10 = "Hold the requests for a before the update to 10%"
 
 
 def test_share_is_set_before_the_checks_and_the_route_is_restored_before_the_next_stage():
@@ -245,7 +248,7 @@ def test_share_is_set_before_the_checks_and_the_route_is_restored_before_the_nex
 
     checks = ["List the pods of a", "Run smoke.yml"]
     assert turns == [
-        HOLD, "Update a to 10%", "Send 1% of the requests for a to the new pods", *checks,
+        HOLD_BEFORE_10, "Update a to 10%", "Send 1% of the requests for a to the new pods", *checks,
         "Update a to 10%", "Send 20% of the requests for a to the new pods", *checks,
         "Restore the route of a", "Update a to 50%", *checks, "Update a to 100%", *checks,
         "Update a"]
@@ -260,7 +263,8 @@ def test_share_is_set_before_the_checks_and_the_route_is_restored_before_the_nex
 def test_route_is_restored_before_the_end_of_the_update():
     turns, *_more = run_image_bump(stages=["10%/1%", "100%"], traffic=TRAFFIC)
 
-    assert turns == [HOLD, "Update a to 10%", "Send 1% of the requests for a to the new pods",
+    assert turns == [HOLD_BEFORE_10, "Update a to 10%",
+                     "Send 1% of the requests for a to the new pods",
                      "Restore the route of a", "Update a"]
 
 
@@ -286,11 +290,11 @@ def test_requests_are_held_before_a_later_stage_with_a_share():
 
 @pytest.mark.parametrize("controller, error, share, turns", [
     (Controller(is_locked=True), "Stage 10%: another task works on it", "",
-     [HOLD, "Update a to 10%", "Restore the route of a"]),
+     [HOLD_BEFORE_10, "Update a to 10%", "Restore the route of a"]),
     (Controller(is_locked=True, new_image="myimage:v3", new_percent=20, share="5%"),
-     "Stage 10%: another task works on it", "5%", [HOLD, "Update a to 10%"]),
+     "Stage 10%: another task works on it", "5%", [HOLD_BEFORE_10, "Update a to 10%"]),
     (Controller(has_no_route=True), "The requests could not be held before stage 10% of a: ", "",
-     [HOLD]),
+     [HOLD_BEFORE_10]),
 ], ids=["no update", "another update", "no route"])
 def test_failure_before_the_update_begins_leaves_no_held_requests(controller, error, share, turns):
     actual_turns, run, cluster = run_image_bump(controllers={"a": controller},
@@ -314,7 +318,7 @@ def test_failed_restoration_is_part_of_the_message():
 
 @pytest.mark.parametrize("on_failure, outcome, share",
                          [("rollback", "rolled_back", ""), ("stop", "stopped", "1%")])
-def test_failed_check_at_a_share(on_failure, outcome, share):
+def test_failed_check_at_a_stage_with_a_share(on_failure, outcome, share):
     turns, run, cluster = run_image_bump({"smoke.yml": fail}, stages=["10%/1%", "100%"],
                                          verify=["smoke.yml"], traffic=TRAFFIC,
                                          options={"on_failure": on_failure})
@@ -353,7 +357,8 @@ def test_approval_at_a_share():
         answer=lambda cluster: set_fields(cluster, image="myimage:v2", new_image=""),
         stages=["10%/1%"], approve_within="0s", traffic=TRAFFIC)
 
-    assert turns == [HOLD, "Update a to 10%", "Send 1% of the requests for a to the new pods",
+    assert turns == [HOLD_BEFORE_10, "Update a to 10%",
+                     "Send 1% of the requests for a to the new pods",
                      "Show how to approve", "Wait for approval", "Update a"]
     assert [stage["traffic"] for stage in run.facts["history"]["stages"]] == ["1%", "1%", ""]
 
@@ -364,33 +369,34 @@ def test_repeated_run_keeps_the_share_of_a_later_stage():
     turns, *_more = run_image_bump(controllers=controllers, stages=["10%/1%", "50%/50%"],
                                    traffic=TRAFFIC)
 
-    assert turns == [HOLD, "Update a to 10%", "Update a to 50%",
+    assert turns == [HOLD_BEFORE_10, "Update a to 10%", "Update a to 50%",
                      "Send 50% of the requests for a to the new pods"]
 
 
 BLUE_GREEN = {"stages": ["100%/0%", "100%/100%"], "traffic": TRAFFIC, "options": {"keep_old": True}}
-HOLD_ALL = "Hold the requests for a before the update to 100%"
+HOLD_BEFORE_100 = "Hold the requests for a before the update to 100%"
 
 
 def test_blue_green_switches_after_the_checks_and_then_removes_the_old_pods():
-    sizes = []
+    old_pod_counts = []
     turns, run, cluster = run_image_bump(
-        {"smoke.yml": lambda cluster: sizes.append(cluster.rollout("a")["controller"]["replicas"])},
+        {"smoke.yml": lambda cluster: old_pod_counts.append(
+            cluster.rollout("a")["controller"]["replicas"])},
         verify=["smoke.yml"], **BLUE_GREEN)
 
     checks = ["List the pods of a", "Run smoke.yml"]
-    assert turns == [HOLD_ALL, "Update a to 100%",
+    assert turns == [HOLD_BEFORE_100, "Update a to 100%",
                      "Send 0% of the requests for a to the new pods", *checks,
                      "Update a to 100%", "Send 100% of the requests for a to the new pods",
                      *checks, "Update a"]
-    assert sizes == [100, 100] and run.ending.outcome == "updated"
+    assert old_pod_counts == [100, 100] and run.ending.outcome == "updated"
     assert not cluster.controllers["a"].keeps_old
 
 
 def test_blue_green_without_checks_has_the_same_stages():
     turns, *_more = run_image_bump(**BLUE_GREEN)
 
-    assert turns == [HOLD_ALL, "Update a to 100%",
+    assert turns == [HOLD_BEFORE_100, "Update a to 100%",
                      "Send 0% of the requests for a to the new pods", "Update a to 100%",
                      "Send 100% of the requests for a to the new pods",
                      "Update a"]
@@ -419,7 +425,7 @@ def test_check_mode_shows_the_time_for_which_old_pods_are_kept():
     _turns, run, _cluster = run_image_bump(check_mode=True, keep_old_for="15m", **BLUE_GREEN)
 
     assert run.history.events[0].turn.lines == [
-        HOLD_ALL, "Update a to 100%, then send 0% of the requests to the new pods",
+        HOLD_BEFORE_100, "Update a to 100%, then send 0% of the requests to the new pods",
         "Update a to 100%, then send 100% of the requests to the new pods",
         "Keep the old pods of a for 15m", "Update a to the end"]
 
@@ -453,7 +459,7 @@ def test_repeated_blue_green_sends_no_requests_back_to_the_remaining_old_pods():
     cluster = RemovingCluster(a=Controller(new_image="myimage:v2", new_percent=100, share="100%"))
     turns = Run(variables(**BLUE_GREEN), cluster).run().turn_titles
 
-    assert turns == [HOLD_ALL, "Update a to 100%", "Update a to 100%", "Update a"]
+    assert turns == [HOLD_BEFORE_100, "Update a to 100%", "Update a to 100%", "Update a"]
 
 
 def test_options_of_a_split():
@@ -469,13 +475,13 @@ def test_options_of_a_split():
                   options={"kind": "Deployment", "soak": "1m", "progress": False}),
         RecordingCluster(a=Controller())).run()
 
-    common = {"name": "a", "namespace": "shop", "kind": "Deployment", "progress": False,
-              **TRAFFIC, "match": match}
-    update = {"name": "a", "namespace": "shop", "kind": "Deployment", "image": "myimage:v2",
-              "on_failure": "rollback", "pause_at": "10%", "soak": "1m", "progress": False}
-    assert calls == [{**common, "match": [], "weight": "0%", "before_update": True,
-                      "update": update},
-                     {**common, "weight": "1%"}, {**common, "state": "restored"}]
+    common_options = {"name": "a", "namespace": "shop", "kind": "Deployment", "progress": False,
+                      **TRAFFIC, "match": match}
+    update_options = {"name": "a", "namespace": "shop", "kind": "Deployment", "image": "myimage:v2",
+                      "on_failure": "rollback", "pause_at": "10%", "soak": "1m", "progress": False}
+    assert calls == [{**common_options, "match": [], "weight": "0%", "before_update": True,
+                      "update": update_options},
+                     {**common_options, "weight": "1%"}, {**common_options, "state": "restored"}]
 
 
 def test_check_mode_shows_the_shares():
@@ -483,12 +489,12 @@ def test_check_mode_shows_the_shares():
                                            verify=["smoke.yml"], traffic=TRAFFIC)
 
     assert run.history.events[0].turn.lines == [
-        HOLD, "Update a to 10%, then send 1% of the requests to the new pods, smoke.yml",
+        HOLD_BEFORE_10, "Update a to 10%, then send 1% of the requests to the new pods, smoke.yml",
         "Restore the route of a", "Update a to 50%, then smoke.yml",
         "Update a to 100%, then smoke.yml", "Update a to the end"]
 
 
-def test_stages_below_100_percent_end_paused():
+def test_update_with_stages_below_100_percent_stays_paused():
     turns, run, cluster = run_image_bump(stages=["10%"], after=["e.yml"])
 
     assert (turns == ["Update a to 10%", "Run e.yml"] and run.ending.outcome == "paused"
@@ -507,13 +513,13 @@ def test_no_check_after_an_early_end_of_the_update():
     assert [stage["outcome"] for stage in run.facts["history"]["stages"]] == ["stopped"]
 
 
-def test_controllers_of_a_fleet_that_cannot_be_rolled_back_are_named():
-    def delete(cluster):
+def test_error_names_the_controllers_that_cannot_be_rolled_back():
+    def delete_and_fail(cluster):
         cluster.controllers["a"].is_deleted = True
         return "503"
 
     controllers = {name: Controller() for name in "abc"}
-    _turns, run, cluster = run_image_bump({"smoke.yml": delete}, controllers=controllers,
+    _turns, run, cluster = run_image_bump({"smoke.yml": delete_and_fail}, controllers=controllers,
                                           selection={"names": list("abc")},
                                           stages=["10%", "100%"], verify=["smoke.yml"])
 
@@ -643,9 +649,9 @@ def test_documentation_has_the_table(role):
     section = page.partition(f"## The role {role}\n")[2].partition("\n## ")[0]
 
     lines = re.findall(r"^\|(.*)\|$", section, re.MULTILINE)
-    documented = [tuple(cell.strip() for cell in line.split(" | ")) for line in lines]
+    documented_rows = [tuple(cell.strip() for cell in line.split(" | ")) for line in lines]
 
-    assert documented[2:] == [(row.case, row.follows) for row in TABLES[role]]
+    assert documented_rows[2:] == [(row.case, row.action) for row in TABLES[role]]
 
 
 def test_each_step_has_a_task_file():

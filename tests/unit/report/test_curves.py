@@ -26,7 +26,7 @@ def draw(curve_):
     return ElementTree.fromstring(curves.draw(curve_, WIDTH, HEIGHT, "it"))
 
 
-def by_class(picture, class_name):
+def elements_of(picture, class_name):
     return [element for element in picture.iter() if element.get("class") == class_name]
 
 
@@ -52,35 +52,35 @@ def test_directions_of_both_axes():
     picture = draw(curve())
 
     ((new,), (old,),
-     (upper,)) = (by_class(picture, f"line-{kind}") for kind in ("new", "old", "upper-bound"))
+     (upper,)) = (elements_of(picture, f"line-{kind}") for kind in ("new", "old", "upper-bound"))
     (first, last) = points(new)
     assert first[0] < last[0] and first[1] > points(old)[0][1] > points(upper)[0][1] > last[1]
-    assert not by_class(picture, "line-lower-bound")
+    assert not elements_of(picture, "line-lower-bound")
     for path in (new, old, upper):
         assert all(curves.LEFT < x < WIDTH and curves.TOP <= y <= HEIGHT - curves.BOTTOM
                    for x, y in points(path))
 
 
 def test_failed_measurements_are_marked():
-    (bad,) = by_class(draw(curve()), "dot-bad")
+    (bad,) = elements_of(draw(curve()), "dot-bad")
 
-    (line,) = by_class(draw(curve()), "line-new")
+    (line,) = elements_of(draw(curve()), "line-new")
     assert (float(bad.get("cx")), float(bad.get("cy"))) == points(line)[-1]
-    assert not by_class(draw(curve("latency", analysis())), "dot-bad")
+    assert not elements_of(draw(curve("latency", analysis())), "dot-bad")
 
 
 def test_no_line_between_two_analyses():
     picture = draw(curve("latency", analysis(), analysis(begin=10)))
 
-    assert [len(points(line)) for line in by_class(picture, "line-new")] == [2, 2]
-    assert len(by_class(picture, "dot-new")) == 4
+    assert [len(points(line)) for line in elements_of(picture, "line-new")] == [2, 2]
+    assert len(elements_of(picture, "dot-new")) == 4
 
 
 def test_one_curve_per_controller_and_metric():
     stages = [[analysis("a"), {"file": "http.yml"}], [analysis("b", 10), analysis("a", 20)]]
     all_curves = curves.curves_of_stages([{"checks": checks} for checks in stages])
 
-    assert [(curve_.controller, curve_.metric, len(curve_.runs)) for curve_ in all_curves] == [
+    assert [(curve_.controller, curve_.metric, len(curve_.lines)) for curve_ in all_curves] == [
         ("a", "success_rate", 2), ("a", "latency", 2), ("b", "success_rate", 1),
         ("b", "latency", 1)]
 
@@ -107,5 +107,5 @@ def test_invalid_numbers_are_left_out(value):
 
     picture = draw(curve("latency", check))
 
-    assert (not by_class(picture, "line-new") and not by_class(picture, "dot-new")
-            and by_class(picture, "line-old"))
+    assert (not elements_of(picture, "line-new") and not elements_of(picture, "dot-new")
+            and elements_of(picture, "line-old"))

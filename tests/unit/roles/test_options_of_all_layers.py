@@ -76,12 +76,12 @@ def documented_differences() -> list[Difference]:
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines
             if line.startswith("| ")][1:]
     assert all(why for *_row, why in rows)
-    return [Difference(layer, option, aspect, value(before), value(after))
+    return [Difference(layer, option, aspect, parse_cell(before), parse_cell(after))
             for layers, options, aspect, before, after, _why in rows
             for layer in LAYERS[layers] for option in re.findall(r"`(\w+)`", options)]
 
 
-def value(cell: str) -> str | None:
+def parse_cell(cell: str) -> str | None:
     return None if cell == "-" else cell.strip("`").removeprefix("''")
 
 
@@ -115,11 +115,11 @@ def differences(layer: str, before: dict[str, Json],
         aliases = [", ".join(spec.get("aliases", ())) or None for spec in (first, second)]
         if aliases[0] != aliases[1]:
             yield Difference(layer, option, "alias", *aliases)
-        parts = [spec.get("options", spec.get("suboptions")) or {} for spec in (first, second)]
-        yield from differences(layer, parts[0], parts[1])
-        yield from (Difference(layer, f"{option}.{part}", "option", part in parts[0],
-                               part in parts[1])
-                    for part in parts[0].keys() ^ parts[1].keys())
+        suboptions = [spec.get("options", spec.get("suboptions")) or {} for spec in (first, second)]
+        yield from differences(layer, suboptions[0], suboptions[1])
+        yield from (Difference(layer, f"{option}.{suboption}", "option", suboption in suboptions[0],
+                               suboption in suboptions[1])
+                    for suboption in suboptions[0].keys() ^ suboptions[1].keys())
         if first.get("default") != second.get("default"):
             yield Difference(layer, option, "default", as_text(first.get("default")),
                              as_text(second.get("default")))
@@ -200,7 +200,8 @@ def test_modules_differ_only_as_documented():
     ({"__image_bump_short_names": True}, ("{}",), "{}"),
     ({"__image_bump_short_names": True, "{}": 1}, (), ""),
     ({}, ("{}",), ""),
-], ids=["role", "extra variable of a playbook", "another variable", "extra variable of a role"])
+], ids=["role", "extra variable of a playbook", "variable of a playbook that is no extra variable",
+        "extra variable of a role"])
 def test_a_removed_option_is_an_error_with_the_replacement(option, variables, extra, name):
     role_variables = release_request.Variables(
         "image_bump", {key.format(option): value for key, value in variables.items()}
@@ -219,7 +220,7 @@ def test_each_layer_describes_each_option(role):
     fragment = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"]
     module = fragment | yaml.safe_load(rolling_update.DOCUMENTATION)["options"]
 
-    descriptions = [*map(first_words, options.values()), *map(first_words, module.values()),
+    descriptions = [*map(first_paragraph, options.values()), *map(first_paragraph, module.values()),
                     *(question["question_name"] for question in survey.values())]
     assert [text for text in descriptions if len(text) < 4] == []
     assert survey.keys() <= options.keys()
@@ -271,7 +272,7 @@ def test_the_options_of_a_role_are_in_the_order_of_the_groups(role):
     assert list(options) == [option for option in grouped_options() if option in options]
 
 
-def first_words(option: Json) -> str:
+def first_paragraph(option: Json) -> str:
     description = option["description"]
     return " ".join(str(description[0] if isinstance(description, list) else description).split())
 
@@ -280,18 +281,18 @@ def first_words(option: Json) -> str:
 def test_each_layer_names_the_unit_of_an_option(role):
     module, options, survey = yaml.safe_load(rolling_update.DOCUMENTATION)["options"], role_options(
         role), questions(role)
-    texts = {option: [first_words(spec)] for option, spec in options.items()}
+    texts = {option: [first_paragraph(spec)] for option, spec in options.items()}
     for option, question in survey.items():
         texts[option].append(f"{question['question_name']} {question['question_description']}")
 
     for option in options.keys() & module.keys():
         for unit in ("econds", "percentage"):  # Seconds or seconds
-            if unit in first_words(module[option]):
+            if unit in first_paragraph(module[option]):
                 assert [text for text in texts[option] if unit not in text] == [], option
     assert all(text[0].isupper() for descriptions in texts.values() for text in descriptions)
 
 
-def params_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json]:
+def params_of_survey_job(role: str, kind: str, answers: Json) -> t.Iterator[Json]:
     """Yield the parameters of each task of a job with this survey."""
     variables = ({question["variable"]: question["default"]
                   for question in questions(role).values()} | answers)
@@ -322,7 +323,7 @@ def params_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json]:
 @pytest.mark.parametrize("role", ROLES)
 def test_defaults_of_surveys_are_valid_for_each_kind(role, kind, selection, has_kind):
     answers = selection | {"image": "myimage:v2"} | ({"kind": kind} if has_kind else {})
-    params_of_tasks = list(params_of_a_survey(role, kind, answers))
+    params_of_tasks = list(params_of_survey_job(role, kind, answers))
 
     for params in params_of_tasks:
         Fleet.from_params(params)

@@ -16,23 +16,23 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 #: Options that change nothing, by the outcome of foo's last update.
-OUTCOMES = {"updated": {"image": "myimage:v1"},
-            "rolled_back": {"image": None, "state": "rolled_back"}}
+OPTIONS_BY_OUTCOME = {"updated": {"image": "myimage:v1"},
+                      "rolled_back": {"image": None, "state": "rolled_back"}}
 
 
 class UnreadyCluster(Cluster):
     """Cluster where foo has the requested template, but a pod is unready.
 
-    waits: the number of waits until the pod is ready (None: never).
+    waits_until_ready: the number of waits until the pod is ready (None: never).
     """
 
-    def __init__(self, kind, outcome="updated", waits=None):
+    def __init__(self, kind, outcome="updated", waits_until_ready=None):
         self.leases, self.events = [], []
         super().__init__(kind)
         if outcome == "rolled_back":
             self.run(update_request(kind, pause_at="1"))
             self.settle()
-            self.run(update_request(kind, **OUTCOMES[outcome]))
+            self.run(update_request(kind, **OPTIONS_BY_OUTCOME[outcome]))
             self.settle()
         pods = [pod._replace(ready=number != 0) for number, pod in enumerate(self.pods)]
         if self.kind in ("StatefulSet", "DaemonSet"):
@@ -40,13 +40,14 @@ class UnreadyCluster(Cluster):
         else:
             self.model_with_pods.pods[:] = pods
         self.stall()
-        self.waits, self.on_wait = waits, self.make_ready_after_waits
+        self.waits_until_ready, self.on_wait = waits_until_ready, self.make_ready_after_waits
         self.attempts, self.leases, self.events = [], [], []
 
     def make_ready_after_waits(self):
-        if self.waits is not None and self.waits <= 0:
+        if self.waits_until_ready is not None and self.waits_until_ready <= 0:
             self.settle()
-        self.waits = None if self.waits is None else self.waits - 1
+        if self.waits_until_ready is not None:
+            self.waits_until_ready -= 1
 
     def stall(self):
         """Make all moves except those that make a pod ready."""
@@ -72,29 +73,30 @@ class UnreadyCluster(Cluster):
         return True
 
     @property
-    def is_unchanged(self):
+    def has_no_writes(self):
         return not (self.attempts or self.leases or self.events)
 
 
-@pytest.mark.parametrize("outcome", OUTCOMES)
+@pytest.mark.parametrize("outcome", OPTIONS_BY_OUTCOME)
 @pytest.mark.parametrize("kind", KINDS)
 def test_task_without_a_write_waits_for_pods(kind, outcome):
-    cluster, request = UnreadyCluster(kind, outcome, waits=5), update_request(kind,
-                                                                              **OUTCOMES[outcome])
+    cluster = UnreadyCluster(kind, outcome, waits_until_ready=5)
+    request = update_request(kind, **OPTIONS_BY_OUTCOME[outcome])
     assert driver.look(choose(request), request, cluster, cluster.clock) is None
 
     result = cluster.run(request)
     assert not result["changed"] and "foo " in result["msg"] and "already" in result["msg"]
-    assert cluster.waits < 0 and cluster.is_unchanged
+    assert cluster.waits_until_ready < 0 and cluster.has_no_writes
     assert driver.look(choose(request), request, cluster, cluster.clock)["msg"] == result["msg"]
 
 
 @pytest.mark.parametrize("on_failure", ["stop", "rollback"])
-@pytest.mark.parametrize("outcome", OUTCOMES)
+@pytest.mark.parametrize("outcome", OPTIONS_BY_OUTCOME)
 @pytest.mark.parametrize("kind", KINDS)
 def test_unavailable_pods_fail_the_task_without_a_rollback(kind, outcome, on_failure):
     cluster = UnreadyCluster(kind, outcome)
-    request = update_request(kind, progress_deadline=5, on_failure=on_failure, **OUTCOMES[outcome])
+    request = update_request(kind, progress_deadline=5, on_failure=on_failure,
+                             **OPTIONS_BY_OUTCOME[outcome])
     error = cluster.error(request)
 
     assert error.what.startswith("no progress for 5 s while waiting for this: foo")
@@ -104,7 +106,7 @@ def test_unavailable_pods_fail_the_task_without_a_rollback(kind, outcome, on_fai
                   else "state=rolled_back to_revision=previous")
     assert (error.next_command.splitlines()[-3:-1] == [request.command(), "or:"]
             and parameters in error.next_command.splitlines()[-1])
-    assert cluster.is_unchanged
+    assert cluster.has_no_writes
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -131,10 +133,10 @@ def test_task_waits_without_a_lease_for_the_rollout_of_another_client(kind):
     cluster = UnreadyCluster(kind)
     cluster.set_image("myimage:v2")
     error = cluster.error(update_request(kind, progress_deadline=5, on_failure="rollback"))
-    assert error.what.endswith("; no update is in progress") and cluster.is_unchanged
+    assert error.what.endswith("; no update is in progress") and cluster.has_no_writes
 
-    cluster.waits = 3
-    assert not cluster.run(update_request(kind))["changed"] and cluster.is_unchanged
+    cluster.waits_until_ready = 3
+    assert not cluster.run(update_request(kind))["changed"] and cluster.has_no_writes
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -144,4 +146,4 @@ def test_change_of_another_client_is_not_reverted(kind):
     with pytest.raises(RolloutError,
                        match="another client changed the template while this task waited for pods"):
         cluster.run(update_request(kind, image="myimage:v1"))
-    assert cluster.is_unchanged
+    assert cluster.has_no_writes

@@ -32,7 +32,7 @@ FLOW = choose(Request("any"))
 
 
 class Cluster(clusters.Cluster):
-    """Cluster where selectors match the names in `selected`. Writes to refused_names fail."""
+    """Cluster whose selectors match `selected_names`, and whose writes to `refused_names` fail."""
 
     def __init__(self, *items, selected=()):
         super().__init__(*items)
@@ -152,27 +152,27 @@ def test_selected_successor_does_not_extend_the_selection(items, selected, expec
     assert ordered_names(Cluster(*items, selected=selected), label_selectors=["app"]) == expected
 
 
-@pytest.mark.parametrize("steps", range(len(ALL_STEPS)))
+@pytest.mark.parametrize("step_count", range(len(ALL_STEPS)))
 @pytest.mark.parametrize("selector, expected", [("app=foo", ["foo"]), ("app=bar", None)])
-def test_interrupted_migration_is_selected_by_labels(steps, selector, expected):
+def test_interrupted_migration_is_selected_by_labels(step_count, selector, expected):
     """The labeled ReplicationController may already be deleted."""
     world = World()
-    world.run_steps(steps)
+    world.run_steps(step_count)
     task_params = {"image": None, "label_selectors": [selector], "module": "migrate_to_deployment",
                    "state": "migrated"}
     fleet_, kind = fleet.Fleet.from_params(params(**task_params)), Kind.REPLICATION_CONTROLLER
     flow = choose(MIGRATE)
     gateway = MigrationGateway(world.cluster, kind, flow.watches)
-    gateways = {fleet.Place("default", kind): fleet.Group(flow, gateway)}
+    groups_by_place = {fleet.Place("default", kind): fleet.Group(flow, gateway)}
     if expected is None:
         with pytest.raises(RolloutError, match="no ReplicationController matches app=bar"):
-            fleet_.requests(params(**task_params), gateways)
+            fleet_.requests(params(**task_params), groups_by_place)
         return
-    (request,) = fleet_.requests(params(**task_params), gateways)
+    (request,) = fleet_.requests(params(**task_params), groups_by_place)
     assert (request.name == "foo"
             and fleet_.skip_reason(request, gateway.controllers().get("foo"), False)
             == "")
-    assert world.run_steps(request=request) == ALL_STEPS[steps:]
+    assert world.run_steps(request=request) == ALL_STEPS[step_count:]
 
 
 def test_replica_set_of_a_deployment_is_skipped():
@@ -215,7 +215,7 @@ def test_shared_objects_are_listed_once():
     assert set(cluster.requests.values()) == {1} and "nodes" in cluster.requests
 
 
-def test_second_run_is_unchanged():
+def test_second_run_changes_nothing():
     cluster, task_params = Cluster(*controllers("one", "two")), params(
         image="myimage:v2", names=["one", "two"])
     fleet_ = fleet.Fleet.from_params(task_params)
@@ -269,7 +269,7 @@ def task_result(mode, cluster, **changes):
                           ["one", "two", "wrong"]])
 @pytest.mark.parametrize("problem", ["absent", "controlled"])
 @pytest.mark.parametrize("mode", MODES)
-def test_invalid_name_is_reported_before_the_first_write(mode, problem, names):
+def test_unusable_controller_is_reported_before_the_first_write(mode, problem, names):
     items = controllers("one", "two", "wrong")
     items[2]["metadata"]["ownerReferences"] = [{"kind": "DeploymentConfig", "name": "x", "uid": "x",
                                                 "controller": True}]
@@ -319,13 +319,13 @@ def test_other_update_in_progress_is_reported_before_the_first_write(mode, holde
     assert "another update is in progress: to myimage:v2" in result["failure"]["why"]
 
 
-def test_look_leaves_a_held_lease_to_the_task():
+def test_look_returns_nothing_while_another_process_holds_the_lease():
     assert task_result(fleet.look, cluster_during_update(machine="another"), image="myimage:v3",
                        names=["one", "foo"]) is None
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_all_invalid_names_are_reported_at_once(mode):
+def test_all_unusable_controllers_are_reported_at_once(mode):
     items = controllers("one", "two", "three")
     items[2]["metadata"]["ownerReferences"] = [{"kind": "DeploymentConfig", "name": "x", "uid": "x",
                                                 "controller": True}]
@@ -343,7 +343,7 @@ def test_all_invalid_names_are_reported_at_once(mode):
 
 
 @pytest.mark.parametrize("mode", [fleet.run, fleet.simulate])
-def test_invalid_names_within_max_failures_do_not_stop_the_fleet(mode):
+def test_missing_controllers_within_max_failures_do_not_stop_the_fleet(mode):
     cluster = Cluster(*controllers("one", "two"))
 
     result = task_result(mode, cluster, names=["nobody", "one", "two"], max_failures="1")
@@ -356,7 +356,7 @@ def test_invalid_names_within_max_failures_do_not_stop_the_fleet(mode):
                 "myimage:v2" if is_real else "myimage:v1"}
 
 
-def test_invalid_name_counts_as_a_failure():
+def test_missing_controller_counts_as_a_failure():
     cluster = Cluster(*controllers("one", "two"))
     cluster.refused_names = {"one"}
 
@@ -401,7 +401,7 @@ def test_equal_warnings_are_joined():
 
 
 def test_selected_controllers_with_another_image_are_skipped():
-    items = controllers("one", "two", "gone meanwhile")
+    items = controllers("one", "two", "unselected")
     items[1]["spec"]["template"]["spec"]["containers"][0]["image"] = "other:v1"
     cluster = Cluster(*items, selected=["one", "two"])
 
@@ -414,7 +414,7 @@ def test_selected_controllers_with_another_image_are_skipped():
     assert cluster.controllers()["two"].images == {"web": "other:v1"}
 
 
-def test_selected_init_container_with_the_repository_is_updated():
+def test_init_container_of_a_selected_controller_is_updated():
     (item,) = controllers("one")
     item["spec"]["template"]["spec"] |= {"containers": [{"name": "web", "image": "other:v1"}],
                                          "initContainers": [{"name": "migrate",
@@ -514,41 +514,41 @@ def test_driver_without_events_reads_the_controller(monkeypatch):
 def test_autoscalers_are_listed_again_only_after_a_write_to_one(write, count):
     """A driver may have frozen the autoscaler even if its write failed."""
     cluster = Cluster()
-    view = shared_cluster(cluster).gateway_for("one")
+    gateway = shared_cluster(cluster).gateway_for("one")
     cluster.refused_names = {write.name}
-    view.objects("horizontalpodautoscalers")
+    gateway.objects("horizontalpodautoscalers")
 
     with pytest.raises(RolloutError):
-        view.write(write)
+        gateway.write(write)
     for _round in range(2):
-        view.objects("horizontalpodautoscalers")
+        gateway.objects("horizontalpodautoscalers")
 
     assert cluster.requests["horizontalpodautoscalers"] == count
 
 
 def test_driver_waits_at_least_the_minimum():
-    view = shared_cluster(Cluster()).gateway_for("one")
+    gateway = shared_cluster(Cluster()).gateway_for("one")
     waits = []
-    view.woken = types.SimpleNamespace(wait=waits.append, clear=lambda: None)
+    gateway.woken = types.SimpleNamespace(wait=waits.append, clear=lambda: None)
 
-    view.wait(shared.MIN_WAIT / 5)
-    view.wait(shared.MIN_WAIT * 5)
+    gateway.wait(shared.MIN_WAIT / 5)
+    gateway.wait(shared.MIN_WAIT * 5)
 
     assert waits == [shared.MIN_WAIT, shared.MIN_WAIT * 5]
 
 
 def test_event_wakes_a_driver_and_a_failed_watch_fails_each_driver():
     cluster = shared_cluster(Cluster())
-    view, errors = cluster.gateway_for("one"), []
-    view.woken.set()
-    view.wait(0)
-    assert not view.woken.is_set()
+    gateway, errors = cluster.gateway_for("one"), []
+    gateway.woken.set()
+    gateway.wait(0)
+    assert not gateway.woken.is_set()
 
     cluster.end(RolloutError("no more news"))
     for _driver in range(2):
         with pytest.raises(RolloutError, match="no more news") as error:
-            view.wait(0)
-        view.woken.set()
+            gateway.wait(0)
+        gateway.woken.set()
         errors.append(error.value)
     assert errors[0] is not errors[1]
 

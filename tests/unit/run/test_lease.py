@@ -37,7 +37,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import (
-    process as processes_of_tasks,
+    process as process_module,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import (
     LEASE_DURATION,
@@ -57,10 +57,10 @@ NAME_WITHOUT_KIND = "baton-kubernetes-foo"
 class Server:
     def __init__(self):
         self.leases, self.now, self.version, self.writes = {}, 1_000_000.0, 0, collections.Counter()
-        #: Background requests in flight on a slow connection; None on a fast connection.
-        self.background = None
+        #: Background requests on a slow connection; None on a fast connection.
+        self.background_requests = None
         #: Whether a connection is free for background requests.
-        self.is_free = True
+        self.has_free_connection = True
 
     def lease(self, name):
         return self.leases.get(name)
@@ -88,14 +88,14 @@ class Server:
         return self.now
 
     def start_in_background(self, work):
-        if self.background is None:
+        if self.background_requests is None:
             return None
-        request = InFlight(work, self.is_free)
-        self.background.append(request)
+        request = BackgroundRequest(work, self.has_free_connection)
+        self.background_requests.append(request)
         return request
 
 
-class InFlight(concurrent.futures.Future):
+class BackgroundRequest(concurrent.futures.Future):
     """Request that is answered by answer(), or when the task waits for the result."""
 
     def __init__(self, work, is_sent=True):
@@ -117,12 +117,12 @@ class InFlight(concurrent.futures.Future):
 
 
 class Client:
-    """Task with a Lease. Its sleeps advance the server's clock, and call other_clients()."""
+    """Task with a Lease. Its sleeps advance the server's clock, and call on_sleep()."""
 
-    def __init__(self, server, machine="", lock_timeout=0, other_clients=lambda: None,
+    def __init__(self, server, machine="", lock_timeout=0, on_sleep=lambda: None,
                  kind=Kind.REPLICATION_CONTROLLER,
                  process=None, renew_interval=lease.RENEW_INTERVAL, **options):
-        self.server, self.other_clients, self.lines = server, other_clients, []
+        self.server, self.on_sleep, self.lines = server, on_sleep, []
         self.slept_seconds, self.clock = 0.0, 0.0
         self.reason_to_stop = ""
         request = Request("foo", "shop", kind=kind, images={"": "myimage:v2"},
@@ -133,18 +133,18 @@ class Client:
                                  process)
 
     def sleep(self, seconds):
-        assert self.slept_seconds < 120, "this wait has no end"
+        assert self.slept_seconds < 120, "the task has waited for 120 s"
         self.slept_seconds += seconds
         self.clock += seconds
         self.server.now += seconds
-        self.other_clients()
+        self.on_sleep()
 
     def advance(self, seconds):
         self.clock += seconds
         self.server.now += seconds
 
     def pass_time_and_renew(self):
-        """Let RETRY_PERIOD pass, and renew the Lease if due."""
+        """Advance only this client's clock by RETRY_PERIOD, and renew the Lease if due."""
         self.clock += lease.RETRY_PERIOD
         self.leases.renew()
 
@@ -171,7 +171,7 @@ def test_lease_is_created_and_deleted(server):
 def test_live_holder_on_another_machine_is_detected_by_a_renewal(server):
     first = Client(server)
     first.leases.acquire()
-    second = Client(server, other_clients=first.pass_time_and_renew)
+    second = Client(server, on_sleep=first.pass_time_and_renew)
 
     with pytest.raises(RolloutError) as error:
         second.leases.acquire()
@@ -215,7 +215,7 @@ def test_clock_skew_does_not_expire_a_lease(server, minutes):
     server.server_time = server_time
 
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        Client(server, other_clients=renew_with_wrong_time).leases.acquire()
+        Client(server, on_sleep=renew_with_wrong_time).leases.acquire()
 
     second = Client(server)
     second.leases.acquire()
@@ -236,7 +236,7 @@ def test_clock_skew_does_not_expire_a_lease_of_a_fleet(server, seconds):
     server.server_time = lambda: server.now + seconds
     first.leases.acquire()
     del server.server_time
-    second = Client(server, other_clients=first.pass_time_and_renew)
+    second = Client(server, on_sleep=first.pass_time_and_renew)
 
     with pytest.raises(RolloutError, match="another task is already working on it"):
         second.leases.acquire()
@@ -244,7 +244,7 @@ def test_clock_skew_does_not_expire_a_lease_of_a_fleet(server, seconds):
     assert 6 <= second.slept_seconds <= 8 and not first.leases.is_lost
 
 
-def test_live_holder_on_this_machine_is_refused_at_once(server, monkeypatch):
+def test_task_is_refused_at_once_if_the_holder_lives_on_this_machine(server, monkeypatch):
     first = Client(server, machine="here")
     first.leases.acquire()
     monkeypatch.setattr(Process, "has_ended", lambda process: False)
@@ -294,7 +294,7 @@ def test_hidden_process_is_checked_by_kill(monkeypatch, exception, has_ended):
             raise exception
 
     monkeypatch.setattr(os, "kill", kill)
-    monkeypatch.setattr(processes_of_tasks, "start_time", lambda pid: None)
+    monkeypatch.setattr(process_module, "start_time", lambda pid: None)
 
     assert Process.of_new_task()._replace(pid="7").has_ended() is has_ended
     assert signals == [(7, 0)]
@@ -351,22 +351,22 @@ def test_forged_lease_expires_after_lease_duration(server, forged, holder):
     assert 0 <= server.leases[NAME]["spec"]["leaseTransitions"] < 2**31
 
 
-@pytest.mark.parametrize("empty_lease",
+@pytest.mark.parametrize("malformed_lease",
                          [{}, {"metadata": None, "spec": None}, {"metadata": [], "spec": "x"},
                           {"metadata": {"annotations": "x"}, "spec": {"holderIdentity": 7}}])
-def test_lease_without_fields_is_acquired(server, empty_lease):
+def test_malformed_lease_is_acquired(server, malformed_lease):
     client = Client(server)
-    # A read creates the Lease, but returns the empty object.
+    # A read creates the Lease, but returns the malformed one.
     server.put_lease = lambda item, put=server.put_lease: put(item) if server.leases else None
     server.lease = lambda name: server.leases.setdefault(
-        NAME, {"metadata": {"resourceVersion": ""}}) and empty_lease
+        NAME, {"metadata": {"resourceVersion": ""}}) and malformed_lease
 
     client.leases.acquire()
 
     assert client.slept_seconds == 0
 
 
-def test_lock_timeout_waits_for_the_holder(server):
+def test_task_waits_for_the_holder_within_lock_timeout(server):
     first = Client(server)
     first.leases.acquire()
 
@@ -376,7 +376,7 @@ def test_lock_timeout_waits_for_the_holder(server):
         elif second.slept_seconds == 40:
             first.leases.release()
 
-    second = Client(server, lock_timeout=60, other_clients=renew_then_release)
+    second = Client(server, lock_timeout=60, on_sleep=renew_then_release)
     second.leases.acquire()
 
     assert 40 <= second.slept_seconds <= 41
@@ -385,7 +385,7 @@ def test_lock_timeout_waits_for_the_holder(server):
 def test_lock_timeout_ends_the_wait(server):
     first = Client(server)
     first.leases.acquire()
-    second = Client(server, lock_timeout=30, other_clients=first.pass_time_and_renew)
+    second = Client(server, lock_timeout=30, on_sleep=first.pass_time_and_renew)
 
     with pytest.raises(RolloutError, match="another task is already working on it"):
         second.leases.acquire()
@@ -432,7 +432,7 @@ def test_start_time_of_a_process(monkeypatch, state, expected):
 
 def test_signal_ends_the_wait(server):
     Client(server).leases.acquire()
-    second = Client(server, other_clients=lambda: setattr(second, "reason_to_stop", "SIGTERM"))
+    second = Client(server, on_sleep=lambda: setattr(second, "reason_to_stop", "SIGTERM"))
 
     with pytest.raises(RolloutError, match=r"stopped \(SIGTERM\) before anything was changed"):
         second.leases.acquire()
@@ -466,7 +466,7 @@ def test_age_of_a_lease_counts_from_the_request(server):
     assert names == [NAME, NAME_WITHOUT_KIND, NAME, NAME_WITHOUT_KIND]
 
 
-def test_lost_lease_stops_the_driver(server):
+def test_lost_lease_stops_the_task(server):
     first, second = Client(server), Client(server)
     first.leases.acquire()
     first.advance(LEASE_DURATION + 1)
@@ -499,7 +499,7 @@ def slow_client(server):
     """Return a client on a slow connection whose Lease is due for renewal."""
     client = Client(server)
     client.leases.acquire()
-    server.background = []
+    server.background_requests = []
     client.advance(lease.RENEW_INTERVAL)
     return client
 
@@ -508,24 +508,24 @@ def test_timely_renewal_runs_in_the_background(server, slow_client):
     for _turn in range(3):
         slow_client.leases.renew()
         slow_client.advance(1)
-    assert len(server.background) == 1 and server.writes[NAME] == 1
+    assert len(server.background_requests) == 1 and server.writes[NAME] == 1
 
-    server.background[0].answer()
+    server.background_requests[0].answer()
     slow_client.leases.renew()
     slow_client.advance(lease.RENEW_INTERVAL)
     slow_client.leases.renew()
 
-    assert len(server.background) == 3 and server.writes[NAME] == 2
+    assert len(server.background_requests) == 3 and server.writes[NAME] == 2
 
 
 def test_both_leases_are_written_concurrently_on_a_slow_connection(server):
-    server.background = []
+    server.background_requests = []
     client = Client(server)
     client.leases.acquire()
-    assert len(server.background) == 1 and server.writes == {NAME: 1, NAME_WITHOUT_KIND: 1}
+    assert len(server.background_requests) == 1 and server.writes == {NAME: 1, NAME_WITHOUT_KIND: 1}
 
     client.leases.release()
-    assert len(server.background) == 3 and server.leases == {}
+    assert len(server.background_requests) == 3 and server.leases == {}
 
 
 def test_refused_task_releases_its_other_lease(server, monkeypatch):
@@ -534,8 +534,8 @@ def test_refused_task_releases_its_other_lease(server, monkeypatch):
     first = Client(server)
     first.leases.acquire()
     del server.leases[NAME_WITHOUT_KIND]
-    server.background = []
-    second = Client(server, other_clients=first.pass_time_and_renew)
+    server.background_requests = []
+    second = Client(server, on_sleep=first.pass_time_and_renew)
     with pytest.raises(RolloutError, match="another task is already working on it"):
         second.leases.acquire()
 
@@ -544,7 +544,7 @@ def test_refused_task_releases_its_other_lease(server, monkeypatch):
     assert str(second.leases.process) not in str(server.leases)
 
 
-def test_late_renewal_blocks_the_driver(server, slow_client):
+def test_late_renewal_blocks_the_task(server, slow_client):
     slow_client.leases.renew()
     slow_client.advance(lease.RENEW_DEADLINE - lease.RENEW_INTERVAL)
     assert server.writes[NAME] == 1
@@ -557,7 +557,7 @@ def test_late_renewal_blocks_the_driver(server, slow_client):
 def test_renewal_older_than_the_lease_duration_is_ignored(server, slow_client):
     """Another client may hold the Lease after a suspension of this machine."""
     slow_client.leases.renew()
-    server.background[0].answer()
+    server.background_requests[0].answer()
     slow_client.advance(LEASE_DURATION + 1)
     second = Client(server)
     second.leases.acquire()
@@ -567,30 +567,30 @@ def test_renewal_older_than_the_lease_duration_is_ignored(server, slow_client):
 
 
 def test_late_queued_renewal_is_sent_directly(server, slow_client):
-    server.is_free = False
+    server.has_free_connection = False
     slow_client.leases.renew()
     slow_client.advance(lease.RENEW_DEADLINE - lease.RENEW_INTERVAL)
 
     slow_client.leases.renew()
 
-    assert server.writes[NAME] == 2 and server.background[0].cancelled()
+    assert server.writes[NAME] == 2 and server.background_requests[0].cancelled()
 
 
 def test_release_cancels_a_queued_renewal(server, slow_client):
-    server.is_free = False
+    server.has_free_connection = False
     slow_client.leases.renew()
 
     slow_client.leases.release()
 
-    assert server.leases == {} and server.background[0].cancelled()
+    assert server.leases == {} and server.background_requests[0].cancelled()
 
 
-def test_background_renewal_with_another_holder_stops_the_driver(server, slow_client):
+def test_background_renewal_with_another_holder_stops_the_task(server, slow_client):
     slow_client.leases.renew()
     slow_client.advance(LEASE_DURATION + 1)
     second = Client(server)
     second.leases.acquire()
-    server.background[0].answer()
+    server.background_requests[0].answer()
 
     with pytest.raises(RolloutError, match="took over"):
         slow_client.leases.renew()
@@ -605,7 +605,7 @@ def test_failed_background_renewal_is_reported_by_the_next_renewal(
 
     monkeypatch.setattr(server, "put_lease", fail)
     slow_client.leases.renew()
-    server.background[0].answer()
+    server.background_requests[0].answer()
 
     with pytest.raises(RolloutError, match="cannot be reached"):
         slow_client.leases.renew()
@@ -630,7 +630,7 @@ def test_names_of_leases_are_valid_and_unique():
     assert len(set(names)) == len(names) and all(map(is_name, names))
 
 
-# Kinds that share a name, and the earlier version without the kind
+# Controllers of two kinds with one name, and an earlier version, whose Lease names no kind
 
 
 class EarlierVersion(Client):
@@ -644,37 +644,38 @@ class EarlierVersion(Client):
 @pytest.mark.parametrize("machine", ["", "here"])
 def test_two_kinds_with_one_name_have_separate_leases(server, machine):
     kinds = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT)
-    fleet = [Client(server, machine, kind=kind, renew_interval=7.0) for kind in kinds]
-    for client in fleet:
+    clients = [Client(server, machine, kind=kind, renew_interval=7.0) for kind in kinds]
+    for client in clients:
         client.leases.acquire()
     for _second in range(2 * LEASE_DURATION):
         server.now += 1
-        for client in fleet:
+        for client in clients:
             client.clock += 1
             client.leases.renew()
 
-    assert [client.slept_seconds for client in fleet] == [0, 0]
+    assert [client.slept_seconds for client in clients] == [0, 0]
     for kind in kinds:
         with pytest.raises(RolloutError, match="another task is already working on it"):
             Client(server, machine, kind=kind,
-                   other_clients=lambda: [client.pass_time_and_renew()
-                                          for client in fleet]).leases.acquire()
-    for client in fleet:
+                   on_sleep=lambda: [client.pass_time_and_renew()
+                                     for client in clients]).leases.acquire()
+    for client in clients:
         client.leases.renew()
         client.leases.release()
     assert server.leases == {}
 
 
-@pytest.mark.parametrize("first, second", [(EarlierVersion, Client), (Client, EarlierVersion)])
+@pytest.mark.parametrize("holder_class, waiter_class",
+                         [(EarlierVersion, Client), (Client, EarlierVersion)])
 @pytest.mark.parametrize("machine", ["", "here"])
 @pytest.mark.parametrize("kind", [Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT])
 def test_earlier_version_and_this_version_exclude_each_other(
-        server, first, second, machine, kind, monkeypatch):
+        server, holder_class, waiter_class, machine, kind, monkeypatch):
     # an earlier version runs in another process
     monkeypatch.setattr(Process, "has_ended", lambda process: False)
-    holder = first(server, machine=machine, kind=kind)
+    holder = holder_class(server, machine=machine, kind=kind)
     holder.leases.acquire()
-    waiter = second(server, machine=machine, other_clients=holder.pass_time_and_renew)
+    waiter = waiter_class(server, machine=machine, on_sleep=holder.pass_time_and_renew)
     with pytest.raises(RolloutError, match="another task is already working on it"):
         waiter.leases.acquire()
     waiter.leases.release()
@@ -682,7 +683,7 @@ def test_earlier_version_and_this_version_exclude_each_other(
     holder.leases.release()
 
     assert server.leases == {}
-    second(server, machine=machine).leases.acquire()
+    waiter_class(server, machine=machine).leases.acquire()
 
 
 def test_shared_lease_stays_until_the_last_release(server):
@@ -692,7 +693,7 @@ def test_shared_lease_stays_until_the_last_release(server):
     first.leases.release()
 
     with pytest.raises(RolloutError, match="another task is already working on it"):
-        EarlierVersion(server, other_clients=second.pass_time_and_renew).leases.acquire()
+        EarlierVersion(server, on_sleep=second.pass_time_and_renew).leases.acquire()
 
     second.leases.release()
     assert server.leases == {}
@@ -705,7 +706,7 @@ def test_lease_is_renewed_during_the_wait_for_an_earlier_version(server):
     def renew_then_release():
         earlier.pass_time_and_renew() if client.slept_seconds < 40 else earlier.leases.release()
 
-    client = Client(server, lock_timeout=60, other_clients=renew_then_release)
+    client = Client(server, lock_timeout=60, on_sleep=renew_then_release)
     client.leases.acquire()
 
     assert 40 <= client.slept_seconds <= 41 and server.writes[NAME] > 40 / lease.RENEW_INTERVAL / 2
@@ -713,11 +714,11 @@ def test_lease_is_renewed_during_the_wait_for_an_earlier_version(server):
 
 @pytest.mark.parametrize("module", Module)
 @pytest.mark.parametrize("state", [None, State.ROLLED_BACK])
-def test_migration_holds_the_lease_of_the_deployment(server, module, state):
+def test_only_a_migration_holds_the_lease_of_the_deployment(server, module, state):
     migrates = module is Module.MIGRATION
     first = Client(server, module=module, state=state or module.default_state)
     first.leases.acquire()
-    second = Client(server, kind=Kind.DEPLOYMENT, other_clients=first.pass_time_and_renew)
+    second = Client(server, kind=Kind.DEPLOYMENT, on_sleep=first.pass_time_and_renew)
 
     if migrates:
         with pytest.raises(RolloutError, match="another task is already working on it"):
@@ -730,7 +731,7 @@ def test_migration_holds_the_lease_of_the_deployment(server, module, state):
 
 
 def test_lease_of_an_ended_task_of_this_process_is_acquired_at_once(server):
-    """The process knows the end of the task even if the release failed."""
+    """The process knows that its task has ended, even if the release failed."""
     first = Client(server, machine="here")
     first.leases.acquire()
     first.leases.end_task()
@@ -756,7 +757,7 @@ def test_lease_written_by_another_client_is_reported(server):
     assert client.leases.is_lost
 
 
-#: Process 1 is running. ENDED is an earlier process with this pid, by its start time.
+#: Process 1 is running. The start time of ENDED is that of an earlier process with this pid.
 ENDED, RUNNING = {"pid": "1", "start": "0"}, {"pid": "1", "start": start_time("1")}
 #: Holders of a Lease, and when the task acquires it ("later": after LEASE_DURATION).
 HOLDERS = {
@@ -772,7 +773,7 @@ HOLDERS = {
     "running task of this process": (dict(machine="here", is_at_work=True, renews=True),
                                      "never"),
 }
-#: The kinds of the holders. An earlier version names no kind.
+#: Kinds in the holder annotation of the shared Lease. An earlier version names no kind.
 SHARED_HOLDERS = {"an earlier version": [""], "another kind": ["Deployment"],
                   "two other kinds": ["Deployment", "DaemonSet"]}
 
@@ -802,7 +803,7 @@ def test_acquisition_for_each_holder(server, has_kind, holder_name, shared_holde
                               "spec": {**server.leases[name]["spec"],
                                        "renewTime": f"{client.slept_seconds}"}})
 
-    client = Client(server, machine="here", other_clients=renew_as_holder)
+    client = Client(server, machine="here", on_sleep=renew_as_holder)
     if expected == "never":
         with pytest.raises(RolloutError, match="another task is already working on it: jane"):
             client.leases.acquire()
@@ -821,7 +822,7 @@ def test_acquisition_for_each_holder(server, has_kind, holder_name, shared_holde
 
 
 class Scheduler:
-    """Scheduler that runs one random thread after another.
+    """Scheduler that runs one thread at a time, chosen at random.
 
     It switches at each request and wait. Time passes only while all threads wait.
     """
@@ -833,7 +834,7 @@ class Scheduler:
     def add(self, work):
         # The thread of a worker runs from a release of `go` to a release of `back`.
         worker = types.SimpleNamespace(go=threading.Semaphore(0), back=threading.Semaphore(0),
-                                       wakes=0.0, is_over=False)
+                                       wakes_at=0.0, is_over=False)
 
         def run():
             worker.go.acquire()
@@ -848,15 +849,15 @@ class Scheduler:
 
     def wait(self, seconds):
         worker = self.current
-        worker.wakes = self.now + seconds
+        worker.wakes_at = self.now + seconds
         worker.back.release()
         worker.go.acquire()
 
     def run(self):
         while workers := [worker for worker in self.workers if not worker.is_over]:
-            self.now = max(self.now, min(worker.wakes for worker in workers))
+            self.now = max(self.now, min(worker.wakes_at for worker in workers))
             self.current = self.rng.choice(
-                [worker for worker in workers if worker.wakes <= self.now])
+                [worker for worker in workers if worker.wakes_at <= self.now])
             self.current.go.release()
             assert self.current.back.acquire(timeout=10)
 
@@ -925,7 +926,7 @@ class RandomTask:
 
 @pytest.mark.parametrize("seeds", [range(first, first + 50) for first in range(0, 500, 50)],
                          ids=str)
-def test_random_interleavings_never_let_two_tasks_work(seeds):
+def test_random_interleavings_never_let_two_tasks_work_at_once(seeds):
     seeds_by_holder_count = collections.Counter()
     for seed in seeds:
         scheduler, server = Scheduler(random.Random(seed)), Server()

@@ -44,7 +44,7 @@ def test_progress_lines_of_a_wait_are_limited():
     waits = [(at, line) for at, line in lines if line.startswith("waiting")]
     assert len(waits) > 10 and len(lines) > 60
     assert all(LINE_INTERVAL <= after - before < LINE_INTERVAL + driver.POLL_INTERVAL + 0.1
-               for (before, _line), (after, _later) in itertools.pairwise(waits))
+               for (before, _line), (after, _next_line) in itertools.pairwise(waits))
 
 
 def test_cause_has_one_progress_line():
@@ -52,10 +52,10 @@ def test_cause_has_one_progress_line():
 
     update_error(cluster)
 
-    sizes = f"waiting: {SUCCESSOR} 0/3 available, foo 3"
+    size_line = f"waiting: {SUCCESSOR} 0/3 available, foo 3"
     cause = f"pod default/{SUCCESSOR}-1, container web: ErrImagePull: no such image"
     assert [line for _at, line in cluster.lines if line.startswith("waiting: ")] == [
-        sizes, f"{sizes}; {cause}"]
+        size_line, f"{size_line}; {cause}"]
 
 
 def test_events_end_after_a_rejected_event():
@@ -97,7 +97,7 @@ def test_steps_in_a_fleet_share_an_event():
         f"{step['action']} {step['name']}" for step in result["steps"]]
 
 
-def test_failure_is_an_event():
+def test_failure_is_reported_as_a_warning_event():
     cluster, events = stalled_cluster(rc()), []
     cluster.record = lambda event: events.append(event) or True
 
@@ -131,7 +131,7 @@ def test_sizes_of_a_failed_update():
     assert (progress["rollout"]["floor"], progress["rollout"]["ceiling"]) == (3, 4)
 
 
-def test_no_sizes_without_a_change():
+def test_sizes_require_a_real_change_and_return_sizes():
     """Check mode returns no sizes either, since all its times would be equal."""
     cluster = Cluster(rc(image="myimage:v2"))
 

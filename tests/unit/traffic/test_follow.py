@@ -59,16 +59,16 @@ FINAL_STEP = dataclasses.replace(STEP, completes_update=True)
 WAIT = Wait("foo")
 
 
-def status(phase="paused", new=1, **fields):
-    """Return the status of an update that needs 4 pods, `new` of them new."""
-    side = Side("foo-2", "uid", new, new, {})
+def status(phase="paused", new_count=1, **fields):
+    """Return the status of an update that needs 4 pods, and has `new_count` new pods."""
+    side = Side("foo-2", "uid", new_count, new_count, {})
     return RolloutStatus(None, phase=phase, goal=4, new=side, **fields)
 
 
 @pytest.mark.parametrize("request_, status_, decision, goal", [
     (UPDATE, status("complete"), Done(""), Goal.RESTORED),
     (PAUSE, status("complete"), STEP, Goal.ANY),
-    (PAUSE, status("complete", new=4), WAIT, Goal.ANY),
+    (PAUSE, status("complete", new_count=4), WAIT, Goal.ANY),
     (PAUSE, status("complete"), None, Goal.ANY),
     (PAUSE, status("complete"), Done(""), Goal.RESTORED),
     (dataclasses.replace(PAUSE, pause_at=Size(4)), status("complete"), STEP, Goal.RESTORED),
@@ -84,13 +84,14 @@ def status(phase="paused", new=1, **fields):
     (ROLLBACK, status(), PAUSE_STEP, Goal.RESTORED),
     (PAUSE, status(), STEP, Goal.ANY),
     (PAUSE, status(), PAUSE_STEP, Goal.ANY),
-    (PAUSE, status(new=3), STEP, Goal.ANY),
-    (PAUSE, status(new=4), STEP, Goal.SWITCHED),
+    (PAUSE, status(new_count=3), STEP, Goal.ANY),
+    (PAUSE, status(new_count=4), STEP, Goal.SWITCHED),
     (dataclasses.replace(UPDATE, pause_at=Size(100, percent=True)), status(), STEP,
      Goal.SWITCHED),
-    (KEEP_OLD, status(new=4), STEP, Goal.ANY),
-    (KEEP_OLD, status(new=4), PAUSE_STEP, Goal.ANY),
-    (dataclasses.replace(KEEP_OLD, state=State.ROLLED_BACK), status(new=4), STEP, Goal.OLD_ONLY),
+    (KEEP_OLD, status(new_count=4), STEP, Goal.ANY),
+    (KEEP_OLD, status(new_count=4), PAUSE_STEP, Goal.ANY),
+    (dataclasses.replace(KEEP_OLD, state=State.ROLLED_BACK), status(new_count=4), STEP,
+     Goal.OLD_ONLY),
     (UPDATE, status(), STEP, Goal.SWITCHED),
     (UPDATE, status("progressing"), WAIT, Goal.SWITCHED),
     (UPDATE, status(), PAUSE_STEP, Goal.RESTORED),
@@ -115,8 +116,8 @@ def test_rollback_sets_weight_0_and_removes_the_matches(request_):
     world = split_world(request_)
     decision = plan_for(world, Goal.OLD_ONLY)
     assert decision.action is Action.UPDATE and world.write(decision.write)
-    (entry,) = world.rules
-    assert [item["weight"] for item in entry["backendRefs"]] == [0, 100, 0]
+    (route_rule,) = world.rules
+    assert [item["weight"] for item in route_rule["backendRefs"]] == [0, 100, 0]
     assert plan_for(world, Goal.OLD_ONLY) == GATEWAYS_CURRENT
     world.observe_route()
     assert plan_for(world, Goal.OLD_ONLY) == Done("no requests of edge go to the new pods of foo")
@@ -136,28 +137,28 @@ def test_rollback_keeps_held_requests(versions):
 
 def test_rollback_does_not_wait_for_the_new_pods():
     world = split_world()
-    new = world.rules[0]["backendRefs"][2]["name"]
-    world.ready.discard(world.services[new]["metadata"]["uid"])
+    new_service = world.rules[0]["backendRefs"][2]["name"]
+    world.ready.discard(world.services[new_service]["metadata"]["uid"])
     assert plan_for(world, Goal.OLD_ONLY).action is Action.UPDATE
 
 
-@pytest.mark.parametrize("broken", ["old Service not ready", "versions unknown", "restoring",
-                                    "another new version", "old Service deleted"])
-def test_rollback_restores_the_route_if_the_old_pods_cannot_serve_the_requests(broken):
+@pytest.mark.parametrize("problem", ["old Service not ready", "versions unknown", "restoring",
+                                     "another new version", "old Service deleted"])
+def test_rollback_restores_the_route_if_the_old_pods_cannot_serve_the_requests(problem):
     world = split_world()
-    old = world.rules[0]["backendRefs"][1]["name"]
-    if broken == "old Service not ready":
-        world.ready.discard(world.services[old]["metadata"]["uid"])
-    elif broken == "versions unknown":
+    old_service = world.rules[0]["backendRefs"][1]["name"]
+    if problem == "old Service not ready":
+        world.ready.discard(world.services[old_service]["metadata"]["uid"])
+    elif problem == "versions unknown":
         world.versions = None
-    elif broken == "restoring":
+    elif problem == "restoring":
         text = world.route["metadata"]["annotations"]["baton.kubernetes/traffic-split"]
         world.annotate({"baton.kubernetes/traffic-split": text.replace("false", "true")})
-    elif broken == "another new version":
+    elif problem == "another new version":
         world.versions = dataclasses.replace(VERSIONS, new="ccc", labels=(
             LABELS[0], {**LABELS[1], KEY: "ccc"}))
     else:
-        del world.services[old]
+        del world.services[old_service]
     assert plan_for(world, Goal.OLD_ONLY) == plan_for(world, Goal.RESTORED)
     assert "foo 1" in plan_for(world, Goal.OLD_ONLY).after
 

@@ -64,7 +64,7 @@ def plan_for(world, request=SPLIT, **options):
     return plan(request, world.observed(request, **options))
 
 
-def actions(world, request):
+def run_and_record(world, request):
     """Run a task to its end. Return (action, kind) of each step, and the texts of the waits."""
     steps = []
     is_drained = False
@@ -80,14 +80,14 @@ def actions(world, request):
     return steps
 
 
-def names_of(world):
+def split_service_names(world):
     return [name for name in world.services if name.startswith("foo-")]
 
 
 def test_steps_of_a_split_and_of_its_restoration():
     world = World(rule(backend("foo", 3)))
-    steps = actions(world, MATCHING)
-    old, new = names_of(world)
+    steps = run_and_record(world, MATCHING)
+    old, new = split_service_names(world)
 
     assert steps == [
         ("annotate", "ReplicationController"), ("annotate", "HTTPRoute"),
@@ -103,8 +103,9 @@ def test_steps_of_a_split_and_of_its_restoration():
     record = parse_record(world.route["metadata"]["annotations"][TRAFFIC_SPLIT])
     assert (record.service, record.weights, record.match) == ("foo", (3,), MATCH)
 
-    assert actions(world, SPLIT) == [("update", "HTTPRoute"), "each Gateway has observed the route"]
-    assert actions(world, RESTORE) == [
+    assert run_and_record(world, SPLIT) == [
+        ("update", "HTTPRoute"), "each Gateway has observed the route"]
+    assert run_and_record(world, RESTORE) == [
         ("update", "HTTPRoute"), "each Gateway has observed the route", DRAIN.until,
         ("restore", "HTTPRoute"), "each Gateway has observed the route",
         ("delete", "Service"), ("delete", "Service"), ("restore", "HTTPRoute"),
@@ -113,10 +114,10 @@ def test_steps_of_a_split_and_of_its_restoration():
     assert plan_for(world, RESTORE) == Done("edge has no traffic split")
 
 
-def test_steps_of_held_requests_and_of_the_next_share():
+def test_steps_of_a_hold_and_of_the_next_share():
     world = World(rule(backend("foo", 3)), versions=BEFORE_UPDATE)
-    steps = actions(world, ZERO_SHARE)
-    (old,) = names_of(world)
+    steps = run_and_record(world, ZERO_SHARE)
+    (old,) = split_service_names(world)
 
     assert steps == [
         ("annotate", "ReplicationController"), ("annotate", "HTTPRoute"), ("create", "Service"),
@@ -128,19 +129,20 @@ def test_steps_of_held_requests_and_of_the_next_share():
         "0% of the requests for foo go to the new pods of foo")
 
     world.versions = VERSIONS
-    assert isinstance(plan_for(world, ZERO_SHARE), Done), "the new pods must not need a Service"
-    assert actions(world, SPLIT) == [
-        ("create", "Service"), f"the Service {names_of(world)[1]} of the new pods has a ready "
-        "endpoint",
+    assert isinstance(plan_for(world, ZERO_SHARE), Done), (
+        "a hold must not require a Service of the new pods")
+    assert run_and_record(world, SPLIT) == [
+        ("create", "Service"),
+        f"the Service {split_service_names(world)[1]} of the new pods has a ready endpoint",
         ("update", "HTTPRoute"), "each Gateway has observed the route", SERVICES_KNOWN.until,
         ("update", "HTTPRoute"), "each Gateway has observed the route"]
-    assert actions(world, ZERO_SHARE) == [
+    assert run_and_record(world, ZERO_SHARE) == [
         ("update", "HTTPRoute"), "each Gateway has observed the route"]
     assert list(weights(world).values()) == [0, 100, 0]
-    assert (actions(world, SPLIT)[0]
+    assert (run_and_record(world, SPLIT)[0]
             == SERVICES_KNOWN.until), "the Gateways must know the Service first"
     run(world, RESTORE)
-    assert world.rules == [rule(backend("foo", 3))] and names_of(world) == []
+    assert world.rules == [rule(backend("foo", 3))] and split_service_names(world) == []
 
 
 def weights(world):
@@ -150,13 +152,13 @@ def weights(world):
 def test_share_of_0_percent_does_not_wait_for_the_new_pods():
     world = World()
     run(world, SPLIT)
-    new = names_of(world)[1]
+    new = split_service_names(world)[1]
     world.ready.discard(world.services[new]["metadata"]["uid"])
     assert isinstance(plan_for(world, ZERO_SHARE), Step)
 
 
 @pytest.mark.parametrize("request_", [ZERO_SHARE, RESTORE], ids=["hold", "restored"])
-def test_option_before_update_prevents_changes_during_an_update(request_):
+def test_option_before_update_prevents_changes_if_no_update_will_begin(request_):
     world = World()
     run(world, SPLIT)
     before_update = dataclasses.replace(request_, is_before_update=True)
@@ -168,19 +170,19 @@ def test_option_before_update_prevents_changes_during_an_update(request_):
         "foo needs no update, so that the requests for edge stay as they are")
 
 
-def test_held_requests_of_an_earlier_version_are_restored_first():
+def test_hold_of_an_earlier_version_is_restored_first():
     world = World(versions=BEFORE_UPDATE)
     run(world, ZERO_SHARE)
     world.versions = dataclasses.replace(BEFORE_UPDATE, old="bbb", labels=LABELS[1:])
-    assert actions(world.copy(), ZERO_SHARE)[3] == ("restore", "HTTPRoute")
+    assert run_and_record(world.copy(), ZERO_SHARE)[3] == ("restore", "HTTPRoute")
     run(world, ZERO_SHARE)
-    (old,) = names_of(world)
+    (old,) = split_service_names(world)
     assert world.services[old]["spec"]["selector"][KEY] == "bbb"
 
 
 def test_mirror_is_added_changed_and_removed():
-    plain = rule(backend("foo", 3), filters=[{"type": "URLRewrite"}])
-    world = World(plain)
+    original_rule = rule(backend("foo", 3), filters=[{"type": "URLRewrite"}])
+    world = World(original_rule)
     run(world, MIRRORING)
     _foo, old, new = (item["name"] for item in world.rules[0]["backendRefs"])
     assert [item["weight"] for item in world.rules[0]["backendRefs"]] == [0, 100, 0]
@@ -194,7 +196,7 @@ def test_mirror_is_added_changed_and_removed():
     assert world.rules[0]["filters"] == [{"type": "URLRewrite"}]
     run(world, MIRRORING)
     run(world, RESTORE)
-    assert world.rules == [plain] and len(names_of(world)) == 0
+    assert world.rules == [original_rule] and len(split_service_names(world)) == 0
 
 
 def test_mirror_is_refused_if_the_server_does_not_store_its_share():
@@ -211,8 +213,8 @@ def test_mirror_without_a_backend_of_the_split_is_removed():
     run(world, MIRRORING)
     world.put_rules([{**world.rules[0], "backendRefs": [backend("foo")]}])
 
-    assert actions(world, RESTORE)[0] == ("update", "HTTPRoute")
-    assert world.rules == [rule(backend("foo"))] and len(names_of(world)) == 0
+    assert run_and_record(world, RESTORE)[0] == ("update", "HTTPRoute")
+    assert world.rules == [rule(backend("foo"))] and len(split_service_names(world)) == 0
 
 
 def test_old_pods_without_the_label_get_the_label():
@@ -232,32 +234,32 @@ def test_split_of_a_headless_service_creates_headless_services():
     world = World(services=[service(clusterIP="None", publishNotReadyAddresses=True)])
     run(world, SPLIT)
 
-    for name in names_of(world):
+    for name in split_service_names(world):
         spec = world.services[name]["spec"]
         assert (spec["clusterIP"], spec["publishNotReadyAddresses"]) == ("None", True)
 
 
-def test_name_of_a_service_is_a_valid_label():
+def test_names_of_created_services_fit_into_a_dns_label():
     long_name = "f" * 63
     world = World(rule(backend(long_name)), services=[service(long_name)])
     run(world, SPLIT)
 
     assert len({item["name"] for item in world.rules[0]["backendRefs"]}) == 3
     assert all(len(item["name"]) == 63 for item in world.rules[0]["backendRefs"])
-    assert actions(world, RESTORE)[-2:] == [("restore", "HTTPRoute"),
-                                            ("restore", "ReplicationController")]
+    assert run_and_record(world, RESTORE)[-2:] == [("restore", "HTTPRoute"),
+                                                   ("restore", "ReplicationController")]
     assert world.rules == [rule(backend(long_name))]
 
 
-@pytest.mark.parametrize("first", [SPLIT, MATCHING])
-def test_deleted_service_of_a_split_is_created_again(first):
+@pytest.mark.parametrize("request_", [SPLIT, MATCHING])
+def test_deleted_service_of_a_split_is_created_again(request_):
     world = World()
-    run(world, first)
-    for name in names_of(world):
+    run(world, request_)
+    for name in split_service_names(world):
         changed_world = world.copy()
         del changed_world.services[name]
-        assert actions(changed_world.copy(), first)[0] == ("create", "Service")
-        assert actions(changed_world, RESTORE)[0] == ("update", "HTTPRoute")
+        assert run_and_record(changed_world.copy(), request_)[0] == ("create", "Service")
+        assert run_and_record(changed_world, RESTORE)[0] == ("update", "HTTPRoute")
         assert changed_world.rules == [rule(backend("foo"))]
 
 
@@ -267,11 +269,11 @@ def test_split_of_another_update_is_restored_first():
     world.versions = dataclasses.replace(VERSIONS, old="bbb", new="ccc", labels=(
         LABELS[1], {**LABELS[1], KEY: "ccc"}))
 
-    assert actions(world.copy(), SPLIT)[:4] == [
+    assert run_and_record(world.copy(), SPLIT)[:4] == [
         ("update", "HTTPRoute"), "each Gateway has observed the route", DRAIN.until,
         ("restore", "HTTPRoute")]
     run(world, SPLIT)
-    assert len(names_of(world)) == 2
+    assert len(split_service_names(world)) == 2
     assert {item["spec"]["selector"][KEY] for item in world.services.values()
             if item["metadata"]["name"].startswith("foo-")} == {"bbb", "ccc"}
 
@@ -299,13 +301,13 @@ def test_service_of_another_client_is_never_used_or_deleted():
         **creation.manifest, "metadata": {**creation.manifest["metadata"], "uid": "foreign"},
         "spec": {**creation.manifest["spec"], "selector": {"app": "payments"}}}
     world.services[name] = other_service
-    while len(names_of(world)) < 2 and isinstance(decision := plan_for(world), Step):
+    while len(split_service_names(world)) < 2 and isinstance(decision := plan_for(world), Step):
         world.write(decision.write)
     world.settle()
 
     with pytest.raises(RolloutError, match=f"the Service {name} is not the Service of this split"):
         plan_for(world)
-    actions(world, RESTORE)
+    run_and_record(world, RESTORE)
     assert world.services[name] == other_service
 
 
@@ -338,25 +340,25 @@ def test_forged_annotation_of_a_service_is_not_trusted():
     world.annotate({TRAFFIC_SPLIT: json.dumps({
         "service": "foo", "id": "1", "restoring": True, "weights": [], "match": []})})
 
-    actions(world, RESTORE)
+    run_and_record(world, RESTORE)
     assert world.services["foo-0123456789"] == forged_service
     assert world.rules == [rule(backend("foo-0123456789"))]
 
 
 @pytest.mark.parametrize("value", [None, "payments", *HOSTILE_TEXTS[:2]])
-@pytest.mark.parametrize("first", [SPLIT, MATCHING])
-def test_forged_or_removed_annotation_of_the_services_changes_nothing(first, value):
+@pytest.mark.parametrize("request_", [SPLIT, MATCHING])
+def test_forged_or_removed_annotation_of_the_services_changes_nothing(request_, value):
     world = World(rule(backend("foo", 3)))
-    run(world, first)
-    for name in names_of(world):
+    run(world, request_)
+    for name in split_service_names(world):
         item = world.services[name]
         world.services[name] = {**item, "metadata": {
             **item["metadata"], "annotations": {} if value is None else {SPLIT_OF: value}}}
     changed_world = world.copy()
-    run(changed_world, dataclasses.replace(first, share=Share(20, 100)))
+    run(changed_world, dataclasses.replace(request_, share=Share(20, 100)))
     assert changed_world.rules[-1]["backendRefs"][-1]["weight"] == 20
     run(world, RESTORE)
-    assert world.rules == [rule(backend("foo", 3))] and names_of(world) == []
+    assert world.rules == [rule(backend("foo", 3))] and split_service_names(world) == []
 
 
 @pytest.mark.parametrize("rules, services, error", [
@@ -392,7 +394,7 @@ def test_restoration_of_another_split_keeps_the_annotation():
     run(world, SPLIT)
     world.versions = dataclasses.replace(VERSIONS, old="bbb", new="ccc", labels=(
         LABELS[1], {**LABELS[1], KEY: "ccc"}))
-    assert ("restore", "ReplicationController") not in actions(world, SPLIT)
+    assert ("restore", "ReplicationController") not in run_and_record(world, SPLIT)
     assert world.annotation == "HTTPRoute/edge"
 
 
@@ -400,7 +402,7 @@ def test_route_is_restored_without_its_controller():
     world = World()
     run(world, SPLIT)
     world.controller = None
-    assert ("restore", "HTTPRoute") in actions(world, RESTORE)
+    assert ("restore", "HTTPRoute") in run_and_record(world, RESTORE)
 
 
 def test_number_of_routes_is_limited():
@@ -456,16 +458,17 @@ def test_route_that_is_being_deleted_is_refused():
         plan_for(world)
 
 
-OLD, NEW = pod("a"), pod("b", is_new=True)
+OLD_POD, NEW_POD = pod("a"), pod("b", is_new=True)
 
 
 @pytest.mark.parametrize("pods, error", [
-    ([(NEW, True)], "there are no old pods"),
-    ([(OLD, False)], "there are no new pods"),
-    ([(OLD, False), (OLD, True)], f"the label {KEY} does not distinguish"),
-    ([(OLD, False), (pod("c", labels={KEY: "ccc"}), False), (NEW, True)], "does not distinguish"),
-    ([(OLD, False), (pod("c", labels={}), False), (NEW, True)], "does not distinguish"),
-    ([(OLD, False), (pod("c", labels={}), True)], "does not distinguish"),
+    ([(NEW_POD, True)], "there are no old pods"),
+    ([(OLD_POD, False)], "there are no new pods"),
+    ([(OLD_POD, False), (OLD_POD, True)], f"the label {KEY} does not distinguish"),
+    ([(OLD_POD, False), (pod("c", labels={KEY: "ccc"}), False), (NEW_POD, True)],
+     "does not distinguish"),
+    ([(OLD_POD, False), (pod("c", labels={}), False), (NEW_POD, True)], "does not distinguish"),
+    ([(OLD_POD, False), (pod("c", labels={}), True)], "does not distinguish"),
 ])
 def test_two_versions_are_required(pods, error):
     with pytest.raises(RolloutError, match=error):
@@ -474,18 +477,19 @@ def test_two_versions_are_required(pods, error):
 
 @pytest.mark.parametrize("pods, error", [
     ([], "there are no old pods"),
-    ([(OLD, False), (pod("c", labels={KEY: "ccc"}), False)], "does not distinguish"),
+    ([(OLD_POD, False), (pod("c", labels={KEY: "ccc"}), False)], "does not distinguish"),
 ])
 def test_one_version_is_required_before_an_update(pods, error):
-    assert find_versions(KEY, [(OLD, False)], "", "x", needs_new=False) == BEFORE_UPDATE
+    assert find_versions(KEY, [(OLD_POD, False)], "", "x", needs_new=False) == BEFORE_UPDATE
     with pytest.raises(RolloutError, match=error):
         find_versions(KEY, pods, "", "the controller", needs_new=False)
 
 
 def test_versions_of_pods_with_and_without_the_label():
-    versions = find_versions(KEY, [(OLD, False), (OLD, False), (NEW, True)], "", NAMESPACE)
+    versions = find_versions(KEY, [(OLD_POD, False), (OLD_POD, False), (NEW_POD, True)], "",
+                             NAMESPACE)
     assert versions == dataclasses.replace(VERSIONS, labels=LABELS)
-    bare = pod("c", labels={"app": "foo"})
-    versions = find_versions(KEY, [(bare, False), (NEW, True)], "fff", NAMESPACE)
-    assert (versions.old, versions.new, versions.unlabeled) == ("fff", "bbb", (bare,))
+    unlabeled_pod = pod("c", labels={"app": "foo"})
+    versions = find_versions(KEY, [(unlabeled_pod, False), (NEW_POD, True)], "fff", NAMESPACE)
+    assert (versions.old, versions.new, versions.unlabeled) == ("fff", "bbb", (unlabeled_pod,))
     assert versions.labels[0] == {"app": "foo", KEY: "fff"}

@@ -89,10 +89,11 @@ def test_invalid_options_are_refused(options, error):
 def test_service_without_a_route_is_split_by_its_selector():
     for weight in ("0%", "100%"):
         request = parse(weight=weight, route=None, service="foo", deployment_label_key="version")
-        assert request.is_by_selector and (request.route, request.route_kind) == ("foo", "Service")
+        assert request.changes_selector
+        assert (request.route, request.route_kind) == ("foo", "Service")
         assert request.restore_command.endswith(
             "'name=foo service=foo namespace=shop deployment_label_key=version state=restored'")
-    assert not parse(weight="1", service="foo").is_by_selector
+    assert not parse(weight="1", service="foo").changes_selector
 
 
 @pytest.mark.parametrize("text", KEYS[TRAFFIC_SELECTOR],

@@ -76,7 +76,7 @@ def test_only_backends_of_the_service_change(plain, match):
 
 
 @given(RULES, MATCHES)
-def test_restoration_without_a_record_names_the_service_with_weight_1(plain, match):
+def test_restoration_without_a_record_gives_the_service_weight_1(plain, match):
     names = rules.services_of(restored_rules(split_rules(plain, match=match)), NAMESPACE)
 
     assert not {*PAIR} & {*names}
@@ -114,7 +114,7 @@ def test_mirror_copies_a_share_to_the_new_pods(mirror, fields):
             and restored_rules([for_all], record(plain)) == plain[:1])
 
 
-def test_unstored_share_of_a_mirror_is_recognized():
+def test_mirror_share_dropped_by_the_api_server_is_detected():
     """An API server with an older Gateway API drops the unknown field percent."""
     mirror = Share(20, 100)
     (first, second) = rules.mirror_probe([rule(backend("foo")), rule(backend("bar"))], mirror)
@@ -124,7 +124,7 @@ def test_unstored_share_of_a_mirror_is_recognized():
 
 
 def test_foreign_filter_that_mirrors_to_a_service_of_the_split_is_removed():
-    """A filter for a missing Service is an error of the route."""
+    """A route is invalid if a filter refers to a missing Service."""
     mirror = {**FOREIGN_MIRROR, "requestMirror": {"backendRef": backend("foo-new")}}
     plain = [rule(backend("bar"), filters=[FOREIGN_MIRROR])]
 

@@ -40,30 +40,30 @@ def _match_with_primary(request: Request, observed: ClientDrivenObserved, primar
                          else successor.is_named_for(primary.name))
     if not has_expected_name:
         return Match.NO
-    present_hash = handover.stored_template_hash(successor.template)
+    stored_hash = handover.stored_template_hash(successor.template)
     recorded_hash = primary.successor_hash if primary.partner_uid == successor.uid else None
-    is_confirmed_by_primary = recorded_hash == present_hash and bool(successor.current)
-    is_confirmed_by_task = recorded_hash in (None, present_hash) and observed.is_created_here
+    is_confirmed_by_primary = recorded_hash == stored_hash and bool(successor.current)
+    is_confirmed_by_task = recorded_hash in (None, stored_hash) and observed.is_created_here
     dry_run_hash = (observed.dry_run_template
                     and handover.stored_template_hash(observed.dry_run_template))
     return provenance.match(
         request, successor.template, observed.desired or {},
         is_recorded=deployment_label(request, successor) == expected_successor(request, primary)[1],
         is_confirmed=(is_confirmed_by_primary or is_confirmed_by_task
-                      or dry_run_hash == present_hash))
+                      or dry_run_hash == stored_hash))
 
 
 def _match_without_primary(request: Request, observed: ClientDrivenObserved,
                            successor: Controller) -> Match:
     """Return how the successor's template matches the request after the primary's deletion.
 
-    In the template, the priority class of a handover confirms the record, and the annotation
-    RESTART shows a restart. A user who may only annotate the controller can change neither.
+    The controller's annotations can be forged, but not its template. There, a handover's priority
+    class confirms the recorded request, and the annotation RESTART shows a restart.
     """
-    has_begun, restarts = provenance.has_begun(request, successor), request.state.restarts
+    has_begun, is_restart = provenance.has_begun(request, successor), request.state.restarts
     is_restarted = RESTART in (successor.template["metadata"].get("annotations") or {})
     is_recorded = has_begun or provenance.has_ended(request, successor)
     is_confirmed = observed.is_confirmed or (has_begun and handover.is_closed(successor))
     return provenance.match(request, successor.template, observed.desired or {},
-                            is_recorded=is_restarted if restarts else is_recorded,
-                            is_confirmed=restarts or is_confirmed)
+                            is_recorded=is_restarted if is_restart else is_recorded,
+                            is_confirmed=is_restart or is_confirmed)

@@ -146,7 +146,7 @@ class ClientDrivenFlow(Flow[ClientDrivenObserved]):
             observed = dataclasses.replace(
                 observed, is_confirmed=_is_confirmed(request, observed, base, cluster, memory))
         observed = _with_terminating(request, observed, cluster, memory)
-        if memory.has_begun and memory.keeps_history and history.is_due(observed):
+        if memory.has_begun and memory.keeps_history and history.must_store_template(observed):
             if revisions := _history(request, cluster, memory, observed):
                 return dataclasses.replace(observed, history=revisions, keeps_history=True)
             self.disable_optional_features(
@@ -335,7 +335,8 @@ def _pods_to_reparent(request: Request, observed: ClientDrivenObserved, cluster:
     """
     successor, caches = observed.successor, memory.caches(Caches)
     if (memory.has_begun and successor and caches.prefetched_pods is None
-            and _hands_over(request) and not request.pause_at and history.is_due(observed)):
+            and _hands_over(request) and not request.pause_at
+            and history.must_store_template(observed)):
         caches.prefetched_pods = _start_list(
             cluster, functools.partial(cluster.live_pods, successor.selector))
     if not handover.needs_pods(observed):

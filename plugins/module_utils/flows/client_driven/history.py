@@ -73,7 +73,7 @@ def resolved(request: Request, history: t.Sequence[Revision] | None,
              stored: t.Sequence[Revision]) -> Request:
     """Return the request with the template of the revision named by to_revision.
 
-    Raises RolloutError. history: None if not permitted. stored: includes contested revisions.
+    Raises RolloutError. history: None if it may not be read. stored: includes contested revisions.
     """
     refusals.refuse_contested(request, [revision for revision in stored
                                         if revision.number == request.to_revision])
@@ -135,15 +135,15 @@ def not_stored_warning(why: str) -> str:
             f"{why} (see docs/reference/permissions.md)")
 
 
-def is_due(observed: ClientDrivenObserved) -> bool:
+def must_store_template(observed: ClientDrivenObserved) -> bool:
     """Return whether the primary's template must be stored now."""
     primary, successor = observed.primary, observed.successor
     return bool(primary and successor and not primary.has_takeover and primary.is_empty
                 and successor.is_settled)
 
 
-def store_step(request: Request, observed: ClientDrivenObserved, primary: Controller,
-               successor: Controller) -> Step | None:
+def history_step(request: Request, observed: ClientDrivenObserved, primary: Controller,
+                 successor: Controller) -> Step | None:
     """Return the next step that changes the history, or None."""
     if not observed.keeps_history:
         return None

@@ -161,7 +161,7 @@ def _with_both(request: Request, observed: ClientDrivenObserved, primary: Contro
     if request.pause_at and desired:
         return _pause(primary, successor, target, desired)
     # | yes (0) | yes (all available) | the primary's template is not in the history | store it |
-    if step := history.store_step(request, observed, primary, successor):
+    if step := history.history_step(request, observed, primary, successor):
         return step
     # | yes (0) | yes (all available) | no `next_name` | handover |
     if request.next_name is None:

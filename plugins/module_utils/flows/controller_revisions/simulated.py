@@ -122,9 +122,9 @@ class RevisionsModel(Model, t.Generic[ControllerT]):
         """
         return self._converge(self._initially_unready) or self._converge(())
 
-    def _converge(self, never_ready: t.Container[str]) -> bool:
+    def _converge(self, kept_unready: t.Container[str]) -> bool:
         has_changed = False
-        while self._sync_next() or self._make_pod_ready(never_ready):
+        while self._sync_next() or self._make_pod_ready(kept_unready):
             has_changed = True
         return has_changed
 
@@ -135,10 +135,10 @@ class RevisionsModel(Model, t.Generic[ControllerT]):
                 return True
         return False
 
-    def _make_pod_ready(self, never_ready: t.Container[str]) -> bool:
+    def _make_pod_ready(self, kept_unready: t.Container[str]) -> bool:
         for name in sorted(self.items):
             for pod in self.pods(name):
-                if not pod.ready and pod.name not in never_ready:
+                if not pod.ready and pod.name not in kept_unready:
                     self._set_ready(pod.name)
                     return True
         return False
@@ -190,7 +190,7 @@ def without(pods: t.Iterable[Pod], deleted: Pod | None) -> tuple[Pod, ...]:
     return tuple(pod for pod in pods if pod is not deleted)
 
 
-def with_counts(item: Json, status: Json) -> Json:
+def status_with_counts(item: Json, status: Json) -> Json:
     """Return the status of an object, updated with the counts in `status`."""
     old_status = item.get("status") or {}
     return old_status if has_counts(item, status) else {**old_status, **status}
@@ -228,17 +228,17 @@ def present_and_all_revisions(controller: RevisionDriven, revisions: tuple[Json,
 
 
 def revisions_within_limit(controller: RevisionDriven, revisions: tuple[Json, ...], present: Json,
-                           is_live: t.Callable[[Json], bool], *,
+                           is_in_use: t.Callable[[Json], bool], *,
                            counts_live: bool) -> tuple[Json, ...]:
     """Return the ControllerRevisions that remain within revisionHistoryLimit.
 
-    counts_live: whether ControllerRevisions in use count, as for a DaemonSet (cleanupHistory), but
-    not for a StatefulSet (truncateHistory).
+    counts_live: whether the limit includes those in use. True for a DaemonSet (cleanupHistory),
+    False for a StatefulSet (truncateHistory).
     """
     limit = controller.settings["revisionHistoryLimit"]
     earlier_revisions = sorted((item for item in revisions if item is not present),
                                key=lambda item: number(item, "revision"))
-    unused_revisions = [item for item in earlier_revisions if not is_live(item)]
+    unused_revisions = [item for item in earlier_revisions if not is_in_use(item)]
     surplus = len(earlier_revisions if counts_live else unused_revisions) - (
         DEFAULT_HISTORY_LIMIT if limit is None else limit)
     removed_revisions = unused_revisions[:max(0, surplus)]

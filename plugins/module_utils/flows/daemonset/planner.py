@@ -152,7 +152,7 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
             return observed.present_name
         return newest_other.name
 
-    def proceed(self, record: Rollout) -> Decision | None:
+    def next_decision(self, record: Rollout) -> Decision | None:
         if not self.settings.pauses or self.request.pause_at is None:
             return (self._replace_miscounted(record) or self._wake_controller(record)
                     or (None if self.observed.is_all_new else self.progress()))

@@ -25,7 +25,7 @@ from ..controller_revisions.simulated import (
     State,
     present_and_all_revisions,
     revisions_within_limit,
-    with_counts,
+    status_with_counts,
     without,
 )
 from ..simulated import MAX_PODS, LookUpRevisions
@@ -115,7 +115,7 @@ class SimulatedDaemonSets(RevisionsModel[DaemonSet]):
         live_revisions = {pod.revision for pod in pods}
         revisions = revisions_within_limit(
             controller, revisions, newest_revision, counts_live=True,
-            is_live=lambda revision: pod_label_of(revision) in live_revisions)
+            is_in_use=lambda revision: pod_label_of(revision) in live_revisions)
         oldest_by_node = {pod.node: pod for pod in reversed(pods) if pod.node in nodes}
         ready_count = sum(pod.ready for pod in oldest_by_node.values())
         updated_count = sum(_is_updated(controller, pod, new_revision)
@@ -125,7 +125,7 @@ class SimulatedDaemonSets(RevisionsModel[DaemonSet]):
                   "numberAvailable": ready_count,
                   "numberMisscheduled": len({pod.node for pod in pods} - set(nodes)),
                   "updatedNumberScheduled": updated_count}
-        return State(pods, with_counts(item, status), revisions)
+        return State(pods, status_with_counts(item, status), revisions)
 
 
 def pod_label_of(revision: Json) -> str:

@@ -237,8 +237,8 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
             return record.template == recorded.digest(self.primary)
         return self._has_no_later_template(record)
 
-    def has_task_template(self, record: Rollout) -> bool:
-        return self._has_no_later_template(record) and super().has_task_template(record)
+    def is_template_of_task(self, record: Rollout) -> bool:
+        return self._has_no_later_template(record) and super().is_template_of_task(record)
 
     def _has_no_later_template(self, record: Rollout) -> bool:
         """Return whether no template has received a revision number since the recorded update.
@@ -247,8 +247,8 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         """
         return self.observed.newest_number <= record.revision + 1
 
-    def refuse(self) -> None:
-        super().refuse()
+    def refuse_owned_or_deleting(self) -> None:
+        super().refuse_owned_or_deleting()
         # | unreadable | the settings are those of an update | error: previous settings unknown |
         if self.observed.record is None and self.primary.has_update_settings:
             raise self._unreadable_record()
@@ -275,7 +275,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
     def initial_digest(self, desired: Json) -> str:
         return ""  # Revision numbers show changes of the template.
 
-    def proceed(self, record: Rollout) -> Decision | None:
+    def next_decision(self, record: Rollout) -> Decision | None:
         primary, new = self.primary, self.observed.successor
         if not self.settings.pauses:
             return None if self._is_complete() else self.progress()
@@ -318,7 +318,7 @@ class DeploymentPlanner(Planner[DeploymentObserved]):
         record = self.observed.rollout
         if record is None:
             return super().lost_template_error()
-        finish = commands.finish(self.request, record, self.has_task_template(record),
+        finish = commands.finish(self.request, record, self.is_template_of_task(record),
                                  self.primary.images)
         return refusals.nothing_to_roll_back(
             self.request, self.observed.newest_other,

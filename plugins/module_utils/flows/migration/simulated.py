@@ -4,7 +4,7 @@
 
 """The simulated objects of a migration, for check mode.
 
-Creations, deletions and handovers set the final status at once. After a patch, settle() sets it.
+Created, deleted and handed-over objects get their final status at once, patched ones in settle().
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Planner(Rules[ObservedT]):
     def decision(self) -> Decision:
         """Return the next step, a wait or the end. Raises RolloutError."""
         # | any | another object controls it, or it is being deleted | error |
-        self.refuse()
+        self.refuse_owned_or_deleting()
         return self._roll_back() if self.request.undoes else self._roll_forward()
 
     def _roll_forward(self) -> Decision:
@@ -152,7 +152,7 @@ class Planner(Rules[ObservedT]):
                         recorded.patch(primary, current_record.text, settings),
                         before=self.settings.describe(primary.settings),
                         after=self.settings.describe(settings))
-        decision = self.proceed(current_record) or self._end(record)
+        decision = self.next_decision(current_record) or self._end(record)
         # | updating, rolling back | `wait: false`, and the server replaces the pods | done |
         if isinstance(decision, Wait) and not self.request.waits:
             return Done(f"the update of {primary.name} is already in progress: {decision.until}")
@@ -179,8 +179,8 @@ class Planner(Rules[ObservedT]):
     def _another_update(self, record: Rollout) -> RolloutError:
         request, images = self.request, self.primary.images
         state = "is being rolled back" if record.is_rolling_back else "is in progress"
-        has_task_template = self.has_task_template(record)
-        origin = "" if has_task_template else (
+        is_template_of_task = self.is_template_of_task(record)
+        origin = "" if is_template_of_task else (
             f" Another client began it during an update to {image_names(record.after)}")
         rollback_commands = (
             [request.command(State.ROLLED_BACK)] if self.observed.can_roll_back else [])
@@ -188,7 +188,7 @@ class Planner(Rules[ObservedT]):
             f"another update {state}: to {image_names(images)} ({self.progress_text}); finish it"
             f"{' or roll it back' if rollback_commands else ''} first.{origin}".rstrip("."),
             where=request.where, next_command=list_alternatives(
-                *commands.finish(request, record, has_task_template, images), *rollback_commands))
+                *commands.finish(request, record, is_template_of_task, images), *rollback_commands))
 
 
 def plan(planner: type[Planner[ObservedT]], request: Request, observed: ObservedT) -> Decision:

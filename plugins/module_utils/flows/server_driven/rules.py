@@ -74,7 +74,7 @@ class Rules(t.Generic[ObservedT]):
         """Return the name of the ReplicaSet or ControllerRevision to replace."""
         raise NotImplementedError
 
-    def proceed(self, record: Rollout) -> Decision | None:
+    def next_decision(self, record: Rollout) -> Decision | None:
         """Return the next decision before the end of the update; None if all pods are new."""
         raise NotImplementedError
 
@@ -102,8 +102,9 @@ class Rules(t.Generic[ObservedT]):
     @property
     def is_rolled_back(self) -> bool:
         """Whether the last update was rolled back, and the template is unchanged since."""
-        last, template = self.primary.last_rollout, recorded.digest(self.primary)
-        return last.get("outcome") == "rolled_back" and last.get("template") == template
+        record, template_hash = self.primary.last_rollout, recorded.digest(self.primary)
+        return (record.get("outcome") == "rolled_back"
+                and record.get("template") == template_hash)
 
     @property
     def does_server_replace_pods(self) -> bool:
@@ -130,16 +131,16 @@ class Rules(t.Generic[ObservedT]):
     def has_recorded_template(self, record: Rollout) -> bool:
         """Return whether the current template has the hash in the record.
 
-        By default, the hash is compared only for a restart; otherwise, the result is True.
+        This implementation compares the hash only for a restart. Otherwise, it returns True.
         """
         return (not self.request.state.restarts
                 or record.template == recorded.digest(self.primary))
 
-    def has_task_template(self, record: Rollout) -> bool:
+    def is_template_of_task(self, record: Rollout) -> bool:
         """Return whether the task that began the update has set the current template."""
         return self.primary.images == record.after
 
-    def refuse(self) -> None:
+    def refuse_owned_or_deleting(self) -> None:
         """Raise RolloutError if the controller has an owner or is being deleted."""
         refusals.refuse_owned(self.request, self.primary, self.observed.desired)
         refusals.refuse_deleting(self.request, self.primary)

@@ -101,7 +101,7 @@ def _specs_by_name(claims: t.Iterable[Json]) -> dict[str, Json]:
 
 
 def _contains(stored: t.Any, requested: t.Any) -> bool:
-    """Return whether the stored value has all requested fields, and possibly others (defaults)."""
+    """Return whether the stored value has all requested fields. It may also have defaults."""
     if isinstance(stored, dict) and isinstance(requested, dict):
         return all(_contains(stored.get(key), value) for key, value in requested.items())
     return bool(stored == requested)

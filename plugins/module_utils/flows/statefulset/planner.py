@@ -138,7 +138,7 @@ class StatefulSetPlanner(RevisionsPlanner[StatefulSetObserved]):
         write = recorded.patch(primary, record.text, settings)
         return Step(Action.PACE, primary.name, write, before="OnDelete", after="RollingUpdate")
 
-    def proceed(self, record: Rollout) -> Decision | None:
+    def next_decision(self, record: Rollout) -> Decision | None:
         primary = self.primary
         # | rolling back | unready pods have another template | **delete** the lowest number |
         if self.request.state.undoes and (step := self._replace_stuck_pod()):

@@ -23,7 +23,7 @@ from ..controller_revisions.simulated import (
     State,
     present_and_all_revisions,
     revisions_within_limit,
-    with_counts,
+    status_with_counts,
 )
 from ..simulated import MAX_PODS, LookUpRevisions
 from .observed import TroubledPod
@@ -77,12 +77,12 @@ class SimulatedStatefulSets(RevisionsModel[StatefulSet]):
         live_revisions = {current_revision, update_revision, *(pod.revision for pod in pods)}
         revisions = revisions_within_limit(
             controller, revisions, present_revision, counts_live=False,
-            is_live=lambda revision: revision["metadata"]["name"] in live_revisions)
+            is_in_use=lambda revision: revision["metadata"]["name"] in live_revisions)
         status = {"observedGeneration": controller.generation, "replicas": len(pods),
                   "readyReplicas": ready_count, "availableReplicas": ready_count,
                   "updatedReplicas": updated_count, "currentRevision": current_revision,
                   "updateRevision": update_revision}
-        return State(pods, with_counts(item, status), revisions)
+        return State(pods, status_with_counts(item, status), revisions)
 
 
 def _next_pods(controller: StatefulSet, pods: dict[int, Pod], current_revision: str,

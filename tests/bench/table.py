@@ -48,7 +48,8 @@ class Row:
     def goal_cell(self) -> str:
         goals = []
         if self.ratio_goal is not None:
-            goals.append(f"ratio ≤ {self.ratio_goal:g}: {_verdict(self.ratio <= self.ratio_goal)}")
+            verdict = _verdict(self.ratio <= self.ratio_goal)
+            goals.append(f"ratio ≤ {self.ratio_goal:g}: {verdict}")
         if self.max_value is not None:
             value = median(self.ours) if self.max_value else max(self.ours)
             verdict = _verdict(value <= self.max_value)

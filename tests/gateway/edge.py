@@ -124,8 +124,8 @@ class EdgeGateway:
         nsenter_command = [system_program("nsenter"), "-t", str(self._pid), "-n", "--"]
         with (self._folder / f"{name}.log").open("wb") as log:
             self._processes.append(subprocess.Popen(
-                [*PRIORITY_PREFIX, *nsenter_command, *command], stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log))
+                [*PRIORITY_PREFIX, *nsenter_command, *command], stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log))
 
     def _end(self) -> None:
         for process in reversed(self._processes):

@@ -480,7 +480,7 @@ UNLIMITED_STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable
 
 @pytest.mark.full
 def test_failed_update_is_rolled_back_with_revision_history_limit_0(namespace, nodes):
-    """With limit 0, the ControllerRevision of a template without pods is deleted."""
+    """The controller manager keeps no ControllerRevision of a template without pods."""
     namespace.make_daemon_set(SIZE, revisionHistoryLimit=0, updateStrategy=UNLIMITED_STRATEGY)
     with pytest.raises(RolloutError) as caught:
         update(namespace, image="myimage:crash", progress_deadline=4, failure_grace=1,

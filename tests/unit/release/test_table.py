@@ -99,7 +99,7 @@ def test_pods_that_the_update_has_not_listed_are_listed_before_the_check():
 
     stage_turns = ["List the pods of a", "Run smoke.yml"]
     assert run.turn_titles == ["Update a to 10%", *stage_turns, "Update a to 100%", *stage_turns,
-                         "Update a"]
+                               "Update a"]
     assert pods == [[{"name": "a-x", "is_new": True}]] * 2
 
 

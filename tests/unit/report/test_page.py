@@ -142,13 +142,16 @@ def test_header_of_many_clusters_has_common_values_only():
     assert not [words for words in ("myimage", "ada", "bob") if words in header]
 
 
-CLUSTER_NAMES = ["eu", "europe", "localhost", "arn:aws:eks:eu-1:42:cluster/shop", "a b", "<b>&amp;</b>",
+CLUSTER_NAMES = ["eu", "europe", "localhost", "arn:aws:eks:eu-1:42:cluster/shop", "a b",
+                 "<b>&amp;</b>",
                  "50%", "#1?", "../x"]
 
 
 def test_each_cluster_has_a_row_and_a_link():
-    clusters = {name: {"outcome": "updated", "page": f"rollout-{name}.html"} for name in CLUSTER_NAMES}
-    tree = page({"clusters": clusters, "regions": {"<i>": CLUSTER_NAMES[:2], "all": CLUSTER_NAMES[2:]}})
+    clusters = {name: {"outcome": "updated", "page": f"rollout-{name}.html"}
+                for name in CLUSTER_NAMES}
+    tree = page({"clusters": clusters,
+                 "regions": {"<i>": CLUSTER_NAMES[:2], "all": CLUSTER_NAMES[2:]}})
 
     rows = [row.find(f"{HTML}th")
             for row in tables(tree)[f"{len(CLUSTER_NAMES)} clusters"].iter(f"{HTML}tr")][1:]

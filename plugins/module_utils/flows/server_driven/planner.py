@@ -86,8 +86,7 @@ class Planner(Rules[ObservedT]):
                 record = dataclasses.replace(record, outcome=Rollout.ROLLING_BACK)
             # | updating | `rolled_back`, two candidates for the previous template | error |
             elif observed.contested_revisions:
-                raise refusals.ambiguous_previous_template(
-                    self.request,
+                raise refusals.ambiguous_previous_template(self.request,
                                                            observed.contested_revisions)
         # | rolling back | `rolled_back` | wait for the pods, then restore the settings |
         if record and record.is_rolling_back:

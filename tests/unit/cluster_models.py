@@ -257,7 +257,7 @@ class DeploymentModel(Moves, SimulatedDeployments):
     def moves(self) -> list[Move]:
         return self.sets.moves() + [Move("roll", name) for name in self._unsynced_names()]
 
-    def _change(self, name: str) -> Write | None:
+    def _next_write(self, name: str) -> Write | None:
         """Return the next change, which may scale the ReplicaSets of a paused Deployment.
 
         Source: scale (pkg/controller/deployment/sync.go), which distributes missing or surplus
@@ -265,18 +265,18 @@ class DeploymentModel(Moves, SimulatedDeployments):
         """
         primary = Deployment.from_api(self.items[name])
         if not primary.settings["paused"]:
-            return super()._change(name)
+            return super()._next_write(name)
         active_sets = [replica_set for replica_set in find(primary, self.sets.controllers()).sets
                        if replica_set.replicas]
         rolling_update = primary.settings["strategy"].get("rollingUpdate")
         if len(active_sets) < 2 or rolling_update is None:
-            return super()._change(name)
+            return super()._next_write(name)
         limit = primary.replicas + Size.from_api(rolling_update["maxSurge"]).resolve(
             primary.replicas, round_up=True)
         difference = limit - sum(replica_set.replicas for replica_set in active_sets)
         largest = max(active_sets, key=lambda replica_set: replica_set.replicas)
         if not difference:
-            return super()._change(name)
+            return super()._next_write(name)
         return Patch(largest.name, (put("/spec/replicas", max(0, largest.replicas + difference)),))
 
     def make(self, move: Move) -> None:

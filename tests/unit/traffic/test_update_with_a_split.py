@@ -334,9 +334,9 @@ def test_rollback_first_restores_a_split_with_an_empty_old_service():
     cluster = paused_cluster("Deployment")
     old_service = cluster.world.rules[0]["backendRefs"][1]["name"]
     cluster.check_receivers = lambda: None
-    endpoints = cluster.endpoints
-    cluster.endpoints = lambda item: (
-        [] if item["metadata"]["name"] == old_service else endpoints(item))
+    endpoint_readiness = cluster.endpoint_readiness
+    cluster.endpoint_readiness = lambda item: (
+        [] if item["metadata"]["name"] == old_service else endpoint_readiness(item))
     result = cluster.roll(**ROLLBACK)
     assert "foo 3" in result["steps"][0]["to"].split(", ")
     cluster.assert_nothing_left()

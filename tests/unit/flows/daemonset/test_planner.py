@@ -59,7 +59,7 @@ def cluster(nodes=3, strategy=None, **spec):
                      "updateStrategy": strategy or DEFAULT_STRATEGY,
                      **spec},
             "status": {"desiredNumberScheduled": nodes}}
-    model = DaemonSetModel([item], nodes=lambda selector: frozenset(selector.split(",")))
+    model = DaemonSetModel([item], look_up_nodes=lambda selector: frozenset(selector.split(",")))
     model.settle()
     return model
 

@@ -187,6 +187,9 @@ def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> J
                                  is_read_only)
             if result:
                 result["results"] = [_entry(params, result)]
+        # An action plugin sets BATON_PODS in a role with check files.
+        if result and "BATON_PODS" in os.environ and not check_mode:
+            result |= _rollouts_with_pods(requests, groups, params)
     if result and not diff:
         del result["diff"]
     return result
@@ -215,6 +218,15 @@ def _update_fleet(selected_fleet: fleet.Fleet, groups: fleet.Groups, params: Jso
     with ParentProcess() as parent:
         return fleet.run(selected_fleet, requests, groups, Clock(), parent.print_line,
                          parent.reason_to_stop)
+
+
+def _rollouts_with_pods(requests: list[Request], groups: fleet.Groups, params: Json) -> Json:
+    """Return {"rollouts": as info() does with `pods`}, or {} if they cannot be read."""
+    with contextlib.suppress(RolloutError):
+        return {"rollouts": [
+            rollout for request in requests for group in [groups[places.Place.of(request)]]
+            for rollout in _rollouts(group.flow, request, group.gateway, {**params, "pods": True})]}
+    return {}
 
 
 def _group(params: Json, request: Request, stack: contextlib.ExitStack, watches_pods: bool,

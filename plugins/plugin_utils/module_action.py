@@ -62,12 +62,10 @@ class ModuleAction(ActionBase):
             # Without pipelining, Ansible writes secrets to a file.
             self._connection.set_option("pipelining", True)
 
-    def parameters(self, function: str, task_vars: dict[str, t.Any] | None,
-                   args: Json | None = None) -> Json | None:
+    def parameters(self, function: str, task_vars: dict[str, t.Any] | None) -> Json | None:
         """Return the validated options if the function of task.py can run in this process, or None.
 
         It can run here if the module would use the same user, machine, Python and environment.
-        args: by default, those of the task.
         """
         host_vars = task_vars or {}
         if delegate := self._task.delegate_to:
@@ -78,8 +76,7 @@ class ModuleAction(ActionBase):
         if (connection.transport != "local" or connection.become or self._task.async_val
                 or any(self._task.environment or ()) or interpreter != sys.executable):
             return None
-        return in_process.parameters(function, self._task.args if args is None else args,
-                                     self._loader.get_basedir())
+        return in_process.parameters(function, self._task.args, self._loader.get_basedir())
 
     def read(self, function: str, params: Json | None, **flags: bool) -> Json | None:
         """Run the function in this process, read-only; return None if the module must run."""

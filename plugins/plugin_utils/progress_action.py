@@ -13,7 +13,6 @@ import typing as t
 from ansible import constants as C
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ..module_utils import task
 from ..module_utils.model.errors import RolloutError
 from ..module_utils.model.fields import Json
 from ..module_utils.model.kinds import Module
@@ -44,19 +43,9 @@ class ProgressAction(ModuleAction):
             return error.as_result() | {"failed": True}
         if self._task.args.pop("_return_sizes", False):
             self.environment["BATON_SIZES"] = "1"
-        returns_pods = self._task.args.pop("_return_pods", False)
-        result = self.change(task_vars, function)
-        if returns_pods and not result.get("failed"):
-            result |= self._pods(task_vars)
-        return result
-
-    def _pods(self, task_vars: dict[str, t.Any] | None) -> Json:
-        """Return {"rollouts": as from rolling_update_info}, or {} if another task must."""
-        options = {option: value for option, value in self._task.args.items()
-                   if option in task.INFO_OPTIONS}
-        params = self.parameters("info", task_vars, options | {"pods": True})
-        result = self.read("info", params) or {}
-        return {key: value for key, value in result.items() if key == "rollouts"}
+        if self._task.args.pop("_return_pods", False):
+            self.environment["BATON_PODS"] = "1"
+        return self.change(task_vars, function)
 
     def change(self, task_vars: dict[str, t.Any] | None, function: str) -> dict[str, t.Any]:
         """Run the task; write nothing in check mode."""

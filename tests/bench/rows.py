@@ -733,7 +733,7 @@ ROWS: dict[str, Callable[[Bench], list[Row]]] = {
     "role": role,
     "region": functools.partial(region, count=20),
     "long-update": long_update,
-    "slices": functools.partial(slices, controllers=100, counts=(1, 2, 5, 10)),
-    "slices-of-1000": functools.partial(slices, controllers=1000, counts=(1, 10)),
+    "slices": functools.partial(slices, controller_count=100, slice_counts=(1, 2, 5, 10)),
+    "slices-of-1000": functools.partial(slices, controller_count=1000, slice_counts=(1, 10)),
     "large-inventory": large_inventory,
 }

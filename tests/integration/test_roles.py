@@ -60,6 +60,7 @@ def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, check_se
     assert (data["previous_images"] == {"web": "myimage:v1"} and data["user"]
             and data["started"] < data["ended"])
     assert '"outcome": "updated"' in output.partition("CUSTOM STATS")[2]
+    assert "List the pods" not in output, "the task of the update lists the pods"
     assert "unsafe" not in output  # part of a warning of Ansible about templated arguments
 
     check_server.requests.clear()

@@ -89,6 +89,44 @@ def test_an_update_changes_the_cluster_and_closes_the_connection(simulate_cluste
     assert gateway.cluster.controllers()["foo"].images == {"web": "myimage:v2"}
 
 
+class GatewayWithPods(Gateway):
+    def pods(self, controller):
+        labels = controller.template["metadata"]["labels"]
+        return [{"metadata": {"name": f"{controller.name}-x", "labels": labels},
+                 "spec": {}, "status": {}}]
+
+
+@pytest.mark.parametrize("selection, names", [
+    ({}, ["foo"]), ({"name": None, "names": ["other", "foo"]}, ["foo", "other"])],
+    ids=["one controller", "several controllers"])
+def test_update_returns_the_pods_for_the_check_files_of_a_role(simulate_cluster, monkeypatch,
+                                                               selection, names):
+    simulate_cluster(rc(), rc("other"), gateway_class=GatewayWithPods)
+    assert "rollouts" not in update(pause_at="1", **selection)
+
+    monkeypatch.setenv("BATON_PODS", "1")
+    rollouts = update(pause_at="2", **selection)["rollouts"]
+
+    assert [rollout["name"] for rollout in rollouts] == names
+    for rollout in rollouts:
+        new_names = [pod["name"] for pod in rollout["pods"] if pod["is_new"]]
+        assert new_names == [f"{rollout['successor']['name']}-x"] and len(rollout["pods"]) == 2
+
+
+def test_update_succeeds_even_if_the_pods_for_the_check_files_cannot_be_listed(simulate_cluster,
+                                                                               monkeypatch):
+    class RefusingGateway(Gateway):
+        def pods(self, controller):
+            raise RolloutError("the server is overloaded")
+
+    monkeypatch.setenv("BATON_PODS", "1")
+    simulate_cluster(rc(), gateway_class=RefusingGateway)
+
+    result = update(pause_at="1")
+
+    assert result["rollout"]["phase"] == "paused" and "rollouts" not in result
+
+
 def test_check_mode_reports_the_steps_of_the_update_and_writes_nothing(simulate_cluster):
     gateways = simulate_cluster(rc())
 

@@ -12,7 +12,7 @@ import typing as t
 from .cluster.kubernetes import KubernetesGateway
 from .explain import report
 from .flows.choice import migrations
-from .flows.flow import Flow, RolloutStatus
+from .flows.flow import Flow, Holder, RolloutStatus
 from .model.errors import NoSuchController
 from .model.fields import Json
 from .model.label_selectors import matches
@@ -40,6 +40,17 @@ def read_status(flow: Flow, request: Request,
     if not (observed.primary or observed.successor):
         raise NoSuchController(f"there is no such {request.kind}", where=request.where)
     return request, observed, flow.status(request, observed)
+
+
+def new_pods(flow: Flow, request: Request, gateway: KubernetesGateway) -> Json:
+    """Return {"name": of the primary, "pods": the new pods, as in `rollouts`}.
+
+    Raises RolloutError.
+    """
+    request, _observed, status = read_status(flow, request, gateway)
+    holders = [holder for holder in status.holders if holder.new_labels is not None]
+    return {"name": request.name,
+            "pods": [pod for pod in _pods(gateway, holders) if pod["is_new"]]}
 
 
 class Overview:
@@ -90,7 +101,7 @@ class Overview:
             status = migration.complete_status(status, self._gateway)
             resume_command, rollback_command = migration.commands(observed.primary)
             kind = kind if controller else migration.request.kind
-        pods = {"pods": _pods(self._gateway, status)} if self._params.get("pods") else {}
+        pods = {"pods": _pods(self._gateway, status.holders)} if self._params.get("pods") else {}
         return {"namespace": request.namespace, "name": name, "kind": str(kind),
                 **report.rollout(status),
                 "resume_command": resume_command, "rollback_command": rollback_command,
@@ -127,7 +138,7 @@ def _revisions(flow: Flow, request: Request, gateway: KubernetesGateway,
     return revisions
 
 
-def _pods(gateway: KubernetesGateway, status: RolloutStatus) -> list[Json]:
-    return [report.pod(item, holder.is_new(labels_of(item))) for holder in status.holders
+def _pods(gateway: KubernetesGateway, holders: t.Iterable[Holder]) -> list[Json]:
+    return [report.pod(item, holder.is_new(labels_of(item))) for holder in holders
             for item in gateway.pods(holder.controller)
             if "deletionTimestamp" not in item["metadata"]]

@@ -34,7 +34,7 @@ from .model.kinds import KINDS, Module, module_of_kind
 from .model.observed import Controller
 from .model.options import parse_request
 from .model.request import Request
-from .overview import Overview, primary_name, read_status
+from .overview import Overview, new_pods, primary_name, read_status
 from .run import driver, fleet, places
 from .run.clock import Clock
 from .run.fleet_result import entry
@@ -189,7 +189,11 @@ def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> J
                 result["results"] = [_entry(params, result)]
         # An action plugin sets BATON_PODS in a role with check files.
         if result and "BATON_PODS" in os.environ and not check_mode:
-            result |= _rollouts_with_pods(requests, groups, params)
+            with contextlib.suppress(RolloutError):
+                if selected_fleet:
+                    requests = selected_fleet.requests(params, groups)
+                result["rollouts"] = [_new_pods(request, groups[places.Place.of(request)])
+                                      for request in requests]
     if result and not diff:
         del result["diff"]
     return result
@@ -220,13 +224,8 @@ def _update_fleet(selected_fleet: fleet.Fleet, groups: fleet.Groups, params: Jso
                          parent.reason_to_stop)
 
 
-def _rollouts_with_pods(requests: list[Request], groups: fleet.Groups, params: Json) -> Json:
-    """Return {"rollouts": as info() does with `pods`}, or {} if they cannot be read."""
-    with contextlib.suppress(RolloutError):
-        return {"rollouts": [
-            rollout for request in requests for group in [groups[places.Place.of(request)]]
-            for rollout in _rollouts(group.flow, request, group.gateway, {**params, "pods": True})]}
-    return {}
+def _new_pods(request: Request, group: fleet.Group) -> Json:
+    return new_pods(group.flow, request, group.gateway)
 
 
 def _group(params: Json, request: Request, stack: contextlib.ExitStack, watches_pods: bool,

@@ -15,7 +15,7 @@ import pytest
 from objects import eventually, owner_uid, role_rules, uids
 from permitted_user import User, assert_each_permission_is_needed, summary
 from task_runner import TaskRunner
-from test_same_answer import assert_equal_answers
+from test_same_answer import assert_equal_results
 from writes import (
     Killed,
     action_after_write,
@@ -315,7 +315,7 @@ def test_result_in_process_equals_the_result_of_the_module(
     for name in ("one", "two", "three"):
         simulator.create_and_wait(1, name)
     simulator.create(1, "odd", triggers=[])  # has no rollout
-    assert_equal_answers(project, TaskRunner(monkeypatch, capsys), "DeploymentConfig", MIGRATE)
+    assert_equal_results(project, TaskRunner(monkeypatch, capsys), "DeploymentConfig", MIGRATE)
 
 
 def test_migration_during_a_rollout_is_refused_with_a_command_that_waits(project, simulator):

@@ -224,7 +224,7 @@ def return_to_v1(namespace):
 def test_forged_lease_only_delays_a_task(namespace, name):
     """The forged Lease lasts 68 years, and its holder is process 1 of this machine."""
     namespace.make_rc(2)
-    process = Process.of_new_task()._replace(pid="1", start=start_time("1"), task="x")
+    process = Process.of_new_task()._replace(pid="1", start=start_time("1"), task_id="x")
     metadata = {"name": name, "annotations": {object_meta.HOLDER: str(process)},
                 "finalizers": ["example.com/never"]}
     namespace.call("POST", f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases", {

@@ -42,15 +42,25 @@ def read_status(flow: Flow, request: Request,
     return request, observed, flow.status(request, observed)
 
 
-def new_pods(flow: Flow, request: Request, gateway: KubernetesGateway) -> Json:
-    """Return {"name": of the primary, "pods": the new pods, as in `rollouts`}.
+def new_pods(flow: Flow, request: Request, gateway: KubernetesGateway,
+             names: t.Sequence[str]) -> list[Json]:
+    """Return for each primary {"name": its name, "pods": its new pods, as in `rollouts`}.
 
     Raises RolloutError.
     """
-    request, _observed, status = read_status(flow, request, gateway)
+    primaries = {name: gateway.controllers().get(name) for name in names}
+    revisions = _revisions(flow, request, gateway,
+                           primaries[names[0]] if len(names) == 1 else None)
+    return [{"name": name, "pods": _new_pods(flow, dataclasses.replace(request, name=name),
+                                             gateway, revisions.get(primary.uid, []))}
+            for name, primary in primaries.items() if primary]
+
+
+def _new_pods(flow: Flow, request: Request, gateway: KubernetesGateway,
+              revisions: list[Json]) -> list[Json]:
+    status = flow.status(request, flow.find(request, gateway, revisions))
     holders = [holder for holder in status.holders if holder.new_labels is not None]
-    return {"name": request.name,
-            "pods": [pod for pod in _pods(gateway, holders) if pod["is_new"]]}
+    return [pod for pod in _pods(gateway, holders) if pod["is_new"]]
 
 
 class Overview:

@@ -29,7 +29,7 @@ from .flows.choice import choose
 from .flows.flow import Flow, Rule, own_live_pods
 from .model import options
 from .model.errors import InternalError, NoSuchController, RolloutError
-from .model.fields import Json, escape_unprintable, map_texts
+from .model.fields import Json, escape_unprintable, map_texts, mapping
 from .model.kinds import KINDS, Module, module_of_kind
 from .model.observed import Controller
 from .model.options import parse_request
@@ -189,11 +189,11 @@ def _update(params: Json, check_mode: bool, diff: bool, is_read_only: bool) -> J
                 result["results"] = [_entry(params, result)]
         # An action plugin sets BATON_PODS in a role with check files.
         if result and "BATON_PODS" in os.environ and not check_mode:
-            with contextlib.suppress(RolloutError):
-                if selected_fleet:
-                    requests = selected_fleet.requests(params, groups)
-                result["rollouts"] = [_new_pods(request, groups[places.Place.of(request)])
-                                      for request in requests]
+            # The update has ended, whatever happens here. Without this list, the role asks again.
+            with contextlib.suppress(Exception):
+                result["rollouts"] = [
+                    rollout for request in requests
+                    for rollout in _new_pods(request, groups[places.Place.of(request)], result)]
     if result and not diff:
         del result["diff"]
     return result
@@ -224,8 +224,13 @@ def _update_fleet(selected_fleet: fleet.Fleet, groups: fleet.Groups, params: Jso
                          parent.reason_to_stop)
 
 
-def _new_pods(request: Request, group: fleet.Group) -> Json:
-    return new_pods(group.flow, request, group.gateway)
+def _new_pods(request: Request, group: fleet.Group, result: Json) -> list[Json]:
+    """Return the new pods of the paused controllers in the namespace and of the kind."""
+    names = sorted(item["name"] for item in result["results"]
+                   if mapping(item, "rollout").get("phase") == "paused"
+                   and item["namespace"] == request.namespace
+                   and item["kind"] in ("", request.kind))
+    return new_pods(group.flow, request, group.gateway, names) if names else []
 
 
 def _group(params: Json, request: Request, stack: contextlib.ExitStack, watches_pods: bool,

@@ -99,25 +99,27 @@ class GatewayWithPods(Gateway):
 @pytest.mark.parametrize("selection, names", [
     ({}, ["foo"]), ({"name": None, "names": ["other", "foo"]}, ["foo", "other"])],
     ids=["one controller", "several controllers"])
-def test_update_returns_the_pods_for_the_check_files_of_a_role(simulate_cluster, monkeypatch,
-                                                               selection, names):
-    simulate_cluster(rc(), rc("other"), gateway_class=GatewayWithPods)
+def test_paused_update_returns_the_new_pods_for_the_check_files_of_a_role(
+        simulate_cluster, monkeypatch, selection, names):
+    simulate_cluster(rc(), rc("other"), rc("third"), gateway_class=GatewayWithPods)
     assert "rollouts" not in update(pause_at="1", **selection)
 
     monkeypatch.setenv("BATON_PODS", "1")
     rollouts = update(pause_at="2", **selection)["rollouts"]
 
-    assert sorted(rollout["name"] for rollout in rollouts) == names
+    assert [rollout["name"] for rollout in rollouts] == names
     for rollout in rollouts:
         (pod,) = rollout["pods"]
         assert pod["name"].startswith(f"{rollout['name']}-") and pod["is_new"]
+    assert update(**selection)["rollouts"] == [], "without a pause, no check file follows"
 
 
-def test_update_succeeds_even_if_the_pods_for_the_check_files_cannot_be_listed(simulate_cluster,
-                                                                               monkeypatch):
+@pytest.mark.parametrize("error", [RolloutError("the server is overloaded"), KeyError("metadata")])
+def test_update_succeeds_even_if_the_pods_for_the_check_files_cannot_be_listed(
+        simulate_cluster, monkeypatch, error):
     class RefusingGateway(Gateway):
         def pods(self, controller):
-            raise RolloutError("the server is overloaded")
+            raise error
 
     monkeypatch.setenv("BATON_PODS", "1")
     simulate_cluster(rc(), gateway_class=RefusingGateway)

@@ -128,7 +128,7 @@ def images(namespace):
 
 
 def survey_defaults(name):
-    spec = json.loads((PROJECT.parent / f"{name}.survey.json").read_text())["spec"]
+    spec = json.loads((PROJECT / "awx" / f"{name}.survey.json").read_text())["spec"]
     return {question["variable"]: question["default"] for question in spec}
 
 

@@ -102,7 +102,7 @@ def test_failed_check_is_named_and_the_update_is_rolled_back(
     data = playbooks.report_data
     assert data["outcome"] == "rolled_back" and stages_of(data)[-1] == (stage, "failed", ["failed"])
     sentence = (
-        f"The check smoke.yml has failed at stage {stage} of foo: Request the check server: Status "
+        f"The check smoke.yml has failed at stage {stage} of foo: Call the check server: Status "
         f"code was 503"
     )
     assert data["message"].startswith(sentence) and sentence in error_of(output)

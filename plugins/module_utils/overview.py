@@ -46,14 +46,14 @@ def new_pods(flow: Flow, request: Request, gateway: KubernetesGateway,
              names: t.Sequence[str]) -> list[Json]:
     """Return for each primary {"name": its name, "pods": its new pods, as in `rollouts`}.
 
-    Raises RolloutError.
+    Raises KeyError if a controller is deleted, and RolloutError.
     """
-    primaries = {name: gateway.controllers().get(name) for name in names}
+    primaries = {name: gateway.controllers()[name] for name in names}
     revisions = _revisions(flow, request, gateway,
                            primaries[names[0]] if len(names) == 1 else None)
     return [{"name": name, "pods": _new_pods(flow, dataclasses.replace(request, name=name),
                                              gateway, revisions.get(primary.uid, []))}
-            for name, primary in primaries.items() if primary]
+            for name, primary in primaries.items()]
 
 
 def _new_pods(flow: Flow, request: Request, gateway: KubernetesGateway,

@@ -306,14 +306,14 @@ def _query_source(spec: analyses.Analysis,
 
 def _subject(flow: Flow, request: Request, gateway: KubernetesGateway) -> Subject:
     request, observed, status = read_status(flow, request, gateway)
-    new_pods: list[str] = []
-    old_pods: list[str] = []
+    new_names: list[str] = []
+    old_names: list[str] = []
     for holder in status.holders:
         if not holder.has_known_labels:
             raise refusals.unreadable_history(request)
         for pod in own_live_pods(gateway, holder.controller):
-            (new_pods if holder.is_new(pod.labels) else old_pods).append(pod.name)
-    return Subject(request.where, tuple(sorted(new_pods)), tuple(sorted(old_pods)),
+            (new_names if holder.is_new(pod.labels) else old_names).append(pod.name)
+    return Subject(request.where, tuple(sorted(new_names)), tuple(sorted(old_names)),
                    flow.commands(request, observed)[1], status.phase != "complete",
                    str(request.kind))
 

@@ -449,7 +449,7 @@ class History(RuleBasedStateMachine):
         unavailable = max(min(max(_unavailable_limit(params, self.kind, size, self.user_fields),
                                   self._unavailable_limit_without_record(size)),
                               _allowed_disruptions(self.budget, size)) for size in self.sizes)
-        # Old pods with the label of the new template are deleted even if there is a surge.
+        # Old pods of the former controller may already have the label of the new template.
         if self.kind == "DaemonSet" and self.is_recreated:
             unavailable = max(1, unavailable)
         surge = max(_surge_limit(params, self.kind, size, self.user_fields) for size in self.sizes)

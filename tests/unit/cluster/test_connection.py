@@ -873,7 +873,7 @@ def test_hanging_credential_plugin_is_killed_at_a_renewal(write_file, monkeypatc
 
 
 def test_credentials_in_the_server_url_are_removed():
-    """User and password in the URL are never sent, but errors would show them."""
+    """The user and password are never sent, and errors would show them."""
     assert connect(host=f"https://me:{SECRET}@one:6443/x/",
                    api_key="k").server == "https://one:6443/x"
 

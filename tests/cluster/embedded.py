@@ -127,7 +127,7 @@ class Cluster:
         kubernetes: str,
         feature_gates: Sequence[str] = (),
     ) -> None:
-        """Start the unhealthy components. After a failure, stop the whole cluster."""
+        """Start the unhealthy components. After a failure, remove the whole cluster."""
         began = time.monotonic()
         kubernetes = kubernetes or binaries.NEWEST
         if with_real_node and kubernetes != binaries.NEWEST:
@@ -231,7 +231,7 @@ class Cluster:
         )
 
     @property
-    def node(self) -> tuple[int, str]:
+    def node_pid_and_address(self) -> tuple[int, str]:
         """Return the pid of process 1 of the real node, and the address of the node."""
         state = self._state()
         if not state.settings.network or "node" not in state.processes:

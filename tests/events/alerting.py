@@ -103,7 +103,7 @@ def alertmanager(program: str, folder: Path, receiver: str) -> t.Iterator[t.Call
 
 
 @contextlib.contextmanager
-def rulebook(programs: Path, folder: Path, name: str, *options: str,
+def rulebook(program_folder: Path, folder: Path, name: str, *options: str,
              environment: t.Mapping[str, str]) -> t.Iterator[str]:
     port = free_port()
     inventory = folder / "inventory.yml"
@@ -111,7 +111,7 @@ def rulebook(programs: Path, folder: Path, name: str, *options: str,
         {"all": {"hosts": {"localhost": {
             "ansible_connection": "local",
             "ansible_python_interpreter": "{{ ansible_playbook_python }}"}}}}))
-    command = [str(programs / "ansible-rulebook"), "--rulebook", name, "--inventory",
+    command = [str(program_folder / "ansible-rulebook"), "--rulebook", name, "--inventory",
                str(inventory), "--env-vars", "ALERT_TOKEN,alert_port", *options]
     url = f"http://127.0.0.1:{port}/"
     with running(folder / "rulebook.log", command, url, 401,

@@ -91,7 +91,7 @@ class Judge(Observer):
         if self.max_pods > self._ceiling:
             violations.append(f"ceiling broken: {self.max_pods} pods instead of {self._ceiling}")
         if self.events_without_foo:
-            violations.append(f"foo deleted: {self.events_without_foo[0]}")
+            violations.append(f"no required controller or successor: {self.events_without_foo[0]}")
         if self.orphans:
             violations.append(f"without a controller: {', '.join(sorted(self.orphans))}")
         if self.restarts:

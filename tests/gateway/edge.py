@@ -42,7 +42,7 @@ class EdgeGateway:
         self._folder = folder
         self._kubeconfig = cluster.kubeconfig
         self._api = Api(cluster.server, cluster.token, cluster.certificate_authority)
-        self._pid, self.address = cluster.node
+        self._pid, self.address = cluster.node_pid_and_address
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> EdgeGateway:

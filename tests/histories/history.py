@@ -173,7 +173,7 @@ class History(RuleBasedStateMachine):
         specs = USER_SPECS.get(kind := data.draw(st.sampled_from(self.kinds)), ({},))
         self.world.clock_ahead, self.world.pods_end_slowly = clock_ahead, ends_slowly
         self.start(kind, replicas, specs[choice % len(specs)],
-                   is_broken and self._can_be_broken_of(kind), pastes)
+                   is_broken and self._can_kind_be_broken(kind), pastes)
 
     def start(self, kind: str, replicas: int, fields: Json | None = None, is_broken: bool = False,
               alternative_index: int | None = 0) -> None:
@@ -456,8 +456,8 @@ class History(RuleBasedStateMachine):
         # A recreated controller, or an update that was never finished, may have left a successor.
         pods = self.world.pods()
         may_have_other_pods = self.is_recreated or not self.pending_task
-        other_pods = len(pods) - len(self._known_pods(pods)) if may_have_other_pods else 0
-        ceiling = max(len(pods), max(self.sizes) + surge + other_pods)
+        other_pod_count = len(pods) - len(self._known_pods(pods)) if may_have_other_pods else 0
+        ceiling = max(len(pods), max(self.sizes) + surge + other_pod_count)
         # The Deployment controller ignores terminating pods. With a surge, possibly of a killed
         # task, the DaemonSet controller creates pods while old pods terminate.
         may_surge = self.kind == "DaemonSet" and (surge or self.has_used_broken_image
@@ -506,9 +506,9 @@ class History(RuleBasedStateMachine):
 
     @property
     def _can_be_broken(self) -> bool:
-        return self._can_be_broken_of(self.kind)
+        return self._can_kind_be_broken(self.kind)
 
-    def _can_be_broken_of(self, kind: str) -> bool:
+    def _can_kind_be_broken(self, kind: str) -> bool:
         return self.world.has_all_actions or kind in ("StatefulSet", "DaemonSet")
 
     def _current_user_fields(self) -> Json:

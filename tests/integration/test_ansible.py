@@ -247,13 +247,13 @@ def test_host_and_token_from_the_environment_are_used_and_never_shown(namespace,
                    "K8S_AUTH_VERIFY_SSL": "True"}
 
     process = adhoc("name=foo image=myimage:v2", environment=environment)
-    verbose = adhoc(f"name=foo image=myimage:v2 api_key={token}",
-                    environment={**environment, "ANSIBLE_VERBOSITY": "3"})
+    verbose_process = adhoc(f"name=foo image=myimage:v2 api_key={token}",
+                            environment={**environment, "ANSIBLE_VERBOSITY": "3"})
 
     assert result_of(process)["changed"]
     assert (token
-            not in process.stdout + process.stderr + verbose.stdout.replace("EXEC", "")
-            + verbose.stderr)
+            not in process.stdout + process.stderr + verbose_process.stdout.replace("EXEC", "")
+            + verbose_process.stderr)
 
 
 def test_inline_kubeconfig_is_never_shown(namespace, run, tmp_path):

@@ -92,16 +92,18 @@ def test_all_new_pods_are_kept_alongside_all_old_pods(namespace, kind, next_task
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("after", [False, True], ids=["before a write", "after a write"])
-def test_no_old_pod_is_deleted_if_the_task_is_killed_at_any_write(namespace, kind, after):
+@pytest.mark.parametrize("is_after_write", [False, True], ids=["before a write", "after a write"])
+def test_no_old_pod_is_deleted_if_the_task_is_killed_at_any_write(
+        namespace, kind, is_after_write):
     old_uids = create_foo(namespace, kind)
     before = settings(namespace, kind)
-    for number in range(1, MAX_WRITES):
+    for write_number in range(1, MAX_WRITES):
         with namespace.observer() as observer:
             kills = 0
             for options, new_count in ((PAUSE_AT_ONE, 1), (PAUSE_AT_ALL, 3)):
                 try:
-                    namespace.roll(kill_at_write(number, after), kind=kind, **options)
+                    namespace.roll(kill_at_write(write_number, is_after_write), kind=kind,
+                                   **options)
                 except Killed:
                     kills += 1
                     namespace.roll(kind=kind, **options)
@@ -111,7 +113,7 @@ def test_no_old_pod_is_deleted_if_the_task_is_killed_at_any_write(namespace, kin
         assert settings(namespace, kind) == before
         if not kills:
             break
-    assert 1 < number < MAX_WRITES
+    assert 1 < write_number < MAX_WRITES
 
 
 @pytest.mark.sample(1)

@@ -175,7 +175,7 @@ SELECTORS = ["app=foo", "app in (foo, bar)", "app notin (bar),!absent", "app!=ba
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("matches_write", [is_reparenting, is_deletion],
                          ids=["during the handover", "after the deletion of the controller"])
-def test_killed_migration_is_shown_and_then_completed_by_a_label_selector(
+def test_killed_migration_is_shown_and_completed_with_a_label_selector(
         migratable, matches_write):
     migratable.make_rc(2, labels={"app": "foo", "team": "a"})
     uids_before = uids(migratable.pods())

@@ -32,7 +32,7 @@ def cluster(request):
         yield cluster
         machine = record.machine(cluster.kubeconfig)
         for page in record.PAGES:
-            if measurements := request.config.stash[page.measurements]:
+            if measurements := request.config.stash[page.stash_key]:
                 lines = [*page.table(measurements), "", machine, *page.settings(measurements)]
                 request.config.stash[TEXTS][page] = "\n".join(lines)
 

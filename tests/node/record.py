@@ -37,9 +37,9 @@ class ScaleOut(t.NamedTuple):
     freeze_seconds: float
     #: Seconds from the end of the freeze (or, without an update, from the load) to the first
     #: scaling.
-    first: float
+    first_scaling_seconds: float
     #: The same, until the size is sufficient.
-    complete: float
+    sufficient_size_seconds: float
 
 
 SCALE_OUTS = pytest.StashKey[list[ScaleOut]]()
@@ -164,8 +164,10 @@ def _line(title: str, answers: list[Answer]) -> str:
 def table_of_scale_outs(scale_outs: list[ScaleOut]) -> list[str]:
     header = "| under load | kind | seconds frozen | first scaling after | sufficient size after |"
     return [header, "|---|---|---|---|---|",
-            *(f"| {title} | {kind} | {freeze_seconds:.0f} | {first:.0f} s | {complete:.0f} s |"
-              for title, kind, freeze_seconds, first, complete in scale_outs)]
+            *(f"| {title} | {kind} | {freeze_seconds:.0f} | {first_scaling_seconds:.0f} s "
+              f"| {sufficient_size_seconds:.0f} s |"
+              for title, kind, freeze_seconds, first_scaling_seconds, sufficient_size_seconds
+              in scale_outs)]
 
 
 def settings_of_scale_outs(_scale_outs: list[ScaleOut]) -> list[str]:
@@ -184,7 +186,7 @@ class Page(t.NamedTuple):
     """A page of docs/ whose last section (from HEADING on) is generated."""
 
     name: str
-    measurements: pytest.StashKey[t.Any]
+    stash_key: pytest.StashKey[t.Any]
     #: Return lines of Markdown.
     table: t.Callable[[t.Any], list[str]]
     settings: t.Callable[[t.Any], list[str]]

@@ -170,6 +170,7 @@ def versions(answers: t.Iterable[Answer]) -> list[str]:
 
 
 def reasons(answers: t.Iterable[Answer]) -> dict[str, int]:
+    """Return the number of failures by reason, the most frequent first."""
     counts = collections.Counter(
         answer.failure.rpartition(": ")[2] for answer in answers if answer.failure
     )

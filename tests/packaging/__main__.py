@@ -162,7 +162,7 @@ def content_faults(file: Path) -> list[str]:
         part for part in CONTENT
         if not any(name == part or name.startswith(f"{part}/") for name in names)}
     size = file.stat().st_size
-    return [*(f"{name} is not for users: add it to build_ignore in galaxy.yml, or to CONTENT"
+    return [*(f"{name} is not in CONTENT: add it there, or to build_ignore in galaxy.yml"
               for name in sorted(unexpected_names)),
             *(f"{name} is missing" for name in sorted(missing_parts)),
             *([f"{size} bytes, more than {MAX_BYTES}"] if size > MAX_BYTES else [])]

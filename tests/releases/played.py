@@ -101,9 +101,9 @@ class Release:
         self.splits_requests = (self.is_single and self.stages != ["100%"]) and rng.random() < 0.7
         self.keeps_old = (self.is_single and self.kind in KEEP_OLD_KINDS) and rng.random() < 0.5
         if self.splits_requests or self.keeps_old:
-            self._draw_shares()
+            self._draw_split_and_keep_old()
 
-    def _draw_shares(self) -> None:
+    def _draw_split_and_keep_old(self) -> None:
         rng, self.replicas = self.random, 4
         self.request["kind"] = self.kind
         self.request["route"] = "edge" if self.splits_requests else ""

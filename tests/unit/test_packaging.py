@@ -78,7 +78,8 @@ def test_error_pages_on_a_documentation_site_are_html(packaging):
     ("https://forge/baton.git", ""),
     ("", ""),
 ])
-def test_only_a_public_remote_is_an_address(packaging, monkeypatch, remote, address):
+def test_repository_address_is_that_of_a_public_https_remote(
+        packaging, monkeypatch, remote, address):
     monkeypatch.setattr(packaging, "git", lambda *_arguments: remote)
 
     assert packaging.repository_address() == address

@@ -141,7 +141,7 @@ class Http:
                     has_renewed_token = True
                     self.connection.renew(generation)
                     continue
-                # This server's cache lacks a version; the caller sends another query.
+                # This server's cache lacks the requested version; the caller sends another query.
                 is_outdated = status == 504 and "resourceVersionMatch=" in path
                 if is_last or is_outdated or not self._is_temporary(status):
                     raise Refused(self.connection.server, method, path, status, data)

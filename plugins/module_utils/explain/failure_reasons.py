@@ -184,8 +184,8 @@ NOT_STARTED = (
     Row("crash", r"^(PostStartHookError|PreStartHookError)", Fatal.ON_REPEAT,
         "look at lifecycle.postStart in the template",
         shows_log=True),
-    # Not fatal: six minutes after a node fails, another node can use its volumes. The next row
-    # skips errors of a kubelet whose cache does not have a new pod yet.
+    # Not fatal: six minutes after a node fails, another node can use its volumes. The second
+    # row skips errors of a kubelet whose cache does not have a new pod yet.
     Row("volume", r"^Failed\w{1,253}: .*Multi-Attach error", Fatal.NO,
         "remove the old pod first, because only one node at a time can use the volume: max_surge=0 "
         "max_unavailable=1"),

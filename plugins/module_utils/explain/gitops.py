@@ -144,8 +144,9 @@ def _is_tracked(managed: ManagedObject) -> bool:
 
 
 def _argo(managed: ManagedObject) -> Manager | None:
-    is_tracked, is_managed = _is_tracked(managed), bool(ARGO_MANAGERS & managed.field_managers)
-    if not (is_tracked or is_managed or ARGO_LABEL in managed.labels):
+    is_tracked = _is_tracked(managed)
+    has_argo_manager = bool(ARGO_MANAGERS & managed.field_managers)
+    if not (is_tracked or has_argo_manager or ARGO_LABEL in managed.labels):
         return None
     application_id = text(managed.annotations, ARGO_TRACKING).partition(":")[0]
     # The id of an application outside of Argo CD's namespace is "NAMESPACE_NAME".

@@ -389,7 +389,7 @@ def takeover_annotation(request: Request, successor: Controller, desired_size: i
 
 
 def stored_template_hash(template: Json) -> str:
-    """Return the hash of a template in the form stored by the API server."""
+    """Return the hash of a template as the API server stores it: with metadata, even if empty."""
     return identity.digest({**template, "metadata": template.get("metadata") or {}})
 
 

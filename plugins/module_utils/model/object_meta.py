@@ -69,7 +69,7 @@ TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 SERVER_HISTORY = "controller.kubernetes.io/hash"
 REVISION = "deployment.kubernetes.io/revision"
 #: Earlier revisions of a ReplicaSet. The Deployment controller copies neither this nor REVISION
-#: to it.
+#: from the Deployment.
 FORMER_REVISIONS = "deployment.kubernetes.io/revision-history"
 #: "true" on a DeploymentConfig that a rollback of the migration may resume.
 PAUSED_FOR_MIGRATION = "baton.kubernetes/paused-for-migration"

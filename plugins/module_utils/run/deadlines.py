@@ -276,7 +276,7 @@ def next_commands(request: Request, error: RolloutFailed, *states: State,
     suggestions = dict.fromkeys(cause["suggestion"] for cause in error.causes
                                 if not (is_undone and cause["pod"]
                                         and cause["pod"] in cause["suggestion"]))
-    # A rollback may restore a template that never worked, so also suggest to finish the update.
+    # A rollback may restore a template that never worked, so also suggest finishing the update.
     rerun_commands = [f"{RERUN}, to finish the update instead"] if request.undoes else []
     return _join_suggestions(
         suggestions, request.command(), *map(request.command, states), *rerun_commands)

@@ -106,8 +106,8 @@ def look(flow: Flow, request: Request, gateway: Gateway, clock: Clock,
 
 def needed_quota(flow: Flow, request: Request, gateway: Gateway, clock: Clock) -> Amounts:
     """Return the resources that an update with keep_old adds before it removes an old pod."""
-    state = _Task(flow, request, gateway, clock, lambda line: None, lambda: "", DEFAULT_INTERVALS)
-    return preflight.needed_quota(flow, state.request, state.observe())
+    task = _Task(flow, request, gateway, clock, lambda line: None, lambda: "", DEFAULT_INTERVALS)
+    return preflight.needed_quota(flow, task.request, task.observe())
 
 
 class _Task:

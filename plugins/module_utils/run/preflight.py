@@ -102,7 +102,7 @@ def store_related_objects(flow: Flow, request: Request, gateway: Gateway, memory
                           observed: Observed, responses: Responses) -> list[str]:
     """Store the related objects and the preflight warnings in `memory`.
 
-    Returns the warnings to print. Raises RolloutError if pods cannot be reparented.
+    Returns the warnings to print. Raises RolloutError.
     """
     from ..explain import gitops
     from ..explain.preflight_warnings import RelatedObjects, warnings

@@ -149,7 +149,7 @@ def test_write_with_a_lost_response_is_looked_up_and_not_repeated(
     assert api.sent[1][1] == f"{RC_PATH}/{write.name}"
 
 
-def test_creation_of_an_existing_object_fails(gateway, api):
+def test_creation_of_a_known_object_with_a_lost_response_fails(gateway, api):
     api.answers += [answer({**new(name="bar"), "kind": "ReplicationController"})]
     gateway.look_up("bar")
     api.answers += [reset, answer({**new(name="bar"), "kind": "ReplicationController"})]

@@ -124,7 +124,7 @@ def test_next_command_without_a_new_image_is_kubectl_edit(kind, edited_object):
     ("Deployment", {"name": "bar"}), ("Deployment", {"kind": "ReplicaSet"}),
     ("Deployment", {"apiVersion": "example.com/v1"}), ("StatefulSet", {}),
     ("ReplicationController", {"apiVersion": "v1"})])
-def test_controller_without_a_reference_is_updated(kind, reference):
+def test_controller_that_no_rollout_references_is_updated(kind, reference):
     cluster = ClusterWithRollouts(kind, reference=reference)
 
     assert cluster.run(request_of(kind))["changed"]

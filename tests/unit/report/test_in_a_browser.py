@@ -21,7 +21,7 @@ from results import FAILURE, analysis, failed, paused, updated
 from ansible_collections.baton.kubernetes.plugins.filter.rollout_report import rollout_report
 
 CSS = Path(__file__).parents[3] / "roles" / "image_bump" / "templates" / "report.css.j2"
-#: Widths in pixels: a phone, a tablet and a desktop screen; A4 paper without margins.
+#: Widths in pixels: a phone, a tablet and a desktop screen; A4 paper between its margins.
 WIDTHS, PAPER = (390, 768, 1280), 680
 LONGEST_NAME, LONG_WORD = "n" * 253, "w" * 400
 LONG_TEXT = "\n".join(f"line {number}: <b>{LONG_WORD}</b> 日本語のとても長い名前です"
@@ -88,7 +88,7 @@ onload = () => {
 
 @pytest.fixture(scope="module")
 def measurements(tmp_path_factory):
-    """Return the measurements by name of a page and width ("fleet 390")."""
+    """Return the measurements by page name and width, such as "fleet 390"."""
     frames = []
     for name, data in PAGES.items():
         page = rollout_report(data)

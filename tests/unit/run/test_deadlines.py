@@ -349,7 +349,7 @@ class RejectingGateway(IdleGateway):
 def seconds_left(gateway, available, *observations):
     """Return the seconds until the deadline at each observation, one second apart.
 
-    observations: (number of steps, of rejected pods, of terminating pods).
+    observations: (steps, rejected pods, terminating pods), after an initial (0, 0, 0).
     """
     controller = Controller.from_api(rc(replicas=3, available=available))
     clock, seconds = FakeClock(), []
@@ -567,7 +567,7 @@ def test_failed_migration_suggests_a_rollback_or_an_update(step, next_command):
 
 
 @pytest.mark.parametrize("steps, may_roll_back", [(4, True), (5, True), (6, False), (9, False)])
-def test_failed_migration_of_a_deployment_config_suggests_a_rollback(steps, may_roll_back):
+def test_failed_config_migration_suggests_a_rollback_only_early(steps, may_roll_back):
     world = ConfigWorld()
     world.run_steps(steps)
 

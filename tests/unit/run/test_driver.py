@@ -736,23 +736,24 @@ def test_first_failure_is_reported_if_the_restoration_fails():
 class BuggyCluster(ClusterWithAutoscaler):
     """Cluster with a bug: a KeyError after the autoscaler is frozen.
 
-    verb: the method that raises it once or, if `is_lasting`, each time.
+    method_name: the method that raises it once or, if `is_lasting`, each time.
     """
 
-    def __init__(self, *items, verb, is_lasting=False):
+    def __init__(self, *items, method_name, is_lasting=False):
         super().__init__(*items)
-        self.verb, self.is_lasting, self.bug_count, self.leases = verb, is_lasting, 0, set()
-        original = getattr(self, verb)
+        self.method_name, self.is_lasting = method_name, is_lasting
+        self.bug_count, self.leases = 0, set()
+        original = getattr(self, method_name)
 
         def raise_bug(*arguments):
-            is_autoscaler_write = verb == "write" and arguments[0].kind == AUTOSCALER
+            is_autoscaler_write = method_name == "write" and arguments[0].kind == AUTOSCALER
             if (self.scaler["spec"].get("behavior") and not is_autoscaler_write
                     and (is_lasting or not self.bug_count)):
                 self.bug_count += 1
                 raise KeyError("an unexpected key")
             return original(*arguments)
 
-        setattr(self, verb, raise_bug)
+        setattr(self, method_name, raise_bug)
 
     def write(self, write):
         return (ClusterWithAutoscaler if write.kind == AUTOSCALER else Cluster).write(self, write)
@@ -767,9 +768,10 @@ class BuggyCluster(ClusterWithAutoscaler):
 
 
 @pytest.mark.parametrize("is_lasting", [False, True])
-@pytest.mark.parametrize("verb", ["write", "wait", "controllers", "record"])
-def test_after_a_bug_the_autoscaler_is_restored_and_the_error_asks_for_a_report(verb, is_lasting):
-    cluster = BuggyCluster(rc(), verb=verb, is_lasting=is_lasting)
+@pytest.mark.parametrize("method_name", ["write", "wait", "controllers", "record"])
+def test_after_a_bug_the_autoscaler_is_restored_and_the_error_asks_for_a_report(
+        method_name, is_lasting):
+    cluster = BuggyCluster(rc(), method_name=method_name, is_lasting=is_lasting)
     before = cluster.scaler
 
     error = cluster.error()
@@ -785,7 +787,7 @@ def test_after_a_bug_the_autoscaler_is_restored_and_the_error_asks_for_a_report(
     assert ("report this whole message" in error.next_command
             and isinstance(error.__cause__, KeyError))
     assert ("freeze" in [step["action"] for step in error.progress.get("steps", ())]
-            or verb == "controllers")
+            or method_name == "controllers")
 
 
 def test_autoscaler_is_not_restored_if_the_lease_was_lost_before_an_error():

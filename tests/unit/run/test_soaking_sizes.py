@@ -220,11 +220,11 @@ def test_pods_still_count_as_new_pods_if_the_revision_is_unknown(soak_):
 
 
 def test_other_failures_are_recorded_while_pods_are_missing(soak_):
-    earlier_b = pod("b", is_ready=False)
+    earlier_state_of_b = pod("b", is_ready=False)
     soak_.observe(3, pods("a", "b", "c"))
 
     with pytest.raises(RolloutFailed, match="have not passed the soak") as error:
-        soak_.observe(3, [earlier_b, *pods("a", "b")])
+        soak_.observe(3, [earlier_state_of_b, *pods("a", "b")])
     assert [cause["kind"] for cause in error.value.causes] == ["gone", "unready"]
 
 

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Check each row of the planner of a traffic split, and each refusal."""
+"""Check each row of the tables in the planner of a traffic split, and each refusal."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.traffic.rules imp
 
 
 class Cluster:
-    """Cluster whose controllers act before each read, and `act` after each write."""
+    """Cluster that settles before each read (if `settles`), and calls `act` after each write."""
 
     def __init__(self, world, request, settles=True, act=lambda world, write: None):
         self.world, self.request, self.settles, self.act = world, request, settles, act

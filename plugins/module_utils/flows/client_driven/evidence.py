@@ -57,8 +57,8 @@ def _match_without_primary(request: Request, observed: ClientDrivenObserved,
                            successor: Controller) -> Match:
     """Return how the successor's template matches the request after the primary's deletion.
 
-    The controller's annotations can be forged, but not its template. There, a handover's priority
-    class confirms the recorded request, and the annotation RESTART shows a restart.
+    The controller's annotations can be forged, but not its template. In the template, the priority
+    class of a handover confirms the recorded request, and the annotation RESTART shows a restart.
     """
     has_begun, is_restart = provenance.has_begun(request, successor), request.state.restarts
     is_restarted = RESTART in (successor.template["metadata"].get("annotations") or {})

@@ -160,24 +160,25 @@ class DaemonSetPlanner(RevisionsPlanner[DaemonSetObserved]):
         present_revision = self.observed.present_revision
         if pods is None or present_revision is None:
             return self.progress()
-        size = primary.replicas + primary.misscheduled
+        expected_count = primary.replicas + primary.misscheduled
         live_pods = [pod for pod in pods if not pod.is_inactive]
         new_pods = [pod for pod in live_pods if pod.revision == present_revision.pod_revision]
         if not self._is_status_consistent(pods, len(new_pods), present_revision.pod_revision):
             return self.progress()
         goal = min(primary.replicas, self.request.pause_at.resolve(primary.replicas, round_up=True))
         ready_count = sum(pod.is_ready for pod in live_pods)
-        unavailable_count = max(size - ready_count, primary.replicas - primary.available)
+        unavailable_count = max(expected_count - ready_count, primary.replicas - primary.available)
         # | updating | new pods plus pods to be created < `pause_at` | **delete** an old pod |
         overdue_pods = [pod for pod in pods if is_overdue(pod, self.observed.server_time)]
-        if len(new_pods) + max(0, size - len(live_pods) - len(overdue_pods)) < goal:
+        if len(new_pods) + max(0, expected_count - len(live_pods) - len(overdue_pods)) < goal:
             may_disrupt = unavailable_count < self.settings.bounds[1]
             old_pod = self._next_old_pod(live_pods, present_revision.pod_revision, may_disrupt)
             return self._delete(old_pod, may_disrupt, record) or self._progress_with(overdue_pods)
         # A deleted node's pod is listed for a while, although the status no longer counts it.
-        has_enough_available = primary.available + primary.misscheduled >= min(ready_count, size)
+        has_enough_available = (primary.available + primary.misscheduled
+                                >= min(ready_count, expected_count))
         is_pause_reached = sum(pod.is_ready for pod in new_pods) >= goal and has_enough_available
-        return (self.pause(record, len(new_pods), size) if is_pause_reached
+        return (self.pause(record, len(new_pods), expected_count) if is_pause_reached
                 else self._progress_with(overdue_pods))
 
     def _is_status_consistent(self, pods: tuple[DaemonPod, ...], live_new_count: int,

@@ -15,7 +15,7 @@ the record needs evidence:
 | the previous template | the status names it; or the record does, and no third revision is newer |
 | the previous updateStrategy | the update has set the present one; maxUnavailable never increases |
 
-A forged record can still have two effects. At its end, the next task may set another partition,
+A forged record can still have two effects. The next task may end by setting another partition,
 OnDelete, or a revisionHistoryLimit of 0. And state=rolled_back may roll back an update that has
 ended.
 """

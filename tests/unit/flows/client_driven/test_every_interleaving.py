@@ -490,8 +490,8 @@ class Explorer:
         if not (request.pause_at and primary and primary.is_updating):
             self.check_end(cluster)
             return
-        # A pause has at least the requested number of new pods, and at most the full size in
-        # total; with keep_old, at most the full size of old pods.
+        # At a pause, the new pods are at least the requested number. The total (with keep_old, the
+        # number of old pods) is at most the full size.
         (successor,) = (controller for controller in cluster.controllers().values()
                         if controller.name != "foo")
         assert primary.paused == successor.replicas >= min(self.size, request.pause_at.value)

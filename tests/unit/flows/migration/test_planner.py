@@ -256,10 +256,11 @@ def test_a_replica_set_deleted_with_finalizers_loses_no_pods(step_count):
     item, terminating_metadata = world.replica_set, {**WITH_FINALIZER, "deletionTimestamp": "now"}
     world.replace_item({**item, "metadata": {**item["metadata"], **terminating_metadata}})
     has_primary = world.find("ReplicationController") is not None
-    has_pods = item["metadata"]["uid"] in {pod.owner_uid for pod in world.cluster.live_pods({})}
-    assert isinstance(world.decide(), Wait) != (has_primary and has_pods)
-    next_steps = world.run_steps(1) if has_primary and has_pods else []
-    assert next_steps == (["hand over Pod"] if has_primary and has_pods else [])
+    are_pods_reparented = item["metadata"]["uid"] in {
+        pod.owner_uid for pod in world.cluster.live_pods({})}
+    assert isinstance(world.decide(), Wait) != (has_primary and are_pods_reparented)
+    next_steps = world.run_steps(1) if has_primary and are_pods_reparented else []
+    assert next_steps == (["hand over Pod"] if has_primary and are_pods_reparented else [])
     if has_primary:
         assert {pod.owner_uid for pod in world.cluster.live_pods({})} == {"uid of foo"}
         assert not any(object_meta.HASH_LABEL in pod.labels for pod in world.cluster.live_pods({}))

@@ -393,10 +393,10 @@ def test_rollback_of_stuck_pods_with_a_missing_pod():
 
 def test_foreign_pod_among_the_troubled_pods_is_ignored(monkeypatch):
     model = cluster_with_stuck_pods(1)
-    foreign_pod, troubled_pods = {"name": "foo-backup", "uid": "x", "resourceVersion": "1",
-                                  "labels": {}}, model.troubled_pods
+    foreign_metadata, troubled_pods = {"name": "foo-backup", "uid": "x", "resourceVersion": "1",
+                                       "labels": {}}, model.troubled_pods
     monkeypatch.setattr(model, "troubled_pods",
-                        lambda controller: [{"metadata": foreign_pod, "status": {}},
+                        lambda controller: [{"metadata": foreign_metadata, "status": {}},
                                             *troubled_pods(controller)])
     run_slowly(ROLLBACK, model)
     assert versions(model) == ["v1"] * 4
@@ -577,7 +577,7 @@ def refusal_of(request, model):
 
 @pytest.mark.parametrize("strategy", ["RollingUpdate", "OnDelete"])
 @pytest.mark.parametrize("first_action", ACTIONS)
-def test_refusals_without_pods_agree_whether_an_update_is_in_progress(first_action, strategy):
+def test_refusals_without_pods_do_not_contradict_each_other(first_action, strategy):
     for actions in itertools.product([first_action], ACTIONS, ACTIONS):
         model = cluster(2, STRATEGIES[strategy])
         model.dry_run = lambda write, model=model: apply_patch(model.items[write.name], write)
